@@ -1,0 +1,54 @@
+"""`Document`: one BSON document kept as its bytes, so that nothing is lost or reordered on the way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import bson
+from bson import json_util
+from bson.codec_options import CodecOptions
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+_OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(dict, tz_aware=True)
+_JSON = json_util.CANONICAL_JSON_OPTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Compared byte by byte, as the server compares documents: field order and number types count.
+
+    In etcd it is canonical Extended JSON, so that `etcdctl get` shows something a person can read.
+    """
+
+    raw: bytes
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Document:
+        return cls(bson.encode(fields))
+
+    def decode(self) -> dict[str, Any]:
+        return bson.decode(self.raw, _OPTIONS)
+
+    def __str__(self) -> str:
+        return json_util.dumps(self.decode(), json_options=_JSON)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def validate(value: object) -> Document:
+            if isinstance(value, Document):
+                return value
+            return cls.of(json_util.loads(json.dumps(value), json_options=_JSON))
+
+        def serialize(value: Document) -> object:
+            return json.loads(str(value))
+
+        return core_schema.no_info_plain_validator_function(
+            validate, serialization=core_schema.plain_serializer_function_ser_schema(serialize)
+        )
+
+
+EMPTY = Document.of({})

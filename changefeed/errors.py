@@ -1,0 +1,121 @@
+"""The error tree. Every error of Sluice is one of these; adapters translate what their libraries raise.
+
+    SluiceError
+    ├── RetryableError          the cause may go away by itself: wait `retry_after`, try again
+    │   ├── coordination_unavailable    etcd does not answer
+    │   ├── source_unavailable          the source does not answer, or has no primary
+    │   └── sink_unavailable            the target does not answer, refuses writes for now, or is busy
+    ├── PermanentError          somebody has to do something
+    │   ├── source_refused              authentication or privileges at the source
+    │   ├── sink_refused                authentication or privileges at the target
+    │   ├── history_lost                the position is no longer in the source's oplog
+    │   ├── source_unsupported          the source cannot do what is asked (a standalone server, too old)
+    │   ├── ddl_refused                 the target refused a DDL
+    │   ├── ddl_unsupported             the sink cannot express a DDL
+    │   ├── ddl_ambiguous               after a crash the downstream is neither as before a DDL nor as after it
+    │   ├── row_rejected                the target refused a row for what it is
+    │   └── divergence                  an event does not fit the downstream's document
+    ├── FencedError             fenced: this process is no longer who it was; it stops at once
+    ├── ConfigurationError      configuration_invalid: what the user wrote is wrong, with every problem in it
+    ├── ConflictError           conflict: somebody else changed the same thing first
+    ├── NotFoundError           not_found: there is no such thing
+    └── InvariantError          invariant_violated: a bug of ours; nothing goes on after it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import ClassVar
+
+
+class SluiceError(Exception):
+    """A message gives identity, expected, observed, remedy; `code` never changes once released."""
+
+    code: ClassVar[str] = "error"
+
+
+class RetryableError(SluiceError):
+    code = "retryable"
+
+    def __init__(self, message: str, *, retry_after: timedelta = timedelta(seconds=1)) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class CoordinationUnavailable(RetryableError):
+    code = "coordination_unavailable"
+
+
+class SourceUnavailable(RetryableError):
+    code = "source_unavailable"
+
+
+class SinkUnavailable(RetryableError):
+    code = "sink_unavailable"
+
+
+class PermanentError(SluiceError):
+    code = "permanent"
+
+
+class SourceRefused(PermanentError):
+    code = "source_refused"
+
+
+class SinkRefused(PermanentError):
+    code = "sink_refused"
+
+
+class HistoryLost(PermanentError):
+    code = "history_lost"
+
+
+class SourceUnsupported(PermanentError):
+    code = "source_unsupported"
+
+
+class DdlRefused(PermanentError):
+    code = "ddl_refused"
+
+
+class DdlUnsupported(PermanentError):
+    code = "ddl_unsupported"
+
+
+class DdlAmbiguous(PermanentError):
+    code = "ddl_ambiguous"
+
+
+class RowRejected(PermanentError):
+    code = "row_rejected"
+
+
+class Divergence(PermanentError):
+    code = "divergence"
+
+
+class FencedError(SluiceError):
+    code = "fenced"
+
+
+class ConfigurationError(SluiceError):
+    """Carries every problem found, so that a user mends them in one go."""
+
+    code = "configuration_invalid"
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+class ConflictError(SluiceError):
+    code = "conflict"
+
+
+class NotFoundError(SluiceError):
+    code = "not_found"
+
+
+class InvariantError(SluiceError):
+    code = "invariant_violated"

@@ -1,0 +1,64 @@
+"""What happens to tables at the source: row events and DDL events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from changefeed.document import EMPTY, Document
+from changefeed.position import Position
+from changefeed.table import TableId, TableName
+
+
+class RowType(StrEnum):
+    """Values are the change stream's `operationType`s."""
+
+    INSERT = "insert"
+    UPDATE = "update"
+    REPLACE = "replace"
+    DELETE = "delete"
+
+
+class DdlType(StrEnum):
+    """Values are the change stream's `operationType`s."""
+
+    CREATE = "create"
+    CREATE_INDEXES = "createIndexes"
+    DROP_INDEXES = "dropIndexes"
+    MODIFY = "modify"
+    DROP = "drop"
+    RENAME = "rename"
+    DROP_DATABASE = "dropDatabase"
+    SHARD_COLLECTION = "shardCollection"
+    RESHARD_COLLECTION = "reshardCollection"
+    REFINE_SHARD_KEY = "refineCollectionShardKey"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DdlEvent:
+    """One DDL of the source, the same whichever of the two watches saw it.
+
+    `table` is set for all but dropDatabase. `id` is the collection's UUID where the source says it (views have none, nor
+    does a change stream without expanded events). A rename has `renamed_to`, and `drop_target` when a collection of that name was
+    replaced. `description` is what the operation says, in the shape of the change stream's `operationDescription`:
+
+        create            the collection's original options, with idIndex; a view's viewOn and pipeline
+        createIndexes     {indexes: [full specification, ...]}
+        dropIndexes       {indexes: [full specification, ...]}
+        modify            the collMod fields
+        shardCollection   {shardKey, unique, numInitialChunks...}
+    """
+
+    position: Position
+    type: DdlType
+    db: str
+    table: TableName | None = None
+    id: TableId | None = None
+    renamed_to: TableName | None = None
+    drop_target: TableId | None = None
+    description: Document = EMPTY
+    wall_ms: int | None = None
+
+    def __str__(self) -> str:
+        subject = f"{self.table or self.db}" + (f" to {self.renamed_to}" if self.renamed_to else "")
+        return f"{self.type} {subject} at {self.position}"

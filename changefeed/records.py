@@ -1,0 +1,214 @@
+"""What owner, processors and the admin API tell each other: the values that stand in etcd.
+
+`coordination.layout` says under which keys and in which encoding; here is only what they mean. Ranges are half-open: a
+position in a record is always the first one *not* covered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import NewType
+
+from changefeed.configuration import Configuration
+from changefeed.document import Document
+from changefeed.event import DdlEvent
+from changefeed.lifecycle import Lifecycle
+from changefeed.position import Position
+from changefeed.table import TableId, TableName
+
+NodeId = NewType("NodeId", str)
+"""Name of a node plus its session's lease: a node that lost its session comes back under a new id."""
+
+ChangefeedId = NewType("ChangefeedId", str)
+
+
+class Role(StrEnum):
+    OWNER = "owner"
+    PROCESSOR = "processor"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRecord:
+    """Exists while the node's session lives. The create-revision of its key is the processor's epoch."""
+
+    id: NodeId
+    name: str
+    admin_address: str
+    roles: frozenset[Role]
+    version: str
+    started_at: datetime
+    draining: bool = False
+
+
+class DesiredState(StrEnum):
+    RUNNING = "running"
+    PAUSED = "paused"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangefeedInfo:
+    """What the user asked for. `version` counts the user's changes."""
+
+    configuration: Configuration
+    desired: DesiredState = DesiredState.RUNNING
+    version: int = 1
+    created_at: datetime
+    resume_from: Position | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangefeedStatus:
+    """What the owner made of it."""
+
+    lifecycle: Lifecycle
+    checkpoint: Position
+    resolved: Position
+    info_version: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Barrier:
+    """Up to where processors may replicate: `position`, and lower for the tables a DDL holds."""
+
+    epoch: int
+    position: Position
+    held: Mapping[TableId, Position] = field(default_factory=dict)
+
+    def of(self, table: TableId) -> Position:
+        return self.held.get(table, self.position)
+
+
+class DdlState(StrEnum):
+    """pending -> executing -> done, or pending -> skipped."""
+
+    PENDING = "pending"
+    EXECUTING = "executing"
+    DONE = "done"
+    SKIPPED = "skipped"
+
+
+class Disposition(StrEnum):
+    """What the filter says of a DDL in scope."""
+
+    APPLY = "apply"
+    SCHEMA_ONLY = "schema_only"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What a DDL touches: ids at the source and names downstream. Two scopes that meet are ordered."""
+
+    tables: frozenset[TableId] = frozenset()
+    names: frozenset[TableName] = frozenset()
+    databases: frozenset[str] = frozenset()
+    """Downstream databases touched as a whole, by dropDatabase: each name in them is touched."""
+
+    def meets(self, other: Scope) -> bool:
+        return bool(
+            self.tables & other.tables
+            or self.names & other.names
+            or self.databases & other.databases
+            or any(name.db in self.databases for name in other.names)
+            or any(name.db in other.databases for name in self.names)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedTable:
+    """What stands downstream under one name."""
+
+    uuid: str | None
+    """32 hex digits; a view has none."""
+    options: Document
+    indexes: tuple[Document, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """The downstream as it was just before a DDL; a name with nothing under it maps to None."""
+
+    tables: Mapping[TableName, ObservedTable | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DdlRecord:
+    """One DDL on its way downstream. A `done` or `skipped` record *is* the schema change."""
+
+    event: DdlEvent
+    scope: Scope
+    disposition: Disposition = Disposition.APPLY
+    state: DdlState = DdlState.PENDING
+    before: Observation | None = None
+    background: bool = False
+    """An index build that runs beside the rows: it holds no table, but keeps its order among the DDLs it meets."""
+    note: str = ""
+    seen_at: datetime
+    executing_at: datetime | None = None
+    done_at: datetime | None = None
+
+    @property
+    def position(self) -> Position:
+        return self.event.position
+
+    @property
+    def open(self) -> bool:
+        return self.state in (DdlState.PENDING, DdlState.EXECUTING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignedTable:
+    """From where a node replicates a table; `copy`: the table's documents are to be copied first."""
+
+    start: Position
+    copy: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """The tables of one node. It gives up those in `leaving`: finishes nothing more, reports where it stopped."""
+
+    tables: Mapping[TableId, AssignedTable] = field(default_factory=dict)
+    leaving: frozenset[TableId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyProgress:
+    documents: int = 0
+    bytes: int = 0
+    chunks_done: int = 0
+    chunks: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorReport:
+    """An error as a value: `code` of the error tree, and whether waiting may help."""
+
+    code: str
+    message: str
+    retryable: bool
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionReport:
+    """How far one node has come, under which assignment and barrier (etcd revisions of those keys).
+
+    `checkpoint` holds for all its tables but the `exceptions`. `released` are the tables it gave up, each with the place
+    where it stopped; it names them until the assignment no longer does.
+    """
+
+    barrier_rev: int
+    assignment_rev: int
+    checkpoint: Position
+    exceptions: Mapping[TableId, Position] = field(default_factory=dict)
+    released: Mapping[TableId, Position] = field(default_factory=dict)
+    copies: Mapping[TableId, CopyProgress] = field(default_factory=dict)
+    error: ErrorReport | None = None
+
+    def of(self, table: TableId) -> Position:
+        return self.exceptions.get(table, self.checkpoint)

@@ -1,0 +1,75 @@
+"""Tables: their identity, their names, and what is known of one between two schema changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NewType
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema
+
+from changefeed.cluster_time import as_text
+from changefeed.document import EMPTY, Document
+from changefeed.position import Position
+
+TableId = NewType("TableId", str)
+"""The source's collection UUID as 32 hex digits, or `view:db.name` for a view, which has none."""
+
+SYSTEM_DATABASES = frozenset({"admin", "config", "local"})
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableName:
+    """`db.collection`. The collection part may itself hold dots, `$` and any unicode; a database name holds no dot."""
+
+    db: str
+    coll: str
+
+    def __post_init__(self) -> None:
+        if not self.db or not self.coll or "." in self.db or "\0" in self.db + self.coll:
+            raise ValueError(f"{self.db!r}.{self.coll!r} is not a table name; write database.collection")
+
+    @classmethod
+    def parse(cls, text: str) -> TableName:
+        db, _, coll = text.partition(".")
+        return cls(db, coll)
+
+    @property
+    def system(self) -> bool:
+        """Kept by the server for itself; never replicated by name."""
+        return self.db in SYSTEM_DATABASES or self.coll.startswith("system.")
+
+    def __str__(self) -> str:
+        return f"{self.db}.{self.coll}"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return as_text(cls)
+
+
+def view_id(name: TableName) -> TableId:
+    return TableId(f"view:{name}")
+
+
+class TableKind(StrEnum):
+    COLLECTION = "collection"
+    VIEW = "view"
+    TIMESERIES = "timeseries"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSchema:
+    """One version of a table: what holds from `valid_from` until the table's next DDL.
+
+    `options` are the collection's as listCollections shows them; `indexes` are full specifications as listIndexes shows them, without
+    `ns` and including the one on `_id`, in the order of their creation.
+    """
+
+    id: TableId
+    name: TableName
+    kind: TableKind = TableKind.COLLECTION
+    options: Document = EMPTY
+    indexes: tuple[Document, ...] = ()
+    shard_key: Document | None = None
+    valid_from: Position
