@@ -1,0 +1,48 @@
+# `make demo` and `make test` do all the set-up on a fresh machine: Debian with Python 3.11, pip and make.
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+PY := $(BIN)/python
+INSTALLED := .venv/.installed
+PROTOS := $(shell find proto -name '*.proto')
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check fix proto bench lock clean
+
+help:  ## What can be made here
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
+
+setup: $(INSTALLED)  ## Create .venv with the locked dependencies and make sure of a JDK
+	@devstack/ensure-jdk
+
+$(INSTALLED): requirements.lock pyproject.toml
+	@test -x $(PY) || $(PYTHON) -m venv .venv
+	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: setup  ## See it work: the development stack comes up, a document is written, the stack goes down
+	@$(PY) -m devstack demo
+
+test: setup  ## All tests; starts the services it needs
+	$(PY) -m pytest
+
+check: $(INSTALLED)  ## Format, lint, types, import contracts, generated code
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(PY) -m proto_stubs --check
+
+fix: $(INSTALLED)  ## Format, and mend what can be mended
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup  ## Measurements, each beside a baseline of the same run
+	$(PY) -m bench
+
+lock: $(INSTALLED)  ## Resolve the dependencies anew
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	  --no-header --no-annotate --all-extras --upgrade --output-file requirements.lock pyproject.toml
+
+clean:  ## Remove what the commands above made
+	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""The owner: watches the source's DDL, sets the barrier, runs DDL downstream, gives tables to nodes."""

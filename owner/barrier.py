@@ -1,0 +1,115 @@
+"""Where the barrier stands, and which DDL may run now. Pure.
+
+The protocol on one table, with events [insert@5, update@8, drop@11, insert@12], the insert@12 being of another table:
+
+    the watch shows drop@11 and is resolved to 13    the record is written, then: barrier 13, held {table: 11}
+    the processor applies 5 and 8                    checkpoint 11 exactly: all before the drop, and nothing from it on
+    checkpoint == 11                                 the drop may run; the other table has long gone on to 13
+    the drop is done and recorded                    one transaction: record done, held {}; the table ends at 11
+
+Rules, in order of precedence:
+
+    NothingPassesTheResolvedPosition    beyond it, a DDL may be hiding
+    AnOpenDdlHoldsItsTables             at the position of the first open DDL that touches the table
+    ADdlHoldsOnlyItsOwnTables           whatever it waits for, other tables go on
+    DdlsThatMeetRunInStreamOrder        a later one waits for the earlier; those that do not meet run side by side
+    ADdlRunsExactlyAtItsPosition        when each table in its scope is assigned and its checkpoint equals the position
+    ABackgroundDdlHoldsNothing          it runs once the checkpoint has passed it, and keeps its order among DDLs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from changefeed.errors import InvariantError
+from changefeed.position import Position
+from changefeed.records import DdlRecord
+from changefeed.table import TableId
+
+CheckpointOf = Callable[[TableId], Position | None]
+"""The owner's knowledge of a table's checkpoint; None while the table is with no node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """The barrier to publish, and the open DDLs whose time has come."""
+
+    position: Position
+    held: Mapping[TableId, Position]
+    runnable: tuple[DdlRecord, ...]
+
+
+def decide(resolved: Position, records: Iterable[DdlRecord], checkpoint_of: CheckpointOf) -> Gate:
+    """`records` are those of the changefeed in any order and state; the result depends on the open ones."""
+    open_records = sorted((record for record in records if record.open), key=lambda record: record.position)
+    return Gate(
+        position=resolved,
+        held=_held(open_records, resolved),
+        runnable=tuple(
+            record
+            for index, record in enumerate(open_records)
+            if _reached(record, checkpoint_of) and not _meets_any(record, open_records[:index])
+        ),
+    )
+
+
+def _held(open_records: Sequence[DdlRecord], resolved: Position) -> dict[TableId, Position]:
+    held: dict[TableId, Position] = {}
+    for record in open_records:
+        if record.background or record.position >= resolved:
+            continue
+        for table in record.scope.tables:
+            held.setdefault(table, record.position)
+    return held
+
+
+def _reached(record: DdlRecord, checkpoint_of: CheckpointOf) -> bool:
+    checkpoints = [checkpoint_of(table) for table in record.scope.tables]
+    if record.background:
+        return all(checkpoint is not None and checkpoint >= record.position for checkpoint in checkpoints)
+    return all(checkpoint == record.position for checkpoint in checkpoints)
+
+
+def _meets_any(record: DdlRecord, earlier: Sequence[DdlRecord]) -> bool:
+    return any(record.scope.meets(other.scope) for other in earlier)
+
+
+def waits_for(record: DdlRecord, records: Iterable[DdlRecord], checkpoint_of: CheckpointOf) -> str:
+    """Why an open DDL does not run yet, for the one who asks."""
+    for other in sorted(records, key=lambda other: other.position):
+        if other.open and other.position < record.position and record.scope.meets(other.scope):
+            return f"{other.event}, which comes first"
+    for table in sorted(record.scope.tables):
+        checkpoint = checkpoint_of(table)
+        if checkpoint is None:
+            return f"table {table} to be given to a node"
+        if checkpoint < record.position:
+            return f"table {table}, which is at {checkpoint}"
+    return ""
+
+
+def changefeed_checkpoint(tables: Position | None, records: Iterable[DdlRecord], resolved: Position) -> Position:
+    """Below it everything is downstream: rows and DDL. `tables` is the least checkpoint of the tables, None without tables."""
+    first_open = min((record.position for record in records if record.open), default=resolved)
+    return min(first_open, resolved if tables is None else tables)
+
+
+def check_invariants(gate: Gate, records: Iterable[DdlRecord], checkpoint_of: CheckpointOf) -> None:
+    """What must hold after every decision; the tests call it after every step."""
+    open_records = [record for record in records if record.open]
+    for table, position in gate.held.items():
+        if position >= gate.position:
+            raise InvariantError(f"table {table} is held at {position}, which is not below the barrier {gate.position}")
+        if not any(table in record.scope.tables for record in open_records):
+            raise InvariantError(f"table {table} is held at {position}, but no open DDL touches it")
+    for record in open_records:
+        for table in record.scope.tables:
+            barrier = gate.held.get(table, gate.position)
+            if not record.background and barrier > record.position:
+                raise InvariantError(f"barrier {barrier} of table {table} is past {record.event}, which is not done")
+    for record in gate.runnable:
+        for table in record.scope.tables:
+            checkpoint = checkpoint_of(table)
+            if checkpoint is None or (checkpoint != record.position and not record.background):
+                raise InvariantError(f"{record.event} may run, but table {table} is at {checkpoint}")
