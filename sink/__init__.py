@@ -1,0 +1,1 @@
+"""The sinks: where a changefeed's rows and DDLs go."""

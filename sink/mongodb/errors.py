@@ -1,0 +1,149 @@
+"""What PyMongo's exceptions mean to a sink.
+
+    the target cannot be reached, has no primary, is busy, full or closed to writes   SinkUnavailable
+    credentials or privileges are wanting                                             SinkRefused
+    the connection string is wrong                                                    ConfigurationError
+    the client was used after it was closed                                           InvariantError
+    everything else the target (or BSON) says no to                                   what the caller names: DdlRefused, RowRejected
+
+A full disk counts as unavailable: writes are taken again as soon as there is room, and nothing is lost by waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from bson.errors import BSONError
+from pymongo import errors as pymongo_errors
+from pymongo.errors import (
+    AutoReconnect,
+    ConnectionFailure,
+    InvalidOperation,
+    OperationFailure,
+    ProtocolError,
+    PyMongoError,
+)
+
+from changefeed.errors import (
+    ConfigurationError,
+    DdlRefused,
+    InvariantError,
+    PermanentError,
+    SinkRefused,
+    SinkUnavailable,
+    SluiceError,
+)
+
+_UNREACHABLE = frozenset({6, 7, 89, 9001, 202, 279, 303, 317, 384})
+_NO_PRIMARY = frozenset({91, 133, 149, 189, 216, 10058, 10107, 11600, 11602, 13435, 13436})
+_BUSY = frozenset(
+    {
+        24,  # LockTimeout
+        43,  # CursorNotFound
+        46,  # LockBusy
+        50,  # MaxTimeMSExpired
+        107,  # LockFailed
+        112,  # WriteConflict
+        117,  # ConflictingOperationInProgress
+        134,  # ReadConcernMajorityNotAvailableYet
+        215,  # DatabaseDropPending
+        237,  # CursorKilled
+        262,  # ExceededTimeLimit
+        264,  # TooManyFilesOpen
+        267,  # PreparedTransactionInProgress
+        276,  # IndexBuildAborted
+        278,  # UnsatisfiableCommitQuorum
+        285,  # IndexBuildAlreadyInProgress
+        314,  # ObjectIsBusy
+        355,  # InterruptedDueToStorageChange
+        365,  # TemporarilyUnavailable
+        402,  # ResourceExhausted
+        407,  # PooledConnectionAcquisitionExceededTimeLimit
+        412,  # UpdatesStillPending
+        433,  # AdmissionQueueOverflow
+        449,  # RateLimitExceeded
+        450,  # PooledConnectionAcquisitionRejected
+        11601,  # Interrupted
+        12586,  # BackgroundOperationInProgressForDatabase
+        12587,  # BackgroundOperationInProgressForNamespace
+        46841,  # ClientMarkedKilled
+    }
+)
+_MOVING = frozenset({150, 249, 272, 319, 338, 406, 414, 13388})
+"""Chunks, databases or shards are on the move; the router answers again when it knows where they are."""
+_UNACKNOWLEDGED = frozenset({64, 100})
+_FULL = frozenset({371, 14031})
+"""UserWritesBlocked, OutOfDiskSpace."""
+_RETRYABLE = _UNREACHABLE | _NO_PRIMARY | _BUSY | _MOVING | _UNACKNOWLEDGED | _FULL
+_RETRYABLE_LABELS = ("RetryableWriteError", "TransientTransactionError", "SystemOverloadedError", "RetryableError")
+
+_UNAUTHORIZED = frozenset({11, 13, 18, 31, 33, 141, 214, 334, 391})
+_ATLAS = 8000
+"""Atlas answers everything of its own, a wrong password and a spent quota alike, with this code: only the text tells."""
+
+UUID_MISMATCH = 361
+NAMESPACE_EXISTS = 48
+NAMESPACE_NOT_FOUND = 26
+INDEX_NOT_FOUND = 27
+
+
+def code_of(error: Exception) -> int | None:
+    return error.code if isinstance(error, OperationFailure) else None
+
+
+def answer_of(error: Exception) -> str:
+    """What the target said, in its own words."""
+    details = error.details if isinstance(error, OperationFailure) else None
+    said = str((details or {}).get("errmsg") or error)
+    name = (details or {}).get("codeName")
+    code = code_of(error)
+    return said if code is None else f"{said} (code {code}{f', {name}' if name else ''})"
+
+
+def retryable_code(code: int | None, message: str = "") -> bool:
+    """Whether waiting may help: for the errors that stand inside a bulk write's reply, which are not exceptions."""
+    return code in _RETRYABLE or (code == _ATLAS and "quota" in message)
+
+
+def unauthorized_code(code: int | None, message: str = "") -> bool:
+    return code in _UNAUTHORIZED or (code == _ATLAS and "auth" in message)
+
+
+def translate(error: Exception, *, doing: str, refused: type[PermanentError]) -> SluiceError:
+    """`doing` says what was tried on what (`createIndexes on shop.orders`); `refused` is raised for a plain no."""
+    said = f"{doing}: the target answers: {answer_of(error)}"
+    match error:
+        case ConnectionFailure() | ProtocolError() | AutoReconnect():
+            return SinkUnavailable(f"{doing}: the target cannot be reached: {error}")
+        case OperationFailure() if _may_pass(error):
+            return SinkUnavailable(said)
+        case OperationFailure() if unauthorized_code(error.code, str(error)):
+            return SinkRefused(f"{said}; check the user, the password and the roles in the sink's connection string")
+        case pymongo_errors.ConfigurationError():
+            return ConfigurationError([f"sink: {error}; check the sink's connection string"])
+        case InvalidOperation():
+            return InvariantError(f"{doing}: {error}")
+        case _:
+            return refused(said)
+
+
+def _may_pass(error: OperationFailure) -> bool:
+    return retryable_code(error.code, str(error)) or any(map(error.has_error_label, _RETRYABLE_LABELS))
+
+
+@contextmanager
+def translated(doing: str, refused: type[PermanentError] = DdlRefused) -> Iterator[None]:
+    try:
+        yield
+    except (PyMongoError, BSONError) as error:
+        raise translate(error, doing=doing, refused=refused) from error
+
+
+def duplicate_key(error: Exception) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The key pattern and the value two documents share, from the answer of a refused unique index."""
+    details = error.details if isinstance(error, OperationFailure) else None
+    if details and "keyPattern" in details:
+        return dict(details["keyPattern"]), dict(details.get("keyValue", {}))
+    return None
