@@ -4,7 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 PY := $(BIN)/python
 INSTALLED := .venv/.installed
-PROTOS := $(shell find proto -name '*.proto')
+STUBS := $(patsubst proto/%,admin/stubs/%,$(shell find proto -name '*.proto'))
+PROTOC := $(PY) -m grpc_tools.protoc -Iadmin/stubs=proto
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check fix proto bench lock clean
 
@@ -31,11 +32,17 @@ check: $(INSTALLED)  ## Format, lint, types, import contracts, generated code
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PY) -m proto_stubs --check
+	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT \
+	  && $(PROTOC) --python_out=$$fresh --pyi_out=$$fresh --grpc_python_out=$$fresh $(STUBS) \
+	  && diff -r --exclude=__pycache__ $$fresh/admin/stubs admin/stubs || { echo "The stubs are not those of proto/: run make proto"; exit 1; }
 
 fix: $(INSTALLED)  ## Format, and mend what can be mended
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+proto: $(INSTALLED)  ## Generate the stubs of the admin API
+	rm -rf admin/stubs && mkdir -p admin/stubs
+	$(PROTOC) --python_out=. --pyi_out=. --grpc_python_out=. $(STUBS)
 
 bench: setup  ## Measurements, each beside a baseline of the same run
 	$(PY) -m bench

@@ -1,25 +1,28 @@
 """The error tree. Every error of Sluice is one of these; adapters translate what their libraries raise.
 
-    SluiceError
-    ├── RetryableError          the cause may go away by itself: wait `retry_after`, try again
-    │   ├── coordination_unavailable    etcd does not answer
-    │   ├── source_unavailable          the source does not answer, or has no primary
-    │   └── sink_unavailable            the target does not answer, refuses writes for now, or is busy
-    ├── PermanentError          somebody has to do something
-    │   ├── source_refused              authentication or privileges at the source
-    │   ├── sink_refused                authentication or privileges at the target
-    │   ├── history_lost                the position is no longer in the source's oplog
-    │   ├── source_unsupported          the source cannot do what is asked (a standalone server, too old)
-    │   ├── ddl_refused                 the target refused a DDL
-    │   ├── ddl_unsupported             the sink cannot express a DDL
-    │   ├── ddl_ambiguous               after a crash the downstream is neither as before a DDL nor as after it
-    │   ├── row_rejected                the target refused a row for what it is
-    │   └── divergence                  an event does not fit the downstream's document
-    ├── FencedError             fenced: this process is no longer who it was; it stops at once
-    ├── ConfigurationError      configuration_invalid: what the user wrote is wrong, with every problem in it
-    ├── ConflictError           conflict: somebody else changed the same thing first
-    ├── NotFoundError           not_found: there is no such thing
-    └── InvariantError          invariant_violated: a bug of ours; nothing goes on after it
+SluiceError
+├── RetryableError          the cause may go away by itself: wait `retry_after`, try again
+│   ├── coordination_unavailable    etcd does not answer
+│   │   └── outcome_unknown             a transaction was sent to etcd and its answer never came
+│   ├── source_unavailable          the source does not answer, or has no primary
+│   └── sink_unavailable            the target does not answer, refuses writes for now, or is busy
+├── PermanentError          somebody has to do something
+│   ├── coordination_refused        authentication or privileges in etcd
+│   ├── record_unreadable           a value in etcd is damaged, or of a newer version of Sluice
+│   ├── source_refused              authentication or privileges at the source
+│   ├── sink_refused                authentication or privileges at the target
+│   ├── history_lost                the position is no longer in the source's oplog
+│   ├── source_unsupported          the source cannot do what is asked (a standalone server, too old)
+│   ├── ddl_refused                 the target refused a DDL
+│   ├── ddl_unsupported             the sink cannot express a DDL
+│   ├── ddl_ambiguous               after a crash the downstream is neither as before a DDL nor as after it
+│   ├── row_rejected                the target refused a row for what it is
+│   └── divergence                  an event does not fit the downstream's document
+├── FencedError             fenced: this process is no longer who it was; it stops at once
+├── ConfigurationError      configuration_invalid: what the user wrote is wrong, with every problem in it
+├── ConflictError           conflict: somebody else changed the same thing first
+├── NotFoundError           not_found: there is no such thing
+└── InvariantError          invariant_violated: a bug of ours; nothing goes on after it
 """
 
 from __future__ import annotations
@@ -47,6 +50,12 @@ class CoordinationUnavailable(RetryableError):
     code = "coordination_unavailable"
 
 
+class OutcomeUnknown(CoordinationUnavailable):
+    """It may have happened, and may still happen, until `FencedStore.settle` has returned."""
+
+    code = "outcome_unknown"
+
+
 class SourceUnavailable(RetryableError):
     code = "source_unavailable"
 
@@ -57,6 +66,14 @@ class SinkUnavailable(RetryableError):
 
 class PermanentError(SluiceError):
     code = "permanent"
+
+
+class CoordinationRefused(PermanentError):
+    code = "coordination_refused"
+
+
+class RecordUnreadable(PermanentError):
+    code = "record_unreadable"
 
 
 class SourceRefused(PermanentError):

@@ -15,7 +15,7 @@ from typing import NewType
 from changefeed.configuration import Configuration
 from changefeed.document import Document
 from changefeed.event import DdlEvent
-from changefeed.lifecycle import Lifecycle
+from changefeed.lifecycle import ErrorReport, Lifecycle
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
 
@@ -182,16 +182,6 @@ class CopyProgress:
     bytes: int = 0
     chunks_done: int = 0
     chunks: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorReport:
-    """An error as a value: `code` of the error tree, and whether waiting may help."""
-
-    code: str
-    message: str
-    retryable: bool
-    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

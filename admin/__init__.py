@@ -1,0 +1,1 @@
+"""The admin API of a node: gRPC and HTTP."""

@@ -1,0 +1,313 @@
+import datetime
+
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ChangefeedState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CHANGEFEED_STATE_UNSPECIFIED: _ClassVar[ChangefeedState]
+    CHANGEFEED_STATE_NORMAL: _ClassVar[ChangefeedState]
+    CHANGEFEED_STATE_WARNING: _ClassVar[ChangefeedState]
+    CHANGEFEED_STATE_PENDING: _ClassVar[ChangefeedState]
+    CHANGEFEED_STATE_STOPPED: _ClassVar[ChangefeedState]
+    CHANGEFEED_STATE_FAILED: _ClassVar[ChangefeedState]
+    CHANGEFEED_STATE_FINISHED: _ClassVar[ChangefeedState]
+    CHANGEFEED_STATE_REMOVED: _ClassVar[ChangefeedState]
+CHANGEFEED_STATE_UNSPECIFIED: ChangefeedState
+CHANGEFEED_STATE_NORMAL: ChangefeedState
+CHANGEFEED_STATE_WARNING: ChangefeedState
+CHANGEFEED_STATE_PENDING: ChangefeedState
+CHANGEFEED_STATE_STOPPED: ChangefeedState
+CHANGEFEED_STATE_FAILED: ChangefeedState
+CHANGEFEED_STATE_FINISHED: ChangefeedState
+CHANGEFEED_STATE_REMOVED: ChangefeedState
+
+class ErrorDetail(_message.Message):
+    __slots__ = ("code", "message", "at")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    message: str
+    at: _timestamp_pb2.Timestamp
+    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class Changefeed(_message.Message):
+    __slots__ = ("id", "configuration", "version", "state", "checkpoint", "resolved", "lag", "error", "created_at", "retry_at", "tables", "held_tables", "copy")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    RESOLVED_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AT_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    HELD_TABLES_FIELD_NUMBER: _ClassVar[int]
+    COPY_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    configuration: str
+    version: int
+    state: ChangefeedState
+    checkpoint: str
+    resolved: str
+    lag: _duration_pb2.Duration
+    error: ErrorDetail
+    created_at: _timestamp_pb2.Timestamp
+    retry_at: _timestamp_pb2.Timestamp
+    tables: int
+    held_tables: int
+    copy: CopyProgress
+    def __init__(self, id: _Optional[str] = ..., configuration: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[_Union[ChangefeedState, str]] = ..., checkpoint: _Optional[str] = ..., resolved: _Optional[str] = ..., lag: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., error: _Optional[_Union[ErrorDetail, _Mapping]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., retry_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tables: _Optional[int] = ..., held_tables: _Optional[int] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ...) -> None: ...
+
+class CopyProgress(_message.Message):
+    __slots__ = ("documents", "bytes", "chunks_done", "chunks")
+    DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_DONE_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    documents: int
+    bytes: int
+    chunks_done: int
+    chunks: int
+    def __init__(self, documents: _Optional[int] = ..., bytes: _Optional[int] = ..., chunks_done: _Optional[int] = ..., chunks: _Optional[int] = ...) -> None: ...
+
+class CreateChangefeedRequest(_message.Message):
+    __slots__ = ("configuration",)
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    configuration: str
+    def __init__(self, configuration: _Optional[str] = ...) -> None: ...
+
+class ValidateChangefeedRequest(_message.Message):
+    __slots__ = ("configuration",)
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    configuration: str
+    def __init__(self, configuration: _Optional[str] = ...) -> None: ...
+
+class ValidateChangefeedResponse(_message.Message):
+    __slots__ = ("problems",)
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    problems: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, problems: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GetChangefeedRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class ListChangefeedsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListChangefeedsResponse(_message.Message):
+    __slots__ = ("changefeeds",)
+    CHANGEFEEDS_FIELD_NUMBER: _ClassVar[int]
+    changefeeds: _containers.RepeatedCompositeFieldContainer[Changefeed]
+    def __init__(self, changefeeds: _Optional[_Iterable[_Union[Changefeed, _Mapping]]] = ...) -> None: ...
+
+class UpdateChangefeedRequest(_message.Message):
+    __slots__ = ("id", "configuration", "expected_version")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    configuration: str
+    expected_version: int
+    def __init__(self, id: _Optional[str] = ..., configuration: _Optional[str] = ..., expected_version: _Optional[int] = ...) -> None: ...
+
+class PauseChangefeedRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class ResumeChangefeedRequest(_message.Message):
+    __slots__ = ("id", "start")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    start: str
+    def __init__(self, id: _Optional[str] = ..., start: _Optional[str] = ...) -> None: ...
+
+class RemoveChangefeedRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class RemoveChangefeedResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class FinalizeChangefeedRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class WatchChangefeedRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class Node(_message.Message):
+    __slots__ = ("id", "name", "admin_address", "roles", "version", "started_at", "owner", "draining", "tables")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ADMIN_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    ROLES_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    name: str
+    admin_address: str
+    roles: _containers.RepeatedScalarFieldContainer[str]
+    version: str
+    started_at: _timestamp_pb2.Timestamp
+    owner: bool
+    draining: bool
+    tables: int
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., admin_address: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., owner: _Optional[bool] = ..., draining: _Optional[bool] = ..., tables: _Optional[int] = ...) -> None: ...
+
+class ListNodesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListNodesResponse(_message.Message):
+    __slots__ = ("nodes",)
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    nodes: _containers.RepeatedCompositeFieldContainer[Node]
+    def __init__(self, nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ...) -> None: ...
+
+class DrainNodeRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class ResignOwnerRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ResignOwnerResponse(_message.Message):
+    __slots__ = ("former_owner",)
+    FORMER_OWNER_FIELD_NUMBER: _ClassVar[int]
+    former_owner: str
+    def __init__(self, former_owner: _Optional[str] = ...) -> None: ...
+
+class Table(_message.Message):
+    __slots__ = ("id", "name", "target", "node", "checkpoint", "barrier", "held", "schema_valid_from", "copy")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    BARRIER_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_VALID_FROM_FIELD_NUMBER: _ClassVar[int]
+    COPY_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    name: str
+    target: str
+    node: str
+    checkpoint: str
+    barrier: str
+    held: bool
+    schema_valid_from: str
+    copy: CopyProgress
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., target: _Optional[str] = ..., node: _Optional[str] = ..., checkpoint: _Optional[str] = ..., barrier: _Optional[str] = ..., held: _Optional[bool] = ..., schema_valid_from: _Optional[str] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ...) -> None: ...
+
+class ListTablesRequest(_message.Message):
+    __slots__ = ("changefeed",)
+    CHANGEFEED_FIELD_NUMBER: _ClassVar[int]
+    changefeed: str
+    def __init__(self, changefeed: _Optional[str] = ...) -> None: ...
+
+class ListTablesResponse(_message.Message):
+    __slots__ = ("tables",)
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    tables: _containers.RepeatedCompositeFieldContainer[Table]
+    def __init__(self, tables: _Optional[_Iterable[_Union[Table, _Mapping]]] = ...) -> None: ...
+
+class MoveTableRequest(_message.Message):
+    __slots__ = ("changefeed", "table", "node")
+    CHANGEFEED_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    changefeed: str
+    table: str
+    node: str
+    def __init__(self, changefeed: _Optional[str] = ..., table: _Optional[str] = ..., node: _Optional[str] = ...) -> None: ...
+
+class MoveTableResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Ddl(_message.Message):
+    __slots__ = ("position", "type", "table", "renamed_to", "state", "waits_for", "note", "seen_at", "executing_at", "done_at")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    RENAMED_TO_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    SEEN_AT_FIELD_NUMBER: _ClassVar[int]
+    EXECUTING_AT_FIELD_NUMBER: _ClassVar[int]
+    DONE_AT_FIELD_NUMBER: _ClassVar[int]
+    position: str
+    type: str
+    table: str
+    renamed_to: str
+    state: str
+    waits_for: str
+    note: str
+    seen_at: _timestamp_pb2.Timestamp
+    executing_at: _timestamp_pb2.Timestamp
+    done_at: _timestamp_pb2.Timestamp
+    def __init__(self, position: _Optional[str] = ..., type: _Optional[str] = ..., table: _Optional[str] = ..., renamed_to: _Optional[str] = ..., state: _Optional[str] = ..., waits_for: _Optional[str] = ..., note: _Optional[str] = ..., seen_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., executing_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., done_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class ListDdlRequest(_message.Message):
+    __slots__ = ("changefeed",)
+    CHANGEFEED_FIELD_NUMBER: _ClassVar[int]
+    changefeed: str
+    def __init__(self, changefeed: _Optional[str] = ...) -> None: ...
+
+class ListDdlResponse(_message.Message):
+    __slots__ = ("ddls",)
+    DDLS_FIELD_NUMBER: _ClassVar[int]
+    ddls: _containers.RepeatedCompositeFieldContainer[Ddl]
+    def __init__(self, ddls: _Optional[_Iterable[_Union[Ddl, _Mapping]]] = ...) -> None: ...
+
+class GetClusterRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Cluster(_message.Message):
+    __slots__ = ("name", "owner", "nodes", "changefeeds", "etcd_endpoints")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    CHANGEFEEDS_FIELD_NUMBER: _ClassVar[int]
+    ETCD_ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    owner: str
+    nodes: int
+    changefeeds: int
+    etcd_endpoints: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., owner: _Optional[str] = ..., nodes: _Optional[int] = ..., changefeeds: _Optional[int] = ..., etcd_endpoints: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -1,0 +1,209 @@
+"""`Lifecycle`: in which state a changefeed is, and what errors, commands and progress make of it.
+
+                        retryable error                  no progress for PATIENCE, error again
+             ┌────────┐ ───────────────▶ ┌─────────┐ ───────────────────────────────▶ ┌─────────┐
+      ──────▶│ normal │                  │ warning │                                  │ pending │
+             └────────┘ ◀─────────────── └─────────┘ ◀─────────────────────────────── └─────────┘
+              │  │  ▲       progress       │   │            the back-off is over        │   │  │
+              │  │  └── resume (from stopped, failed, finished, pending) ───────────────┼───┼──┘
+              │  └─ pause ─────────────────┼───┴──────────────▶ stopped ◀───────────────┘   │
+              └─ target reached ───────────┴──────────────────▶ finished ◀──────────────────┘
+
+      permanent, configuration or invariant error:  normal, warning, pending, stopped ─▶ failed
+      remove: every state ─▶ removed, which nothing leaves
+
+In `normal` and `warning` the pipelines run. A retryable error shows as `warning` while they go on trying by themselves: a
+network that is away for a moment stops nothing. When the error is still reported PATIENCE after the warning began and
+the checkpoint has not moved meanwhile, trying in place is what keeps a sick server sick: the changefeed goes to `pending`,
+its pipelines are stopped and wait for the back-off, which doubles with each round without progress. After it they
+run again, still in `warning` until the checkpoint moves.
+
+A fenced error is about the process that met it, never about the changefeed: it changes nothing. The first permanent
+error is the cause and stays; a paused changefeed fails too, since its position may leave the oplog while it rests. What
+arrives late from pipelines already stopped changes neither `failed`, `finished` nor `removed`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from random import Random
+
+from changefeed.errors import (
+    ConfigurationError,
+    ConflictError,
+    FencedError,
+    InvariantError,
+    RetryableError,
+    SluiceError,
+)
+
+PATIENCE = timedelta(seconds=30)
+FIRST_BACK_OFF = timedelta(seconds=10)
+LONGEST_BACK_OFF = timedelta(minutes=10)
+
+
+class State(StrEnum):
+    NORMAL = "normal"
+    WARNING = "warning"
+    PENDING = "pending"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    FINISHED = "finished"
+    REMOVED = "removed"
+
+
+class ErrorKind(StrEnum):
+    RETRYABLE = "retryable"
+    PERMANENT = "permanent"
+    FENCED = "fenced"
+    CONFIGURATION = "configuration"
+    INVARIANT = "invariant"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorReport:
+    """An error as a value: `code` of the error tree, and whether waiting may help."""
+
+    code: str
+    message: str
+    retryable: bool
+    """Said beside the code, so that a node of an older version understands the codes of a newer one."""
+    at: datetime
+
+    @classmethod
+    def of(cls, error: SluiceError, at: datetime) -> ErrorReport:
+        retryable = isinstance(error, RetryableError | ConflictError)
+        return cls(code=error.code, message=str(error), retryable=retryable, at=at)
+
+    @property
+    def kind(self) -> ErrorKind:
+        match self.code:
+            case FencedError.code:
+                return ErrorKind.FENCED
+            case ConfigurationError.code:
+                return ErrorKind.CONFIGURATION
+            case InvariantError.code:
+                return ErrorKind.INVARIANT
+            case _:
+                return ErrorKind.RETRYABLE if self.retryable else ErrorKind.PERMANENT
+
+
+class Command(StrEnum):
+    """What a user wants."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    REMOVE = "remove"
+
+
+class Sign(StrEnum):
+    """What the owner sees of the changefeed."""
+
+    PROGRESS = "progress"
+    """The changefeed's checkpoint moved."""
+    TARGET_REACHED = "target_reached"
+    """The changefeed's checkpoint is at its `target`."""
+    TICK = "tick"
+    """Time passed."""
+
+
+Event = ErrorReport | Command | Sign
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifecycle:
+    state: State = State.NORMAL
+    error: ErrorReport | None = None
+    attempts: int = 0
+    """Back-offs begun since the checkpoint last moved."""
+    since_at: datetime | None = None
+    """When the state was entered; None: with the changefeed's creation."""
+    retry_at: datetime | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether pipelines run."""
+        return self.state in (State.NORMAL, State.WARNING)
+
+    def after(self, event: Event, *, now: datetime, random: Random) -> Lifecycle:
+        """The lifecycle once `event` is taken into account."""
+        match event:
+            case ErrorReport():
+                return self._after_error(event, now, random)
+            case Command():
+                return self._after_command(event, now)
+            case Sign():
+                return self._after_sign(event, now)
+
+    def _after_error(self, error: ErrorReport, now: datetime, random: Random) -> Lifecycle:
+        match error.kind:
+            case ErrorKind.FENCED:
+                return self
+            case ErrorKind.RETRYABLE:
+                return self._after_retryable(error, now, random)
+            case ErrorKind.PERMANENT | ErrorKind.CONFIGURATION | ErrorKind.INVARIANT:
+                if self.state in (State.FAILED, State.FINISHED, State.REMOVED):
+                    return self
+                return Lifecycle(state=State.FAILED, error=error, since_at=now)
+
+    def _after_retryable(self, error: ErrorReport, now: datetime, random: Random) -> Lifecycle:
+        match self.state:
+            case State.NORMAL:
+                return Lifecycle(state=State.WARNING, error=error, since_at=now)
+            case State.WARNING if self.since_at is not None and now - self.since_at >= PATIENCE:
+                retry_at = now + back_off(self.attempts + 1, random)
+                return Lifecycle(
+                    state=State.PENDING, error=error, attempts=self.attempts + 1, since_at=now, retry_at=retry_at
+                )
+            case State.WARNING | State.PENDING:
+                return replace(self, error=error)
+            case State.STOPPED | State.FAILED | State.FINISHED | State.REMOVED:
+                return self
+
+    def _after_command(self, command: Command, now: datetime) -> Lifecycle:
+        match (command, self.state):
+            case (_, State.REMOVED):
+                return self
+            case (Command.REMOVE, _):
+                return Lifecycle(state=State.REMOVED, since_at=now)
+            case (Command.PAUSE, State.NORMAL | State.WARNING | State.PENDING):
+                return Lifecycle(state=State.STOPPED, error=self.error, since_at=now)
+            case (Command.PAUSE, State.STOPPED | State.FAILED | State.FINISHED):
+                return self
+            case (Command.RESUME, State.PENDING | State.STOPPED | State.FAILED | State.FINISHED):
+                return Lifecycle(state=State.NORMAL, since_at=now)
+            case (Command.RESUME, State.NORMAL | State.WARNING):
+                return self
+            case never:
+                raise AssertionError(never)
+
+    def _after_sign(self, sign: Sign, now: datetime) -> Lifecycle:
+        match (sign, self.state):
+            case (Sign.PROGRESS, State.WARNING):
+                return Lifecycle(state=State.NORMAL, since_at=now)
+            case (Sign.TARGET_REACHED, State.NORMAL | State.WARNING | State.PENDING):
+                return Lifecycle(state=State.FINISHED, since_at=now)
+            case (Sign.TICK, State.PENDING) if self.retry_at is not None and now >= self.retry_at:
+                return Lifecycle(state=State.WARNING, error=self.error, attempts=self.attempts, since_at=now)
+            case _:
+                return self
+
+
+def back_off(attempt: int, random: Random) -> timedelta:
+    """10 s, 20 s, 40 s ... 10 min; up to a fifth less, so that what failed together does not return together."""
+    doubled = FIRST_BACK_OFF * 2 ** min(attempt - 1, 10)
+    return min(doubled, LONGEST_BACK_OFF) * random.uniform(0.8, 1)
+
+
+def check_invariants(lifecycle: Lifecycle) -> None:
+    """What holds in every state; called by tests after each transition."""
+    state = lifecycle.state
+    assert (lifecycle.retry_at is not None) == (state is State.PENDING), lifecycle
+    assert (lifecycle.attempts > 0) or state is not State.PENDING, lifecycle
+    assert lifecycle.attempts == 0 or state in (State.WARNING, State.PENDING), lifecycle
+    if state in (State.WARNING, State.PENDING, State.FAILED):
+        assert lifecycle.error is not None, lifecycle
+    if state in (State.NORMAL, State.FINISHED, State.REMOVED):
+        assert lifecycle.error is None, lifecycle

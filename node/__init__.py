@@ -1,0 +1,1 @@
+"""Puts a server process together: roles, start, stop."""
