@@ -44,7 +44,7 @@ class OrderBy(StrEnum):
 
 
 class Options(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True)
 
 
 class EventRule(Options):

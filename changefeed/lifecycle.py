@@ -193,7 +193,7 @@ class Lifecycle:
 
 def back_off(attempt: int, random: Random) -> timedelta:
     """10 s, 20 s, 40 s ... 10 min; up to a fifth less, so that what failed together does not return together."""
-    doubled = FIRST_BACK_OFF * 2 ** min(attempt - 1, 10)
+    doubled = FIRST_BACK_OFF * (1 << min(attempt - 1, 10))
     return min(doubled, LONGEST_BACK_OFF) * random.uniform(0.8, 1)
 
 
