@@ -17,6 +17,7 @@ from owner import barrier
 
 SEEN = datetime(2026, 11, 21, tzinfo=UTC)
 A, B, C = TableId("a"), TableId("b"), TableId("c")
+NOWHERE: dict[TableId, Position] = {}
 
 
 def at(increment: int, token: str = "") -> Position:
@@ -49,7 +50,7 @@ def positions(records: tuple[DdlRecord, ...]) -> list[int]:
 
 
 def test_with_no_ddl_the_barrier_is_the_resolved_position() -> None:
-    gate = barrier.decide(at(13), [], {}.get)
+    gate = barrier.decide(at(13), [], NOWHERE.get)
     assert (gate.position, dict(gate.held), gate.runnable) == (at(13), {}, ())
 
 
@@ -94,7 +95,7 @@ def test_a_drop_and_the_create_of_the_same_name_run_in_stream_order() -> None:
     assert positions(barrier.decide(at(13), [drop, create], {A: at(8)}.get).runnable) == []
     assert positions(barrier.decide(at(13), [drop, create], {A: at(9)}.get).runnable) == [9]
     done = replace(drop, state=DdlState.DONE)
-    assert positions(barrier.decide(at(13), [done, create], {}.get).runnable) == [10]
+    assert positions(barrier.decide(at(13), [done, create], NOWHERE.get).runnable) == [10]
 
 
 def test_two_ddls_at_one_cluster_time_run_in_token_order() -> None:
@@ -137,7 +138,7 @@ def test_a_table_with_no_node_stops_its_ddl_and_only_it() -> None:
 
 
 def test_a_ddl_of_a_table_nobody_replicates_waits_for_nobody() -> None:
-    assert positions(barrier.decide(at(13), [ddl(9, names=("fresh",), type=DdlType.CREATE)], {}.get).runnable) == [9]
+    assert positions(barrier.decide(at(13), [ddl(9, names=("fresh",), type=DdlType.CREATE)], NOWHERE.get).runnable) == [9]
 
 
 def test_an_executing_ddl_is_offered_again_to_the_one_who_takes_over() -> None:
@@ -172,4 +173,4 @@ def test_the_checkpoint_of_the_changefeed_does_not_pass_a_ddl_that_is_not_done()
 def test_the_invariant_check_refuses_a_gate_that_lets_rows_pass_a_ddl() -> None:
     open_gate = barrier.Gate(position=at(13), held={}, runnable=())
     with pytest.raises(InvariantError, match="is not done"):
-        barrier.check_invariants(open_gate, [ddl(11, A)], {}.get)
+        barrier.check_invariants(open_gate, [ddl(11, A)], NOWHERE.get)

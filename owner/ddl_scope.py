@@ -1,0 +1,123 @@
+"""What a DDL event of the source means for one changefeed: nothing, or a record with its scope. Pure.
+
+The scope is what a DDL touches: the tables it changes (by id, at the source) and the names it changes (downstream). Ids say which rows
+must wait; names order DDLs that concern different ids under one name, as the drop and the create of a re-created table do.
+Tables that routes bring under a name touched are in the scope too.
+
+    event                               tables                          names
+    create shop.a                       those already routed there      shop_dr.a
+    createIndexes, modify, drop ...     the table                       its name
+    rename shop.a to shop.b             the table, and what it replaced both
+    rename into the filter              what it replaced                the new one; the table is copied as a new one
+    rename out of the filter            the table                       the old one, which is dropped
+    dropDatabase shop                   all that is left of it          all of theirs, and the whole database
+
+Only tables that are replicated can be in a scope: a barrier never waits for one that the filter leaves out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from changefeed.errors import InvariantError
+from changefeed.event import DdlEvent, DdlType
+from changefeed.position import Position
+from changefeed.records import DdlRecord, Disposition, Scope
+from changefeed.table import TableId, TableName, TableSchema
+
+
+class Tables(Protocol):
+    """The replicated tables as they are once every DDL seen so far has happened, done or not."""
+
+    def at(self, table: TableId, position: Position) -> TableSchema | None: ...
+    def by_name(self, name: TableName, position: Position) -> TableSchema | None: ...
+    def tables_at(self, position: Position) -> Iterable[TableSchema]: ...
+    def in_database(self, db: str, position: Position) -> Iterable[TableSchema]: ...
+
+
+class DdlFilter(Protocol):
+    def ddl(self, event: DdlEvent) -> Disposition | None:
+        """None: out of scope."""
+
+
+class Routes(Protocol):
+    def target(self, name: TableName) -> TableName: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DdlClassifier:
+    filter: DdlFilter
+    routes: Routes
+    background_indexes: bool
+
+    def classify(self, event: DdlEvent, tables: Tables, seen_at: datetime) -> DdlRecord | None:
+        """None: the event is not this changefeed's."""
+        disposition = self.filter.ddl(event)
+        if disposition is None:
+            return None
+        touched = self._touched(event, tables)
+        if event.type is DdlType.DROP_DATABASE and not touched:
+            return None
+        names = frozenset(self.routes.target(name) for name in self._names(event, touched))
+        sharing = self._sharing(names, event.position, tables)
+        return DdlRecord(
+            event=event,
+            scope=Scope(
+                tables=frozenset(schema.id for schema in touched) | sharing,
+                names=names,
+                databases=frozenset(name.db for name in names) if event.type is DdlType.DROP_DATABASE else frozenset(),
+            ),
+            disposition=disposition,
+            background=self.background_indexes and disposition is Disposition.APPLY and _harmless_indexes(event),
+            seen_at=seen_at,
+        )
+
+    def _touched(self, event: DdlEvent, tables: Tables) -> list[TableSchema]:
+        match event.type:
+            case DdlType.CREATE:
+                return []
+            case DdlType.DROP_DATABASE:
+                return list(tables.in_database(event.db, event.position))
+            case DdlType.RENAME:
+                replaced = tables.at(event.drop_target, event.position) if event.drop_target else None
+                return [schema for schema in (_subject(event, tables), replaced) if schema is not None]
+            case _:
+                subject = _subject(event, tables)
+                if subject is None:
+                    raise InvariantError(f"{event}: the schema store knows no such table there (id {event.id})")
+                return [subject]
+
+    @staticmethod
+    def _names(event: DdlEvent, touched: Iterable[TableSchema]) -> Iterable[TableName]:
+        """At the source. A name outside the filter may be among them; nothing stands under it downstream."""
+        if event.type is DdlType.DROP_DATABASE:
+            return [schema.name for schema in touched]
+        return [name for name in (event.table, event.renamed_to) if name is not None]
+
+    def _sharing(self, names: frozenset[TableName], position: Position, tables: Tables) -> frozenset[TableId]:
+        return frozenset(schema.id for schema in tables.tables_at(position) if self.routes.target(schema.name) in names)
+
+
+def _subject(event: DdlEvent, tables: Tables) -> TableSchema | None:
+    if event.id is not None:
+        return tables.at(event.id, event.position)
+    return tables.by_name(event.table, event.position) if event.table else None
+
+
+def _harmless_indexes(event: DdlEvent) -> bool:
+    """Plain or wildcard keys and nothing that could refuse or remove a document: building them may overlap with rows.
+
+    Text, 2d and 2dsphere indexes refuse values that they cannot read, unique ones refuse duplicates, TTL indexes delete.
+    """
+    if event.type is not DdlType.CREATE_INDEXES:
+        return False
+    return all(
+        all(isinstance(direction, int | float) for direction in index["key"].values())
+        and not index.get("unique")
+        and not index.get("prepareUnique")
+        and "expireAfterSeconds" not in index
+        for index in event.description.decode()["indexes"]
+    )
