@@ -1,0 +1,105 @@
+"""The one place where errors of PyMongo and of a source server become errors of ours.
+
+What is not known to need somebody's help counts as retryable: a stream is opened again from a time, which no error of a
+cursor can spoil, and an error that stays is shown by the changefeed's back-off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from bson.errors import BSONError
+from pymongo import errors as driver
+
+from changefeed.errors import (
+    ConfigurationError,
+    HistoryLost,
+    InvariantError,
+    PermanentError,
+    SluiceError,
+    SourceRefused,
+    SourceUnavailable,
+    SourceUnsupported,
+)
+
+CHANGE_STREAM_HISTORY_LOST = 286
+CAPPED_POSITION_LOST = 136
+_HISTORY_LOST = frozenset({CHANGE_STREAM_HISTORY_LOST, CAPPED_POSITION_LOST})
+
+_REFUSED = frozenset(
+    {
+        11,  # UserNotFound
+        13,  # Unauthorized
+        18,  # AuthenticationFailed
+        8000,  # AtlasError
+    }
+)
+
+_UNSUPPORTED = frozenset(
+    {
+        9,  # FailedToParse: an option this server does not know
+        20,  # IllegalOperation: a standalone server
+        59,  # CommandNotFound
+        72,  # InvalidOptions
+        115,  # CommandNotSupported
+        123,  # NotAReplicaSet
+        166,  # CommandNotSupportedOnView
+        303,  # QueryFeatureNotAllowed
+        40324,  # unrecognized pipeline stage
+        40415,  # unknown field
+        40573,  # $changeStream only on replica sets
+    }
+)
+
+_SOON = timedelta(milliseconds=100)
+_RESUMABLE_AT_ONCE = frozenset(
+    {
+        43,  # CursorNotFound
+        222,  # CloseChangeStream
+        234,  # RetryChangeStream
+        237,  # CursorKilled
+        260,  # InvalidResumeToken: we start from a time
+        280,  # ChangeStreamFatalError: a resume token that is not found
+    }
+)
+
+
+@contextmanager
+def translated(doing: str) -> Iterator[None]:
+    """`doing` is what we were about, for the message: `reading the DDL stream of the source`."""
+    try:
+        yield
+    except (driver.PyMongoError, BSONError) as error:
+        raise translate(error, doing) from error
+
+
+def translate(error: driver.PyMongoError | BSONError, doing: str) -> SluiceError:
+    message = f"{doing}: {error}"
+    match error:
+        case driver.InvalidURI() | driver.ConfigurationError() | driver.InvalidName():
+            return ConfigurationError([message])
+        case driver.OperationFailure():
+            return _of_server(error, message)
+        case driver.ConnectionFailure() | driver.ProtocolError():
+            return SourceUnavailable(message)
+        case driver.InvalidOperation() | driver.CollectionInvalid():
+            return InvariantError(message)
+        case driver.EncryptionError() | BSONError():
+            return PermanentError(message)
+        case _:
+            return SourceUnavailable(message)
+
+
+def _of_server(error: driver.OperationFailure, message: str) -> SluiceError:
+    code = error.code
+    if code in _HISTORY_LOST:
+        return HistoryLost(message)
+    if code in _REFUSED:
+        return SourceRefused(f"{message}; grant the source's user what docs/operations.md lists")
+    if code in _UNSUPPORTED:
+        return SourceUnsupported(message)
+    if code in _RESUMABLE_AT_ONCE:
+        return SourceUnavailable(message, retry_after=_SOON)
+    return SourceUnavailable(message)
