@@ -1,0 +1,48 @@
+"""`python -m devstack`: the stack for a person at a terminal."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pymongo import MongoClient
+
+from devstack.stack import DevStack
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Real etcd and two MongoDB-compatible servers.")
+
+
+def _print(stack: DevStack) -> None:
+    typer.echo(f"source  {stack.source_uri}\ntarget  {stack.target_uri}\netcd    {stack.etcd_endpoint}")
+
+
+@app.command()
+def up(
+    data: Annotated[
+        Path | None, typer.Option(help="Directory that keeps data and logs; default: a temporary one.")
+    ] = None,
+) -> None:
+    """Start the stack, print where it is, and keep it until Ctrl-C or SIGTERM."""
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: stopped.set())
+    with DevStack(data.absolute() if data else None) as stack:
+        _print(stack)
+        typer.echo(f"logs    {stack.directory / 'log'}\nrunning until Ctrl-C")
+        stopped.wait()
+
+
+@app.command()
+def demo() -> None:
+    """Start the stack, write a document, read it back, and stop it."""
+    with DevStack() as stack, MongoClient[dict[str, object]](stack.source_uri) as client:
+        _print(stack)
+        client["demo"]["greetings"].insert_one({"_id": 1, "text": "hello"})
+        typer.echo(f"wrote   {client['demo']['greetings'].find_one()}")
+
+
+if __name__ == "__main__":
+    app()

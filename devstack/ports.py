@@ -1,0 +1,36 @@
+"""Free ports for servers that keep theirs over restarts."""
+
+from __future__ import annotations
+
+import random
+import socket
+from pathlib import Path
+
+_LOWEST = 20000
+_EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_ATTEMPTS = 200
+
+
+def free_port() -> int:
+    """A port outside the range that the kernel gives to outgoing connections.
+
+    Inside that range a port is taken while its server is stopped, in the worst case by a client that tries to connect to it and
+    ends up connected to itself.
+    """
+    highest = int(_EPHEMERAL_RANGE.read_text(encoding="ascii").split()[0])
+    for _ in range(_ATTEMPTS):
+        port = random.SystemRandom().randrange(_LOWEST, highest)
+        if not taken(port):
+            return port
+    raise RuntimeError(f"no free port between {_LOWEST} and {highest} after {_ATTEMPTS} attempts")
+
+
+def taken(port: int) -> bool:
+    """Whether somebody listens there; connections that a stopped server left behind do not count."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False

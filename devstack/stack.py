@@ -1,0 +1,76 @@
+"""`DevStack`: etcd, a source and a target, started and stopped together."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from devstack.etcd import Etcd
+from devstack.mongodb import MongoDB
+
+SOURCE_VARIABLE = "SLUICE_TEST_SOURCE"
+TARGET_VARIABLE = "SLUICE_TEST_TARGET"
+
+
+class DevStack:
+    """A MongoDB URI in SLUICE_TEST_SOURCE or SLUICE_TEST_TARGET replaces the embedded server of that side.
+
+    Without a directory everything is in a temporary one that is removed at the end; a failed start leaves the logs there.
+    """
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._temporary = directory is None
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="sluice-devstack-"))
+        self._running = ExitStack()
+        self.etcd = Etcd(self.directory / "etcd", self.directory / "log" / "etcd.log")
+        self.source = self._mongodb("source", SOURCE_VARIABLE)
+        self.target = self._mongodb("target", TARGET_VARIABLE)
+
+    @property
+    def etcd_endpoint(self) -> str:
+        return self.etcd.endpoint
+
+    @property
+    def source_uri(self) -> str:
+        return self.source if isinstance(self.source, str) else self.source.uri
+
+    @property
+    def target_uri(self) -> str:
+        return self.target if isinstance(self.target, str) else self.target.uri
+
+    def start(self) -> Self:
+        servers = [server for server in (self.etcd, self.source, self.target) if not isinstance(server, str)]
+        with ExitStack() as stopping:
+            stopping.callback(side_by_side, [server.stop for server in servers])
+            side_by_side([server.start for server in servers])
+            self._running = stopping.pop_all()
+        return self
+
+    def stop(self) -> None:
+        """All at once: they do not know of each other. May be called again."""
+        self._running.close()
+        if self._temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def _mongodb(self, name: str, variable: str) -> MongoDB | str:
+        given = os.environ.get(variable)
+        return given or MongoDB(name, self.directory / name, self.directory / "log" / f"{name}.log")
+
+
+def side_by_side(works: Sequence[Callable[[], object]]) -> None:
+    """Returns when all have ended; raises what the first that failed raised."""
+    with ThreadPoolExecutor(len(works)) as workers:
+        for done in [workers.submit(work) for work in works]:
+            done.result()

@@ -1,0 +1,129 @@
+"""The servers' lives: started, found, restarted, and gone when their starter is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import etcd3
+import psutil
+import pytest
+
+from devstack.etcd import Etcd
+from devstack.mongodb import Client, MongoDB
+from devstack.process import ServerFailed, wait_until
+from devstack.stack import DevStack
+
+ROOT = Path(__file__).parents[3]
+
+
+class Up:
+    """`python -m devstack up` as a person runs it."""
+
+    def __init__(self, data: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "devstack", "up", "--data", str(data)],
+            cwd=ROOT,
+            env={key: value for key, value in os.environ.items() if not key.startswith("SLUICE_TEST_")},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.said: dict[str, str] = {}
+        for line in self.process.stdout:
+            word, _, rest = line.strip().partition(" ")
+            self.said[word] = rest.strip()
+            if word == "running":
+                break
+        self.servers = psutil.Process(self.process.pid).children(recursive=True)
+
+    def end(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+        self.process.wait(30)
+
+    def all_gone(self) -> bool:
+        return not any(server.is_running() and server.status() != psutil.STATUS_ZOMBIE for server in self.servers)
+
+
+def test_up_prints_addresses_that_work_and_leaves_nothing_running_after_ctrl_c(tmp_path: Path) -> None:
+    up = Up(tmp_path)
+    for side in ("source", "target"):
+        with Client(up.said[side]) as client:
+            client["shop"]["orders"].insert_one({"_id": 1})
+    with urllib.request.urlopen(f"http://{up.said['etcd']}/version") as answer:
+        assert b"etcdserver" in answer.read()
+    assert len(up.servers) == 3
+    up.end(signal.SIGINT)
+    assert up.process.returncode == 0
+    assert up.all_gone()
+
+
+def test_servers_die_with_a_starter_that_is_killed(tmp_path: Path) -> None:
+    up = Up(tmp_path)
+    up.end(signal.SIGKILL)
+    assert wait_until(up.all_gone, 10)
+
+
+def test_a_second_stack_runs_beside_the_first(tmp_path: Path) -> None:
+    with DevStack(tmp_path / "first") as first, DevStack(tmp_path / "second") as second:
+        addresses = {urlsplit(uri).port for stack in (first, second) for uri in (stack.source_uri, stack.target_uri)}
+        assert len(addresses) == 4
+        with Client(first.source_uri) as one, Client(second.source_uri) as two:
+            one["shop"]["orders"].insert_one({"_id": 1})
+            assert two["shop"]["orders"].find_one() is None
+
+
+def test_a_stack_in_no_directory_removes_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with DevStack() as stack:
+        assert stack.directory.exists()
+    stack.stop()
+    assert not stack.directory.exists()
+
+
+def test_given_uris_replace_the_embedded_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLUICE_TEST_SOURCE", "mongodb://source.example/")
+    monkeypatch.setenv("SLUICE_TEST_TARGET", "mongodb://target.example/")
+    with DevStack(tmp_path) as stack:
+        assert (stack.source_uri, stack.target_uri) == ("mongodb://source.example/", "mongodb://target.example/")
+        assert [process.name() for process in psutil.Process().children() if process.pid == stack.etcd.pid] == ["etcd"]
+
+
+def test_a_killed_etcd_starts_again_with_what_it_had_on_the_same_port(own_etcd: Etcd) -> None:
+    etcd3.client(port=own_etcd.port).put("/a", "1")
+    own_etcd.kill()
+    assert not own_etcd.ready()
+    own_etcd.start()
+    assert etcd3.client(port=own_etcd.port).get("/a")[0] == b"1"
+
+
+def test_a_killed_mongodb_starts_again_with_what_it_had_on_the_same_port(own_mongodb: Callable[[str], MongoDB]) -> None:
+    server = own_mongodb("source")
+    with Client(server.uri) as client:
+        client["shop"]["orders"].insert_one({"_id": 1})
+        server.kill()
+        server.start()
+        assert client["shop"]["orders"].find_one() == {"_id": 1}
+
+
+def test_a_failed_start_shows_the_end_of_the_log(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "WiredTiger.turtle").write_text("this is no database")
+    server = MongoDB("source", tmp_path / "data", tmp_path / "source.log")
+    with pytest.raises(
+        ServerFailed, match=r"(?s)source ended with status 1 before it served.*source.log:.*WiredTigerError"
+    ):
+        server.start()
+
+
+def test_a_server_does_not_start_on_a_port_that_another_has(own_etcd: Etcd, tmp_path: Path) -> None:
+    rival = Etcd(tmp_path / "rival", tmp_path / "rival.log")
+    rival.port = own_etcd.port
+    with pytest.raises(ServerFailed, match=rf"etcd cannot start: port {rival.port} of 127.0.0.1 is taken"):
+        rival.start()

@@ -1,0 +1,111 @@
+"""Services and clients for component and end-to-end tests. Servers start when first asked for and live as long as the session."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from devstack.etcd import Etcd
+from devstack.mongodb import Client, MongoDB
+from devstack.stack import DevStack
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevStack]:
+    """Not started here: each server starts with the fixture that gives its address."""
+    stack = DevStack(tmp_path_factory.mktemp("devstack"))
+    yield stack
+    stack.stop()
+
+
+@pytest.fixture(scope="session")
+def etcd_endpoint(servers: DevStack) -> Iterator[str]:
+    """`host:port` of the session's etcd."""
+    with servers.etcd as etcd:
+        yield etcd.endpoint
+
+
+@pytest.fixture(scope="session")
+def source_uri(servers: DevStack) -> Iterator[str]:
+    """The session's source, or what SLUICE_TEST_SOURCE names."""
+    yield from _uri(servers.source)
+
+
+@pytest.fixture(scope="session")
+def target_uri(servers: DevStack) -> Iterator[str]:
+    """The session's target, or what SLUICE_TEST_TARGET names."""
+    yield from _uri(servers.target)
+
+
+def _uri(server: MongoDB | str) -> Iterator[str]:
+    if isinstance(server, str):
+        yield server
+    else:
+        with server:
+            yield server.uri
+
+
+@pytest.fixture(scope="session")
+def source_client(source_uri: str) -> Iterator[Client]:
+    with Client(source_uri) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def target_client(target_uri: str) -> Iterator[Client]:
+    with Client(target_uri) as client:
+        yield client
+
+
+@pytest.fixture
+def etcd_prefix() -> str:
+    """A part of the key space that no other test sees."""
+    return f"/test-{uuid.uuid4().hex}/"
+
+
+@pytest.fixture
+def fresh_database(request: pytest.FixtureRequest) -> Iterator[Callable[[], str]]:
+    """Names databases that no other test has; drops them at the end on the servers that the test used."""
+    uris = {"source_uri": "source_client", "target_uri": "target_client"}
+    clients: list[Client] = [request.getfixturevalue(uris[uri]) for uri in uris if uri in request.fixturenames]
+    names: list[str] = []
+
+    def name() -> str:
+        names.append(f"test_{uuid.uuid4().hex[:12]}")
+        return names[-1]
+
+    yield name
+    for client in clients:
+        for database in names:
+            client.drop_database(database)
+
+
+@pytest.fixture
+def database(fresh_database: Callable[[], str]) -> str:
+    """The name of a database that no other test has."""
+    return fresh_database()
+
+
+@pytest.fixture
+def own_etcd(tmp_path: Path) -> Iterator[Etcd]:
+    """An etcd for this test alone, which may stop, kill, pause and start it."""
+    with Etcd(tmp_path / "etcd", tmp_path / "etcd.log") as etcd:
+        yield etcd
+
+
+@pytest.fixture
+def own_mongodb(tmp_path: Path) -> Iterator[Callable[[str], MongoDB]]:
+    """Starts embedded servers for this test alone, each under its own name; they may be stopped, killed, paused and started."""
+    started: list[MongoDB] = []
+
+    def start(name: str) -> MongoDB:
+        server = MongoDB(name, tmp_path / name, tmp_path / f"{name}.log")
+        started.append(server.start())
+        return server
+
+    yield start
+    for server in reversed(started):
+        server.stop()
