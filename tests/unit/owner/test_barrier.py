@@ -138,7 +138,9 @@ def test_a_table_with_no_node_stops_its_ddl_and_only_it() -> None:
 
 
 def test_a_ddl_of_a_table_nobody_replicates_waits_for_nobody() -> None:
-    assert positions(barrier.decide(at(13), [ddl(9, names=("fresh",), type=DdlType.CREATE)], NOWHERE.get).runnable) == [9]
+    assert positions(barrier.decide(at(13), [ddl(9, names=("fresh",), type=DdlType.CREATE)], NOWHERE.get).runnable) == [
+        9
+    ]
 
 
 def test_an_executing_ddl_is_offered_again_to_the_one_who_takes_over() -> None:

@@ -1,0 +1,191 @@
+"""`DdlFeed`: one DDL watch of a source, shared by its changefeeds.
+
+A changefeed that starts further back than the shared watch gets a runner of its own until it has caught up; then the two
+become one. So a changefeed that resumes after a day holds up none of the others.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+
+import structlog
+
+from changefeed.errors import RetryableError, SluiceError
+from changefeed.event import DdlEvent
+from changefeed.position import Position
+
+_log = structlog.get_logger()
+_POLL = timedelta(milliseconds=500)
+
+
+class DdlBatch(Protocol):
+    @property
+    def events(self) -> tuple[DdlEvent, ...]: ...
+    @property
+    def resolved(self) -> Position: ...
+
+
+class DdlWatch(Protocol):
+    """The DDL of a source in stream order. Read by one thread."""
+
+    def poll(self, timeout: timedelta) -> DdlBatch: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What came since the last time: no event below `resolved` is missing, and none is at or past it."""
+
+    events: tuple[DdlEvent, ...]
+    resolved: Position
+    error: SluiceError | None
+
+
+class Subscription:
+    """One changefeed's reading place in the feed."""
+
+    def __init__(self, feed: DdlFeed, start: Position) -> None:
+        self._feed = feed
+        self._lock = threading.Lock()
+        self._resolved = start
+        self._events: list[DdlEvent] = []
+        self._error: SluiceError | None = None
+
+    @property
+    def resolved(self) -> Position:
+        return self._resolved
+
+    def take(self) -> Taken:
+        """Never waits."""
+        with self._lock:
+            below = tuple(event for event in self._events if event.position < self._resolved)
+            self._events = self._events[len(below) :]
+            return Taken(events=below, resolved=self._resolved, error=self._error)
+
+    def close(self) -> None:
+        self._feed.leave(self)
+
+    def deliver(self, batch: DdlBatch) -> None:
+        with self._lock:
+            last = self._events[-1].position if self._events else None
+            self._events += [
+                event
+                for event in batch.events
+                if event.position >= self._resolved and (last is None or event.position > last)
+            ]
+            self._resolved = max(self._resolved, batch.resolved)
+            self._error = None
+
+    def fail(self, error: SluiceError) -> None:
+        with self._lock:
+            self._error = error
+
+
+class DdlFeed:
+    """`open_watch` opens a watch at a position; it is called, and the watch polled, in the runner's thread."""
+
+    def __init__(self, open_watch: Callable[[Position], DdlWatch]) -> None:
+        self._open_watch = open_watch
+        self._lock = threading.Lock()
+        self._runners: list[_Runner] = []
+
+    def subscribe(self, start: Position) -> Subscription:
+        subscription = Subscription(self, start)
+        with self._lock:
+            behind = [runner for runner in self._runners if runner.alive and runner.resolved <= start]
+            if behind:
+                max(behind, key=lambda runner: runner.resolved).subscriptions.append(subscription)
+                return subscription
+            runner = _Runner(self._open_watch, start, self._merge)
+            runner.subscriptions.append(subscription)
+            self._runners.append(runner)
+        runner.start()
+        return subscription
+
+    def leave(self, subscription: Subscription) -> None:
+        with self._lock:
+            for runner in list(self._runners):
+                if subscription in runner.subscriptions:
+                    runner.subscriptions.remove(subscription)
+                    self._retire_if_idle(runner)
+
+    def close(self) -> None:
+        """Asks every runner to end, then waits for each; may be called twice."""
+        with self._lock:
+            runners, self._runners = self._runners, []
+        for runner in runners:
+            runner.stop()
+        for runner in runners:
+            runner.join()
+
+    def _merge(self, runner: _Runner, batch: DdlBatch) -> None:
+        """Hand the batch over; then, having caught up with another runner, leave it the subscriptions."""
+        with self._lock:
+            runner.resolved = max(runner.resolved, batch.resolved)
+            for subscription in runner.subscriptions:
+                subscription.deliver(batch)
+            for other in self._runners:
+                if other is not runner and other.alive and runner.resolved >= other.resolved:
+                    other.subscriptions += runner.subscriptions
+                    runner.subscriptions.clear()
+            self._retire_if_idle(runner)
+
+    def _retire_if_idle(self, runner: _Runner) -> None:
+        if not runner.subscriptions and runner in self._runners:
+            self._runners.remove(runner)
+            runner.stop()
+
+
+class _Runner:
+    """A thread with a watch. `subscriptions` and `resolved` belong to the feed's lock."""
+
+    def __init__(
+        self, open_watch: Callable[[Position], DdlWatch], start: Position, deliver: Callable[[_Runner, DdlBatch], None]
+    ) -> None:
+        self.subscriptions: list[Subscription] = []
+        self.resolved = start
+        self._open_watch = open_watch
+        self._deliver = deliver
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ddl-feed", daemon=True)
+
+    @property
+    def alive(self) -> bool:
+        return not self._stopping.is_set()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def _run(self) -> None:
+        while self.alive:
+            try:
+                self._follow()
+            except RetryableError as error:
+                self._tell(error)
+                self._stopping.wait(error.retry_after.total_seconds())
+            except SluiceError as error:
+                self._tell(error)
+                self._stopping.set()
+
+    def _follow(self) -> None:
+        watch = self._open_watch(self.resolved)
+        try:
+            while self.alive:
+                self._deliver(self, watch.poll(_POLL))
+        finally:
+            watch.close()
+
+    def _tell(self, error: SluiceError) -> None:
+        _log.warning("ddl_watch_failed", code=error.code, error=str(error), resolved=str(self.resolved))
+        for subscription in list(self.subscriptions):
+            subscription.fail(error)

@@ -1,0 +1,177 @@
+"""The feed shares a watch, and nobody misses or sees twice what happened."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import HistoryLost, SourceUnavailable
+from changefeed.event import DdlEvent, DdlType
+from changefeed.position import Position
+from owner.ddl_feed import DdlFeed, Subscription
+
+
+def at(increment: int) -> Position:
+    return Position(ClusterTime(100, increment))
+
+
+def drop(increment: int) -> DdlEvent:
+    return DdlEvent(position=at(increment), type=DdlType.DROP, db="shop")
+
+
+@dataclass(frozen=True)
+class Batch:
+    events: tuple[DdlEvent, ...]
+    resolved: Position
+
+
+class ScriptedWatch:
+    """Gives what the test puts into it; an error put in is raised."""
+
+    def __init__(self) -> None:
+        self.script: queue.Queue[Batch | Exception] = queue.Queue()
+        self.resolved = at(0)
+
+    def poll(self, timeout: timedelta) -> Batch:
+        try:
+            item = self.script.get(timeout=0.02)
+        except queue.Empty:
+            return Batch((), self.resolved)
+        if isinstance(item, Exception):
+            raise item
+        self.resolved = item.resolved
+        return item
+
+    def close(self) -> None: ...
+
+
+class Source:
+    def __init__(self) -> None:
+        self.opened: list[tuple[Position, ScriptedWatch]] = []
+
+    def open(self, start: Position) -> ScriptedWatch:
+        watch = ScriptedWatch()
+        watch.resolved = start
+        self.opened.append((start, watch))
+        return watch
+
+    def starts(self) -> list[Position]:
+        return [start for start, _ in self.opened]
+
+
+@contextmanager
+def feed() -> Iterator[tuple[DdlFeed, Source]]:
+    source = Source()
+    shared = DdlFeed(source.open)
+    try:
+        yield shared, source
+    finally:
+        shared.close()
+
+
+def wait(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        time.sleep(0.005)
+
+
+def seen_until(subscription: Subscription, resolved: Position) -> list[int]:
+    found: list[int] = []
+
+    def there() -> bool:
+        taken = subscription.take()
+        found.extend(event.position.ts.increment for event in taken.events)
+        return taken.resolved >= resolved
+
+    wait(there)
+    return found
+
+
+def test_two_changefeeds_share_one_watch_and_each_sees_its_own_range() -> None:
+    with feed() as (shared, source):
+        first = shared.subscribe(at(5))
+        wait(lambda: len(source.opened) == 1)
+        second = shared.subscribe(at(8))
+        source.opened[0][1].script.put(Batch((drop(6), drop(9)), at(10)))
+        assert seen_until(first, at(10)) == [6, 9]
+        assert seen_until(second, at(10)) == [9]
+        assert source.starts() == [at(5)]
+
+
+def test_an_event_at_the_resolved_position_is_not_given_out_yet() -> None:
+    with feed() as (shared, source):
+        subscription = shared.subscribe(at(5))
+        wait(lambda: len(source.opened) == 1)
+        source.opened[0][1].script.put(Batch((drop(7),), at(7)))
+        assert seen_until(subscription, at(7)) == []
+        source.opened[0][1].script.put(Batch((), at(8)))
+        assert seen_until(subscription, at(8)) == [7]
+
+
+def test_a_changefeed_that_is_behind_reads_alone_until_it_has_caught_up() -> None:
+    with feed() as (shared, source):
+        ahead = shared.subscribe(at(50))
+        wait(lambda: len(source.opened) == 1)
+        behind = shared.subscribe(at(5))
+        wait(lambda: len(source.opened) == 2)
+        shared_watch, own_watch = source.opened[0][1], source.opened[1][1]
+        own_watch.script.put(Batch((drop(6),), at(30)))
+        assert seen_until(behind, at(30)) == [6]
+        assert seen_until(ahead, at(50)) == []
+        own_watch.script.put(Batch((drop(40), drop(55)), at(60)))
+        assert seen_until(behind, at(60)) == [40, 55]
+        shared_watch.script.put(Batch((drop(55), drop(61)), at(70)))
+        assert seen_until(ahead, at(70)) == [55, 61]
+        assert seen_until(behind, at(70)) == [61]
+
+
+def test_a_broken_watch_opens_again_where_it_was_and_repeats_nothing() -> None:
+    with feed() as (shared, source):
+        subscription = shared.subscribe(at(5))
+        wait(lambda: len(source.opened) == 1)
+        source.opened[0][1].script.put(Batch((drop(6), drop(9)), at(8)))
+        assert seen_until(subscription, at(8)) == [6]
+        source.opened[0][1].script.put(SourceUnavailable("gone", retry_after=timedelta(milliseconds=1)))
+        wait(lambda: len(source.opened) == 2)
+        assert source.starts()[1] == at(8)
+        source.opened[1][1].script.put(Batch((drop(9),), at(12)))
+        assert seen_until(subscription, at(12)) == [9]
+
+
+def test_an_error_is_shown_until_the_watch_is_well_again() -> None:
+    with feed() as (shared, source):
+        subscription = shared.subscribe(at(5))
+        wait(lambda: len(source.opened) == 1)
+        source.opened[0][1].script.put(SourceUnavailable("gone", retry_after=timedelta(milliseconds=200)))
+        wait(lambda: subscription.take().error is not None)
+        wait(lambda: len(source.opened) == 2)
+        source.opened[1][1].script.put(Batch((), at(9)))
+        assert seen_until(subscription, at(9)) == []
+        assert subscription.take().error is None
+
+
+def test_lost_history_ends_the_watch_and_a_new_subscription_opens_another() -> None:
+    with feed() as (shared, source):
+        lost = shared.subscribe(at(5))
+        wait(lambda: len(source.opened) == 1)
+        source.opened[0][1].script.put(HistoryLost("oldest is 100.90"))
+        wait(lambda: isinstance(lost.take().error, HistoryLost))
+        lost.close()
+        shared.subscribe(at(95))
+        wait(lambda: len(source.opened) == 2)
+        assert source.starts() == [at(5), at(95)]
+
+
+def test_the_last_one_to_leave_ends_the_watch() -> None:
+    with feed() as (shared, source):
+        subscription = shared.subscribe(at(5))
+        wait(lambda: len(source.opened) == 1)
+        subscription.close()
+        shared.subscribe(at(5))
+        wait(lambda: len(source.opened) == 2)
