@@ -1,0 +1,83 @@
+"""BSON by offset: where the elements of a document lie, without building a value of any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from struct import Struct
+
+_INT32: Callable[[bytes, int], tuple[int]] = Struct("<i").unpack_from
+
+STRING = 0x02
+DOCUMENT = 0x03
+ARRAY = 0x04
+NULL = 0x0A
+_BINARY, _REGEX, _DB_POINTER, _SCOPED_CODE = 0x05, 0x0B, 0x0C, 0x0F
+_FIXED = {
+    0x01: 8,
+    0x06: 0,
+    0x07: 12,
+    0x08: 1,
+    0x09: 8,
+    NULL: 0,
+    0x10: 4,
+    0x11: 8,
+    0x12: 8,
+    0x13: 16,
+    0x7F: 0,
+    0xFF: 0,
+}
+_PREFIXED = {STRING: 4, 0x0D: 4, 0x0E: 4, DOCUMENT: 0, ARRAY: 0, _SCOPED_CODE: 0, _BINARY: 5, _DB_POINTER: 16}
+
+
+class MalformedBson(ValueError):
+    """These bytes are not BSON."""
+
+
+def elements(document: bytes, at: int = 0) -> Iterator[tuple[bytes, int, int, int]]:
+    """Name, type, and the span of the value of each element of the document that begins at `at`."""
+    end = at + _INT32(document, at)[0] - 1
+    at += 4
+    while at < end:
+        kind = document[at]
+        name_end = document.index(0, at + 1)
+        value_end = _value_end(document, kind, name_end + 1)
+        yield document[at + 1 : name_end], kind, name_end + 1, value_end
+        at = value_end
+    if at != end or document[end] != 0:
+        raise MalformedBson(f"a document's elements end at byte {at}, not where its size says, at {end}")
+
+
+def _value_end(document: bytes, kind: int, at: int) -> int:
+    fixed = _FIXED.get(kind)
+    if fixed is not None:
+        return at + fixed
+    prefix = _PREFIXED.get(kind)
+    if prefix is not None:
+        return at + prefix + _INT32(document, at)[0]
+    if kind == _REGEX:
+        return document.index(0, document.index(0, at) + 1) + 1
+    raise MalformedBson(f"type 0x{kind:02x} at byte {at} is not a BSON type")
+
+
+def documents_of(array: bytes, at: int, end: int) -> list[bytes]:
+    """The documents of an array of documents. Keys are "0", "1", ... so only their width matters."""
+    found: list[bytes] = []
+    append = found.append
+    at, end = at + 4, end - 1
+    width, widens_at = 3, 10
+    while at < end:
+        if len(found) == widens_at:
+            width, widens_at = width + 1, widens_at * 10
+        at += width
+        document_end = at + _INT32(array, at)[0]
+        append(array[at:document_end])
+        at = document_end
+    if at != end:
+        raise MalformedBson(f"an array's documents end at byte {at}, not where its size says, at {end}")
+    return found
+
+
+def document_of(body: list[bytes]) -> bytes:
+    """A document of whole elements."""
+    size = 5 + sum(map(len, body))
+    return b"".join((size.to_bytes(4, "little"), *body, b"\x00"))
