@@ -1,0 +1,1 @@
+"""Everything that stands in etcd: session, election, key layout, fenced transactions, consistent watch."""

@@ -1,0 +1,62 @@
+"""What gRPC and etcd say when a call fails, translated into our error tree.
+
+how the call failed                                          raised
+etcd does not answer, is overloaded, has no leader           CoordinationUnavailable
+the same for a transaction that may have reached it          OutcomeUnknown
+the revision was compacted                                   HistoryCompacted
+credentials or privileges                                    CoordinationRefused
+the lease named in a put is gone                             FencedError
+a request that etcd finds malformed: a bug of ours           InvariantError
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+
+from changefeed.errors import (
+    CoordinationRefused,
+    CoordinationUnavailable,
+    FencedError,
+    InvariantError,
+    OutcomeUnknown,
+    SluiceError,
+)
+from coordination.etcd import HistoryCompacted
+
+_Code = grpc.StatusCode
+
+NEVER_SENT = "failed to connect to all addresses"
+"""gRPC says so when no connection existed to send the request on."""
+
+_AUTHENTICATION = ("authentication", "password", "auth token", "user name", "auth store", "not enabled")
+_MALFORMED = frozenset({_Code.INVALID_ARGUMENT, _Code.OUT_OF_RANGE, _Code.ALREADY_EXISTS, _Code.FAILED_PRECONDITION})
+_REFUSED = frozenset({_Code.UNAUTHENTICATED, _Code.PERMISSION_DENIED, _Code.UNIMPLEMENTED})
+_NOT_DONE = frozenset({_Code.RESOURCE_EXHAUSTED})
+"""Overload or a full database: refused as a whole, so a transaction's outcome is known."""
+
+
+def translate(code: Any, details: str, *, endpoint: str, txn: bool = False) -> SluiceError:
+    """The error to raise for a status; `txn` says that the request, had it reached etcd, would have changed something."""
+    said = f"etcd at {endpoint}: {details or 'no details'} ({getattr(code, 'name', code)})"
+    if "compacted" in details:
+        return HistoryCompacted(said)
+    if code is _Code.NOT_FOUND and "lease not found" in details:
+        return FencedError(f"{said}; the session of this lease is over")
+    if stale_token(details) or code in _REFUSED or _mentions(details, _AUTHENTICATION):
+        return CoordinationRefused(f"{said}; check user, password, role and certificates for etcd")
+    if code in _MALFORMED or code is _Code.NOT_FOUND:
+        return InvariantError(said)
+    if txn and code not in _NOT_DONE and NEVER_SENT not in details:
+        return OutcomeUnknown(f"{said}; the transaction may or may not have happened")
+    return CoordinationUnavailable(said)
+
+
+def stale_token(details: str) -> bool:
+    """The token has expired, or users and roles changed since it was issued: a new one helps, and nothing was done."""
+    return "invalid auth token" in details or "revision of auth store is old" in details
+
+
+def _mentions(details: str, words: tuple[str, ...]) -> bool:
+    return any(word in details for word in words)

@@ -1,0 +1,131 @@
+"""`FencedStore`: writes that etcd takes only while their writer is still who it was.
+
+Each transaction compares that the writer's own key (an owner's `owner/<lease>`, a processor's `nodes/<node>`) is still in the life
+that began at its epoch. What can happen, and what the caller does:
+
+    commit returns a revision   done; take no decision on a state older than it (`Mirror.at_least`)
+    FencedError                 the writer is no longer it: stop at once, nothing was written
+    ConflictError               a compare of the caller's own failed: nothing was written; look at the state again
+    OutcomeUnknown              sent, and no answer: it may have happened, and may *still* happen, because a request in flight
+                                cannot be called back. Call `settle` until it returns, then decide anew from a state that is
+                                at least as new as the revision it returns. Never just send it again.
+    CoordinationUnavailable     not sent: nothing was written
+
+How `settle` makes an unknown outcome known. Every transaction also compares the mod-revision of the writer's key, its
+*turn*. `settle` rewrites the key with the value it has, which ends the turn: a transaction of an earlier turn that arrives
+after it is refused. So at the revision that `settle` returns, each earlier transaction either is visible or will never be.
+
+    commit(A) at turn 40  ─▶ no answer
+    settle                ─▶ writer's key rewritten at 57; the turn is now 57
+    A arrives late        ─▶ compares 40 with 57: refused
+    decide on a state of revision >= 57, commit(B) at turn 57
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from changefeed.errors import ConflictError, FencedError, OutcomeUnknown
+from coordination.etcd import Committed, Compare, CreateRevIs, Etcd, KeyValue, ModRevIs, Op, Put, Refused
+
+
+class FencedStore:
+    """Safe to use from many threads of the one writer."""
+
+    def __init__(self, etcd: Etcd, *, key: str, epoch: int) -> None:
+        self._etcd = etcd
+        self._key = key
+        self._lock = threading.Lock()
+        self._turn = epoch
+        self._unknown_turn = 0
+        self._last_rev = epoch
+        self.epoch = epoch
+
+    @property
+    def last_rev(self) -> int:
+        """The latest revision at which this writer is known to have written."""
+        return self._last_rev
+
+    def commit(self, ops: Sequence[Op], compares: Sequence[Compare] = ()) -> int:
+        """The revision at which all of it was written."""
+        while True:
+            turn = self._turn
+            fence = (CreateRevIs(self._key, self.epoch), ModRevIs(self._key, turn))
+            try:
+                result = self._etcd.txn((*fence, *compares), ops)
+            except OutcomeUnknown:
+                with self._lock:
+                    self._unknown_turn = max(self._unknown_turn, turn)
+                raise
+            if isinstance(result, Committed):
+                self._wrote(result.revision)
+                return result.revision
+            own = self._own(result.found[self._key])
+            if own.mod_rev == turn:
+                raise ConflictError(conflict(compares, result))
+            self._begin_turn(own.mod_rev)
+
+    def settle(self) -> int:
+        """A revision at which the outcome of every earlier transaction is visible; asks etcd only when one is unknown."""
+        if self._unknown_turn < self._turn:
+            return self._last_rev
+        own = self._own(self._etcd.get(self._key))
+        result = self._etcd.txn((ModRevIs(self._key, own.mod_rev),), (Put(self._key, own.value, own.lease),))
+        if isinstance(result, Committed):
+            self._begin_turn(result.revision)
+        else:
+            self._begin_turn(self._own(result.found[self._key]).mod_rev)
+        return self._last_rev
+
+    def _own(self, found: KeyValue | None) -> KeyValue:
+        if found is None or found.create_rev != self.epoch:
+            observed = f"it began at {found.create_rev}" if found else "it does not exist"
+            raise FencedError(f"{self._key}: this writer's epoch is {self.epoch}, but {observed}; it must stop at once")
+        return found
+
+    def _begin_turn(self, rev: int) -> None:
+        with self._lock:
+            self._turn = max(self._turn, rev)
+        self._wrote(rev)
+
+    def _wrote(self, rev: int) -> None:
+        with self._lock:
+            self._last_rev = max(self._last_rev, rev)
+
+
+def conflict(compares: Sequence[Compare], refused: Refused) -> str:
+    """What was expected of each key that failed its compare, and what was found there."""
+    return "; ".join(
+        _mismatch(compare, refused.found[compare.key]) for compare in compares if not _holds(compare, refused)
+    )
+
+
+def _holds(compare: Compare, refused: Refused) -> bool:
+    return _observed(compare, refused.found[compare.key]) == compare.rev
+
+
+def _observed(compare: Compare, found: KeyValue | None) -> int:
+    if found is None:
+        return 0
+    return found.create_rev if isinstance(compare, CreateRevIs) else found.mod_rev
+
+
+def _mismatch(compare: Compare, found: KeyValue | None) -> str:
+    expected = f"unchanged since revision {compare.rev}" if compare.rev else "absent"
+    return (
+        f"{compare.key}: expected {expected}, found it at revision {_observed(compare, found)}"
+        if found
+        else (f"{compare.key}: expected {expected}, found it gone")
+    )
+
+
+def compare_and_swap(etcd: Etcd, compares: Sequence[Compare], ops: Sequence[Op]) -> int:
+    """For writers without an epoch (the admin API): guarded by what was read alone.
+
+    After `OutcomeUnknown` read again; a compare on the mod-revision of each key written makes sending it again harmless.
+    """
+    result = etcd.txn(compares, ops)
+    if isinstance(result, Refused):
+        raise ConflictError(f"{conflict(compares, result)}; read it again")
+    return result.revision

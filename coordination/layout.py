@@ -1,0 +1,225 @@
+"""The one module that knows under which keys things stand in etcd, and how they are written there.
+
+    /sluice/<cluster>/
+        nodes/<node>                                leased
+        owner/<lease>                               leased
+        changefeeds/<id>/info
+                         status
+                         barrier
+                         ddl/<position>
+                         schema/<table>
+                         assignment/<node>/<part>
+                         position/<node>
+                         snapshot/<table>
+
+A value is a JSON object with the version of its format, `"v": 1`, beside the fields of its record, so `etcdctl get` shows something
+a person can read. Fields that a reader does not know are left out; a newer `v` is an error that says so.
+
+**Groups.** Keys with one parent (`.../schema/`) are a group: the unit in which the mirror copies and readers read.
+
+**DDL keys sort in position order**: the cluster time as 16 hex digits, then the token. `Position(T)` is a prefix of `Position(T, token)`
+and sorts before it, and hex tokens of one version sort in stream order, as positions do.
+
+**Assignments are split** over up to 32 parts by a hash of the table, so a change to one table rewrites one part, and 100,000 tables
+stay within etcd's limit for a value. A missing part is an empty one. Parts are written in several transactions; after any prefix of them a reader
+sees, for each table, either its old entry or its new one, never half of one and never an entry nobody decided, since an entry lies in exactly
+one part. That is enough: entries of different tables do not depend on each other. A table that moves between nodes does depend on the order, and
+the two-phase hand-over takes care of it: it is given to the new node in a later decision than the one that took it away, not in a
+later transaction of the same. A part that becomes empty is written as empty, not deleted, so the highest mod-revision of a node's parts
+only grows, and is *the* revision of its assignment.
+
+**Tables that share a position are written as a list under it**: a dropDatabase that holds 10,000 tables repeats its position once.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any, TypeVar
+from urllib.parse import quote, unquote
+
+from pydantic import TypeAdapter, ValidationError
+
+from changefeed.errors import InvariantError, RecordUnreadable
+from changefeed.position import Position
+from changefeed.records import AssignedTable, Assignment, Barrier, ChangefeedId, NodeId, PositionReport
+from changefeed.table import TableId
+from coordination.etcd import KeyValue, Put
+
+VERSION = 1
+ASSIGNMENT_PARTS = 32
+
+_BY_POSITION: Mapping[type, tuple[str, ...]] = {Barrier: ("held",), PositionReport: ("exceptions", "released")}
+
+T = TypeVar("T")
+
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerRecord:
+    """Who stands behind an owner key."""
+
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The keys of one cluster. Names of groups end with a slash, keys do not."""
+
+    cluster: str
+
+    @property
+    def root(self) -> str:
+        return f"/sluice/{_quote(self.cluster)}/"
+
+    @property
+    def nodes(self) -> str:
+        return f"{self.root}nodes/"
+
+    def node(self, node: NodeId) -> str:
+        return self.nodes + _quote(node)
+
+    @property
+    def owners(self) -> str:
+        return f"{self.root}owner/"
+
+    def owner(self, lease: int) -> str:
+        """Fixed width, so that no owner key is the beginning of another."""
+        return f"{self.owners}{lease:016x}"
+
+    @property
+    def changefeeds(self) -> str:
+        return f"{self.root}changefeeds/"
+
+    def changefeed(self, id: ChangefeedId) -> str:
+        return f"{self.changefeeds}{_quote(id)}/"
+
+    def info(self, id: ChangefeedId) -> str:
+        return f"{self.changefeed(id)}info"
+
+    def status(self, id: ChangefeedId) -> str:
+        return f"{self.changefeed(id)}status"
+
+    def barrier(self, id: ChangefeedId) -> str:
+        return f"{self.changefeed(id)}barrier"
+
+    def ddls(self, id: ChangefeedId) -> str:
+        return f"{self.changefeed(id)}ddl/"
+
+    def ddl(self, id: ChangefeedId, position: Position) -> str:
+        token = f".{position.token}" if position.token else ""
+        return f"{self.ddls(id)}{position.ts.to_int():016x}{token}"
+
+    def schemas(self, id: ChangefeedId) -> str:
+        return f"{self.changefeed(id)}schema/"
+
+    def schema(self, id: ChangefeedId, table: TableId) -> str:
+        return self.schemas(id) + _quote(table)
+
+    def assignments(self, id: ChangefeedId) -> str:
+        """Not a group itself: each node's assignment is one."""
+        return f"{self.changefeed(id)}assignment/"
+
+    def assignment(self, id: ChangefeedId, node: NodeId) -> str:
+        return f"{self.assignments(id)}{_quote(node)}/"
+
+    def positions(self, id: ChangefeedId) -> str:
+        return f"{self.changefeed(id)}position/"
+
+    def position(self, id: ChangefeedId, node: NodeId) -> str:
+        return self.positions(id) + _quote(node)
+
+    def snapshots(self, id: ChangefeedId) -> str:
+        return f"{self.changefeed(id)}snapshot/"
+
+    def snapshot(self, id: ChangefeedId, table: TableId) -> str:
+        return self.snapshots(id) + _quote(table)
+
+
+def child(key: str, group: str) -> str:
+    """The node, table or changefeed that a key below a group is about."""
+    return unquote(key[len(group) :].partition("/")[0])
+
+
+def encode(record: object) -> bytes:
+    """The same record gives the same bytes in every process: sets are sorted."""
+    kind: type[Any] = type(record)
+    fields = _adapter(kind).dump_python(record)
+    for name in _BY_POSITION.get(kind, ()):
+        fields[name] = _by_position(fields[name])
+    return json.dumps({"v": VERSION, **fields}, default=_plain, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def decode(kind: type[T], kv: KeyValue) -> T:
+    try:
+        fields = json.loads(kv.value)
+        version = fields.pop("v")
+    except (ValueError, AttributeError, KeyError, TypeError) as error:
+        raise RecordUnreadable(
+            f'{kv.key}: expected a JSON object with a version "v", found {kv.value[:80]!r}'
+        ) from error
+    if version != VERSION:
+        raise RecordUnreadable(f"{kv.key}: written in format {version!r}, this node reads {VERSION}; upgrade this node")
+    for name in _BY_POSITION.get(kind, ()):
+        fields[name] = {table: position for position, tables in fields.get(name, {}).items() for table in tables}
+    try:
+        record: T = _adapter(kind).validate_python(fields)
+    except ValidationError as error:
+        raise RecordUnreadable(f"{kv.key}: not a {kind.__name__}: {error}") from error
+    return record
+
+
+def part_of(table: TableId) -> int:
+    return zlib.crc32(table.encode()) % ASSIGNMENT_PARTS
+
+
+def assignment_puts(group: str, before: Assignment, after: Assignment) -> list[Put]:
+    """The parts that must be written to turn one assignment of a node into another."""
+    old, new = _parts(before), _parts(after)
+    return [Put(f"{group}{part:02x}", encode(new[part])) for part in range(ASSIGNMENT_PARTS) if old[part] != new[part]]
+
+
+def join_assignment(parts: Iterable[KeyValue]) -> tuple[Assignment, int]:
+    """A node's assignment and its revision, 0 when the node never had one."""
+    tables: dict[TableId, AssignedTable] = {}
+    leaving, rev = frozenset[TableId](), 0
+    for kv in parts:
+        part = decode(Assignment, kv)
+        tables.update(part.tables)
+        leaving |= part.leaving
+        rev = max(rev, kv.mod_rev)
+    return Assignment(tables=tables, leaving=leaving), rev
+
+
+def _parts(assignment: Assignment) -> list[Assignment]:
+    tables: list[dict[TableId, AssignedTable]] = [{} for _ in range(ASSIGNMENT_PARTS)]
+    leaving: list[set[TableId]] = [set() for _ in range(ASSIGNMENT_PARTS)]
+    for table, start in sorted(assignment.tables.items()):
+        tables[part_of(table)][table] = start
+    for table in assignment.leaving:
+        leaving[part_of(table)].add(table)
+    return [Assignment(tables=held, leaving=frozenset(left)) for held, left in zip(tables, leaving, strict=True)]
+
+
+def _by_position(positions: Mapping[str, str]) -> dict[str, list[str]]:
+    grouped: dict[str, list[str]] = {}
+    for table, position in sorted(positions.items()):
+        grouped.setdefault(position, []).append(table)
+    return grouped
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, frozenset | set):
+        return sorted(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise InvariantError(f"a record holds {value!r}, which has no form in JSON")
+
+
+def _quote(name: str) -> str:
+    return quote(name, safe=":")

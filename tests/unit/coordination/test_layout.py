@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.document import Document
+from changefeed.errors import RecordUnreadable
+from changefeed.event import DdlEvent, DdlType
+from changefeed.position import Position
+from changefeed.records import (
+    AssignedTable,
+    Assignment,
+    Barrier,
+    ChangefeedId,
+    DdlRecord,
+    DdlState,
+    NodeId,
+    NodeRecord,
+    Observation,
+    ObservedTable,
+    PositionReport,
+    Role,
+    Scope,
+)
+from changefeed.table import TableId, TableName, TableSchema
+from coordination.etcd import KeyValue
+from coordination.layout import (
+    ASSIGNMENT_PARTS,
+    Layout,
+    assignment_puts,
+    child,
+    decode,
+    encode,
+    join_assignment,
+    part_of,
+)
+
+LAYOUT = Layout("prod")
+ORDERS = ChangefeedId("orders")
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+AT = Position.parse("100.1/8264AB")
+
+positions = st.builds(
+    Position,
+    st.builds(ClusterTime, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)),
+    st.text("0123456789ABCDEF", max_size=8),
+)
+tables = st.one_of(
+    st.uuids().map(lambda uuid: TableId(uuid.hex)),
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(lambda coll: TableId(f"view:db.{coll}")),
+)
+assignments = st.builds(
+    Assignment,
+    tables=st.dictionaries(tables, st.builds(AssignedTable, start=positions, copy=st.booleans()), max_size=8),
+    leaving=st.frozensets(tables, max_size=4),
+)
+
+
+def kv(value: bytes, key: str = "/k", mod_rev: int = 7) -> KeyValue:
+    return KeyValue(key=key, value=value, create_rev=1, mod_rev=mod_rev)
+
+
+RECORDS = [
+    NodeRecord(
+        id=NodeId("a-1"),
+        name="a",
+        admin_address="h:1",
+        roles=frozenset({Role.OWNER, Role.PROCESSOR}),
+        version="0.1.0",
+        started_at=NOW,
+    ),
+    Barrier(epoch=5, position=AT, held={TableId("aa"): Position.parse("9.1"), TableId("bb"): Position.parse("9.1")}),
+    PositionReport(barrier_rev=3, assignment_rev=4, checkpoint=AT, exceptions={TableId("aa"): Position.parse("9.1")}),
+    TableSchema(
+        id=TableId("aa"),
+        name=TableName("shop", "orders.2026"),
+        options=Document.of({"validator": {"n": 1}}),
+        indexes=(Document.of({"v": 2, "key": {"_id": 1}, "name": "_id_"}),),
+        valid_from=AT,
+    ),
+    DdlRecord(
+        event=DdlEvent(position=AT, type=DdlType.CREATE, db="shop", table=TableName("shop", "orders")),
+        scope=Scope(names=frozenset({TableName("shop", "orders")}), databases=frozenset({"b", "a"})),
+        state=DdlState.EXECUTING,
+        before=Observation(
+            tables={
+                TableName("shop", "x"): None,
+                TableName("shop", "y"): ObservedTable(uuid="ff", options=Document.of({}), indexes=()),
+            }
+        ),
+        seen_at=NOW,
+    ),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_records_survive_etcd(record: object) -> None:
+    assert decode(type(record), kv(encode(record))) == record
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_values_are_json_objects_with_a_version(record: object) -> None:
+    assert json.loads(encode(record))["v"] == 1
+
+
+def test_a_position_shared_by_many_held_tables_is_written_once() -> None:
+    barrier = Barrier(epoch=1, position=AT, held={TableId(f"{n:032x}"): AT for n in range(10_000)})
+    assert encode(barrier).count(b"8264AB") == 2
+    assert len(encode(barrier)) < 1 << 19
+
+
+def test_fields_of_a_newer_minor_version_are_left_out() -> None:
+    fields = json.loads(encode(RECORDS[1])) | {"invented_later": 1}
+    assert decode(Barrier, kv(json.dumps(fields).encode())) == RECORDS[1]
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (b'{"v":2}', "upgrade this node"),
+        (b'{"position":"1.1"}', 'with a version "v"'),
+        (b"[]", 'with a version "v"'),
+        (b"\xff", 'with a version "v"'),
+        (b'{"v":1,"epoch":"x"}', "not a Barrier"),
+    ],
+)
+def test_a_value_that_cannot_be_read_is_named_with_its_key_and_the_reason(value: bytes, says: str) -> None:
+    with pytest.raises(RecordUnreadable, match=f"/sluice/x.*{says}"):
+        decode(Barrier, kv(value, key="/sluice/x"))
+
+
+@settings(max_examples=200)
+@given(positions, positions)
+def test_ddl_keys_sort_as_their_positions_do(one: Position, other: Position) -> None:
+    assert (LAYOUT.ddl(ORDERS, one).encode() < LAYOUT.ddl(ORDERS, other).encode()) == (one < other)
+
+
+@given(tables)
+def test_any_table_id_is_one_key_below_its_group(table: TableId) -> None:
+    key = LAYOUT.schema(ORDERS, table)
+    assert key.rpartition("/")[0] + "/" == LAYOUT.schemas(ORDERS)
+    assert child(key, LAYOUT.schemas(ORDERS)) == table
+
+
+def test_a_cluster_or_changefeed_name_cannot_reach_into_another() -> None:
+    assert not Layout("a/b").root.startswith(Layout("a").root)
+    assert not LAYOUT.info(ChangefeedId("a/info")).startswith(LAYOUT.changefeed(ChangefeedId("a")))
+
+
+@settings(max_examples=100)
+@given(assignments, assignments)
+def test_after_any_prefix_of_an_assignments_writes_each_table_is_as_before_or_as_after(
+    before: Assignment, after: Assignment
+) -> None:
+    stored = {put.key: put.value for put in assignment_puts("/a/", Assignment(), before)}
+    for put in assignment_puts("/a/", before, after):
+        stored[put.key] = put.value
+        seen, _ = join_assignment(kv(value, key) for key, value in stored.items())
+        for table in before.tables.keys() | after.tables.keys():
+            assert seen.tables.get(table) in (before.tables.get(table), after.tables.get(table))
+        assert before.leaving & after.leaving <= seen.leaving <= before.leaving | after.leaving
+    assert join_assignment(kv(value, key) for key, value in stored.items())[0] == after
+
+
+def test_a_change_to_one_table_rewrites_one_part() -> None:
+    before = Assignment(tables={TableId(f"{n:032x}"): AssignedTable(start=AT) for n in range(1000)})
+    changed = TableId(f"{5:032x}")
+    after = Assignment(tables={**before.tables, changed: AssignedTable(start=AT, copy=True)})
+    assert [put.key for put in assignment_puts("/a/", before, after)] == [f"/a/{part_of(changed):02x}"]
+
+
+def test_a_part_of_a_large_assignment_fits_in_one_value() -> None:
+    start = AssignedTable(start=Position(AT.ts, "82" * 80))
+    tables = {TableId(f"{n:032x}"): start for n in range(100_000)}
+    puts = assignment_puts("/a/", Assignment(), Assignment(tables=tables))
+    assert len(puts) == ASSIGNMENT_PARTS
+    assert max(len(put.value) for put in puts) < 1 << 20
+
+
+def test_the_revision_of_an_assignment_is_that_of_its_newest_part() -> None:
+    part = encode(Assignment())
+    assert join_assignment([kv(part, "/a/00", 5), kv(part, "/a/01", 9)])[1] == 9
+    assert join_assignment([]) == (Assignment(), 0)
