@@ -1,0 +1,102 @@
+"""`row_key`: canonical bytes of a document's `_id`, equal exactly when the server takes two `_id`s for the same.
+
+The server compares keys by value, not by bytes: 1, 1.0, NumberLong(1) and Decimal128("1.00") are one key, on their own and
+inside an embedded `_id`. Events of one key that went to different buckets would be applied in any order.
+
+    _id                                     canonical
+    ObjectId, string, date, binary, ...     the raw documentKey itself: equal values have equal bytes
+    any integral number within 64 bits      0x12 and the integer
+    other numbers                           0x13 and the decimal, rounded to 34 digits as the server does
+    embedded document                       its elements, one by one; the order of fields counts
+
+Documents of a sharded collection may share an `_id` across shards. They share the row key too, which costs nothing but
+parallelism.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from decimal import Context, Decimal
+from typing import Any
+
+import bson
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.decimal128 import Decimal128
+from bson.int64 import Int64
+
+_ID = b"_id\x00"
+_LONE = 9
+"""Where the value begins in a document whose first element is `_id`."""
+_BY_BYTES = frozenset({0x02, 0x05, 0x07, 0x08, 0x09, 0x0A, 0x11})
+_FIXED = {0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x11: 8, 0x10: 4, 0x12: 8}
+_INT32, _INT64 = 0x10, 0x12
+_INTEGER, _DECIMAL, _DOCUMENT, _ARRAY, _VALUE = b"\x12", b"\x13", b"\x03", b"\x04", b"\x00"
+_ROUNDED = Context(prec=34)
+_LOSSLESS: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
+
+
+def row_key(document_key: bytes) -> bytes:
+    """From a raw `documentKey`, which holds `_id` and, in a sharded collection, the shard key's fields."""
+    if document_key[5:_LONE] == _ID:
+        kind = document_key[4]
+        if kind in (_INT32, _INT64):
+            end = _LONE + _FIXED[kind]
+            return _INTEGER + _int64(int.from_bytes(document_key[_LONE:end], "little", signed=True))
+        if kind in _BY_BYTES and _alone(document_key, kind):
+            return document_key
+    return _canonical_id(bson.decode(document_key, _LOSSLESS)["_id"])
+
+
+def _alone(document_key: bytes, kind: int) -> bool:
+    if (fixed := _FIXED.get(kind)) is not None:
+        return len(document_key) == _LONE + fixed + 1
+    head = 4 if kind == 0x02 else 5
+    return len(document_key) == _LONE + head + int.from_bytes(document_key[_LONE : _LONE + 4], "little") + 1
+
+
+def _canonical_id(value: Any) -> bytes:
+    """The same bytes as the short way gives, for an `_id` that stands beside shard key fields."""
+    canonical = _canonical(value)
+    return bson.encode({"_id": value}) if canonical[:1] == _VALUE else canonical
+
+
+def _canonical(value: Any) -> bytes:
+    if isinstance(value, bool):
+        return _VALUE + bson.encode({"": value})
+    if isinstance(value, (int, float, Decimal128)):
+        return _number(value)
+    if isinstance(value, Mapping):
+        return _DOCUMENT + b"".join(name.encode() + b"\x00" + _framed(_canonical(part)) for name, part in value.items())
+    if isinstance(value, list):
+        return _ARRAY + b"".join(_framed(_canonical(part)) for part in value)
+    return _VALUE + bson.encode({"": value})
+
+
+def _framed(part: bytes) -> bytes:
+    return len(part).to_bytes(4, "little") + part
+
+
+def _number(value: Int64 | float | Decimal128) -> bytes:
+    if isinstance(value, int):
+        return _INTEGER + _int64(value)
+    decimal = value.to_decimal() if isinstance(value, Decimal128) else _from_double(value)
+    if decimal.is_nan():
+        return _DECIMAL + b"NaN"
+    if decimal.is_infinite():
+        return _DECIMAL + (b"Infinity" if decimal > 0 else b"-Infinity")
+    if -20 < decimal.adjusted() < 20 and decimal == (integral := int(decimal)) and -(2**63) <= integral < 2**63:
+        return _INTEGER + _int64(integral)
+    if not decimal:
+        return _INTEGER + _int64(0)
+    sign, digits, exponent = decimal.as_tuple()
+    trimmed = "".join(map(str, digits)).rstrip("0")
+    return _DECIMAL + f"{'-' if sign else ''}{trimmed}e{int(exponent) + len(digits) - len(trimmed)}".encode()
+
+
+def _from_double(value: float) -> Decimal:
+    return Decimal(value) if not math.isfinite(value) else _ROUNDED.create_decimal_from_float(value)
+
+
+def _int64(value: int) -> bytes:
+    return value.to_bytes(8, "little", signed=True)

@@ -1,0 +1,111 @@
+"""Row changes on their way into a sink, and the protocol by which a sink takes them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, TypeAlias
+
+import bson
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.event import RowType
+from changefeed.position import Position
+from changefeed.table import TableId, TableName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetTable:
+    """Where the rows of one version of a table go, shared by all its row changes.
+
+    `ordered`: rows of different keys depend on each other (a unique index, a capped collection's insert order), so a sink
+    applies them one after the other as they come. `sharded`: a row is found by its whole key, not by its `_id` alone.
+    """
+
+    id: TableId
+    source: TableName
+    name: TableName
+    ordered: bool = False
+    sharded: bool = False
+
+
+class RowChange(NamedTuple):
+    """One change of one document, in raw BSON: as cheap as a tuple, since there is one for each event."""
+
+    table: TargetTable
+    type: RowType
+    key: bytes
+    """The `documentKey`."""
+    document: bytes | None
+    """The whole document, of an insert or a replace."""
+    update: bytes | None
+    """The `updateDescription`, of an update."""
+    time: int
+    """The cluster time's 64-bit form; with `token` it is the event's position."""
+    token: bytes
+
+    @property
+    def position(self) -> Position:
+        return Position(ClusterTime.from_int(self.time), self.token.decode())
+
+    @property
+    def size(self) -> int:
+        return len(self.key) + len(self.document or b"") + len(self.update or b"")
+
+    def __str__(self) -> str:
+        return f"{self.type} of {self.table.source} {bson.decode(self.key)} at {self.position}"
+
+
+FetchRow: TypeAlias = Callable[[TargetTable, bytes], bytes | None]
+"""The source's present document of a table by its raw key; None when it is gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deviation:
+    """A change that did not fit what stood downstream."""
+
+    change: RowChange
+    reason: str
+
+
+@dataclass(slots=True, kw_only=True)
+class WriteResult:
+    """What became of a batch. Everything in it is durable, skipped for a stated reason, or in the dead-letter collection."""
+
+    applied: Counter[RowType] = field(default_factory=Counter)
+    bytes: int = 0
+    duplicates: int = 0
+    """Inserts of documents that were there already, and were replaced."""
+    skipped: int = 0
+    """Replayed changes that no longer fitted a newer document."""
+    retries: int = 0
+    divergences: list[Deviation] = field(default_factory=list)
+    """Repaired from the source."""
+    rejected: list[Deviation] = field(default_factory=list)
+    """Refused by the sink for what they are; they stand in the dead-letter collection."""
+
+    def add(self, other: WriteResult) -> None:
+        self.applied.update(other.applied)
+        self.bytes += other.bytes
+        self.duplicates += other.duplicates
+        self.skipped += other.skipped
+        self.retries += other.retries
+        self.divergences += other.divergences
+        self.rejected += other.rejected
+
+
+class RowWriter(Protocol):
+    """Applies row changes to a sink; runs in a Spark task.
+
+    `write` takes changes in order and returns when all of them are durable. It keeps the order of changes of one key, and of all
+    changes of a table that is `ordered`. With `replay`, changes may have been applied before, and later ones too.
+
+    It raises `SinkUnavailable` when waiting did not help, `RowRejected` for a row that the sink will not take, `Divergence`
+    for one that does not fit, `FencedError` when its time is over. Whatever it raised, the same changes may be written again
+    with `replay`.
+    """
+
+    def write(self, changes: Sequence[RowChange], *, replay: bool) -> WriteResult: ...
+
+    def close(self) -> None: ...
