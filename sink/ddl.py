@@ -1,0 +1,261 @@
+"""What a source's DDL asks of a sink, in the sink's names, and the protocol by which a sink does it.
+
+`downstream` is pure: routes and the filter turn one `DdlEvent` into exactly one of the values below.
+
+    at the source                                   downstream
+    create                                          CreateTable
+    createIndexes, dropIndexes, modify              CreateIndexes, DropIndexes, ModifyTable
+    drop                                            DropTables, of one
+    dropDatabase                                    DropTables, of the tables of that database still replicated
+    rename, both names inside the filter            RenameTable
+    rename to a name outside                        DropTables: the table left what is replicated
+    rename from a name outside                      Skip: the table is copied as a new one; what it replaced is dropped
+    rename between names routed to one              Skip
+    shardCollection, reshard, refine                ShardTable
+
+A worked example. The filter takes `shop.*`, the route sends `shop.X` to `copy.X`, and the source says
+
+    rename shop.orders to archive.orders      DropTables(copy.orders)
+    rename shop.new to shop.items, replacing  RenameTable(copy.new -> copy.items, replaces=True)
+    dropDatabase shop                         DropTables(copy.items, ...), never the database `copy` itself
+
+A database downstream is never dropped as a whole: something that Sluice did not put there may stand in it, and one created
+between a look and the command would be lost. A database vanishes by itself with its last collection.
+
+Routes may bring several tables under one name (fan-in). What would take the others' rows away is then not done: a drop is
+skipped with a note, a rename away from or onto a shared name is refused, since rows cannot be told apart any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeAlias, assert_never
+
+from changefeed.document import Document
+from changefeed.errors import DdlUnsupported
+from changefeed.event import DdlEvent, DdlType
+from changefeed.records import Observation
+from changefeed.table import TableId, TableName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTable:
+    """A collection, view or time-series: `options` tell which."""
+
+    name: TableName
+    options: Document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateIndexes:
+    name: TableName
+    indexes: tuple[Document, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropIndexes:
+    name: TableName
+    indexes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModifyTable:
+    name: TableName
+    changes: Document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropTables:
+    names: tuple[TableName, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenameTable:
+    """`replaces`: the source dropped the table that had the new name."""
+
+    name: TableName
+    to: TableName
+    replaces: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardTable:
+    """`how` is one of the three sharding types; `description` the source's."""
+
+    name: TableName
+    how: DdlType
+    description: Document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skip:
+    """Nothing is to be done downstream; the note tells an operator why."""
+
+    note: str
+
+
+DownstreamDdl: TypeAlias = (
+    CreateTable | CreateIndexes | DropIndexes | ModifyTable | DropTables | RenameTable | ShardTable | Skip
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """`route` gives a table's name downstream, None outside the filter; `tables` are those replicated just before the DDL."""
+
+    route: Callable[[TableName], TableName | None]
+    tables: Mapping[TableId, TableName]
+
+    def sharing(self, name: TableName, *, apart_from: Iterable[TableName]) -> frozenset[TableName]:
+        """Other tables of the source that stand under this name downstream."""
+        apart = frozenset(apart_from)
+        return frozenset(table for table in self.tables.values() if table not in apart and self.route(table) == name)
+
+
+class DdlApplier(Protocol):
+    """Applies DDLs to a sink, each exactly once however often it is asked.
+
+    The owner calls `observe(names_of(ddl))`, records what it returned with the DDL as `executing`, and only then `apply`. After
+    a crash or a retryable error it calls `apply` again *with the observation it recorded*: `apply` looks at the sink first,
+    and does only what has not been done. It raises `DdlAmbiguous` when the sink is neither as before nor as after,
+    `DdlRefused` when the sink says no, `DdlUnsupported` when it cannot express the DDL.
+
+    `apply` may take hours (an index build); it runs in a thread of its own.
+    """
+
+    def observe(self, names: Iterable[TableName]) -> Observation: ...
+
+    def apply(self, ddl: DownstreamDdl, before: Observation) -> str:
+        """What there is to say about it, for the DDL's record; mostly nothing."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def names_of(ddl: DownstreamDdl) -> tuple[TableName, ...]:
+    """The names downstream that a DDL reads or changes."""
+    match ddl:
+        case Skip():
+            return ()
+        case DropTables():
+            return ddl.names
+        case RenameTable():
+            return ddl.name, ddl.to
+        case _:
+            return (ddl.name,)
+
+
+def downstream(event: DdlEvent, routing: Routing) -> DownstreamDdl:
+    if event.table is None:
+        return _drop_database(event.db, routing)
+    if event.type is DdlType.RENAME:
+        return _rename(event, routing)
+    if event.table.system:
+        return Skip(note=f"{event.table} is kept by the server for itself")
+    target = routing.route(event.table)
+    if target is None:
+        return Skip(note=f"{event.table} is outside the filter")
+    return _one_table(event, event.table, target, routing)
+
+
+def _one_table(event: DdlEvent, table: TableName, target: TableName, routing: Routing) -> DownstreamDdl:
+    match event.type:
+        case DdlType.CREATE:
+            return CreateTable(name=target, options=_view_routed(table, target, event.description, routing))
+        case DdlType.CREATE_INDEXES:
+            return CreateIndexes(name=target, indexes=tuple(map(Document.of, _indexes(event))))
+        case DdlType.DROP_INDEXES:
+            return DropIndexes(name=target, indexes=tuple(str(index["name"]) for index in _indexes(event)))
+        case DdlType.MODIFY:
+            return ModifyTable(name=target, changes=_view_routed(table, target, event.description, routing))
+        case DdlType.DROP:
+            return _drop(table, target, routing)
+        case DdlType.SHARD_COLLECTION | DdlType.RESHARD_COLLECTION | DdlType.REFINE_SHARD_KEY:
+            return ShardTable(name=target, how=event.type, description=event.description)
+        case DdlType.RENAME | DdlType.DROP_DATABASE:
+            raise AssertionError(f"{event} concerns more than one table")
+        case _:
+            assert_never(event.type)
+
+
+def _indexes(event: DdlEvent) -> list[dict[str, Any]]:
+    return list(event.description.decode().get("indexes", []))
+
+
+def _drop(table: TableName, target: TableName, routing: Routing) -> DownstreamDdl:
+    others = routing.sharing(target, apart_from=[table])
+    if others:
+        return Skip(note=f"{target} also holds {_list(others)}; the rows of {table} stay in it")
+    return DropTables(names=(target,))
+
+
+def _drop_database(db: str, routing: Routing) -> DownstreamDdl:
+    """One pass over all tables, however many are dropped."""
+    doomed: set[TableName] = set()
+    staying: set[TableName] = set()
+    for table in routing.tables.values():
+        target = routing.route(table)
+        if target is not None:
+            (doomed if table.db == db else staying).add(target)
+    names = tuple(sorted(doomed - staying))
+    return DropTables(names=names) if names else Skip(note=f"no table of {db} is left downstream")
+
+
+def _rename(event: DdlEvent, routing: Routing) -> DownstreamDdl:
+    old, new = event.table, event.renamed_to
+    if old is None or new is None:
+        raise AssertionError(f"{event} lacks a name")
+    source = None if old.system else routing.route(old)
+    target = None if new.system else routing.route(new)
+    if source is not None and target is not None:
+        return _rename_inside(event, (old, source), (new, target), routing)
+    if source is not None:
+        return _drop(old, source, routing)
+    if target is None:
+        return Skip(note=f"{old} and {new} are outside the filter")
+    if event.drop_target is not None:
+        return _drop(new, target, routing)
+    return Skip(note=f"{new} came from outside the filter and is copied as a new table")
+
+
+def _rename_inside(
+    event: DdlEvent, old: tuple[TableName, TableName], new: tuple[TableName, TableName], routing: Routing
+) -> DownstreamDdl:
+    (old_name, source), (new_name, target) = old, new
+    replaces = event.drop_target is not None
+    if source == target and not replaces:
+        return Skip(note=f"{old_name} and {new_name} are both {target} downstream")
+    others = routing.sharing(source, apart_from=[old_name]) | routing.sharing(target, apart_from=[new_name])
+    if others:
+        raise DdlUnsupported(
+            f"{event}: {source} or {target} also holds the rows of {_list(others)}, which cannot be told apart from those of "
+            f"{old_name}; route every table to a name of its own, or take renames of these tables out of the changefeed's events"
+        )
+    return RenameTable(name=source, to=target, replaces=replaces)
+
+
+def _view_routed(table: TableName, target: TableName, description: Document, routing: Routing) -> Document:
+    """A view reads a table of its own database by name: that name is routed too.
+
+    Names inside its pipeline ($lookup, $unionWith, $graphLookup) stay: whoever routes them to other names also writes the view.
+    """
+    options = description.decode()
+    if "viewOn" not in options:
+        return description
+    read = TableName(table.db, options["viewOn"])
+    if read.coll.startswith("system.buckets."):
+        raise DdlUnsupported(
+            f"{table}: its creation tells of a time-series without its options; cannot create {target}"
+        )
+    routed = routing.route(read) or replace(read, db=target.db)
+    if routed.db != target.db:
+        raise DdlUnsupported(
+            f"{table}: the view would stand in {target.db} and read {routed}, but a view reads its own database only; "
+            f"route {table} and {read} to the same database"
+        )
+    return Document.of(options | {"viewOn": routed.coll})
+
+
+def _list(names: Iterable[TableName]) -> str:
+    return ", ".join(map(str, sorted(names)))

@@ -1,0 +1,22 @@
+"""`Command`: one command for the target, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`settled` are the answers that say no, yet mean that what was wanted is already so."""
+
+    db: str
+    body: Mapping[str, Any]
+    settled: frozenset[int] = field(default=frozenset())
+
+    def __str__(self) -> str:
+        """`createIndexes on shop.orders`."""
+        verb, subject = next(iter(self.body.items()))
+        subject = str(subject)
+        return f"{verb} on {subject if self.db == 'admin' else f'{self.db}.{subject}'}"

@@ -1,0 +1,216 @@
+"""The commands that carry out one DDL at the target. Pure: what is sent can be read and tested without a server.
+
+Each command may be sent twice. Where it names a collection that was observed, and the target is 6.0 or later, it carries that
+collection's UUID (collMod, createIndexes, dropIndexes, drop, renameCollection within a database, and its dropTarget): a collection that
+has been replaced meanwhile is then refused by the target itself. Views have no UUID, a time-series collection's belongs
+to its buckets, sharding commands and renames across databases take none; for these the look just before the command is all there is.
+
+All wait for the majority. No command has a time limit: an index build that is cut off would have to start over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from bson.binary import UUID_SUBTYPE, Binary
+
+from changefeed.configuration import Ttl
+from changefeed.document import Document
+from changefeed.errors import DdlUnsupported
+from changefeed.event import DdlType
+from changefeed.records import Observation, ObservedTable
+from changefeed.table import TableName
+from sink.ddl import (
+    CreateIndexes,
+    CreateTable,
+    DownstreamDdl,
+    DropIndexes,
+    DropTables,
+    ModifyTable,
+    RenameTable,
+    ShardTable,
+    Skip,
+)
+from sink.mongodb.command import Command
+from sink.mongodb.errors import INDEX_NOT_FOUND, NAMESPACE_NOT_FOUND
+from sink.mongodb.likeness import plain_clustered_index, plain_timeseries, without_version
+from sink.mongodb.ttl import index_expiry, modified_expiry, table_expiry
+
+WIRE_6_0 = 17
+
+_SET_BY_THE_SERVER = frozenset({"uuid", "idIndex", "temp", "flags", "autoIndexId"})
+"""Creation fields of the source's own: identity, the index on `_id` (it follows the collation), state, relics."""
+_NOT_OF_COLLMOD = frozenset(
+    {"isTimeseriesNamespace", "timeseriesBucketsMayHaveMixedSchemaData", "dryRun", "numOrphanDocs"}
+)
+_NOT_OF_AN_INDEX = frozenset({"v", "ns", "background", "dropDups", "safe", "buildUUID", "clustered"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What the commands depend on."""
+
+    wire: int
+    sharded: bool
+
+    @property
+    def takes_uuids(self) -> bool:
+        return self.wire >= WIRE_6_0
+
+
+def commands(  # noqa: PLR0911 - one case for each kind of DDL
+    ddl: DownstreamDdl, now: Observation, target: Target, ttl: Ttl
+) -> tuple[Command, ...]:
+    """`now` is the target as it is, with nothing or only a part of the DDL done."""
+    match ddl:
+        case Skip():
+            return ()
+        case CreateTable():
+            return (_create(ddl, target, ttl),)
+        case CreateIndexes():
+            return _create_indexes(ddl, now, target, ttl)
+        case DropIndexes():
+            return tuple(_drop_index(ddl.name, index, now, target) for index in ddl.indexes)
+        case ModifyTable():
+            return _modify(ddl, now, target, ttl)
+        case DropTables():
+            return tuple(_drop(name, now, target) for name in ddl.names if now.tables.get(name))
+        case RenameTable():
+            return (_rename(ddl, now, target),)
+        case ShardTable():
+            return _shard(ddl, target)
+        case _:
+            assert_never(ddl)
+
+
+def _create(ddl: CreateTable, target: Target, ttl: Ttl) -> Command:
+    options = {name: value for name, value in ddl.options.decode().items() if name not in _SET_BY_THE_SERVER}
+    if "collation" in options:
+        options["collation"] = without_version(options["collation"])
+    if "timeseries" in options:
+        options["timeseries"] = plain_timeseries(options["timeseries"])
+    if "clusteredIndex" in options:
+        options["clusteredIndex"] = plain_clustered_index(options["clusteredIndex"])
+    options = _without_lost_options(options, target)
+    return Command(ddl.name.db, {"create": ddl.name.coll} | table_expiry(options, ttl))
+
+
+def _without_lost_options(options: Mapping[str, Any], target: Target) -> dict[str, Any]:
+    """`recordPreImages` of 4.4 and 5.0 is unknown from 6.0 on, where `changeStreamPreAndPostImages` took its place."""
+    return {name: value for name, value in options.items() if name != "recordPreImages" or not target.takes_uuids}
+
+
+def _create_indexes(ddl: CreateIndexes, now: Observation, target: Target, ttl: Ttl) -> tuple[Command, ...]:
+    """`prepareUnique` is a state that only collMod sets, and only on an index that is built: one that has it is finished."""
+    prepared = {index["name"] for index in _indexes_of(now.tables.get(ddl.name)) if index.get("prepareUnique")}
+    wanted = [spec for spec in map(Document.decode, ddl.indexes) if spec["name"] not in prepared]
+    if not wanted:
+        return ()
+    specifications = [index_expiry(index_specification(spec), ttl) for spec in wanted]
+    to_prepare = [spec["name"] for spec in wanted if spec.get("prepareUnique")]
+    return (
+        _on(ddl.name, "createIndexes", {"indexes": specifications}, now, target),
+        *(_prepare_unique(ddl.name, {"name": name}, now, target) for name in to_prepare),
+    )
+
+
+def index_specification(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """As createIndexes takes it, from the form in which listIndexes and change streams show it.
+
+    The target chooses the storage format (`v`), as for an index created there by hand. A text index shows the fields
+    `_fts` and `_ftsx` in place of its text fields, which are the keys of its weights; what stands before and after stays.
+    """
+    wanted = {name: value for name, value in spec.items() if name not in _NOT_OF_AN_INDEX and name != "prepareUnique"}
+    if "collation" in wanted:
+        wanted["collation"] = without_version(wanted["collation"])
+    key: dict[str, Any] = {}
+    for field, way in wanted["key"].items():
+        if field == "_fts":
+            key |= dict.fromkeys(wanted["weights"], "text")
+        elif field != "_ftsx":
+            key[field] = way
+    return wanted | {"key": key}
+
+
+def _drop_index(name: TableName, index: str, now: Observation, target: Target) -> Command:
+    """One by one: a list is refused whole when one of its indexes is gone already."""
+    return _on(name, "dropIndexes", {"index": index}, now, target, settled=frozenset({INDEX_NOT_FOUND}))
+
+
+def _modify(ddl: ModifyTable, now: Observation, target: Target, ttl: Ttl) -> tuple[Command, ...]:
+    changes = {name: value for name, value in ddl.changes.decode().items() if name not in _NOT_OF_COLLMOD}
+    changes = modified_expiry(_without_lost_options(changes, target), ttl)
+    if not changes:
+        return ()
+    steps: list[Command] = []
+    index = changes.get("index", {})
+    if index.get("unique"):
+        which = {name: index[name] for name in ("name", "keyPattern") if name in index}
+        steps.append(_prepare_unique(ddl.name, which, now, target))
+    steps.append(_on(ddl.name, "collMod", changes, now, target))
+    return tuple(steps)
+
+
+def _prepare_unique(name: TableName, which: Mapping[str, Any], now: Observation, target: Target) -> Command:
+    """The step before `unique: true`, which the target refuses without; it does nothing to an index that is unique."""
+    return _on(name, "collMod", {"index": {**which, "prepareUnique": True}}, now, target)
+
+
+def _drop(name: TableName, now: Observation, target: Target) -> Command:
+    return _on(name, "drop", {}, now, target, settled=frozenset({NAMESPACE_NOT_FOUND}))
+
+
+def _rename(ddl: RenameTable, now: Observation, target: Target) -> Command:
+    body: dict[str, Any] = {"renameCollection": str(ddl.name), "to": str(ddl.to)}
+    replaced = now.tables.get(ddl.to)
+    guarded = ddl.name.db == ddl.to.db
+    if replaced:
+        guard = _guard(replaced, target) if guarded else None
+        body["dropTarget"] = True if guard is None else guard
+    if guarded:
+        body |= _guard_field(now.tables.get(ddl.name), target)
+    return Command("admin", body)
+
+
+def _shard(ddl: ShardTable, target: Target) -> tuple[Command, ...]:
+    """How rows spread over the shards is the target's own: chunks, zones and their number are not carried over."""
+    if not target.sharded:
+        return ()
+    description = ddl.description.decode()
+    if "shardKey" not in description:
+        raise DdlUnsupported(f"{ddl.how} on {ddl.name}: the source's event does not tell the shard key")
+    body: dict[str, Any] = {ddl.how.value: str(ddl.name), "key": description["shardKey"]}
+    if ddl.how is not DdlType.REFINE_SHARD_KEY:
+        body |= {name: description[name] for name in ("unique", "collation") if name in description}
+    share = Command("admin", body)
+    if ddl.how is DdlType.SHARD_COLLECTION and target.wire < WIRE_6_0:
+        return Command("admin", {"enableSharding": ddl.name.db}), share
+    return (share,)
+
+
+def _on(
+    name: TableName,
+    verb: str,
+    arguments: Mapping[str, Any],
+    now: Observation,
+    target: Target,
+    settled: frozenset[int] = frozenset(),
+) -> Command:
+    return Command(name.db, {verb: name.coll} | dict(arguments) | _guard_field(now.tables.get(name), target), settled)
+
+
+def _guard_field(table: ObservedTable | None, target: Target) -> dict[str, Any]:
+    guard = _guard(table, target)
+    return {} if guard is None else {"collectionUUID": guard}
+
+
+def _guard(table: ObservedTable | None, target: Target) -> Binary | None:
+    if table is None or table.uuid is None or not target.takes_uuids or "timeseries" in table.options.decode():
+        return None
+    return Binary(bytes.fromhex(table.uuid), UUID_SUBTYPE)
+
+
+def _indexes_of(table: ObservedTable | None) -> list[dict[str, Any]]:
+    return [] if table is None else [index.decode() for index in table.indexes]
