@@ -62,12 +62,16 @@ class ChangefeedInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangefeedStatus:
-    """What the owner made of it."""
+    """What the owner made of it. Without a checkpoint it has not begun: its tables are not known yet."""
 
-    lifecycle: Lifecycle
-    checkpoint: Position
-    resolved: Position
+    lifecycle: Lifecycle = Lifecycle()
+    checkpoint: Position | None = None
+    resolved: Position | None = None
+    """Every DDL below it is recorded."""
+    run: int = 0
+    """Counts the starts of its pipelines; reports of an earlier run say nothing about this one."""
     info_version: int
+    """The user's change that was taken into account last."""
     epoch: int
 
 
@@ -192,6 +196,8 @@ class PositionReport:
     where it stopped; it names them until the assignment no longer does.
     """
 
+    run: int
+    """The changefeed's run that the node takes part in; 0 once its pipelines stand still."""
     barrier_rev: int
     assignment_rev: int
     checkpoint: Position

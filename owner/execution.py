@@ -42,6 +42,7 @@ class Failed:
     """`retry_deadline`: on the monotonic clock of this process."""
 
     error: SluiceError
+    failed_at: datetime
     retry_deadline: float
 
 
@@ -82,9 +83,9 @@ def next_step(
             return None
         case Applied(note):
             return Release(replace(record, state=DdlState.DONE, note=note, done_at=now))
-        case Failed(DdlUnsupported() as error, _) if skip_unsupported:
+        case Failed(DdlUnsupported() as error, _, _) if skip_unsupported:
             return Release(_skipped(record, str(error), now))
-        case Failed(error, retry_deadline) if not isinstance(error, RetryableError) or monotonic < retry_deadline:
+        case Failed(error, _, retry_deadline) if not isinstance(error, RetryableError) or monotonic < retry_deadline:
             return None
         case _:
             return _forward(record, progress, now)

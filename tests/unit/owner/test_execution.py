@@ -60,18 +60,18 @@ def test_nothing_is_begun_twice() -> None:
 
 
 def test_a_failure_that_may_go_away_is_tried_again_at_the_step_that_failed_when_its_delay_is_over() -> None:
-    failed = Failed(SinkUnavailable("no primary"), retry_deadline=60.0)
+    failed = Failed(SinkUnavailable("no primary"), NOW, retry_deadline=60.0)
     assert step(PENDING, failed, monotonic=59.9) is None
     assert step(PENDING, failed, monotonic=60.0) == Observe(PENDING)
     assert step(EXECUTING, failed, monotonic=60.0) == Apply(EXECUTING)
 
 
 def test_a_refusal_is_not_tried_again() -> None:
-    assert step(EXECUTING, Failed(DdlRefused("duplicate key"), retry_deadline=0.0)) is None
+    assert step(EXECUTING, Failed(DdlRefused("duplicate key"), NOW, retry_deadline=0.0)) is None
 
 
 def test_an_unsupported_ddl_is_skipped_only_where_the_user_said_so() -> None:
-    failed = Failed(DdlUnsupported("the target is not sharded"), retry_deadline=0.0)
+    failed = Failed(DdlUnsupported("the target is not sharded"), NOW, retry_deadline=0.0)
     assert step(PENDING, failed) is None
     released = step(PENDING, failed, skip=True)
     assert isinstance(released, Release)
@@ -79,7 +79,7 @@ def test_an_unsupported_ddl_is_skipped_only_where_the_user_said_so() -> None:
 
 
 def test_a_refusal_is_never_skipped() -> None:
-    assert step(EXECUTING, Failed(DdlRefused("duplicate key"), retry_deadline=0.0), skip=True) is None
+    assert step(EXECUTING, Failed(DdlRefused("duplicate key"), NOW, retry_deadline=0.0), skip=True) is None
 
 
 def test_a_ddl_that_the_user_does_not_want_downstream_goes_through_the_schema_store_only() -> None:

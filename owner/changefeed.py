@@ -1,0 +1,256 @@
+"""What the owner does next for one changefeed: `decide(state, ...) -> actions`. Pure.
+
+The state is what stands in etcd, what the DDL watch has shown, and how far this process's own jobs are. Actions are carried out
+in the order given, and each prefix of them is a state from which the next decision goes on:
+
+    RecordDdls          before the barrier may pass them: whoever takes over finds them in etcd, wherever the watch begins again
+    PublishBarrier      closes the gates of new DDLs; alone when nothing is released
+    ReleaseDdls         done records and the barrier without them, in one transaction: no open gate without a durable DDL
+    Observe, Apply      begin a job in a worker thread; its outcome comes back in a later state
+    RecordExecuting     before Apply may begin
+    PublishStatus       the checkpoint and the lifecycle, for people and for the next owner
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from random import Random
+from typing import Protocol, TypeAlias
+
+from changefeed.errors import InvariantError
+from changefeed.event import DdlEvent
+from changefeed.lifecycle import Command, ErrorReport, Lifecycle, Sign, State
+from changefeed.position import Position
+from changefeed.records import (
+    Barrier,
+    ChangefeedInfo,
+    ChangefeedStatus,
+    DdlRecord,
+    DesiredState,
+    PositionReport,
+)
+from changefeed.table import TableId
+from owner import barrier
+from owner.ddl_scope import DdlClassifier, Tables
+from owner.execution import Apply, Failed, Observe, Progress, RecordExecuting, Release, Step, next_step
+
+
+class Tip(Tables, Protocol):
+    """The schema versions with every DDL seen so far, done or not."""
+
+    def apply(self, event: DdlEvent) -> Tip: ...
+
+
+class Checkpoints(Protocol):
+    """How far the tables are, as far as the owner can be sure."""
+
+    def of(self, table: TableId) -> Position | None:
+        """None while the table is with no node."""
+
+    @property
+    def least(self) -> Position | None:
+        """Over all tables, those with no node included; None without tables."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangefeedState:
+    epoch: int
+    info: ChangefeedInfo
+    status: ChangefeedStatus
+    barrier: Barrier | None
+    records: Mapping[Position, DdlRecord]
+    reports: Iterable[PositionReport]
+    checkpoints: Checkpoints
+    tip: Tip
+    arrived: Sequence[DdlEvent]
+    """Shown by the watch and not recorded yet, in stream order; none is at or past `resolved`."""
+    resolved: Position
+    executions: Mapping[Position, Progress]
+    errors: Sequence[ErrorReport] = ()
+    """Of the owner's own work for this changefeed: the watch, the scheduler."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordDdls:
+    records: tuple[DdlRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishBarrier:
+    barrier: Barrier
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseDdls:
+    records: tuple[DdlRecord, ...]
+    barrier: Barrier
+
+
+@dataclass(frozen=True, slots=True)
+class PublishStatus:
+    status: ChangefeedStatus
+
+
+Action: TypeAlias = RecordDdls | PublishBarrier | ReleaseDdls | PublishStatus | Observe | Apply | RecordExecuting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    actions: tuple[Action, ...]
+    tip: Tip
+
+
+def decide(
+    state: ChangefeedState, classifier: DdlClassifier, *, now: datetime, monotonic: float, random: Random
+) -> Decision:
+    """The checkpoint is taken before the release: a table that a DDL creates is among the checkpoints only when that is durable."""
+    recorded, tip = _record(state, classifier, now) if state.status.lifecycle.running else ((), state.tip)
+    records = {**state.records, **{record.position: record for record in recorded}}
+    resolved = _resolved(state)
+    gate = barrier.decide(resolved, records.values(), state.checkpoints.of)
+    checkpoint = barrier.changefeed_checkpoint(state.checkpoints.least, records.values(), resolved)
+    steps = _steps(state, gate, now, monotonic)
+    released = {step.record.position: step.record for step in steps if isinstance(step, Release)}
+    gate = barrier.decide(resolved, (records | released).values(), state.checkpoints.of)
+    actions: list[Action] = [RecordDdls(recorded)] if recorded else []
+    actions += _gate_actions(state, gate, tuple(released.values()))
+    actions += [step for step in steps if not isinstance(step, Release)]
+    status = _status(state, checkpoint, resolved, now, random)
+    if status != state.status:
+        actions.append(PublishStatus(status))
+    return Decision(actions=tuple(actions), tip=tip)
+
+
+def _resolved(state: ChangefeedState) -> Position:
+    """Never goes back, and ends at the user's target."""
+    known = state.resolved if state.status.lifecycle.running else _published(state)
+    resolved = max(known, _published(state))
+    target = state.info.configuration.target
+    return resolved if target is None else min(resolved, Position(target))
+
+
+def _published(state: ChangefeedState) -> Position:
+    """Below it each DDL is recorded: by the status, or by a barrier that was published after it."""
+    assert state.status.resolved is not None, "a changefeed that has not begun is not decided upon"
+    return max(state.status.resolved, state.barrier.position) if state.barrier else state.status.resolved
+
+
+def _record(state: ChangefeedState, classifier: DdlClassifier, now: datetime) -> tuple[tuple[DdlRecord, ...], Tip]:
+    tip, records = state.tip, []
+    published, target = _published(state), state.info.configuration.target
+    for event in state.arrived:
+        if event.position in state.records or event.position < published:
+            continue
+        if target is not None and event.position >= Position(target):
+            break
+        record = classifier.classify(event, tip, now)
+        if record is not None:
+            records.append(record)
+            tip = tip.apply(event)
+    return tuple(records), tip
+
+
+def _gate_actions(state: ChangefeedState, gate: barrier.Gate, released: tuple[DdlRecord, ...]) -> list[Action]:
+    published = Barrier(epoch=state.epoch, position=gate.position, held=gate.held)
+    if released:
+        return [ReleaseDdls(released, published)]
+    if published != state.barrier and state.status.lifecycle.running:
+        return [PublishBarrier(published)]
+    return []
+
+
+def _steps(state: ChangefeedState, gate: barrier.Gate, now: datetime, monotonic: float) -> list[Step]:
+    """A changefeed that stands still begins nothing, but what has been applied is still recorded."""
+    unsupported = state.info.configuration.ddl.unsupported
+    steps = []
+    for record in gate.runnable:
+        if record.position not in state.records:
+            continue
+        step = next_step(
+            record,
+            state.executions.get(record.position),
+            skip_unsupported=unsupported == "skip",
+            monotonic=monotonic,
+            now=now,
+        )
+        if step is not None and (isinstance(step, Release) or state.status.lifecycle.running):
+            steps.append(step)
+    return steps
+
+
+def _status(
+    state: ChangefeedState, checkpoint: Position, resolved: Position, now: datetime, random: Random
+) -> ChangefeedStatus:
+    status = state.status
+    assert status.checkpoint is not None
+    checkpoint = max(checkpoint, status.checkpoint)
+    lifecycle = _lifecycle(state, checkpoint, now, random)
+    return ChangefeedStatus(
+        lifecycle=lifecycle,
+        checkpoint=checkpoint,
+        resolved=resolved,
+        run=status.run + (lifecycle.running and not status.lifecycle.running),
+        info_version=state.info.version,
+        epoch=state.epoch,
+    )
+
+
+def _lifecycle(state: ChangefeedState, checkpoint: Position, now: datetime, random: Random) -> Lifecycle:
+    status = state.status
+    lifecycle = commanded(state.info, status, now=now, random=random)
+    if lifecycle.state is not status.lifecycle.state:
+        return lifecycle
+    target = state.info.configuration.target
+    progress = status.checkpoint is not None and checkpoint > status.checkpoint
+    events = [
+        Sign.TICK,
+        *([Sign.PROGRESS] if progress else []),
+        *_errors(state),
+        *([Sign.TARGET_REACHED] if target is not None and checkpoint >= Position(target) else []),
+    ]
+    for event in events:
+        lifecycle = lifecycle.after(event, now=now, random=random)
+    return lifecycle
+
+
+def commanded(info: ChangefeedInfo, status: ChangefeedStatus, *, now: datetime, random: Random) -> Lifecycle:
+    """What the user's newest change asks; each change is obeyed once."""
+    if info.version == status.info_version:
+        return status.lifecycle
+    match info.desired:
+        case DesiredState.PAUSED:
+            command = Command.PAUSE
+        case DesiredState.REMOVED:
+            command = Command.REMOVE
+        case DesiredState.RUNNING:
+            command = Command.RESUME
+    return status.lifecycle.after(command, now=now, random=random)
+
+
+def _errors(state: ChangefeedState) -> list[ErrorReport]:
+    """Those of this run: what an earlier one met says nothing about this one."""
+    reported = [report.error for report in state.reports if report.error is not None and report.run == state.status.run]
+    executions = [
+        ErrorReport.of(progress.error, progress.failed_at)
+        for _, progress in sorted(state.executions.items())
+        if isinstance(progress, Failed)
+    ]
+    return [*state.errors, *reported, *executions]
+
+
+def check_invariants(before: ChangefeedStatus, after: ChangefeedStatus) -> None:
+    """The tests call it for each status that replaces another of the same start."""
+    if before.checkpoint is not None and (after.checkpoint is None or after.checkpoint < before.checkpoint):
+        raise InvariantError(f"the checkpoint went back from {before.checkpoint} to {after.checkpoint}")
+    if before.resolved is not None and (after.resolved is None or after.resolved < before.resolved):
+        raise InvariantError(f"resolved went back from {before.resolved} to {after.resolved}")
+    if after.checkpoint is not None and (after.resolved is None or after.checkpoint > after.resolved):
+        raise InvariantError(f"checkpoint {after.checkpoint} is past resolved {after.resolved}")
+    if (
+        after.lifecycle.state is State.REMOVED
+        and before.lifecycle.state is not State.REMOVED
+        and after.run != before.run
+    ):
+        raise InvariantError("a removal started a run")
