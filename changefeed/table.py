@@ -16,7 +16,10 @@ from changefeed.position import Position
 TableId = NewType("TableId", str)
 """The source's collection UUID as 32 hex digits, or `view:db.name` for a view, which has none."""
 
-SYSTEM_DATABASES = frozenset({"admin", "config", "local"})
+HEARTBEAT_DATABASE = "__sluice"
+"""Ours, at the source, where the server refuses `appendOplogNote` (`source/note.py`)."""
+
+SYSTEM_DATABASES = frozenset({"admin", "config", "local", HEARTBEAT_DATABASE})
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -37,7 +40,7 @@ class TableName:
 
     @property
     def system(self) -> bool:
-        """Kept by the server for itself; never replicated by name."""
+        """Kept by the server, or by us, for itself; never replicated by name."""
         return self.db in SYSTEM_DATABASES or self.coll.startswith("system.")
 
     def __str__(self) -> str:

@@ -26,6 +26,7 @@ from changefeed.errors import (
 
 CHANGE_STREAM_HISTORY_LOST = 286
 CAPPED_POSITION_LOST = 136
+CURSOR_NOT_FOUND = 43
 _HISTORY_LOST = frozenset({CHANGE_STREAM_HISTORY_LOST, CAPPED_POSITION_LOST})
 
 _REFUSED = frozenset(
@@ -56,7 +57,7 @@ _UNSUPPORTED = frozenset(
 _SOON = timedelta(milliseconds=100)
 _RESUMABLE_AT_ONCE = frozenset(
     {
-        43,  # CursorNotFound
+        CURSOR_NOT_FOUND,
         222,  # CloseChangeStream
         234,  # RetryChangeStream
         237,  # CursorKilled
@@ -64,6 +65,11 @@ _RESUMABLE_AT_ONCE = frozenset(
         280,  # ChangeStreamFatalError: a resume token that is not found
     }
 )
+
+
+def is_refusal(error: driver.OperationFailure) -> bool:
+    """The server will not do this for us, however often we ask."""
+    return error.code in _REFUSED | _UNSUPPORTED
 
 
 @contextmanager

@@ -1,0 +1,87 @@
+"""From an event of a change stream to a `DdlEvent`. Pure; the oplog's counterpart is `oplog_entry`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from changefeed.document import EMPTY, Document
+from changefeed.event import DdlEvent, DdlType, RowType
+from changefeed.table import SYSTEM_DATABASES, TableId, TableName, view_id
+from source.index_spec import indexes_description, normalised_index
+from source.resume_token import decode_token, position_of
+from source.view_definition import created_view, is_timeseries, modified_view
+
+ROW_TYPES = frozenset(RowType)
+DDL_TYPES = frozenset(DdlType)
+
+
+def uuid_of(value: Any) -> TableId | None:
+    """From a BSON UUID, however the driver decoded it."""
+    if value is None or isinstance(value, bool):
+        return None
+    return TableId(value.hex() if isinstance(value, bytes) else value.hex)
+
+
+def ddl_of_change(change: Mapping[str, Any]) -> DdlEvent | None:
+    """None for what concerns the server itself: system databases, `system.*` collections."""
+    if change["operationType"] not in DDL_TYPES:
+        raise ValueError(f"{change['operationType']!r} is not a DDL event")
+    ddl_type = DdlType(change["operationType"])
+    token = change["_id"]["_data"]
+    db = change["ns"]["db"]
+    table = TableName(db, change["ns"]["coll"]) if "coll" in change["ns"] else None
+    if db in SYSTEM_DATABASES or (table is not None and table.system):
+        return None
+    stated = change.get("operationDescription") or {}
+    to = change.get("to") or stated.get("to")
+    return DdlEvent(
+        position=position_of(token),
+        type=ddl_type,
+        db=db,
+        table=table,
+        id=_id_of(change, token, table),
+        renamed_to=TableName(to["db"], to["coll"]) if to else None,
+        drop_target=uuid_of(stated.get("dropTarget")),
+        description=describe(ddl_type, stated),
+        wall_ms=wall_ms_of(change.get("wallTime")),
+    )
+
+
+def _id_of(change: Mapping[str, Any], token: str, table: TableName | None) -> TableId | None:
+    """The event says it (6.0 on), or its token does (before). A view has none: we name it by its name."""
+    if table is None:
+        return None
+    return uuid_of(change.get("collectionUUID")) or decode_token(token).table or view_id(table)
+
+
+def describe(ddl_type: DdlType, stated: Mapping[str, Any]) -> Document:
+    """The operation as `DdlEvent.description` wants it, from the server's words for it."""
+    if not stated:
+        return EMPTY
+    match ddl_type:
+        case DdlType.CREATE_INDEXES | DdlType.DROP_INDEXES:
+            return indexes_description(stated["indexes"])
+        case DdlType.CREATE:
+            return Document.of(_created(stated))
+        case DdlType.MODIFY if "viewOn" in stated and is_timeseries(stated):
+            return Document.of(modified_view(stated))
+        case DdlType.RENAME | DdlType.DROP | DdlType.DROP_DATABASE:
+            return EMPTY
+        case _:
+            return Document.of(stated)
+
+
+def _created(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Without `temp`: a server that starts drops temporary collections, and which of them become permanent is the source's affair."""
+    if "viewOn" in stated:
+        return created_view(stated)
+    options = {name: value for name, value in stated.items() if name != "temp"}
+    if "idIndex" in options:
+        options["idIndex"] = normalised_index(options["idIndex"])
+    return options
+
+
+def wall_ms_of(wall: Any) -> int | None:
+    return int(wall.timestamp() * 1000) if isinstance(wall, datetime) else None

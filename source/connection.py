@@ -1,0 +1,82 @@
+"""Connecting to a source, and what kind of deployment it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bson.codec_options import DatetimeConversion
+from pymongo import MongoClient
+from pymongo.client_session import ClientSession
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import SourceUnsupported
+from source.errors import translated
+
+Client = MongoClient[dict[str, Any]]
+
+HELLO = "isMaster"
+"""Its older name, which all servers from 4.2 to 8.x know."""
+
+_SELECTION_MS = 5_000
+_SOCKET_MS = 30_000
+
+
+def connect(uri: str, *, app_name: str = "sluice") -> Client:
+    """Waits are bounded: a source that does not answer is an error to retry, never a hang. What the URI says goes first."""
+    defaults = {
+        "appname": app_name,
+        "serverSelectionTimeoutMS": _SELECTION_MS,
+        "connectTimeoutMS": _SELECTION_MS,
+        "socketTimeoutMS": _SOCKET_MS,
+    }
+    stated = {option.partition("=")[0].lower() for option in uri.partition("?")[2].split("&")}
+    options: dict[str, Any] = {name: value for name, value in defaults.items() if name.lower() not in stated}
+    with translated("connecting to the source"):
+        return MongoClient(
+            uri,
+            document_class=dict,
+            tz_aware=True,
+            datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+            **options,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    version: tuple[int, int]
+    sharded: bool
+
+    @property
+    def shows_all_ddl(self) -> bool:
+        """Whether change streams take `showExpandedEvents`."""
+        return self.version >= (6, 0)
+
+
+_OLDEST = (4, 2)
+
+
+def deployment_of(client: Client) -> Deployment:
+    with translated("asking the source what it is"):
+        hello = client.admin.command(HELLO)
+        version = client.server_info()["versionArray"]
+    found = Deployment(version=(version[0], version[1]), sharded=hello.get("msg") == "isdbgrid")
+    if not found.sharded and "setName" not in hello:
+        raise SourceUnsupported(
+            "the source is a standalone server, which has no oplog; restart it with --replSet and run rs.initiate()"
+        )
+    if found.version < _OLDEST:
+        raise SourceUnsupported(f"the source is MongoDB {version[0]}.{version[1]}; 4.2 is the oldest that can be read")
+    return found
+
+
+def session_time(session: ClientSession) -> ClusterTime:
+    """The time of the last reply in this session; a server that gives no operation time gives a cluster time."""
+    time = session.operation_time
+    if time is None and session.cluster_time is not None:
+        time = session.cluster_time["clusterTime"]
+    if time is None:
+        raise SourceUnsupported(
+            "the source's replies carry no cluster time; it must be a replica set or a sharded cluster"
+        )
+    return ClusterTime.from_bson(time)

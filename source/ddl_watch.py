@@ -1,0 +1,127 @@
+"""The DDL watch: every DDL of a source in order, and up to where that is proven.
+
+`DdlWatch` is what the owner sees. `ResumingDdlWatch` is the only implementation of it; what it reads from is a cursor over the
+change stream or over the oplog:
+
+    owner ── DdlWatch ── ResumingDdlWatch ── DdlCursor ─┬─ ChangeStreamCursor   6.0 and later
+                                                        └─ OplogCursor          replica sets from 4.2 on
+
+After any error a cursor is opened again at the cluster time of `resolved`, and what was delivered before is dropped: the order
+of positions is the order of the stream, so "at or below the last one delivered" is exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import HistoryLost, SluiceError
+from changefeed.event import DdlEvent
+from changefeed.position import Position
+from source.connection import Client
+from source.errors import translated
+from source.note import NoteKeeper
+from source.oplog_window import oldest_time_for_message
+from source.resolved import resolved_after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DdlBatch:
+    """New DDLs in stream order, possibly none; every DDL before `resolved` has been in this batch or an earlier one."""
+
+    events: tuple[DdlEvent, ...] = ()
+    resolved: Position
+    committed_ts: ClusterTime
+    """The source's majority-committed time, for lag: how far `resolved` could be at most."""
+
+
+class DdlWatch(Protocol):
+    """For one thread at a time. `poll` waits for the source, at most a fraction of a second while it is well."""
+
+    def poll(self) -> DdlBatch:
+        """The next batch. After a retryable error, poll again: nothing is lost or repeated."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What one look at the source gave."""
+
+    events: tuple[DdlEvent, ...] = ()
+    token: str | None = None
+    """Its post-batch resume token."""
+    quiet: bool
+    """The source had nothing to show, DDL or not worth mentioning."""
+    committed_ts: ClusterTime
+
+
+class DdlCursor(Protocol):
+    """An open place in the source's history. Errors are the driver's own."""
+
+    def open(self, start_ts: ClusterTime) -> None:
+        """At the first event of this cluster time."""
+        ...
+
+    def read(self) -> Reading: ...
+
+    def close(self) -> None: ...
+
+
+class ResumingDdlWatch:
+    """Opens, resumes, drops what was seen, and keeps `resolved` moving."""
+
+    def __init__(self, client: Client, cursor: DdlCursor, start: Position, notes: NoteKeeper) -> None:
+        self._client = client
+        self._cursor = cursor
+        self._start = start
+        self._notes = notes
+        self._resolved = start
+        self._delivered: Position | None = None
+        self._open = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def poll(self) -> DdlBatch:
+        try:
+            with translated("reading the DDL of the source"):
+                return self._poll()
+        except HistoryLost as error:
+            self.close()
+            raise HistoryLost(
+                f"position {self._resolved} is no longer in the source's oplog: {oldest_time_for_message(self._client)}; "
+                "remove the changefeed and create it again with a new initial copy"
+            ) from error
+        except SluiceError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """May be called twice; a poll afterwards opens again."""
+        self._open = False
+        with translated("closing the DDL stream of the source"):
+            self._cursor.close()
+
+    def _poll(self) -> DdlBatch:
+        if not self._open:
+            self._cursor.open(self._resolved.ts)
+            self._open = True
+        reading = self._cursor.read()
+        events = tuple(event for event in reading.events if self._is_new(event.position))
+        if events:
+            self._delivered = events[-1].position
+        self._resolved = resolved_after(self._resolved, token=reading.token, last_event=self._delivered)
+        self._notes.look_at(self._resolved, reading.committed_ts, quiet=reading.quiet)
+        return DdlBatch(events=events, resolved=self._resolved, committed_ts=reading.committed_ts)
+
+    def _is_new(self, position: Position) -> bool:
+        return position >= self._start and (self._delivered is None or position > self._delivered)

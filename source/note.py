@@ -1,0 +1,70 @@
+"""Making a quiet source write something, so that what stands before it is resolved (`resolved.py` says why and when).
+
+`appendOplogNote` writes an entry that no change stream shows. It needs the action of the same name on the cluster, and mongos
+takes it in newer versions only. Where it is refused, one document in `__sluice.heartbeat` is updated instead; that database is
+ours and is never replicated.
+"""
+
+from __future__ import annotations
+
+import structlog
+from pymongo.errors import OperationFailure
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.position import Position
+from changefeed.table import HEARTBEAT_DATABASE
+from source.connection import Client, session_time
+from source.errors import is_refusal, translated
+from source.resolved import Note, note_wanted
+
+HEARTBEAT_COLLECTION = "heartbeat"
+
+log = structlog.get_logger(__name__)
+
+
+class NoteKeeper:
+    """Looks at each reply of a stream and writes a note when one is wanted. For one thread."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._ways = [self._append_note, self._update_heartbeat]
+        self._previous_committed_ts: ClusterTime | None = None
+        self._last_note: Note | None = None
+
+    def look_at(self, resolved: Position, committed_ts: ClusterTime, *, quiet: bool) -> None:
+        wanted = quiet and note_wanted(
+            resolved=resolved,
+            committed_ts=committed_ts,
+            previous_committed_ts=self._previous_committed_ts,
+            last_note=self._last_note,
+        )
+        self._previous_committed_ts = committed_ts
+        if wanted:
+            self._write(committed_ts)
+
+    def _write(self, after_ts: ClusterTime) -> None:
+        while self._ways:
+            with translated("writing a note at the source"):
+                try:
+                    written_ts = self._ways[0]()
+                except OperationFailure as error:
+                    if not is_refusal(error):
+                        raise
+                    log.warning(
+                        "source_note_refused", way=self._ways[0].__name__, left=len(self._ways) - 1, error=str(error)
+                    )
+                    del self._ways[0]
+                    continue
+            self._last_note = Note(after_ts=after_ts, written_ts=written_ts)
+            return
+
+    def _append_note(self) -> ClusterTime:
+        with self._client.start_session(causal_consistency=False) as session:
+            self._client.admin.command("appendOplogNote", 1, data={"sluice": "note"}, session=session)
+            return session_time(session)
+
+    def _update_heartbeat(self) -> ClusterTime:
+        heartbeat = self._client[HEARTBEAT_DATABASE][HEARTBEAT_COLLECTION]
+        with self._client.start_session(causal_consistency=False) as session:
+            heartbeat.update_one({"_id": "note"}, {"$inc": {"count": 1}}, upsert=True, session=session)
+            return session_time(session)

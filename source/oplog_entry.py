@@ -1,0 +1,194 @@
+"""From an entry of the oplog to the `DdlEvent`s that a change stream with expanded events would show. Pure.
+
+    entry                                              DDL
+    create, also inside a transaction's applyOps       create
+    createIndexes (an empty collection), commitIndexBuild   createIndexes: a build counts when it commits
+    dropIndexes, with the specification in o2          dropIndexes
+    collMod                                            modify
+    drop, renameCollection, dropDatabase               drop, rename, dropDatabase
+    insert, update, delete in db.system.views          create, modify, drop of a view
+
+A large transaction is a chain of applyOps entries, each pointing to the one before by `prevOpTime`; a prepared one ends
+in `commitTransaction`. Its operations happen at the time of the entry that ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.document import Document
+from changefeed.event import DdlEvent, DdlType
+from changefeed.position import Position
+from changefeed.table import SYSTEM_DATABASES, TableId, TableName, view_id
+from source.change_event import describe, uuid_of, wall_ms_of
+from source.resume_token import oplog_ddl_token
+from source.view_definition import created_view, modified_view
+
+Entry = Mapping[str, Any]
+
+_VIEWS = "system.views"
+_RETRYABLE_WRITES = 1
+_NO_DDL = frozenset(
+    {
+        "abortIndexBuild",
+        "abortTransaction",
+        "applyOps",
+        "commitTransaction",
+        "dbCheck",
+        "startIndexBuild",
+    }
+)
+_TABLE_COMMANDS = {
+    "create": DdlType.CREATE,
+    "createIndexes": DdlType.CREATE_INDEXES,
+    "commitIndexBuild": DdlType.CREATE_INDEXES,
+    "dropIndexes": DdlType.DROP_INDEXES,
+    "deleteIndexes": DdlType.DROP_INDEXES,
+    "collMod": DdlType.MODIFY,
+    "drop": DdlType.DROP,
+}
+
+
+def ends_transaction(entry: Entry) -> bool:
+    """Whether the operations of a chain take effect with this entry."""
+    o = entry["o"]
+    return "commitTransaction" in o or ("applyOps" in o and not o.get("partialTxn") and not o.get("prepare"))
+
+
+def previous_in_chain(entry: Entry) -> Entry | None:
+    """The optime of the entry before in the same transaction. A chain of retryable writes is no transaction."""
+    if entry.get("multiOpType") == _RETRYABLE_WRITES:
+        return None
+    previous: Entry | None = entry.get("prevOpTime")
+    return previous if previous is not None and previous["ts"].time else None
+
+
+def ddls_of_entry(entry: Entry, earlier: Iterable[Entry] = ()) -> tuple[DdlEvent, ...]:
+    """`earlier` are the entries before it of the same transaction, in order."""
+    time = ClusterTime.from_bson(entry["ts"])
+    wall_ms = wall_ms_of(entry.get("wall"))
+    operations = _operations(entry, earlier)
+    events: list[DdlEvent] = []
+    for operation in operations:
+        position = Position(time, oplog_ddl_token(time, len(events)))
+        event = _ddl_of(operation, position, wall_ms)
+        if event is not None:
+            events.append(event)
+    return tuple(events)
+
+
+def unknown_command(entry: Entry) -> str | None:
+    """The name of a command that is neither a DDL nor known to be none: for the log."""
+    if entry["op"] != "c":
+        return None
+    name = next(iter(entry["o"]))
+    known = name in _TABLE_COMMANDS or name in _NO_DDL or name in ("renameCollection", "dropDatabase")
+    return None if known else name
+
+
+def _operations(entry: Entry, earlier: Iterable[Entry]) -> Iterator[Entry]:
+    o = entry["o"]
+    if entry["op"] == "c" and ("applyOps" in o or "commitTransaction" in o):
+        if ends_transaction(entry):
+            for part in (*earlier, entry):
+                yield from _applied(part)
+        return
+    yield entry
+
+
+def _applied(entry: Entry) -> Iterator[Entry]:
+    for operation in entry["o"].get("applyOps", ()):
+        if operation["op"] == "c" and "applyOps" in operation["o"]:
+            yield from _applied(operation)
+        else:
+            yield operation
+
+
+def _ddl_of(operation: Entry, position: Position, wall_ms: int | None) -> DdlEvent | None:
+    db, _, coll = operation["ns"].partition(".")
+    if db in SYSTEM_DATABASES:
+        return None
+    if coll == _VIEWS:
+        return _view_ddl(operation, position, wall_ms)
+    if operation["op"] != "c":
+        return None
+    match next(iter(operation["o"])):
+        case "dropDatabase":
+            return DdlEvent(position=position, type=DdlType.DROP_DATABASE, db=db, wall_ms=wall_ms)
+        case "renameCollection":
+            return _rename(operation, position, wall_ms)
+        case command:
+            return _table_ddl(operation, command, position, wall_ms)
+
+
+def _table_ddl(operation: Entry, command: str, position: Position, wall_ms: int | None) -> DdlEvent | None:
+    if command not in _TABLE_COMMANDS:
+        return None
+    table = TableName(operation["ns"].partition(".")[0], operation["o"][command])
+    if table.system:
+        return None
+    ddl_type = _TABLE_COMMANDS[command]
+    return DdlEvent(
+        position=position,
+        type=ddl_type,
+        db=table.db,
+        table=table,
+        id=_id_of(operation, table),
+        description=describe(ddl_type, _stated(operation, ddl_type, command)),
+        wall_ms=wall_ms,
+    )
+
+
+def _id_of(operation: Entry, table: TableName) -> TableId:
+    return uuid_of(operation.get("ui")) or view_id(table)
+
+
+def _rename(operation: Entry, position: Position, wall_ms: int | None) -> DdlEvent | None:
+    o = operation["o"]
+    table, to = TableName.parse(o["renameCollection"]), TableName.parse(o["to"])
+    if table.system:
+        return None
+    return DdlEvent(
+        position=position,
+        type=DdlType.RENAME,
+        db=table.db,
+        table=table,
+        id=_id_of(operation, table),
+        renamed_to=to,
+        drop_target=uuid_of(o.get("dropTarget")),
+        wall_ms=wall_ms,
+    )
+
+
+def _stated(operation: Entry, ddl_type: DdlType, command: str) -> dict[str, Any]:
+    """What the change stream would say in `operationDescription`."""
+    o = {name: value for name, value in operation["o"].items() if name != command}
+    if ddl_type is DdlType.CREATE_INDEXES:
+        return {"indexes": o["indexes"] if command == "commitIndexBuild" else [o]}
+    if ddl_type is DdlType.DROP_INDEXES:
+        return {"indexes": [operation.get("o2") or {"name": o["index"]}]}
+    return o
+
+
+def _view_ddl(operation: Entry, position: Position, wall_ms: int | None) -> DdlEvent | None:
+    match operation["op"]:
+        case "i":
+            ddl_type, definition = DdlType.CREATE, created_view(operation["o"])
+        case "u":
+            ddl_type, definition = DdlType.MODIFY, modified_view(operation["o"])
+        case "d":
+            ddl_type, definition = DdlType.DROP, {}
+        case _:
+            return None
+    view = TableName.parse((operation.get("o2") or operation["o"])["_id"])
+    return DdlEvent(
+        position=position,
+        type=ddl_type,
+        db=view.db,
+        table=view,
+        id=view_id(view),
+        description=Document.of(definition),
+        wall_ms=wall_ms,
+    )

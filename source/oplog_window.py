@@ -1,0 +1,74 @@
+"""`OplogWindow`: how far back the source remembers, and its majority-committed time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pymongo import ReadPreference
+from pymongo.client_session import ClientSession
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import SluiceError
+from changefeed.position import Position
+from source.connection import HELLO, Client, session_time
+from source.errors import translated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OplogWindow:
+    oldest_ts: ClusterTime
+    newest_ts: ClusterTime
+
+    def holds(self, position: Position) -> bool:
+        return position.ts >= self.oldest_ts
+
+    def remaining(self, position: Position) -> timedelta:
+        """How much later the position would still be readable if the oplog grew on at its pace: negative once it is lost."""
+        return timedelta(seconds=position.ts.seconds - self.oldest_ts.seconds)
+
+    @property
+    def span(self) -> timedelta:
+        return timedelta(seconds=self.newest_ts.seconds - self.oldest_ts.seconds)
+
+
+def read_oplog_window(client: Client) -> OplogWindow | None:
+    """None through mongos, which shows no oplog: there a lost position is found out when a stream is opened at it."""
+    with translated("reading the ends of the source's oplog"):
+        if client.is_mongos:
+            return None
+        oplog = client.get_database("local", read_preference=ReadPreference.PRIMARY)["oplog.rs"]
+        oldest, newest = (oplog.find_one({}, {"ts": 1}, sort=[("$natural", way)]) for way in (1, -1))
+    if oldest is None or newest is None:
+        return None
+    return OplogWindow(oldest_ts=ClusterTime.from_bson(oldest["ts"]), newest_ts=ClusterTime.from_bson(newest["ts"]))
+
+
+def oldest_time_for_message(client: Client) -> str:
+    """For the message of a lost position, which must not be lost itself because the oldest time cannot be read."""
+    try:
+        window = read_oplog_window(client)
+    except SluiceError as error:
+        return f"the oldest time available is unknown: {error}"
+    if window is None:
+        return "the oldest time available is unknown through mongos"
+    return f"the oldest time available is {window.oldest_ts} ({window.oldest_ts.to_iso()})"
+
+
+def majority_time(client: Client) -> ClusterTime:
+    """What is written at or before it stays written, and is seen by whoever reads the primary from now on."""
+    with translated("asking the source for its majority-committed time"), _session(client) as session:
+        hello = client.admin.command(HELLO, session=session)
+        last_write = hello.get("lastWrite", {}).get("majorityOpTime", {}).get("ts")
+        return ClusterTime.from_bson(last_write) if last_write is not None else session_time(session)
+
+
+def newest_time(client: Client) -> ClusterTime:
+    """At or after everything that was read before, committed by the majority or not."""
+    with translated("asking the source for its newest time"), _session(client) as session:
+        client.admin.command("ping", session=session)
+        return session_time(session)
+
+
+def _session(client: Client) -> ClientSession:
+    return client.start_session(causal_consistency=False)
