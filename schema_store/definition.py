@@ -1,0 +1,184 @@
+"""What a DDL makes of one table's definition: options, indexes, shard key. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from changefeed.document import Document
+from changefeed.errors import InvariantError
+from changefeed.event import DdlEvent
+from changefeed.table import TableId, TableKind, TableName, TableSchema
+
+_Fields = dict[str, Any]
+
+_NOT_OPTIONS = frozenset({"comment", "writeConcern", "dryRun"})
+"""Said to collMod about the command, not about the collection."""
+
+_INTERNAL = frozenset({"timeseriesBucketsMayHaveMixedSchemaData", "timeseriesBucketingParametersHaveChanged"})
+"""Flags the server writes into its own catalog and shows nowhere else."""
+
+_SPAN_SECONDS = {"seconds": 3_600, "minutes": 86_400, "hours": 2_592_000}
+"""What the server sets `bucketMaxSpanSeconds` to when it is given a granularity."""
+
+
+def created(event: DdlEvent, table: TableId, name: TableName) -> TableSchema:
+    """A collection's `_id` index is there from the start; views, time-series and clustered collections have none."""
+    options = event.description.decode()
+    id_index = options.pop("idIndex", None)
+    kind = _kind(options)
+    indexes: tuple[Document, ...] = ()
+    if kind is TableKind.COLLECTION and not options.get("clusteredIndex"):
+        indexes = (_specification(id_index or _default_id_index(options)),)
+    return TableSchema(
+        id=table, name=name, kind=kind, options=Document.of(options), indexes=indexes, valid_from=event.position
+    )
+
+
+def _kind(options: _Fields) -> TableKind:
+    if "timeseries" in options:
+        return TableKind.TIMESERIES
+    return TableKind.VIEW if "viewOn" in options else TableKind.COLLECTION
+
+
+def _default_id_index(options: _Fields) -> _Fields:
+    index: _Fields = {"v": 2, "key": {"_id": 1}, "name": "_id_"}
+    if "collation" in options:
+        index["collation"] = options["collation"]
+    return index
+
+
+def _specification(index: Mapping[str, Any]) -> Document:
+    """Servers before 4.4 repeat the namespace in each specification; a rename would make it false."""
+    return Document.of({field: value for field, value in index.items() if field != "ns"})
+
+
+def with_indexes(table: TableSchema, event: DdlEvent) -> TableSchema:
+    """Idempotent by name: shards repeat one createIndexes, and a later collMod may have changed what is there."""
+    present = {index["name"]: index for index in _decoded(table.indexes)}
+    added = []
+    for index in event.description.decode()["indexes"]:
+        known = present.get(index["name"])
+        if known is None:
+            present[index["name"]] = index
+            added.append(_specification(index))
+        elif not _same_key(known["key"], index["key"]):
+            raise InvariantError(
+                f"{event}: index {index['name']!r} of {table.name} is known with the key {known['key']}, and is now "
+                f"created with {index['key']} though it was never dropped"
+            )
+    return replace(table, indexes=(*table.indexes, *added))
+
+
+def _same_key(one: _Fields, other: _Fields) -> bool:
+    """A text index is told in two shapes: by its fields, or as `_fts` and `_ftsx` with weights."""
+    if any("_fts" in key or "text" in key.values() for key in (one, other)):
+        return True
+    return list(one.items()) == list(other.items())
+
+
+def without_indexes(table: TableSchema, event: DdlEvent) -> TableSchema:
+    """Idempotent: shards repeat one dropIndexes."""
+    dropped = {index["name"] for index in event.description.decode()["indexes"]}
+    kept = tuple(index for index in table.indexes if index.decode()["name"] not in dropped)
+    return replace(table, indexes=kept)
+
+
+def renamed(table: TableSchema, name: TableName) -> TableSchema:
+    """A conversion to capped, or a rename across databases, builds a temporary collection; its rename makes it lasting."""
+    options = table.options.decode()
+    if options.pop("temp", None) is None:
+        return replace(table, name=name)
+    return replace(table, name=name, options=Document.of(options))
+
+
+def resharded(table: TableSchema, event: DdlEvent) -> TableSchema:
+    return replace(table, shard_key=Document.of(event.description.decode()["shardKey"]))
+
+
+def modified(table: TableSchema, event: DdlEvent) -> TableSchema:
+    """By collMod. A field without a rule of its own is the option of the same name."""
+    options = table.options.decode()
+    indexes = table.indexes
+    for field, value in event.description.decode().items():
+        if field in _NOT_OPTIONS or field in _INTERNAL:
+            continue
+        if field == "index":
+            indexes = _modified_indexes(table, event, value)
+        else:
+            _modify_option(options, field, value)
+    return replace(table, options=Document.of(options), indexes=indexes)
+
+
+def _modify_option(options: _Fields, field: str, value: Any) -> None:
+    """As listCollections shows it afterwards: what is switched off is not shown."""
+    match field:
+        case "cappedSize":
+            options["size"] = value
+        case "cappedMax":
+            _set_or_remove(options, "max", value, shown=value != 0)
+        case "validator":
+            _set_or_remove(options, field, value, shown=bool(value))
+        case "changeStreamPreAndPostImages":
+            _set_or_remove(options, field, value, shown=bool(value.get("enabled")))
+        case "recordPreImages":
+            _set_or_remove(options, field, value, shown=bool(value))
+        case "expireAfterSeconds":
+            _set_or_remove(options, field, value, shown=value != "off")
+        case "timeseries":
+            options["timeseries"] = _modified_timeseries(options.get("timeseries", {}), value)
+        case _:
+            options[field] = value
+
+
+def _set_or_remove(fields: _Fields, field: str, value: Any, *, shown: bool) -> None:
+    if shown:
+        fields[field] = value
+    else:
+        fields.pop(field, None)
+
+
+def _modified_timeseries(timeseries: _Fields, change: _Fields) -> _Fields:
+    """A granularity and explicit bucket spans exclude each other; the later one wins."""
+    result = {**timeseries, **change}
+    if "granularity" in change:
+        result["bucketMaxSpanSeconds"] = _SPAN_SECONDS[change["granularity"]]
+        result.pop("bucketRoundingSeconds", None)
+    elif "bucketMaxSpanSeconds" in change:
+        result.pop("granularity", None)
+    return result
+
+
+def _modified_indexes(table: TableSchema, event: DdlEvent, change: _Fields) -> tuple[Document, ...]:
+    found = [position for position, index in enumerate(_decoded(table.indexes)) if _meant(index, change)]
+    if len(found) != 1:
+        names = [index["name"] for index in _decoded(table.indexes)]
+        wanted = change.get("name", change.get("keyPattern"))
+        raise InvariantError(f"{event}: changes index {wanted!r} of {table.name}, whose known indexes are {names}")
+    (position,) = found
+    index = table.indexes[position].decode()
+    for field, value in change.items():
+        match field:
+            case "name" | "keyPattern":
+                pass
+            case "unique":
+                index["unique"] = value
+                index.pop("prepareUnique", None)
+            case "forceNonUnique":
+                index.pop("unique", None)
+            case "hidden" | "prepareUnique":
+                _set_or_remove(index, field, value, shown=bool(value))
+            case _:
+                index[field] = value
+    return (*table.indexes[:position], Document.of(index), *table.indexes[position + 1 :])
+
+
+def _meant(index: _Fields, change: _Fields) -> bool:
+    if "name" in change:
+        return bool(index["name"] == change["name"])
+    return list(index["key"].items()) == list(change["keyPattern"].items())
+
+
+def _decoded(indexes: Iterable[Document]) -> list[_Fields]:
+    return [index.decode() for index in indexes]

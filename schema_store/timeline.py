@@ -1,0 +1,65 @@
+"""`Timeline`: one value that changes at positions."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from changefeed.errors import InvariantError
+from changefeed.position import Position
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline(Generic[Value]):
+    """`values[i]` holds in `[positions[i], positions[i + 1])`; None where there is nothing.
+
+    With positions (5, 9, 12) and values (a, None, b): nothing before 5, `a` at 5 and 8, nothing at 9 and 11, `b` from 12 on.
+    """
+
+    positions: tuple[Position, ...] = ()
+    values: tuple[Value | None, ...] = ()
+
+    def at(self, position: Position) -> Value | None:
+        """What an event at `position` meets."""
+        index = bisect_right(self.positions, position)
+        return self.values[index - 1] if index else None
+
+    def before(self, position: Position) -> Value | None:
+        """What the last event below `position` met."""
+        index = bisect_left(self.positions, position)
+        return self.values[index - 1] if index else None
+
+    @property
+    def last(self) -> Value | None:
+        return self.values[-1] if self.values else None
+
+    def changes_at(self, position: Position) -> bool:
+        index = bisect_left(self.positions, position)
+        return index < len(self.positions) and self.positions[index] == position
+
+    def starts_after(self, position: Position) -> bool:
+        return bool(self.positions) and position < self.positions[0]
+
+    def then(self, position: Position, value: Value | None) -> Timeline[Value]:
+        """The last change must be below `position`, or at it, where it is replaced."""
+        if not self.positions or self.positions[-1] < position:
+            return Timeline((*self.positions, position), (*self.values, value))
+        if self.positions[-1] == position:
+            return Timeline(self.positions, (*self.values[:-1], value))
+        raise InvariantError(
+            f"a schema change at {position} comes after the one at {self.positions[-1]}; "
+            "changes of one table or name are recorded in stream order"
+        )
+
+    def since(self, before: Position) -> Timeline[Value] | None:
+        """Without what no event at or after `before` can meet; None when nothing is left.
+
+        A change at `before` itself stays, even an end: its record lives on, and is known as applied by that mark.
+        """
+        index = max(bisect_left(self.positions, before) - 1, 0)
+        if index == len(self.positions) - 1 and self.values[index] is None and self.positions[index] < before:
+            return None
+        return self if index == 0 else Timeline(self.positions[index:], self.values[index:])

@@ -1,0 +1,256 @@
+"""`SchemaVersions`: every table's versions, derived from base schemas and the DDL events after them. Pure.
+
+Owner and processors derive the same versions from the same records, so nothing but those stands in etcd. One name
+through a rename swap, and a drop with a re-creation:
+
+    base a = A, b = B    rename a to tmp @5    rename b to a @6    rename tmp to b @7    drop a @9    create a = C @12
+
+    position     4    5     6    7    8    9    11   12
+    a            A    -     B    B    B    -    -    C
+    b            B    B     -    A    A    A    A    A
+    tmp          -    A     A    -    -    -    -    -
+    A's name     a    tmp   tmp  b    b    b    b    b
+
+A version valid from D meets the events at positions >= D; the one before it ends exclusive at D. Independent DDLs may be
+done, and so applied, in another order than the stream's; those of one table or one name never are.
+
+What is no change:
+    an event applied before         each event leaves a mark at its position, in each table it concerns
+    an event below a table's base   the base holds what came before it
+    a drop of a table that ended    shards repeat it, and dropDatabase follows the drops of its tables
+    a create of a table that lives  shards repeat it
+Whatever else names a table that is not known is an `InvariantError`: the filter keeps other tables' DDL away from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from changefeed.errors import InvariantError
+from changefeed.event import DdlEvent, DdlType
+from changefeed.position import Position
+from changefeed.table import TableId, TableName, TableSchema, view_id
+from schema_store import definition
+from schema_store.timeline import Timeline
+
+_Tables = dict[TableId, Timeline[TableSchema]]
+_Names = dict[str, dict[TableName, Timeline[TableId]]]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaVersions:
+    """Immutable: a lane may go on reading the one it holds while the next is derived."""
+
+    _tables: Mapping[TableId, Timeline[TableSchema]] = field(default_factory=dict)
+    _names: Mapping[str, Mapping[TableName, Timeline[TableId]]] = field(default_factory=dict)
+    _floor: Position | None = None
+
+    @classmethod
+    def of(cls, bases: Iterable[TableSchema]) -> SchemaVersions:
+        return cls().adopt(bases)
+
+    def adopt(self, bases: Iterable[TableSchema]) -> SchemaVersions:
+        """With tables that become known as they are from a position on: at the start, or by entering the filter."""
+        draft = _Draft(self._tables, self._names, self._floor)
+        for base in sorted(bases, key=lambda base: (base.valid_from, base.id)):
+            draft.adopt(base)
+        return draft.finish()
+
+    def apply(self, event: DdlEvent) -> SchemaVersions:
+        return self.apply_all((event,))
+
+    def apply_all(self, events: Iterable[DdlEvent]) -> SchemaVersions:
+        """In stream order. One copy for all of them: a dropDatabase brings thousands."""
+        draft = _Draft(self._tables, self._names, self._floor)
+        for event in sorted(events, key=lambda event: event.position):
+            draft.apply(event)
+        return draft.finish()
+
+    def at(self, table: TableId, position: Position) -> TableSchema | None:
+        timeline = self._tables.get(table)
+        return timeline.at(position) if timeline else None
+
+    def before(self, table: TableId, position: Position) -> TableSchema | None:
+        """The version that a DDL at `position` changes."""
+        timeline = self._tables.get(table)
+        return timeline.before(position) if timeline else None
+
+    def latest(self, table: TableId) -> TableSchema | None:
+        timeline = self._tables.get(table)
+        return timeline.last if timeline else None
+
+    def by_name(self, name: TableName, position: Position) -> TableSchema | None:
+        """Servers before 6.0 say only names in row events; at one position a name means one table."""
+        tenants = self._names.get(name.db, {}).get(name)
+        table = tenants.at(position) if tenants else None
+        return None if table is None else self.at(table, position)
+
+    def tables_at(self, position: Position) -> tuple[TableSchema, ...]:
+        found = (timeline.at(position) for _, timeline in sorted(self._tables.items()))
+        return tuple(table for table in found if table is not None)
+
+    def in_database(self, db: str, position: Position) -> tuple[TableSchema, ...]:
+        found = (self.by_name(name, position) for name in sorted(self._names.get(db, {})))
+        return tuple(table for table in found if table is not None)
+
+    def gc(self, before: Position) -> SchemaVersions:
+        """Without what no event at or after `before` needs. Events below it are taken as applied from now on."""
+        floor = before if self._floor is None else max(before, self._floor)
+        tables = {table: kept for table, timeline in self._tables.items() if (kept := timeline.since(floor))}
+        names = {db: _names_since(of_db, floor) for db, of_db in self._names.items()}
+        return SchemaVersions(tables, {db: of_db for db, of_db in names.items() if of_db}, floor)
+
+
+def _names_since(names: Mapping[TableName, Timeline[TableId]], before: Position) -> dict[TableName, Timeline[TableId]]:
+    return {name: kept for name, tenants in names.items() if (kept := tenants.since(before))}
+
+
+class _Draft:
+    """The next `SchemaVersions` while it is made. Databases are copied when first touched."""
+
+    def __init__(
+        self,
+        tables: Mapping[TableId, Timeline[TableSchema]],
+        names: Mapping[str, Mapping[TableName, Timeline[TableId]]],
+        floor: Position | None,
+    ) -> None:
+        self._tables: _Tables = dict(tables)
+        self._shared = names
+        self._own: _Names = {}
+        self._floor = floor
+
+    def finish(self) -> SchemaVersions:
+        return SchemaVersions(self._tables, {**self._shared, **self._own}, self._floor)
+
+    def adopt(self, base: TableSchema) -> None:
+        known = self._tables.get(base.id, Timeline()).at(base.valid_from)
+        if known is not None and known.name != base.name:
+            self._name(known.name, base.valid_from, None)
+        self._put(base, base.valid_from)
+        self._name(base.name, base.valid_from, base.id)
+
+    def apply(self, event: DdlEvent) -> None:
+        if self._floor is not None and event.position < self._floor:
+            return
+        if event.type is DdlType.DROP_DATABASE:
+            for name in tuple(self._database(event.db)):
+                self._end_occupant(name, event)
+            return
+        if event.table is None:
+            raise InvariantError(f"{event}: names no table")
+        if event.type is DdlType.CREATE:
+            self._create(event, event.table)
+        elif (table := self._subject(event, event.table)) is not None:
+            self._change(event, table)
+
+    def _create(self, event: DdlEvent, name: TableName) -> None:
+        schema = definition.created(event, event.id or view_id(name), name)
+        timeline = self._tables.get(schema.id, Timeline())
+        if timeline.changes_at(event.position):
+            return
+        living = timeline.at(event.position)
+        if living is not None and living.name == name:
+            return
+        occupant = self._occupant(name, event.position)
+        if living is not None or occupant is not None:
+            raise InvariantError(
+                f"{event}: creates {schema.id}, expected neither this id nor this name to be there; "
+                f"observed the id as {living.name if living else 'unused'}, the name as {occupant or 'free'}"
+            )
+        self._put(schema, event.position)
+        self._name(name, event.position, schema.id)
+
+    def _subject(self, event: DdlEvent, name: TableName) -> TableSchema | None:
+        """The table as the event meets it; None when the event is no change."""
+        identity = self._identity(event, name)
+        timeline = self._tables.get(identity, Timeline()) if identity else Timeline()
+        if timeline.changes_at(event.position) or timeline.starts_after(event.position):
+            return None
+        table = timeline.before(event.position)
+        if table is None and not (event.type is DdlType.DROP and timeline.positions):
+            raise InvariantError(
+                f"{event}: expected table {event.id or name} to be known at {event.position}, observed "
+                f"{'that it has ended' if timeline.positions else 'no such table'}"
+            )
+        return table
+
+    def _identity(self, event: DdlEvent, name: TableName) -> TableId | None:
+        """Views, and events of servers before 6.0, are known by name. A view has its own id, whatever its event carries."""
+        if event.id is not None and event.id in self._tables:
+            return event.id
+        by_name = self._database(name.db).get(name, Timeline())
+        occupant = by_name.before(event.position)
+        if occupant is None and by_name.changes_at(event.position):
+            occupant = by_name.at(event.position)
+        if event.id is None:
+            return occupant or self._last_of(by_name)
+        return occupant if occupant == view_id(name) else None
+
+    @staticmethod
+    def _last_of(timeline: Timeline[TableId]) -> TableId | None:
+        """Who had a name that is free now: a repeated drop without an id means the table that has ended."""
+        return next((table for table in reversed(timeline.values) if table is not None), None)
+
+    def _change(self, event: DdlEvent, table: TableSchema) -> None:
+        match event.type:
+            case DdlType.DROP:
+                self._end(table, event.position)
+                return
+            case DdlType.RENAME:
+                self._rename(event, table)
+                return
+            case DdlType.CREATE_INDEXES:
+                changed = definition.with_indexes(table, event)
+            case DdlType.DROP_INDEXES:
+                changed = definition.without_indexes(table, event)
+            case DdlType.MODIFY:
+                changed = definition.modified(table, event)
+            case DdlType.SHARD_COLLECTION | DdlType.RESHARD_COLLECTION | DdlType.REFINE_SHARD_KEY:
+                changed = definition.resharded(table, event)
+            case _:
+                raise InvariantError(f"{event}: is not a change of one known table")
+        self._put(changed, event.position)
+
+    def _rename(self, event: DdlEvent, table: TableSchema) -> None:
+        """No server renames onto a table without dropping it, though servers before 6.0 do not say which one it was."""
+        if event.renamed_to is None:
+            raise InvariantError(f"{event}: does not say the new name")
+        occupant = self._occupant(event.renamed_to, event.position)
+        if occupant is not None and occupant != table.id:
+            if event.drop_target not in (None, occupant):
+                raise InvariantError(
+                    f"{event}: expected {event.renamed_to} to be {event.drop_target}, which it replaces; observed {occupant}"
+                )
+            self._end_occupant(event.renamed_to, event)
+        self._put(definition.renamed(table, event.renamed_to), event.position)
+        if event.renamed_to != table.name:
+            self._name(table.name, event.position, None)
+            self._name(event.renamed_to, event.position, table.id)
+
+    def _end_occupant(self, name: TableName, event: DdlEvent) -> None:
+        occupant = self._database(name.db)[name].before(event.position)
+        if occupant is None or self._tables[occupant].changes_at(event.position):
+            return
+        if (table := self._tables[occupant].before(event.position)) is not None:
+            self._end(table, event.position)
+
+    def _end(self, table: TableSchema, position: Position) -> None:
+        self._tables[table.id] = self._tables[table.id].then(position, None)
+        self._name(table.name, position, None)
+
+    def _occupant(self, name: TableName, position: Position) -> TableId | None:
+        return self._database(name.db).get(name, Timeline()).at(position)
+
+    def _put(self, schema: TableSchema, position: Position) -> None:
+        timeline = self._tables.get(schema.id, Timeline())
+        self._tables[schema.id] = timeline.then(position, replace(schema, valid_from=position))
+
+    def _name(self, name: TableName, position: Position, table: TableId | None) -> None:
+        if name.db not in self._own:
+            self._own[name.db] = dict(self._shared.get(name.db, {}))
+        of_db = self._own[name.db]
+        of_db[name] = of_db.get(name, Timeline()).then(position, table)
+
+    def _database(self, db: str) -> Mapping[TableName, Timeline[TableId]]:
+        return self._own[db] if db in self._own else self._shared.get(db, {})
