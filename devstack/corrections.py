@@ -6,6 +6,8 @@ from typing import Any
 
 from secantus import storage
 
+from devstack import collection_uuid
+
 
 def keep_acknowledged_writes_when_killed() -> None:
     """A killed mongod has every acknowledged write: its journal is with the operating system before the answer leaves.
@@ -28,3 +30,4 @@ def keep_acknowledged_writes_when_killed() -> None:
 def install() -> None:
     """All corrections, in this process. Before the server is made."""
     keep_acknowledged_writes_when_killed()
+    collection_uuid.install()
