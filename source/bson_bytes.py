@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from struct import Struct
 
+from changefeed.errors import InvariantError
+
 _INT32: Callable[[bytes, int], tuple[int]] = Struct("<i").unpack_from
 
 STRING = 0x02
@@ -29,7 +31,7 @@ _FIXED = {
 _PREFIXED = {STRING: 4, 0x0D: 4, 0x0E: 4, DOCUMENT: 0, ARRAY: 0, _SCOPED_CODE: 0, _BINARY: 5, _DB_POINTER: 16}
 
 
-class MalformedBson(ValueError):
+class MalformedBson(InvariantError):
     """These bytes are not BSON."""
 
 

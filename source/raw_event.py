@@ -14,16 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import NamedTuple, NewType
+from typing import NamedTuple
 
 import bson
 
 from changefeed.cluster_time import ClusterTime
+from changefeed.errors import InvariantError
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
 from source.bson_bytes import NULL, STRING, document_of, elements
-
-RawEvent = NewType("RawEvent", bytes)
 
 _INT32: Callable[[bytes, int], tuple[int]] = Struct("<i").unpack_from
 _UINT64: Callable[[bytes], tuple[int]] = Struct("<Q").unpack_from
@@ -77,7 +76,7 @@ class Header(NamedTuple):
         return TableId(self.uuid.hex()) if self.uuid else None
 
 
-class MalformedEvent(ValueError):
+class MalformedEvent(InvariantError):
     """These bytes are not a change event."""
 
 
@@ -172,7 +171,7 @@ def table_name(ns: bytes) -> TableName | None:
     return TableName(names["db"], names["coll"]) if "coll" in names else None
 
 
-def assemble(fragments: list[bytes]) -> RawEvent:
+def assemble(fragments: list[bytes]) -> bytes:
     """One event from all fragments of a split one, under the first one's token. It may be larger than a BSON document may be."""
     splits = [scan(fragment).split for fragment in fragments]
     if splits != [(number + 1, len(fragments)) for number in range(len(fragments))]:
@@ -184,7 +183,7 @@ def assemble(fragments: list[bytes]) -> RawEvent:
         for name, element in _whole_elements(fragment)
         if name not in dropped or (name == b"_id" and number == 0)
     ]
-    return RawEvent(document_of(body))
+    return document_of(body)
 
 
 def _whole_elements(document: bytes) -> list[tuple[bytes, bytes]]:

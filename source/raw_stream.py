@@ -1,0 +1,137 @@
+"""`RawStream`: one change stream over the whole source, read by plain commands whose replies stay bytes.
+
+The driver's own cursor decodes each event on its own and is half as fast. What it does beyond that is done here: one session
+for `aggregate` and `getMore`, as the server demands, and the end of the cursor. The client must send both commands to one server: a
+client of several mongos is made with `server_selector=OneServer()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from types import TracebackType
+from typing import Any, Self
+
+import structlog
+from bson.codec_options import CodecOptions
+from bson.int64 import Int64
+from bson.raw_bson import RawBSONDocument
+from pymongo import MongoClient
+from pymongo.errors import PyMongoError
+from pymongo.server_description import ServerDescription
+
+from changefeed.cluster_time import ClusterTime
+from source.bson_bytes import MalformedBson, documents_of, elements
+from source.raw_event import token_of
+
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
+_INT64 = Struct("<q").unpack
+_UINT64 = Struct("<Q").unpack
+_CLUSTER_WIDE = "$cmd.aggregate"
+
+log = structlog.get_logger(__name__)
+
+
+class OneServer:
+    """A server selector that stays with the server it chose first, as long as that one is there."""
+
+    def __init__(self) -> None:
+        self._address: tuple[str, int | None] | None = None
+
+    def __call__(self, servers: Sequence[ServerDescription]) -> Sequence[ServerDescription]:
+        chosen = [server for server in servers if server.address == self._address] or list(servers[:1])
+        if chosen:
+            self._address = chosen[0].address
+        return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    events: list[bytes]
+    resume_token: str | None
+    """The post-batch resume token: what comes later sorts after it."""
+    operation_ts: ClusterTime
+    """The newest time that a majority had committed when the source answered."""
+    cursor_id: int
+
+
+def parse_reply(raw: bytes) -> Reply:
+    """From the reply to `aggregate` or `getMore`."""
+    cursor_id, token, operation_ts = 0, None, None
+    events: list[bytes] = []
+    for name, _, at, end in elements(raw):
+        if name == b"operationTime":
+            operation_ts = ClusterTime.from_int(_UINT64(raw[at:end])[0])
+        elif name == b"cursor":
+            for field, _, value_at, value_end in elements(raw, at):
+                if field == b"id":
+                    cursor_id = _INT64(raw[value_at:value_end])[0]
+                elif field == b"postBatchResumeToken":
+                    token = token_of(raw[value_at:value_end]).decode()
+                elif field in (b"nextBatch", b"firstBatch"):
+                    events = documents_of(raw, value_at, value_end)
+    if operation_ts is None:
+        raise MalformedBson("a reply to a change stream without operationTime: the source is no replica set")
+    return Reply(events, token, operation_ts, cursor_id)
+
+
+class RawStream:
+    """A context manager; opened at `start_ts`, inclusive. Errors are the driver's."""
+
+    def __init__(
+        self,
+        client: MongoClient[Any],
+        *,
+        start_ts: ClusterTime,
+        options: Mapping[str, object],
+        stages: Sequence[Mapping[str, object]],
+    ) -> None:
+        """`options` are those of `$changeStream`; `stages` follow it."""
+        self._client = client
+        stream = {"allChangesForCluster": True, "startAtOperationTime": start_ts.to_bson(), **options}
+        self._pipeline = [{"$changeStream": stream}, *stages]
+        self._session = client.start_session(causal_consistency=False)
+        self._cursor_id = 0
+
+    def __enter__(self) -> Self:
+        try:
+            self._cursor_id = self._run(
+                {
+                    "aggregate": 1,
+                    "pipeline": self._pipeline,
+                    "cursor": {"batchSize": 0},
+                    "readConcern": {"level": "majority"},
+                }
+            ).cursor_id
+        except BaseException:
+            self._session.end_session()
+            raise
+        return self
+
+    @property
+    def open(self) -> bool:
+        return self._cursor_id != 0
+
+    def next(self, *, await_ms: int) -> Reply:
+        """Up to 16 MB of events; none when none came in time, or when the server stopped scanning to say how far it is."""
+        reply = self._run({"getMore": Int64(self._cursor_id), "collection": _CLUSTER_WIDE, "maxTimeMS": await_ms})
+        self._cursor_id = reply.cursor_id
+        return reply
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._cursor_id and not isinstance(error, PyMongoError):
+                cursors = [Int64(self._cursor_id)]
+                self._client.admin.command({"killCursors": _CLUSTER_WIDE, "cursors": cursors}, session=self._session)
+        except PyMongoError as failed:
+            log.info("cursor_left_to_its_timeout", cursor=self._cursor_id, reason=str(failed))
+        finally:
+            self._cursor_id = 0
+            self._session.end_session()
+
+    def _run(self, command: dict[str, object]) -> Reply:
+        reply = self._client.admin.command(command, codec_options=_RAW, session=self._session)
+        return parse_reply(bytes(reply.raw))

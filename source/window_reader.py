@@ -1,0 +1,173 @@
+"""`WindowReader`: the raw events of one window of the change stream, in order, each exactly once, until the window is proven complete.
+
+A worked example, the window [100.1/..2D, 100.3/..30), whose end is the position of a drop:
+
+    the stream is opened at 100.1       100.1/..2C  below the start: dropped
+    (startAtOperationTime knows         100.1/..2D  yielded
+    no tokens)                          100.2/..2E  yielded
+                                        token 100.2/..2E, nothing follows: not proven, the drop may come next. A note is written
+                                        token high water mark 100.4: everything before 100.4 was shown: the window is complete
+
+An empty batch proves nothing. What proves is an event at or past the end (let the match pass the DDL types: then the DDL at which a
+window ends is its own proof), or a resume token from which `resolved` at or past the end follows.
+
+Each reply of the source gives one batch, also an empty one, so that whoever reads can look after other things in
+between. A batch holds at most one reply, 16 MB and one event; nothing else is kept, except the fragments of one split event.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+import structlog
+from bson.errors import BSONError
+from bson.raw_bson import RawBSONDocument
+from pymongo.errors import PyMongoError
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.document import EMPTY, Document
+from changefeed.errors import HistoryLost, SluiceError, SourceUnavailable, SourceUnsupported
+from changefeed.position import Window
+from source.connection import Client
+from source.errors import translate
+from source.note import NoteKeeper
+from source.oplog_window import oldest_time_for_message
+from source.raw_stream import RawStream
+from source.window_progress import RawBatch, WindowProgress
+
+_SHORTEST_WAIT_MS = 10
+_LONGEST_WAIT_MS = 250
+
+log = structlog.get_logger(__name__)
+
+
+class FullDocument(StrEnum):
+    """What an update event brings besides the change. Values are the server's."""
+
+    DEFAULT = "default"
+    UPDATE_LOOKUP = "updateLookup"
+    WHEN_AVAILABLE = "whenAvailable"
+    REQUIRED = "required"
+
+
+class BeforeChange(StrEnum):
+    """Whether pre-images are brought (6.0). Values are the server's."""
+
+    OFF = "off"
+    WHEN_AVAILABLE = "whenAvailable"
+    REQUIRED = "required"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    match: Document = EMPTY
+    """The filter for the server's `$match`; empty passes everything."""
+    full_document: FullDocument = FullDocument.DEFAULT
+    before_change: BeforeChange = BeforeChange.OFF
+    patience: timedelta = timedelta(seconds=30)
+    """How long the source may be unavailable at one place before the error is raised."""
+
+
+class WindowReader:
+    """Knows its client only; what a task needs to make one is `ReadOptions` and the source's URI."""
+
+    def __init__(self, client: Client, options: ReadOptions) -> None:
+        self._client = client
+        self._options = options
+        self._notes = NoteKeeper(client)
+        self._server: _Server | None = None
+
+    def read(self, window: Window) -> Iterator[RawBatch]:
+        """Opens the stream again where it broke off, as long as the source comes back within `patience`."""
+        progress = WindowProgress(window)
+        failing_since: float | None = None
+        while not progress.complete:
+            before = progress.reached
+            try:
+                yield from self._read_stream(progress)
+            except (SourceUnavailable, PyMongoError, BSONError) as error:
+                if progress.reached != before or failing_since is None:
+                    failing_since = time.monotonic()
+                failure = self._failure(error, progress)
+                if not isinstance(failure, SourceUnavailable) or self._impatient(failing_since):
+                    raise failure from error
+                log.info("change_stream_reopened", reached=str(progress.reached), reason=str(failure))
+                time.sleep(failure.retry_after.total_seconds())
+
+    def _failure(self, error: SourceUnavailable | PyMongoError | BSONError, progress: WindowProgress) -> SluiceError:
+        if isinstance(error, SourceUnavailable):
+            return error
+        failure = translate(error, f"reading {progress.window} from the source's change stream at {progress.start_ts}")
+        if isinstance(failure, HistoryLost):
+            oldest = oldest_time_for_message(self._client)
+            return HistoryLost(f"{failure}; {oldest}; remove the changefeed and create it again with --start initial")
+        return failure
+
+    def _impatient(self, failing_since: float) -> bool:
+        return time.monotonic() - failing_since > self._options.patience.total_seconds()
+
+    def _read_stream(self, progress: WindowProgress) -> Iterator[RawBatch]:
+        progress.reopened()
+        await_ms = _SHORTEST_WAIT_MS
+        with self._stream(progress.start_ts) as stream:
+            while not progress.complete:
+                if not stream.open:
+                    raise SourceUnavailable(f"the source ended the change stream at {progress.reached}")
+                reply = stream.next(await_ms=await_ms)
+                before = progress.resolved
+                yield progress.take(reply)
+                quiet = not reply.events and progress.resolved == before
+                await_ms = min(2 * await_ms, _LONGEST_WAIT_MS) if quiet else _SHORTEST_WAIT_MS
+                if not progress.complete:
+                    self._notes.look_at(progress.resolved, reply.operation_ts, quiet=quiet)
+
+    def _stream(self, start_ts: ClusterTime) -> RawStream:
+        if self._server is None:
+            self._server = _Server.of(self._client)
+        return RawStream(
+            self._client,
+            start_ts=start_ts,
+            options=self._server.stream_options(self._options),
+            stages=self._server.stages(self._options),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Server:
+    version: tuple[int, ...]
+
+    @classmethod
+    def of(cls, client: Client) -> _Server:
+        return cls(version=tuple(client.server_info()["versionArray"][:3]))
+
+    @property
+    def splits_large_events(self) -> bool:
+        """It came with 7.0 and was put into 6.0.9, but not into the releases between."""
+        return self.version >= (7, 0) or (6, 0, 9) <= self.version < (6, 1)
+
+    def stream_options(self, options: ReadOptions) -> dict[str, object]:
+        modern = self.version >= (6, 0)
+        if options.before_change is not BeforeChange.OFF and not modern:
+            raise SourceUnsupported(f"pre-images are asked of a source that is {self}; they came with 6.0")
+        if options.full_document in (FullDocument.WHEN_AVAILABLE, FullDocument.REQUIRED) and not modern:
+            raise SourceUnsupported(f"post-images are asked of a source that is {self}; they came with 6.0")
+        stream: dict[str, object] = {"fullDocument": options.full_document.value}
+        if modern:
+            stream["showExpandedEvents"] = True
+            stream["fullDocumentBeforeChange"] = options.before_change.value
+        return stream
+
+    def stages(self, options: ReadOptions) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = []
+        if options.match != EMPTY:
+            found.append({"$match": RawBSONDocument(options.match.raw)})
+        if self.splits_large_events:
+            found.append({"$changeStreamSplitLargeEvent": {}})
+        return found
+
+    def __str__(self) -> str:
+        return f"MongoDB {'.'.join(map(str, self.version))}"
