@@ -15,6 +15,7 @@ from typing import NewType
 from changefeed.configuration import Configuration
 from changefeed.document import Document
 from changefeed.event import DdlEvent
+from changefeed.filter import Disposition
 from changefeed.lifecycle import ErrorReport, Lifecycle
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
@@ -94,13 +95,6 @@ class DdlState(StrEnum):
     EXECUTING = "executing"
     DONE = "done"
     SKIPPED = "skipped"
-
-
-class Disposition(StrEnum):
-    """What the filter says of a DDL in scope."""
-
-    APPLY = "apply"
-    SCHEMA_ONLY = "schema_only"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

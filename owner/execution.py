@@ -19,7 +19,8 @@ from datetime import datetime
 from typing import TypeAlias
 
 from changefeed.errors import DdlUnsupported, RetryableError, SluiceError
-from changefeed.records import DdlRecord, DdlState, Disposition, Observation
+from changefeed.filter import Disposition
+from changefeed.records import DdlRecord, DdlState, Observation
 
 
 @dataclass(frozen=True, slots=True)

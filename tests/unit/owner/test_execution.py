@@ -9,7 +9,8 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import DdlRefused, DdlUnsupported, SinkUnavailable
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.records import DdlRecord, DdlState, Disposition, Observation, Scope
+from changefeed.filter import Disposition
+from changefeed.records import DdlRecord, DdlState, Observation, Scope
 from owner.execution import (
     Applied,
     Apply,

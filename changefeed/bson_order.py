@@ -1,0 +1,124 @@
+"""How MongoDB orders values of different BSON types, for values as PyMongo decodes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Literal, TypeAlias
+
+from bson.binary import Binary
+from bson.code import Code
+from bson.decimal128 import Decimal128
+from bson.max_key import MaxKey
+from bson.min_key import MinKey
+from bson.objectid import ObjectId
+from bson.regex import Regex
+from bson.timestamp import Timestamp
+
+
+class _Missing(Enum):
+    MISSING = "missing"
+
+
+MISSING = _Missing.MISSING
+"""No such field: not a BSON value, yet something that expressions ask about."""
+
+Missing: TypeAlias = Literal[_Missing.MISSING]
+
+_RANKS: tuple[tuple[type | tuple[type, ...], int], ...] = (
+    (MinKey, -1),
+    (bool, 40),  # before int, of which Python makes it a kind
+    ((int, float, Decimal128), 10),
+    (Code, 60),  # before str, of which PyMongo makes it a kind
+    (str, 15),
+    (Mapping, 20),
+    ((Binary, bytes), 30),
+    (ObjectId, 35),
+    (datetime, 45),
+    (Timestamp, 47),
+    ((Regex, re.Pattern), 50),
+    ((list, tuple), 25),
+    (MaxKey, 127),
+)
+
+
+def rank(value: Any) -> int:
+    """MongoDB's canonical type: values of one rank compare with each other, others by their rank. Missing counts as null."""
+    if value is None or value is MISSING:
+        return 5
+    return next((number for kinds, number in _RANKS if isinstance(value, kinds)), 100)
+
+
+def same_type(left: Any, right: Any) -> bool:
+    return rank(left) == rank(right)
+
+
+def compare(left: Any, right: Any) -> int:
+    """Negative, zero or positive."""
+    ranks = (rank(left), rank(right))
+    if ranks[0] != ranks[1]:
+        return ranks[0] - ranks[1]
+    match ranks[0]:
+        case 20:
+            return _compare_documents(left, right)
+        case 25:
+            return _compare_lists(left, right)
+        case number:
+            key = _KEYS.get(number, _itself)
+            return _sign(key(left), key(right))
+
+
+def is_nan(value: Any) -> bool:
+    return rank(value) == 10 and _number(value)[0] == 0
+
+
+def _sign(left: Any, right: Any) -> int:
+    return int(left > right) - int(left < right)
+
+
+def _number(value: Any) -> tuple[int, Decimal | int | float]:
+    """NaN sorts below every number; ints and floats stay themselves, since Python compares them exactly."""
+    number = value.to_decimal() if isinstance(value, Decimal128) else value
+    return (0, 0) if number != number else (1, number)  # noqa: PLR0124 -- true for NaN only, of float and of Decimal
+
+
+def _binary(value: bytes) -> tuple[int, int, bytes]:
+    return len(value), value.subtype if isinstance(value, Binary) else 0, bytes(value)
+
+
+def _moment(value: datetime) -> datetime:
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+_KEYS: dict[int, Callable[[Any], Any]] = {
+    -1: lambda _: 0,
+    5: lambda _: 0,
+    10: _number,
+    30: _binary,
+    45: _moment,
+    50: repr,
+    127: lambda _: 0,
+}
+
+
+def _compare_documents(left: Mapping[str, Any], right: Mapping[str, Any]) -> int:
+    """Field by field: the types first, then the names, then the values."""
+    for (left_name, left_value), (right_name, right_value) in zip(left.items(), right.items(), strict=False):
+        order = rank(left_value) - rank(right_value) or _sign(left_name, right_name) or compare(left_value, right_value)
+        if order:
+            return order
+    return len(left) - len(right)
+
+
+def _compare_lists(left: Sequence[Any], right: Sequence[Any]) -> int:
+    for left_value, right_value in zip(left, right, strict=False):
+        if order := compare(left_value, right_value):
+            return order
+    return len(left) - len(right)

@@ -1,0 +1,69 @@
+"""The text of a configuration file as plain values: what YAML says, less what surprises people in it.
+
+A key that stands twice is an error, `yes` and `no` are texts, and a date is a text. `start` and `target` are texts whatever
+they look like: `1795224774.10` is the tenth increment of its second, and not the number 1795224774.1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode
+
+from changefeed.errors import ConfigurationError
+
+_TIMES = ("start", "target")
+_TEXT = "tag:yaml.org,2002:str"
+_NULL = "tag:yaml.org,2002:null"
+_BOOL = "tag:yaml.org,2002:bool"
+
+
+class _Loader(yaml.SafeLoader):
+    def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, ScalarNode):
+                raise ConfigurationError([f"{_place(key)}: found a key that is no text; write key: value"])
+            if key.value in seen:
+                raise ConfigurationError([f"{_place(key)}: found the key {key.value!r} twice; write each key once"])
+            seen.add(key.value)
+        return {str(key): value for key, value in super().construct_mapping(node, deep=deep).items()}
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in (_BOOL, "tag:yaml.org,2002:timestamp")]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(_BOOL, re.compile(r"true|True|TRUE|false|False|FALSE"), list("tTfF"))
+
+
+def read(text: str) -> Mapping[str, Any]:
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        if not isinstance(node, MappingNode):
+            raise ConfigurationError(["the configuration: found no mapping; write keys and values, beginning with id:"])
+        for key, value in node.value:
+            if isinstance(value, ScalarNode) and key.value in _TIMES and value.tag != _NULL:
+                value.tag = _TEXT
+        fields: Mapping[str, Any] = loader.construct_document(node)
+    except yaml.YAMLError as error:
+        raise ConfigurationError([_syntax(error)]) from None
+    finally:
+        loader.dispose()
+    return fields
+
+
+def _place(node: Node) -> str:
+    return f"line {node.start_mark.line + 1}, column {node.start_mark.column + 1}"
+
+
+def _syntax(error: yaml.YAMLError) -> str:
+    """Without the line itself, which may hold a password."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1}: found text that is no YAML: {error.problem}"
+    return f"the configuration: found text that is no YAML: {error}"
