@@ -65,7 +65,7 @@ class ChangefeedInfo:
 class ChangefeedStatus:
     """What the owner made of it. Without a checkpoint it has not begun: its tables are not known yet."""
 
-    lifecycle: Lifecycle = Lifecycle()
+    lifecycle: Lifecycle = field(default_factory=Lifecycle)
     checkpoint: Position | None = None
     resolved: Position | None = None
     """Every DDL below it is recorded."""

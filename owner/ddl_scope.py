@@ -24,8 +24,8 @@ from typing import Protocol
 
 from changefeed.errors import InvariantError
 from changefeed.event import DdlEvent, DdlType
-from changefeed.position import Position
 from changefeed.filter import Disposition
+from changefeed.position import Position
 from changefeed.records import DdlRecord, Scope
 from changefeed.table import TableId, TableName, TableSchema
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import DdlRefused, DdlUnsupported, SinkUnavailable
 from changefeed.event import DdlEvent, DdlType
-from changefeed.position import Position
 from changefeed.filter import Disposition
+from changefeed.position import Position
 from changefeed.records import DdlRecord, DdlState, Observation, Scope
 from owner.execution import (
     Applied,
