@@ -31,6 +31,7 @@ NEVER_SENT = "failed to connect to all addresses"
 """gRPC says so when no connection existed to send the request on."""
 
 _AUTHENTICATION = ("authentication", "password", "auth token", "user name", "auth store", "not enabled")
+_TOO_LARGE = ("larger than max", "too large")
 _MALFORMED = frozenset({_Code.INVALID_ARGUMENT, _Code.OUT_OF_RANGE, _Code.ALREADY_EXISTS, _Code.FAILED_PRECONDITION})
 _REFUSED = frozenset({_Code.UNAUTHENTICATED, _Code.PERMISSION_DENIED, _Code.UNIMPLEMENTED})
 _NOT_DONE = frozenset({_Code.RESOURCE_EXHAUSTED})
@@ -46,7 +47,7 @@ def translate(code: Any, details: str, *, endpoint: str, txn: bool = False) -> S
         return FencedError(f"{said}; the session of this lease is over")
     if stale_token(details) or code in _REFUSED or _mentions(details, _AUTHENTICATION):
         return CoordinationRefused(f"{said}; check user, password, role and certificates for etcd")
-    if code in _MALFORMED or code is _Code.NOT_FOUND:
+    if code in _MALFORMED or code is _Code.NOT_FOUND or _mentions(details, _TOO_LARGE):
         return InvariantError(said)
     if txn and code not in _NOT_DONE and NEVER_SENT not in details:
         return OutcomeUnknown(f"{said}; the transaction may or may not have happened")

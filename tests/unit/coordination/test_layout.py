@@ -75,7 +75,9 @@ RECORDS = [
         started_at=NOW,
     ),
     Barrier(epoch=5, position=AT, held={TableId("aa"): Position.parse("9.1"), TableId("bb"): Position.parse("9.1")}),
-    PositionReport(barrier_rev=3, assignment_rev=4, checkpoint=AT, exceptions={TableId("aa"): Position.parse("9.1")}),
+    PositionReport(
+        run=1, barrier_rev=3, assignment_rev=4, checkpoint=AT, exceptions={TableId("aa"): Position.parse("9.1")}
+    ),
     TableSchema(
         id=TableId("aa"),
         name=TableName("shop", "orders.2026"),

@@ -1,0 +1,83 @@
+"""`Decoded`: records out of views, each value decoded once for as long as it does not change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from changefeed.records import Assignment, ChangefeedId, NodeId
+from coordination.etcd import KeyValue
+from coordination.layout import Layout, child, decode, join_assignment
+from coordination.mirror import View
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored(Generic[T]):
+    """A record and the revision at which it was written: what its next writer compares with."""
+
+    record: T
+    mod_rev: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    source: Mapping[str, KeyValue]
+    records: Mapping[str, Any]
+
+
+class Decoded:
+    """For one thread, with views of one mirror in the order in which they were taken.
+
+    A mirror shares unchanged groups between views, so an unchanged group is recognised without looking into it.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._groups: dict[str, _Group] = {}
+        self._singles: dict[str, tuple[KeyValue, Any]] = {}
+        self._assignments: dict[str, tuple[Mapping[str, KeyValue], Stored[Assignment]]] = {}
+
+    def group(self, kind: type[T], view: View, group: str) -> Mapping[str, Stored[T]]:
+        """The records of a group, by the node, table or place that they are about, in key order."""
+        source = view.group(group)
+        cached = self._groups.get(group)
+        if cached is None or cached.source is not source:
+            before = cached or _Group({}, {})
+            cached = _Group(source, dict(_refreshed(kind, group, source, before)))
+            self._groups[group] = cached
+        return cached.records
+
+    def one(self, kind: type[T], view: View, key: str) -> Stored[T] | None:
+        kv = view.get(key)
+        if kv is None:
+            self._singles.pop(key, None)
+            return None
+        cached, stored = self._singles.get(key, (None, None))
+        if cached is not kv:
+            stored = Stored(decode(kind, kv), kv.mod_rev)
+            self._singles[key] = (kv, stored)
+        return stored
+
+    def assignments(self, view: View, changefeed: ChangefeedId) -> Mapping[NodeId, Stored[Assignment]]:
+        """Of all nodes that have one; `mod_rev` is the revision of the assignment as a whole."""
+        prefix = self._layout.assignments(changefeed)
+        return {NodeId(child(group, prefix)): self._assignment(view, group) for group in view.groups_below(prefix)}
+
+    def _assignment(self, view: View, group: str) -> Stored[Assignment]:
+        source = view.group(group)
+        cached = self._assignments.get(group)
+        if cached is None or cached[0] is not source:
+            cached = self._assignments[group] = (source, Stored(*join_assignment(source.values())))
+        return cached[1]
+
+
+def _refreshed(
+    kind: type[T], group: str, source: Mapping[str, KeyValue], before: _Group
+) -> Iterator[tuple[str, Stored[T]]]:
+    for key, kv in sorted(source.items()):
+        name = child(key, group)
+        unchanged = before.source.get(key) is kv
+        yield name, before.records[name] if unchanged else Stored(decode(kind, kv), kv.mod_rev)

@@ -1,0 +1,218 @@
+"""`Mirror`: everything under a prefix, followed revision by revision.
+
+It reads a snapshot at revision R, then watches from R+1 and applies one whole revision at a time. When the watch breaks it opens another
+where the last one stopped; when that place has been compacted it starts over from a snapshot. So a view is always the state of etcd as it
+was at one revision, and never goes back.
+
+    snapshot R ──▶ watch from R+1 ──▶ apply revision by revision
+        ▲               │   ▲                 │
+        └── compacted ──┘   └── broken: again from the last applied + 1
+
+Keys are held in groups, those with one parent. A view shares its groups with the mirror, which copies a group only before it changes one
+that a view has: following costs O(changes), taking a view O(groups that changed), whatever the number of keys.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from types import MappingProxyType
+
+import structlog
+
+from changefeed.errors import CoordinationUnavailable, InvariantError, RetryableError, SluiceError
+from coordination.etcd import Etcd, HistoryCompacted, KeyValue, Snapshot, Update, Watch
+
+_RETRY_AFTER = timedelta(milliseconds=200)
+_POLL = timedelta(milliseconds=500)
+_EMPTY: Mapping[str, KeyValue] = MappingProxyType({})
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The state at one revision. It never changes."""
+
+    revision: int
+    groups: Mapping[str, Mapping[str, KeyValue]]
+
+    def group(self, group: str) -> Mapping[str, KeyValue]:
+        """The keys directly below `group`, which ends with a slash."""
+        return self.groups.get(group, _EMPTY)
+
+    def get(self, key: str) -> KeyValue | None:
+        return self.group(group_of(key)).get(key)
+
+    def groups_below(self, prefix: str) -> list[str]:
+        return sorted(group for group in self.groups if group.startswith(prefix) and group != prefix)
+
+
+def group_of(key: str) -> str:
+    return key[: key.rindex("/") + 1]
+
+
+class Replica:
+    """The state of a mirror and how it changes: no I/O, no clock, no threads."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self._groups: dict[str, dict[str, KeyValue]] = {}
+        self._shared: set[str] = set()
+        self._view = View(0, {})
+
+    def reset(self, snapshot: Snapshot) -> None:
+        groups: dict[str, dict[str, KeyValue]] = {}
+        for kv in snapshot.items:
+            groups.setdefault(group_of(kv.key), {})[kv.key] = kv
+        self._groups, self._shared = groups, set()
+        self.revision = snapshot.revision
+
+    def apply(self, update: Update) -> None:
+        """Updates up to the present revision were seen before, through the snapshot or an earlier watch."""
+        if update.revision <= self.revision:
+            return
+        for change in update.changes:
+            group = self._writable(group_of(change.key))
+            if change.now is None:
+                group.pop(change.key, None)
+            else:
+                group[change.key] = change.now
+        self.revision = update.revision
+
+    def view(self) -> View:
+        if self._view.revision != self.revision:
+            self._groups = {name: group for name, group in self._groups.items() if group}
+            self._shared = set(self._groups)
+            self._view = View(self.revision, dict(self._groups))
+        return self._view
+
+    def _writable(self, name: str) -> dict[str, KeyValue]:
+        group = self._groups.get(name)
+        if group is None or name in self._shared:
+            group = self._groups[name] = dict(group or {})
+            self._shared.discard(name)
+        return group
+
+
+class Mirror:
+    """Follows a prefix in a thread of its own between `start` and `stop`; or, in a simulation, whenever `poll` is called.
+
+    Listeners are called after each applied revision, without arguments, on the mirror's thread: they set an event and return.
+    """
+
+    def __init__(self, etcd: Etcd, prefix: str) -> None:
+        self._etcd = etcd
+        self._prefix = prefix
+        self._replica = Replica()
+        self._watch: Watch | None = None
+        self._changed = threading.Condition()
+        self._listeners: list[Callable[[], None]] = []
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._failure: Exception | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name=f"mirror {self._prefix}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """May be called twice. Those who wait are told."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._watch is not None:
+            self._watch.close()
+        with self._changed:
+            self._changed.notify_all()
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        self._listeners.append(listener)
+
+    def view(self) -> View:
+        """The newest state known; of revision 0, and empty, before the first snapshot."""
+        with self._changed:
+            return self._replica.view()
+
+    def at_least(self, revision: int, timeout: timedelta) -> View:
+        """A view of that revision or a later one. Decisions are taken on nothing older than one's own last commit.
+
+        The revision must be one that changed something under the prefix, or lie before one: etcd tells of no other.
+        """
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._stopping.is_set() or self._replica.revision >= revision, timeout.total_seconds()
+            )
+            if self._replica.revision >= revision:
+                return self._replica.view()
+            seen = self._replica.revision
+        raise CoordinationUnavailable(
+            f"{self._prefix}: not at revision {revision} within {timeout}, last seen {seen}: {self._failure or 'no failure'}"
+        )
+
+    def poll(self, timeout: timedelta) -> bool:
+        """One step: a snapshot, a watch, or its next update. Whether anything was applied."""
+        if self._replica.revision == 0:
+            return self._start_over()
+        try:
+            if self._watch is None:
+                self._watch = self._etcd.watch(self._prefix, self._replica.revision + 1)
+            update = self._watch.next(timeout)
+        except HistoryCompacted as compacted:
+            self._drop_watch()
+            _log.info("mirror_starts_over", prefix=self._prefix, revision=self._replica.revision, reason=str(compacted))
+            return self._start_over()
+        except SluiceError:
+            self._drop_watch()
+            raise
+        if update is None:
+            return False
+        with self._changed:
+            self._replica.apply(update)
+        self._tell()
+        return True
+
+    def _start_over(self) -> bool:
+        snapshot = self._etcd.range(self._prefix)
+        if snapshot.revision < self._replica.revision:
+            raise InvariantError(
+                f"{self._prefix}: etcd is at revision {snapshot.revision}, but was at {self._replica.revision} before: it lost data "
+                "or was restored from a backup; restart every node"
+            )
+        with self._changed:
+            self._replica.reset(snapshot)
+        self._tell()
+        return True
+
+    def _tell(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+        for listener in self._listeners:
+            listener()
+
+    def _drop_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self.poll(_POLL)
+                self._failure = None
+            except RetryableError as error:
+                self._note(error)
+                self._stopping.wait(_RETRY_AFTER.total_seconds())
+            except Exception as error:
+                self._note(error)
+                self._stopping.set()
+                self._tell()
+                _log.exception("mirror_failed", prefix=self._prefix)
+                raise
+
+    def _note(self, error: Exception) -> None:
+        if self._failure is None:
+            _log.warning("mirror_interrupted", prefix=self._prefix, revision=self._replica.revision, error=str(error))
+        self._failure = error

@@ -1,0 +1,49 @@
+"""Clients for the etcd of a test, and the few things a test does to etcd that the product never does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import grpc
+import pytest
+from etcd3 import etcdrpc as rpc
+
+from coordination.etcd_client import EtcdClient
+from coordination.etcd_connection import EtcdConfig
+
+Connect = Callable[[str], EtcdClient]
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    clients: list[EtcdClient] = []
+
+    def to(*endpoints: str) -> EtcdClient:
+        clients.append(EtcdClient(EtcdConfig(endpoints=endpoints)))
+        return clients[-1]
+
+    yield to
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def compact() -> Callable[[str, int], None]:
+    def at(endpoint: str, revision: int) -> None:
+        with grpc.insecure_channel(endpoint) as channel:
+            rpc.KVStub(channel).Compact(rpc.CompactionRequest(revision=revision), timeout=5)
+
+    return at
+
+
+@pytest.fixture
+def until() -> Callable[..., None]:
+    def wait(condition: Callable[[], bool], seconds: float = 15.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, "the condition did not come true in time"
+            threading.Event().wait(0.02)
+
+    return wait

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+from changefeed.position import Position
+from changefeed.records import AssignedTable, Assignment, Barrier, ChangefeedId, NodeId, PositionReport
+from changefeed.table import TableId
+from coordination.decoded import Decoded
+from coordination.etcd import DeletePrefix, Put
+from coordination.layout import Layout, assignment_puts, encode
+from coordination.memory_etcd import MemoryEtcd
+from coordination.mirror import Mirror, View
+
+LAYOUT = Layout("c")
+ORDERS = ChangefeedId("orders")
+ONE, TWO = NodeId("one-1"), NodeId("two-2")
+AT = Position.parse("5.1")
+
+
+class Cluster:
+    def __init__(self) -> None:
+        self.server = MemoryEtcd()
+        self._mirror = Mirror(self.server.connect(), LAYOUT.root)
+
+    def put(self, *puts: Put) -> int:
+        return self.server.txn([], puts).revision
+
+    def view(self) -> View:
+        while self._mirror.poll(timedelta(0)):
+            pass
+        return self._mirror.view()
+
+
+def report(checkpoint: str) -> PositionReport:
+    return PositionReport(run=1, barrier_rev=1, assignment_rev=1, checkpoint=Position.parse(checkpoint))
+
+
+def test_an_unchanged_record_is_not_decoded_again() -> None:
+    cluster, decoded = Cluster(), Decoded(LAYOUT)
+    cluster.put(
+        Put(LAYOUT.position(ORDERS, ONE), encode(report("1.1"))),
+        Put(LAYOUT.position(ORDERS, TWO), encode(report("1.1"))),
+    )
+    before = decoded.group(PositionReport, cluster.view(), LAYOUT.positions(ORDERS))
+    rev = cluster.put(Put(LAYOUT.position(ORDERS, TWO), encode(report("2.1"))))
+    after = decoded.group(PositionReport, cluster.view(), LAYOUT.positions(ORDERS))
+    assert after[ONE] is before[ONE]
+    assert (after[TWO].record, after[TWO].mod_rev) == (report("2.1"), rev)
+    assert decoded.group(PositionReport, cluster.view(), LAYOUT.positions(ORDERS)) is after
+
+
+def test_a_single_record_comes_with_its_revision_and_goes_with_its_key() -> None:
+    cluster, decoded = Cluster(), Decoded(LAYOUT)
+    rev = cluster.put(Put(LAYOUT.barrier(ORDERS), encode(Barrier(epoch=1, position=AT))))
+    stored = decoded.one(Barrier, cluster.view(), LAYOUT.barrier(ORDERS))
+    assert stored is not None
+    assert (stored.record.position, stored.mod_rev) == (AT, rev)
+    cluster.server.txn([], [DeletePrefix(LAYOUT.changefeed(ORDERS))])
+    assert decoded.one(Barrier, cluster.view(), LAYOUT.barrier(ORDERS)) is None
+
+
+def test_assignments_are_put_together_from_their_parts() -> None:
+    cluster, decoded = Cluster(), Decoded(LAYOUT)
+    tables = {TableId(f"{n:032x}"): AssignedTable(start=AT) for n in range(50)}
+    group = LAYOUT.assignment(ORDERS, ONE)
+    cluster.put(*assignment_puts(group, Assignment(), Assignment(tables=tables)))
+    smaller = Assignment(tables={table: start for table, start in tables.items() if table != TableId(f"{7:032x}")})
+    rev = cluster.put(*assignment_puts(group, Assignment(tables=tables), smaller))
+    assignments = decoded.assignments(cluster.view(), ORDERS)
+    assert assignments.keys() == {ONE}
+    assert (assignments[ONE].record, assignments[ONE].mod_rev) == (smaller, rev)

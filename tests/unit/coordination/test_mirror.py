@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from changefeed.errors import CoordinationUnavailable, InvariantError
+from coordination.etcd import Delete, Put
+from coordination.memory_etcd import MemoryClient, MemoryEtcd
+from coordination.mirror import Mirror, View
+
+AT_ONCE = timedelta(0)
+PREFIX = "/s/"
+
+
+def put(server: MemoryEtcd, **values: bytes) -> int:
+    return server.txn([], [Put(PREFIX + key.replace("_", "/"), value) for key, value in values.items()]).revision
+
+
+def follow(mirror: Mirror) -> View:
+    while mirror.poll(AT_ONCE):
+        pass
+    return mirror.view()
+
+
+def values(view: View) -> dict[str, bytes]:
+    return {key: kv.value for group in view.groups.values() for key, kv in group.items()}
+
+
+@pytest.fixture
+def server() -> MemoryEtcd:
+    return MemoryEtcd()
+
+
+@pytest.fixture
+def client(server: MemoryEtcd) -> MemoryClient:
+    return server.connect()
+
+
+@pytest.fixture
+def mirror(client: MemoryClient) -> Mirror:
+    return Mirror(client, PREFIX)
+
+
+def test_a_view_holds_what_the_snapshot_held_and_what_came_after(server: MemoryEtcd, mirror: Mirror) -> None:
+    put(server, a=b"1", b_c=b"2")
+    follow(mirror)
+    last = put(server, a=b"3")
+    view = follow(mirror)
+    assert values(view) == {"/s/a": b"3", "/s/b/c": b"2"}
+    assert view.revision == last
+
+
+def test_a_view_taken_never_changes(server: MemoryEtcd, mirror: Mirror) -> None:
+    put(server, a=b"1", b=b"1")
+    view = follow(mirror)
+    put(server, a=b"2")
+    server.txn([], [Delete("/s/b")])
+    follow(mirror)
+    assert values(view) == {"/s/a": b"1", "/s/b": b"1"}
+
+
+def test_groups_that_did_not_change_are_shared_between_views(server: MemoryEtcd, mirror: Mirror) -> None:
+    put(server, schema_1=b"", schema_2=b"", barrier=b"1")
+    before = follow(mirror)
+    put(server, barrier=b"2")
+    after = follow(mirror)
+    assert after.group("/s/schema/") is before.group("/s/schema/")
+    assert after.group("/s/") is not before.group("/s/")
+
+
+def test_each_step_applies_one_whole_revision(server: MemoryEtcd, mirror: Mirror) -> None:
+    put(server, a=b"0", b=b"0")
+    follow(mirror)
+    put(server, a=b"1", b=b"1")
+    put(server, a=b"2", b=b"2")
+    mirror.poll(AT_ONCE)
+    assert values(mirror.view()) == {"/s/a": b"1", "/s/b": b"1"}
+
+
+def test_a_cut_line_loses_nothing(server: MemoryEtcd, client: MemoryClient, mirror: Mirror) -> None:
+    put(server, a=b"1")
+    follow(mirror)
+    client.connected = False
+    with pytest.raises(CoordinationUnavailable):
+        mirror.poll(AT_ONCE)
+    put(server, b=b"2")
+    client.connected = True
+    assert values(follow(mirror)) == {"/s/a": b"1", "/s/b": b"2"}
+
+
+def test_what_was_deleted_in_compacted_history_is_gone(
+    server: MemoryEtcd, client: MemoryClient, mirror: Mirror
+) -> None:
+    put(server, a=b"1", b=b"1")
+    follow(mirror)
+    client.connected = False
+    with pytest.raises(CoordinationUnavailable):
+        mirror.poll(AT_ONCE)
+    server.txn([], [Delete("/s/a")])
+    server.compact(put(server, b=b"2"))
+    client.connected = True
+    assert values(follow(mirror)) == {"/s/b": b"2"}
+
+
+def test_progress_moves_a_view_of_a_quiet_prefix(server: MemoryEtcd, mirror: Mirror) -> None:
+    put(server, a=b"1")
+    follow(mirror)
+    elsewhere = server.txn([], [Put("/other", b"")]).revision
+    assert follow(mirror).revision < elsewhere
+    server.notify_progress()
+    assert follow(mirror).revision == elsewhere
+
+
+def test_a_state_older_than_asked_for_is_not_handed_out(
+    server: MemoryEtcd, client: MemoryClient, mirror: Mirror
+) -> None:
+    seen = put(server, a=b"1")
+    follow(mirror)
+    client.seen_limit = seen
+    committed = put(server, a=b"2")
+    follow(mirror)
+    with pytest.raises(CoordinationUnavailable, match=f"not at revision {committed}.*last seen {seen}"):
+        mirror.at_least(committed, AT_ONCE)
+    client.seen_limit = None
+    follow(mirror)
+    assert mirror.at_least(committed, AT_ONCE).revision == committed
+
+
+def test_listeners_are_told_of_each_revision(server: MemoryEtcd, mirror: Mirror) -> None:
+    told: list[int] = []
+    mirror.listen(lambda: told.append(mirror.view().revision))
+    revisions = [put(server, a=b"1")]
+    follow(mirror)
+    revisions += [put(server, a=b"2"), put(server, a=b"3")]
+    follow(mirror)
+    assert told == revisions
+
+
+def test_an_etcd_that_went_back_in_time_is_never_followed(server: MemoryEtcd, mirror: Mirror) -> None:
+    for _ in range(3):
+        put(server, a=b"1")
+    follow(mirror)
+    server.compact(put(server, a=b"2"))
+    server.revision = 2
+    with pytest.raises(InvariantError, match="restored from a backup"):
+        mirror.poll(AT_ONCE)
+
+
+names = st.sampled_from(["a", "b", "g/a", "g/b", "h/a"])
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.lists(names, min_size=1, max_size=3, unique=True)),
+        st.tuples(st.just("delete"), st.lists(names, min_size=1, max_size=2, unique=True)),
+        st.tuples(st.sampled_from(["poll", "cut", "compact", "view"]), st.just([])),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=200)
+@given(steps)
+def test_every_view_is_the_state_of_etcd_at_its_revision(script: list[tuple[str, list[str]]]) -> None:
+    server = MemoryEtcd()
+    client = server.connect()
+    mirror = Mirror(client, PREFIX)
+    truth: dict[int, dict[str, bytes]] = {server.revision: {}}
+    taken: list[View] = []
+    for count, (step, keys) in enumerate([*script, ("poll", [])]):
+        match step:
+            case "put":
+                server.txn([], [Put(PREFIX + key, str(count).encode()) for key in keys])
+            case "delete":
+                server.txn([], [Delete(PREFIX + key) for key in keys])
+            case "cut":
+                client.connected = False
+                with pytest.raises(CoordinationUnavailable):
+                    mirror.poll(AT_ONCE)
+                client.connected = True
+            case "compact":
+                server.compact(server.revision)
+            case "poll":
+                mirror.poll(AT_ONCE)
+        truth[server.revision] = {kv.key: kv.value for kv in server.range(PREFIX).items}
+        taken.append(mirror.view())
+    taken.append(follow(mirror))
+    assert taken[-1].revision == server.revision
+    for view in taken:
+        assert view.revision == 0 or values(view) == truth[view.revision]
