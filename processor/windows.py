@@ -1,0 +1,82 @@
+"""How wide the next window of a lane is, and into which slices it is cut.
+
+A lane that follows runs windows as long as the barrier has moved since the last one: small by themselves. A lane that
+is behind is limited by its `Pace`: the number of seconds of cluster time that one window may span. It is corrected after each
+window by what the window turned out to hold, so that a window stays within the bytes and the time that a job should take:
+
+    window    spans   held      took    pace before -> after      (limits: 256 MiB, 20 s)
+    1         60 s    4 MiB     1 s     60 s  -> 240 s            as wide as it might be, and light: four times wider, not more
+    2         240 s   512 MiB   12 s    240 s -> 120 s            twice the bytes: half the span
+    3         120 s   200 MiB   8 s     120 s -> 153 s            towards the limits, bytes being nearer
+    4         2 s     1 MiB     0.2 s   153 s -> 153 s            the barrier was near: says nothing about wide windows
+
+Cluster time is cut at whole seconds: a cut never falls inside a transaction, whose events share one cluster time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import pairwise
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.position import Position, Window
+
+_WIDEST_SECONDS = 6 * 3600
+_GROWTH = 4.0
+_SHRINKAGE = 1 / 16
+_LIGHTEST = 1e-6
+_LAST_SECOND = 2**32 - 1
+_END_OF_TIME = Position(ClusterTime(_LAST_SECOND, 2**32 - 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowLimits:
+    bytes: int = 256 * 1024 * 1024
+    duration: timedelta = timedelta(seconds=20)
+    """How long one window's job should run: until then its lane's checkpoint stands still."""
+    slices: int = 4
+    slice_seconds: int = 2
+    """A slice spans no less: opening a change stream costs more than reading one second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """What a window turned out to hold, and how long its job took."""
+
+    window: Window
+    bytes: int
+    took: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    seconds: int = 60
+
+    def end_of(self, start: Position, barrier: Position) -> Position:
+        """Where a window from `start` ends: at the barrier unless that is too far."""
+        widest = Position(ClusterTime(min(start.ts.seconds + self.seconds, _LAST_SECOND), 0))
+        return max(start, min(barrier, widest))
+
+    def after(self, finished: Finished, limits: WindowLimits) -> Pace:
+        heaviness = max(finished.bytes / limits.bytes, finished.took / limits.duration, _LIGHTEST)
+        if heaviness < 1 and finished.window.end < self.end_of(finished.window.start, _END_OF_TIME):
+            return self
+        span = max(1, span_seconds(finished.window))
+        seconds = min(max(span / heaviness, self.seconds * _SHRINKAGE), self.seconds * _GROWTH)
+        return Pace(seconds=min(max(1, int(seconds)), _WIDEST_SECONDS))
+
+
+def span_seconds(window: Window) -> int:
+    return window.end.ts.seconds - window.start.ts.seconds
+
+
+def slices(window: Window, limits: WindowLimits) -> list[Window]:
+    """Contiguous, none empty, together the window; an empty window has none."""
+    if window.empty:
+        return []
+    count = max(1, min(limits.slices, span_seconds(window) // limits.slice_seconds))
+    first, span = window.start.ts.seconds, span_seconds(window)
+    inner = [Position(ClusterTime(first + span * number // count, 0)) for number in range(1, count)]
+    cuts = [window.start, *(cut for cut in inner if window.start < cut < window.end), window.end]
+    return [Window(start, end) for start, end in pairwise(cuts)]
