@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import bson
+from bson.codec_options import CodecOptions, DatetimeConversion
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.event import RowType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
+
+_READABLE: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +57,7 @@ class RowChange(NamedTuple):
         return len(self.key) + len(self.document or b"") + len(self.update or b"")
 
     def __str__(self) -> str:
-        return f"{self.type} of {self.table.source} {bson.decode(self.key)} at {self.position}"
+        return f"{self.type} of {self.table.source} {bson.decode(self.key, _READABLE)} at {self.position}"
 
 
 FetchRow: TypeAlias = Callable[[TargetTable, bytes], bytes | None]
