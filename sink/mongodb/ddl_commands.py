@@ -35,7 +35,8 @@ from sink.ddl import (
 )
 from sink.mongodb.command import Command
 from sink.mongodb.errors import INDEX_NOT_FOUND, NAMESPACE_NOT_FOUND
-from sink.mongodb.likeness import plain_clustered_index, plain_timeseries, without_version
+from sink.mongodb.index_spec import index_specification, without_version
+from sink.mongodb.likeness import plain_clustered_index, plain_timeseries
 from sink.mongodb.ttl import index_expiry, modified_expiry, table_expiry
 
 WIRE_6_0 = 17
@@ -45,7 +46,6 @@ _SET_BY_THE_SERVER = frozenset({"uuid", "idIndex", "temp", "flags", "autoIndexId
 _NOT_OF_COLLMOD = frozenset(
     {"isTimeseriesNamespace", "timeseriesBucketsMayHaveMixedSchemaData", "dryRun", "numOrphanDocs"}
 )
-_NOT_OF_AN_INDEX = frozenset({"v", "ns", "background", "dropDups", "safe", "buildUUID", "clustered"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,24 +114,6 @@ def _create_indexes(ddl: CreateIndexes, now: Observation, target: Target, ttl: T
         _on(ddl.name, "createIndexes", {"indexes": specifications}, now, target),
         *(_prepare_unique(ddl.name, {"name": name}, now, target) for name in to_prepare),
     )
-
-
-def index_specification(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """As createIndexes takes it, from the form in which listIndexes and change streams show it.
-
-    The target chooses the storage format (`v`), as for an index created there by hand. A text index shows the fields
-    `_fts` and `_ftsx` in place of its text fields, which are the keys of its weights; what stands before and after stays.
-    """
-    wanted = {name: value for name, value in spec.items() if name not in _NOT_OF_AN_INDEX and name != "prepareUnique"}
-    if "collation" in wanted:
-        wanted["collation"] = without_version(wanted["collation"])
-    key: dict[str, Any] = {}
-    for field, way in wanted["key"].items():
-        if field == "_fts":
-            key |= dict.fromkeys(wanted["weights"], "text")
-        elif field != "_ftsx":
-            key[field] = way
-    return wanted | {"key": key}
 
 
 def _drop_index(name: TableName, index: str, now: Observation, target: Target) -> Command:

@@ -16,6 +16,7 @@ import bson
 
 from changefeed.configuration import Ttl
 from changefeed.document import Document
+from sink.mongodb.index_spec import index_specification, without_version
 from sink.mongodb.ttl import EXPIRY
 
 _OPTIONS_NOT_COMPARED = frozenset({"uuid", "idIndex", "temp", "autoIndexId", "flags", "recordPreImages"})
@@ -28,7 +29,6 @@ _OPTION_DEFAULTS: Mapping[str, Any] = {
     "collation": {"locale": "simple"},
     "max": 0,
 }
-_INDEX_NOT_COMPARED = frozenset({"v", "ns", "background", "dropDups", "safe"})
 _INDEX_DEFAULTS: Mapping[str, Any] = {
     "unique": False,
     "sparse": False,
@@ -89,15 +89,15 @@ def _options(document: Document, ttl: Ttl) -> dict[str, Any]:
 
 
 def _indexes(documents: Iterable[Document], ttl: Ttl) -> dict[str, dict[str, Any]]:
-    indexes = [_index(document.decode(), ttl) for document in documents]
-    return {index["name"]: index for index in indexes if "clustered" not in index}
+    specifications = [document.decode() for document in documents]
+    return {spec["name"]: _index(spec, ttl) for spec in specifications if "clustered" not in spec}
 
 
-def _index(specification: Mapping[str, Any], ttl: Ttl) -> dict[str, Any]:
-    index = {name: value for name, value in specification.items() if name not in _INDEX_NOT_COMPARED}
-    index["key"] = {field: float(way) if isinstance(way, (int, float)) else way for field, way in index["key"].items()}
-    if "collation" in index:
-        index["collation"] = without_version(index["collation"])
+def _index(spec: Mapping[str, Any], ttl: Ttl) -> dict[str, Any]:
+    index = index_specification(spec)
+    index["key"] = {field: _way(way) for field, way in index["key"].items()}
+    if "prepareUnique" in spec and not spec.get("unique"):
+        index["prepareUnique"] = spec["prepareUnique"]
     if "weights" in index:
         index["weights"] = {field: float(index["weights"][field]) for field in sorted(index["weights"])}
     if EXPIRY in index and ttl is Ttl.DEFERRED:
@@ -105,9 +105,9 @@ def _index(specification: Mapping[str, Any], ttl: Ttl) -> dict[str, Any]:
     return _without_defaults(index, _INDEX_DEFAULTS)
 
 
-def without_version(collation: Mapping[str, Any]) -> dict[str, Any]:
-    """A server refuses the version of another ICU library, and takes none for its own."""
-    return {name: value for name, value in collation.items() if name != "version"}
+def _way(way: Any) -> Any:
+    """1, 1.0 and 1 as a long are one direction."""
+    return float(way) if isinstance(way, (int, float)) else way
 
 
 def plain_timeseries(timeseries: Mapping[str, Any]) -> dict[str, Any]:
