@@ -24,10 +24,22 @@ after it is refused. So at the revision that `settle` returns, each earlier tran
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from changefeed.errors import ConflictError, FencedError, OutcomeUnknown
-from coordination.etcd import Committed, Compare, CreateRevIs, Etcd, KeyValue, ModRevIs, Op, Put, Refused
+from coordination.etcd import (
+    MAX_TXN_BYTES,
+    MAX_TXN_OPS,
+    Committed,
+    Compare,
+    CreateRevIs,
+    Etcd,
+    KeyValue,
+    ModRevIs,
+    Op,
+    Put,
+    Refused,
+)
 
 
 class FencedStore:
@@ -66,6 +78,12 @@ class FencedStore:
                 raise ConflictError(conflict(compares, result))
             self._begin_turn(own.mod_rev)
 
+    def commit_in_parts(self, ops: Sequence[Op]) -> int:
+        """In as many transactions as etcd's limits demand, in order: each prefix of `ops` must be a correct state by itself."""
+        for batch in batches(ops):
+            self.commit(batch)
+        return self._last_rev
+
     def settle(self) -> int:
         """A revision at which the outcome of every earlier transaction is visible; asks etcd only when one is unknown."""
         if self._unknown_turn < self._turn:
@@ -92,6 +110,24 @@ class FencedStore:
     def _wrote(self, rev: int) -> None:
         with self._lock:
             self._last_rev = max(self._last_rev, rev)
+
+
+def batches(ops: Iterable[Op]) -> Iterator[list[Op]]:
+    batch: list[Op] = []
+    size = 0
+    for op in ops:
+        cost = _size(op)
+        if batch and (len(batch) == MAX_TXN_OPS or size + cost > MAX_TXN_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(op)
+        size += cost
+    if batch:
+        yield batch
+
+
+def _size(op: Op) -> int:
+    return len(op.key) + len(op.value) if isinstance(op, Put) else 0
 
 
 def conflict(compares: Sequence[Compare], refused: Refused) -> str:

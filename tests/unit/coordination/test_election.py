@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from changefeed.errors import CoordinationUnavailable, FencedError, OutcomeUnknown
+from changefeed.records import NodeId
+from coordination.election import Candidate, Owner, owner_in
+from coordination.etcd import Put
+from coordination.layout import Layout
+from coordination.memory_etcd import MemoryClient, MemoryEtcd
+from coordination.mirror import Mirror
+
+LAYOUT = Layout("c")
+AT_ONCE = timedelta(0)
+
+
+def candidate(client: MemoryClient, name: str) -> tuple[Candidate, int]:
+    lease = client.grant(timedelta(seconds=10)).id
+    return Candidate(client, LAYOUT, lease=lease, node=NodeId(name)), lease
+
+
+@pytest.fixture
+def client() -> MemoryClient:
+    return MemoryEtcd().connect()
+
+
+def test_who_comes_first_leads_and_the_others_wait(client: MemoryClient) -> None:
+    one, two = candidate(client, "one")[0], candidate(client, "two")[0]
+    assert one.campaign(AT_ONCE) is not None
+    assert two.campaign(AT_ONCE) is None
+    assert one.campaign(AT_ONCE) is not None
+
+
+def test_the_next_in_line_leads_when_the_owner_resigns(client: MemoryClient) -> None:
+    candidates = [candidate(client, name)[0] for name in ("one", "two", "three")]
+    stores = [each.campaign(AT_ONCE) for each in candidates]
+    assert [store is not None for store in stores] == [True, False, False]
+    candidates[0].resign()
+    candidates[0].resign()
+    assert candidates[2].campaign(AT_ONCE) is None
+    leading = candidates[1].campaign(AT_ONCE)
+    assert leading is not None
+    assert stores[0] is not None
+    assert leading.epoch > stores[0].epoch
+
+
+def test_an_owner_that_resigned_is_fenced(client: MemoryClient) -> None:
+    one = candidate(client, "one")[0]
+    store = one.campaign(AT_ONCE)
+    assert store is not None
+    one.resign()
+    with pytest.raises(FencedError):
+        store.commit([Put("/x", b"")])
+
+
+def test_an_owner_whose_lease_expired_is_fenced_and_another_leads(client: MemoryClient) -> None:
+    one, _ = candidate(client, "one")
+    old = one.campaign(AT_ONCE)
+    client.server.advance(timedelta(seconds=5))
+    two, _ = candidate(client, "two")
+    assert two.campaign(AT_ONCE) is None
+    client.server.advance(timedelta(seconds=11))
+    assert old is not None
+    with pytest.raises(FencedError):
+        old.commit([Put("/x", b"")])
+    assert two.campaign(AT_ONCE) is not None
+
+
+def test_a_candidate_whose_session_is_over_cannot_stand(client: MemoryClient) -> None:
+    one, lease = candidate(client, "one")
+    client.revoke(lease)
+    with pytest.raises(FencedError):
+        one.campaign(AT_ONCE)
+
+
+def test_a_candidacy_with_an_unknown_outcome_is_taken_up_again(client: MemoryClient) -> None:
+    one = candidate(client, "one")[0]
+    client.lose_answers = 1
+    with pytest.raises(OutcomeUnknown):
+        one.campaign(AT_ONCE)
+    assert one.campaign(AT_ONCE) is not None
+
+
+def test_a_broken_line_leaves_the_candidate_in_its_place(client: MemoryClient) -> None:
+    one, two = candidate(client, "one")[0], candidate(client, "two")[0]
+    one.campaign(AT_ONCE)
+    two.campaign(AT_ONCE)
+    client.connected = False
+    with pytest.raises(CoordinationUnavailable):
+        two.campaign(AT_ONCE)
+    client.connected = True
+    one.resign()
+    assert two.campaign(AT_ONCE) is not None
+
+
+def test_everybody_can_see_who_leads(client: MemoryClient) -> None:
+    mirror = Mirror(client, LAYOUT.root)
+    mirror.poll(AT_ONCE)
+    assert owner_in(mirror.view(), LAYOUT) is None
+    one, two = candidate(client, "one")[0], candidate(client, "two")[0]
+    store = one.campaign(AT_ONCE)
+    two.campaign(AT_ONCE)
+    while mirror.poll(AT_ONCE):
+        pass
+    assert store is not None
+    assert owner_in(mirror.view(), LAYOUT) == Owner(NodeId("one"), store.epoch)
