@@ -8,7 +8,7 @@ from typing import Any
 
 from changefeed.document import Document
 from changefeed.errors import InvariantError
-from changefeed.event import DdlEvent
+from changefeed.event import DdlEvent, DdlType
 from changefeed.table import TableId, TableKind, TableName, TableSchema
 
 _Fields = dict[str, Any]
@@ -18,6 +18,8 @@ _NOT_OPTIONS = frozenset({"comment", "writeConcern", "dryRun"})
 
 _INTERNAL = frozenset({"timeseriesBucketsMayHaveMixedSchemaData", "timeseriesBucketingParametersHaveChanged"})
 """Flags the server writes into its own catalog and shows nowhere else."""
+
+_FIRST = ("v", "key", "name")
 
 _SPAN_SECONDS = {"seconds": 3_600, "minutes": 86_400, "hours": 2_592_000}
 """What the server sets `bucketMaxSpanSeconds` to when it is given a granularity."""
@@ -36,6 +38,24 @@ def created(event: DdlEvent, table: TableId, name: TableName) -> TableSchema:
     )
 
 
+def entered(event: DdlEvent, table: TableId, name: TableName) -> TableSchema:
+    """A table that a rename brought into the filter: nothing was known of it, so its record says all of it."""
+    said = event.description.decode()
+    return TableSchema(
+        id=table,
+        name=name,
+        kind=_kind(said["options"]),
+        options=Document.of(said["options"]),
+        indexes=tuple(_specification(index) for index in said["indexes"]),
+        shard_key=Document.of(said["shardKey"]) if said.get("shardKey") else None,
+        valid_from=event.position,
+    )
+
+
+def enters(event: DdlEvent) -> bool:
+    return event.type is DdlType.RENAME and "options" in event.description.decode()
+
+
 def _kind(options: _Fields) -> TableKind:
     if "timeseries" in options:
         return TableKind.TIMESERIES
@@ -50,8 +70,13 @@ def _default_id_index(options: _Fields) -> _Fields:
 
 
 def _specification(index: Mapping[str, Any]) -> Document:
-    """Servers before 4.4 repeat the namespace in each specification; a rename would make it false."""
-    return Document.of({field: value for field, value in index.items() if field != "ns"})
+    """`v`, `key` and `name` first and the options by name, as the source gives them: equal indexes are equal bytes.
+
+    Servers before 4.4 repeat the namespace in each specification; a rename would make it false.
+    """
+    names = [name for name in _FIRST if name in index]
+    names += sorted(name for name in index if name not in _FIRST and name != "ns")
+    return Document.of({name: index[name] for name in names})
 
 
 def with_indexes(table: TableSchema, event: DdlEvent) -> TableSchema:
@@ -83,14 +108,6 @@ def without_indexes(table: TableSchema, event: DdlEvent) -> TableSchema:
     dropped = {index["name"] for index in event.description.decode()["indexes"]}
     kept = tuple(index for index in table.indexes if index.decode()["name"] not in dropped)
     return replace(table, indexes=kept)
-
-
-def renamed(table: TableSchema, name: TableName) -> TableSchema:
-    """A conversion to capped, or a rename across databases, builds a temporary collection; its rename makes it lasting."""
-    options = table.options.decode()
-    if options.pop("temp", None) is None:
-        return replace(table, name=name)
-    return replace(table, name=name, options=Document.of(options))
 
 
 def resharded(table: TableSchema, event: DdlEvent) -> TableSchema:
@@ -171,7 +188,7 @@ def _modified_indexes(table: TableSchema, event: DdlEvent, change: _Fields) -> t
                 _set_or_remove(index, field, value, shown=bool(value))
             case _:
                 index[field] = value
-    return (*table.indexes[:position], Document.of(index), *table.indexes[position + 1 :])
+    return (*table.indexes[:position], _specification(index), *table.indexes[position + 1 :])
 
 
 def _meant(index: _Fields, change: _Fields) -> bool:

@@ -20,12 +20,16 @@ What is no change:
     a drop of a table that ended    shards repeat it, and dropDatabase follows the drops of its tables
     a create of a table that lives  shards repeat it
 Whatever else names a table that is not known is an `InvariantError`: the filter keeps other tables' DDL away from here.
+
+A rename out of the filter comes here as the drop of the table, and a rename into it with a description that says all of the table
+(`{options, indexes, shardKey}`), since what happened to it outside was never recorded. So a table may live twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from changefeed.errors import InvariantError
 from changefeed.event import DdlEvent, DdlType
@@ -36,6 +40,9 @@ from schema_store.timeline import Timeline
 
 _Tables = dict[TableId, Timeline[TableSchema]]
 _Names = dict[str, dict[TableName, Timeline[TableId]]]
+
+Effect: TypeAlias = dict[TableId, TableSchema | None]
+"""New versions; None where a table ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,14 @@ class SchemaVersions:
         for event in sorted(events, key=lambda event: event.position):
             draft.apply(event)
         return draft.finish()
+
+    def effects(self, events: Iterable[DdlEvent]) -> Iterator[tuple[DdlEvent, Effect]]:
+        """What each event makes of the tables it changes, one after the other."""
+        draft = _Draft(self._tables, self._names, self._floor)
+        for event in sorted(events, key=lambda event: event.position):
+            draft.effect = {}
+            draft.apply(event)
+            yield event, draft.effect
 
     def at(self, table: TableId, position: Position) -> TableSchema | None:
         timeline = self._tables.get(table)
@@ -119,6 +134,7 @@ class _Draft:
         self._shared = names
         self._own: _Names = {}
         self._floor = floor
+        self.effect: Effect = {}
 
     def finish(self) -> SchemaVersions:
         return SchemaVersions(self._tables, {**self._shared, **self._own}, self._floor)
@@ -127,8 +143,7 @@ class _Draft:
         known = self._tables.get(base.id, Timeline()).at(base.valid_from)
         if known is not None and known.name != base.name:
             self._name(known.name, base.valid_from, None)
-        self._put(base, base.valid_from)
-        self._name(base.name, base.valid_from, base.id)
+        self._begin(base)
 
     def apply(self, event: DdlEvent) -> None:
         if self._floor is not None and event.position < self._floor:
@@ -141,6 +156,8 @@ class _Draft:
             raise InvariantError(f"{event}: names no table")
         if event.type is DdlType.CREATE:
             self._create(event, event.table)
+        elif event.renamed_to is not None and definition.enters(event):
+            self._enter(event, event.renamed_to)
         elif (table := self._subject(event, event.table)) is not None:
             self._change(event, table)
 
@@ -158,8 +175,18 @@ class _Draft:
                 f"{event}: creates {schema.id}, expected neither this id nor this name to be there; "
                 f"observed the id as {living.name if living else 'unused'}, the name as {occupant or 'free'}"
             )
-        self._put(schema, event.position)
-        self._name(name, event.position, schema.id)
+        self._begin(schema)
+
+    def _enter(self, event: DdlEvent, name: TableName) -> None:
+        if event.id is None:
+            raise InvariantError(f"{event}: a table that enters the filter has an id")
+        timeline = self._tables.get(event.id, Timeline())
+        if timeline.changes_at(event.position) or timeline.starts_after(event.position):
+            return
+        if timeline.at(event.position) is not None:
+            raise InvariantError(f"{event}: enters the filter, but is known as {timeline.at(event.position)}")
+        self._replace(name, event)
+        self._begin(definition.entered(event, event.id, name))
 
     def _subject(self, event: DdlEvent, name: TableName) -> TableSchema | None:
         """The table as the event meets it; None when the event is no change."""
@@ -210,23 +237,26 @@ class _Draft:
                 changed = definition.resharded(table, event)
             case _:
                 raise InvariantError(f"{event}: is not a change of one known table")
-        self._put(changed, event.position)
+        self._put(replace(changed, valid_from=event.position))
 
     def _rename(self, event: DdlEvent, table: TableSchema) -> None:
-        """No server renames onto a table without dropping it, though servers before 6.0 do not say which one it was."""
         if event.renamed_to is None:
             raise InvariantError(f"{event}: does not say the new name")
-        occupant = self._occupant(event.renamed_to, event.position)
-        if occupant is not None and occupant != table.id:
-            if event.drop_target not in (None, occupant):
-                raise InvariantError(
-                    f"{event}: expected {event.renamed_to} to be {event.drop_target}, which it replaces; observed {occupant}"
-                )
-            self._end_occupant(event.renamed_to, event)
-        self._put(definition.renamed(table, event.renamed_to), event.position)
         if event.renamed_to != table.name:
+            self._replace(event.renamed_to, event)
             self._name(table.name, event.position, None)
-            self._name(event.renamed_to, event.position, table.id)
+        self._begin(replace(table, name=event.renamed_to, valid_from=event.position))
+
+    def _replace(self, name: TableName, event: DdlEvent) -> None:
+        """No server renames onto a table without dropping it, though servers before 6.0 do not say which one it was."""
+        occupant = self._occupant(name, event.position)
+        if occupant is None:
+            return
+        if event.drop_target not in (None, occupant):
+            raise InvariantError(
+                f"{event}: expected {name} to be {event.drop_target}, which it replaces; observed {occupant}"
+            )
+        self._end_occupant(name, event)
 
     def _end_occupant(self, name: TableName, event: DdlEvent) -> None:
         occupant = self._database(name.db)[name].before(event.position)
@@ -238,13 +268,20 @@ class _Draft:
     def _end(self, table: TableSchema, position: Position) -> None:
         self._tables[table.id] = self._tables[table.id].then(position, None)
         self._name(table.name, position, None)
+        self.effect[table.id] = None
+
+    def _begin(self, schema: TableSchema) -> None:
+        """This version, and its name, from its `valid_from` on."""
+        self._put(schema)
+        self._name(schema.name, schema.valid_from, schema.id)
 
     def _occupant(self, name: TableName, position: Position) -> TableId | None:
         return self._database(name.db).get(name, Timeline()).at(position)
 
-    def _put(self, schema: TableSchema, position: Position) -> None:
+    def _put(self, schema: TableSchema) -> None:
         timeline = self._tables.get(schema.id, Timeline())
-        self._tables[schema.id] = timeline.then(position, replace(schema, valid_from=position))
+        self._tables[schema.id] = timeline.then(schema.valid_from, schema)
+        self.effect[schema.id] = schema
 
     def _name(self, name: TableName, position: Position, table: TableId | None) -> None:
         if name.db not in self._own:

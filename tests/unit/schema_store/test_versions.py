@@ -120,15 +120,12 @@ def test_a_rename_that_replaces_another_table_than_the_known_one_is_refused() ->
 def test_a_rename_across_databases_is_a_create_a_rename_and_a_drop() -> None:
     versions = SchemaVersions.of([base(A, "shop.ids")]).apply_all(
         [
-            ddl(5, DdlType.CREATE, "arch.tmpX.renameCollection", B, temp=True),
+            ddl(5, DdlType.CREATE, "arch.tmpX.renameCollection", B),
             ddl(8, DdlType.RENAME, "arch.tmpX.renameCollection", B, to="arch.ids"),
             ddl(9, DdlType.DROP, "shop.ids", A),
         ]
     )
     assert [table.id for table in versions.in_database("arch", at(8))] == [B]
-    latest = versions.latest(B)
-    assert latest is not None
-    assert latest.options == EMPTY, "the rename made it lasting"
     assert versions.in_database("shop", at(9)) == ()
 
 
@@ -226,6 +223,20 @@ def test_a_table_that_left_the_filter_and_came_back_has_two_lives() -> None:
     versions = SchemaVersions.of([base(A, "shop.a")]).apply(ddl(5, DdlType.DROP, "shop.a", A))
     versions = versions.adopt([base(A, "shop.again", valid_from=9)])
     assert [name_of(versions, A, moment) for moment in (4, 5, 8, 9)] == ["shop.a", None, None, "shop.again"]
+
+
+def test_a_rename_into_the_filter_begins_a_table_with_all_that_its_record_says() -> None:
+    index = {"v": 2, "key": {"x": 1}, "name": "x_1"}
+    enters = ddl(
+        5, DdlType.RENAME, "private.x", C, to="shop.a", drop_target=A, options={"capped": True}, indexes=[index]
+    )
+    versions = SchemaVersions.of([base(A, "shop.a")]).apply(enters)
+    entered = versions.latest(C)
+    assert entered is not None
+    assert (entered.name, entered.options.decode()) == (TableName("shop", "a"), {"capped": True})
+    assert [index.decode()["name"] for index in entered.indexes] == ["x_1"]
+    assert versions.latest(A) is None, "it was replaced"
+    assert versions.apply(enters) == versions
 
 
 def test_collecting_garbage_keeps_the_version_that_is_valid_at_the_checkpoint() -> None:

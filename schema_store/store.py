@@ -1,0 +1,127 @@
+"""`SchemaStore`: the schema versions of one changefeed as they stand in etcd, and how its records are folded away. Pure.
+
+In etcd stand base schemas, one for each table, and the DDL records after them. The shells of owner and processor read and write them;
+here is what they mean and what is to be written. A record counts when it is settled: done, or skipped downstream, which changes the
+source's schema all the same.
+
+Folding takes the settled records below the checkpoint in stream order and makes each part of the bases. A step is one
+transaction, and after any number of steps the bases are what they would be if the records removed so far had never been apart:
+
+    bases {A: a@0, B: b@0}     records 5 rename A to b over B, 7 collMod A, 9 drop A     checkpoint 8
+    step 1                     write A: b@7, remove B, delete records 5 and 7            bases {A: b@7}, records 9
+
+Only a dropDatabase may concern more tables than one transaction takes. Its tables go first and its record last: meanwhile it
+is a dropDatabase that finds fewer tables left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice, takewhile
+
+from changefeed.position import Position
+from changefeed.records import DdlRecord
+from changefeed.table import TableId, TableSchema
+from schema_store.versions import Effect, SchemaVersions
+
+MAX_OPERATIONS = 100
+"""In one transaction; etcd takes 128, and the writer's fence needs some."""
+
+MAX_BYTES = 200_000
+"""Of BSON in one transaction; as Extended JSON it grows several times, and etcd takes 1.5 MiB."""
+
+_MOST_TABLES_OF_ONE_DDL = 2
+"""A rename and what it replaced; only a dropDatabase concerns more, and it may be taken in parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaStore:
+    """Immutable. `taken` are the positions of the records that the versions hold, as long as these may be seen again."""
+
+    versions: SchemaVersions = field(default_factory=SchemaVersions)
+    taken: frozenset[Position] = frozenset()
+
+    @classmethod
+    def from_records(cls, bases: Iterable[TableSchema], records: Iterable[DdlRecord]) -> SchemaStore:
+        return cls(SchemaVersions.of(bases)).take(records)
+
+    def take(self, records: Iterable[DdlRecord]) -> SchemaStore:
+        """With the records settled since; the work is that of the new ones, however many tables there are."""
+        new = [record for record in records if not record.open and record.position not in self.taken]
+        if not new:
+            return self
+        versions = self.versions.apply_all(record.event for record in new)
+        return SchemaStore(versions, self.taken | {record.position for record in new})
+
+    def gc(self, checkpoint: Position) -> SchemaStore:
+        """Records below the checkpoint may still be given; they change nothing any more."""
+        return SchemaStore(
+            self.versions.gc(checkpoint), frozenset(position for position in self.taken if position >= checkpoint)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldStep:
+    """One transaction: bases to write, bases to remove, records to delete."""
+
+    write: tuple[TableSchema, ...] = ()
+    remove: tuple[TableId, ...] = ()
+    ddls: tuple[Position, ...] = ()
+
+
+def fold(
+    bases: Mapping[TableId, TableSchema],
+    records: Iterable[DdlRecord],
+    checkpoint: Position,
+    *,
+    max_operations: int = MAX_OPERATIONS,
+    max_bytes: int = MAX_BYTES,
+) -> Iterator[FoldStep]:
+    """The steps, to be carried out in order; the first one suffices for one tick, and the rest can be asked for anew."""
+    ordered = sorted(records, key=lambda record: record.position)
+    below = takewhile(lambda record: record.position < checkpoint and not record.open, ordered)
+    step = _OpenStep(set(bases), max_operations, max_bytes)
+    for event, effect in SchemaVersions.of(bases.values()).effects(record.event for record in below):
+        if not step.takes(effect):
+            yield from step.close()
+        rest = effect
+        while not step.takes(rest):
+            step.changes = dict(islice(rest.items(), max_operations))
+            rest = {table: schema for table, schema in rest.items() if table not in step.changes}
+            yield from step.close()
+        step.changes |= rest
+        step.ddls.append(event.position)
+    yield from step.close()
+
+
+@dataclass(slots=True)
+class _OpenStep:
+    """The step being filled; `based` are the tables that have a base in etcd before it."""
+
+    based: set[TableId]
+    max_operations: int
+    max_bytes: int
+    changes: Effect = field(default_factory=dict)
+    ddls: list[Position] = field(default_factory=list)
+
+    def takes(self, effect: Effect) -> bool:
+        """A single change is always taken, however large: it cannot be smaller."""
+        together = self.changes | effect
+        size = sum(_bytes(schema) for schema in together.values() if schema is not None)
+        fits = len(together) + len(self.ddls) < self.max_operations and size <= self.max_bytes
+        return fits or (not self.changes and not self.ddls and len(effect) <= _MOST_TABLES_OF_ONE_DDL)
+
+    def close(self) -> Iterator[FoldStep]:
+        write = tuple(schema for _, schema in sorted(self.changes.items()) if schema is not None)
+        ended = {table for table, schema in self.changes.items() if schema is None}
+        step = FoldStep(write=write, remove=tuple(sorted(ended & self.based)), ddls=tuple(self.ddls))
+        self.based |= {schema.id for schema in write}
+        self.based -= ended
+        self.changes, self.ddls = {}, []
+        if step != FoldStep():
+            yield step
+
+
+def _bytes(schema: TableSchema) -> int:
+    return len(schema.options.raw) + sum(len(index.raw) for index in schema.indexes)
