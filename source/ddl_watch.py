@@ -12,6 +12,7 @@ of positions is the order of the stream, so "at or below the last one delivered"
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
@@ -20,10 +21,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, SluiceError
 from changefeed.event import DdlEvent
 from changefeed.position import Position
-from source.connection import Client
 from source.errors import translated
-from source.note import NoteKeeper
-from source.oplog_window import oldest_time_for_message
 from source.resolved import resolved_after
 
 
@@ -71,14 +69,20 @@ class DdlCursor(Protocol):
     def close(self) -> None: ...
 
 
-class ResumingDdlWatch:
-    """Opens, resumes, drops what was seen, and keeps `resolved` moving."""
+class Notes(Protocol):
+    """Told of each reading; writes a note at the source when one is wanted (`note.NoteKeeper`)."""
 
-    def __init__(self, client: Client, cursor: DdlCursor, start: Position, notes: NoteKeeper) -> None:
-        self._client = client
+    def look_at(self, resolved: Position, committed_ts: ClusterTime, *, quiet: bool) -> None: ...
+
+
+class ResumingDdlWatch:
+    """Opens, resumes, drops what was seen, and keeps `resolved` moving. `oldest` says what the source still remembers."""
+
+    def __init__(self, cursor: DdlCursor, start: Position, notes: Notes, oldest: Callable[[], str]) -> None:
         self._cursor = cursor
         self._start = start
         self._notes = notes
+        self._oldest = oldest
         self._resolved = start
         self._delivered: Position | None = None
         self._open = False
@@ -98,7 +102,7 @@ class ResumingDdlWatch:
         except HistoryLost as error:
             self.close()
             raise HistoryLost(
-                f"position {self._resolved} is no longer in the source's oplog: {oldest_time_for_message(self._client)}; "
+                f"position {self._resolved} is no longer in the source's oplog: {self._oldest()}; "
                 "remove the changefeed and create it again with a new initial copy"
             ) from error
         except SluiceError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 
 from changefeed.errors import SourceUnsupported
 from changefeed.position import Position
@@ -11,6 +12,7 @@ from source.connection import Client, Deployment, deployment_of
 from source.ddl_watch import DdlCursor, ResumingDdlWatch
 from source.note import NoteKeeper
 from source.oplog_watch import OplogCursor
+from source.oplog_window import oldest_time_for_message
 
 
 class DdlOrigin(StrEnum):
@@ -52,4 +54,4 @@ def open_ddl_watch(client: Client, start: Position, origin: DdlOrigin = DdlOrigi
         cursor = OplogCursor(client)
     else:
         cursor = ChangeStreamCursor(client, sharded=deployment.sharded)
-    return ResumingDdlWatch(client, cursor, start, NoteKeeper(client))
+    return ResumingDdlWatch(cursor, start, NoteKeeper(client), partial(oldest_time_for_message, client))

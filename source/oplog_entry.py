@@ -166,7 +166,7 @@ def _stated(operation: Entry, ddl_type: DdlType, command: str) -> dict[str, Any]
     """What the change stream would say in `operationDescription`."""
     o = {name: value for name, value in operation["o"].items() if name != command}
     if ddl_type is DdlType.CREATE_INDEXES:
-        return {"indexes": o["indexes"] if command == "commitIndexBuild" else [o]}
+        return {"indexes": o.get("indexes", [o])}
     if ddl_type is DdlType.DROP_INDEXES:
         return {"indexes": [operation.get("o2") or {"name": o["index"]}]}
     return o

@@ -66,12 +66,8 @@ class OplogCursor:
         self._start_ts = start_ts
         self._committed_ts = None
         self._session = self._client.start_session(causal_consistency=False)
-        self._cursor = self._oplog.find(
-            ddl_filter(start_ts),
-            cursor_type=CursorType.TAILABLE_AWAIT,
-            max_await_time_ms=AWAIT_MS,
-            session=self._session,
-        )
+        tail = self._oplog.find(ddl_filter(start_ts), cursor_type=CursorType.TAILABLE_AWAIT, session=self._session)
+        self._cursor = tail.max_await_time_ms(AWAIT_MS)
 
     def read(self) -> Reading:
         assert self._cursor is not None

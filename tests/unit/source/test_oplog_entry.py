@@ -1,0 +1,150 @@
+"""Entries that the recorded workload does not hold: transactions, two-phase index builds, views."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from bson.binary import Binary
+from bson.timestamp import Timestamp
+
+from changefeed.event import DdlType
+from changefeed.table import TableName
+from source.oplog_entry import ddls_of_entry, ends_transaction, previous_in_chain, unknown_command
+
+UI = Binary(bytes.fromhex("e859f91defed4324b3c16153db5f4643"), 4)
+TIME = Timestamp(1795228778, 77)
+
+
+def command(o: dict[str, Any], ns: str = "shop.$cmd", **fields: Any) -> dict[str, Any]:
+    return {"op": "c", "ns": ns, "ui": UI, "o": o, "ts": TIME} | fields
+
+
+def transaction(*operations: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    flags: dict[str, Any] = {name: fields.pop(name) for name in ("partialTxn", "prepare") if name in fields}
+    return command({"applyOps": list(operations), **flags}, ns="admin.$cmd", **fields)
+
+
+INSERT = {"op": "i", "ns": "shop.a", "ui": UI, "o": {"_id": 1}}
+
+
+def created(name: str) -> dict[str, Any]:
+    return {
+        "op": "c",
+        "ns": "shop.$cmd",
+        "ui": UI,
+        "o": {"create": name, "idIndex": {"v": 2, "key": {"_id": 1}, "name": "_id_"}},
+    }
+
+
+def test_a_transactions_creates_are_ordered_at_its_time_and_stand_before_its_rows() -> None:
+    events = ddls_of_entry(transaction(created("a"), INSERT, created("b")))
+    assert [event.table for event in events] == [TableName("shop", "a"), TableName("shop", "b")]
+    assert events[0].position < events[1].position
+    row = f"82{TIME.time:08X}{TIME.inc:08X}2B042C0100296E5A1004"
+    assert all(event.position.token < row for event in events)
+
+
+def test_nothing_happens_before_a_chain_ends() -> None:
+    for unfinished in (transaction(created("a"), partialTxn=True), transaction(created("a"), prepare=True)):
+        assert not ends_transaction(unfinished)
+        assert ddls_of_entry(unfinished) == ()
+
+
+def test_a_chains_last_entry_brings_what_the_earlier_ones_hold() -> None:
+    first = transaction(created("a"), partialTxn=True)
+    last = transaction(INSERT, created("b"), ts=Timestamp(1795228778, 90))
+    events = ddls_of_entry(last, [first])
+    assert [str(event.table) for event in events] == ["shop.a", "shop.b"]
+    assert {event.position.ts.increment for event in events} == {90}
+
+
+def test_a_prepared_transaction_happens_when_it_commits() -> None:
+    prepared = transaction(created("a"), prepare=True)
+    commit = command({"commitTransaction": 1, "commitTimestamp": TIME}, ns="admin.$cmd", ts=Timestamp(1795228779, 2))
+    (event,) = ddls_of_entry(commit, [prepared])
+    assert event.position.ts.seconds == 1795228779
+
+
+def test_a_chain_is_followed_back_until_its_first_entry() -> None:
+    linked = transaction(INSERT, prevOpTime={"ts": TIME, "t": 1})
+    assert previous_in_chain(linked) == {"ts": TIME, "t": 1}
+    assert previous_in_chain(transaction(INSERT, prevOpTime={"ts": Timestamp(0, 0), "t": -1})) is None
+    assert previous_in_chain(transaction(INSERT)) is None
+
+
+def test_a_chain_of_retryable_writes_is_no_transaction() -> None:
+    assert previous_in_chain(transaction(INSERT, prevOpTime={"ts": TIME, "t": 1}, multiOpType=1)) is None
+
+
+def test_an_apply_ops_inside_another_is_opened_too() -> None:
+    inner = {"op": "c", "ns": "admin.$cmd", "o": {"applyOps": [created("a")]}}
+    assert len(ddls_of_entry(transaction(inner))) == 1
+
+
+def test_an_index_build_counts_when_it_commits() -> None:
+    build = {
+        "indexBuildUUID": UI,
+        "indexes": [{"v": 2, "key": {"a": 1}, "name": "a_1"}, {"v": 2, "key": {"b": 1}, "name": "b_1"}],
+    }
+    assert ddls_of_entry(command({"startIndexBuild": "orders"} | build)) == ()
+    assert ddls_of_entry(command({"abortIndexBuild": "orders"} | build)) == ()
+    (event,) = ddls_of_entry(command({"commitIndexBuild": "orders"} | build))
+    assert event.type is DdlType.CREATE_INDEXES
+    assert [spec["name"] for spec in event.description.decode()["indexes"]] == ["a_1", "b_1"]
+
+
+def test_dropped_index_without_specification_is_known_by_name() -> None:
+    (event,) = ddls_of_entry(command({"dropIndexes": "orders", "index": "a_1"}))
+    assert event.description.decode() == {"indexes": [{"name": "a_1"}]}
+
+
+@pytest.mark.parametrize("target", [True, False])
+def test_a_drop_target_of_old_servers_that_is_no_uuid_is_no_id(*, target: bool) -> None:
+    (event,) = ddls_of_entry(command({"renameCollection": "shop.a", "to": "shop.b", "dropTarget": target}))
+    assert event.drop_target is None
+
+
+def view(op: str, o: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"op": op, "ns": "shop.system.views", "ui": UI, "o": o, "ts": TIME} | fields
+
+
+def test_view_definitions_are_ddl() -> None:
+    (made,) = ddls_of_entry(view("i", {"_id": "shop.v", "viewOn": "a", "pipeline": [], "collation": {"locale": "fr"}}))
+    (changed,) = ddls_of_entry(view("u", {"_id": "shop.v", "viewOn": "b", "pipeline": []}, o2={"_id": "shop.v"}))
+    (gone,) = ddls_of_entry(view("d", {"_id": "shop.v"}))
+    assert [made.type, changed.type, gone.type] == [DdlType.CREATE, DdlType.MODIFY, DdlType.DROP]
+    assert {event.id for event in (made, changed, gone)} == {"view:shop.v"}
+    assert made.description.decode() == {"viewOn": "a", "pipeline": [], "collation": {"locale": "fr"}}
+    assert changed.description.decode() == {"viewOn": "b", "pipeline": []}
+
+
+def test_a_time_series_is_created_once_though_it_takes_two_entries() -> None:
+    unpack = {"timeField": "at", "bucketMaxSpanSeconds": 3600}
+    entries = [
+        command({"create": "system.buckets.weather", "clusteredIndex": True, "timeseries": {"timeField": "at"}}),
+        view(
+            "i",
+            {
+                "_id": "shop.weather",
+                "viewOn": "system.buckets.weather",
+                "pipeline": [{"$_internalUnpackBucket": unpack}],
+            },
+        ),
+    ]
+    (event,) = [event for entry in entries for event in ddls_of_entry(entry)]
+    assert event.table == TableName("shop", "weather")
+    assert event.description.decode() == {"timeseries": {"timeField": "at", "granularity": "seconds"}}
+
+
+@pytest.mark.parametrize("ns", ["admin.$cmd", "config.$cmd", "local.$cmd", "__sluice.$cmd"])
+def test_commands_in_databases_of_the_server_or_ours_are_no_ddl(ns: str) -> None:
+    assert ddls_of_entry(command({"create": "x"}, ns=ns)) == ()
+
+
+def test_a_command_nobody_knew_is_tolerated_and_named() -> None:
+    future = command({"teleportCollection": "orders"})
+    assert ddls_of_entry(future) == ()
+    assert unknown_command(future) == "teleportCollection"
+    assert unknown_command(command({"startIndexBuild": "orders"})) is None
+    assert unknown_command(INSERT) is None
