@@ -5,8 +5,8 @@ before it does anything (`ddl_effect`). A crash at any line, a broken connection
 over: each ends in `apply` being called again with the same record, and what is found done is not done again.
 
 A command whose connection broke may still be running at the target. An index build goes on there; the repeated createIndexes
-joins it, or is told to come back later (a retryable error). A rename across databases that still runs makes the repeated one
-fail, and the retry after that finds it done.
+joins it, or is told to come back later (a retryable error). Any other command may finish under the feet of its repetition, which
+is then refused: so a refusal counts only when another look finds the DDL still not done.
 
 What is found done may not have reached the majority yet, when the writer died between the target's effect and its
 acknowledgement: a write that changes nothing, acknowledged by the majority, settles that before the DDL is called done.
@@ -85,10 +85,19 @@ class MongoDdlApplier:
                 self._reach_majority(names_of(ddl)[0].db)
                 return "it was done already"
             case Effect.ABSENT:
-                self.run(commands(ddl, now, target, self._ttl))
-                return ""
+                return self._do(ddl, before, commands(ddl, now, target, self._ttl))
             case Effect.UNCLEAR:
                 raise DdlAmbiguous(_unclear(ddl, before, now))
+
+    def _do(self, ddl: DownstreamDdl, before: Observation, steps: Iterable[Command]) -> str:
+        try:
+            self.run(steps)
+        except DdlRefused:
+            if effect(ddl, before, self.observe(names_of(ddl)), self._ttl) is not Effect.PRESENT:
+                raise
+            self._reach_majority(names_of(ddl)[0].db)
+            return "it was done meanwhile"
+        return ""
 
     def run(self, steps: Iterable[Command]) -> None:
         for command in steps:

@@ -126,17 +126,24 @@ def _modify(ddl: ModifyTable, now: Observation, target: Target, ttl: Ttl) -> tup
     changes = modified_expiry(_without_lost_options(changes, target), ttl)
     if not changes:
         return ()
-    steps: list[Command] = []
-    index = changes.get("index", {})
-    if index.get("unique"):
-        which = {name: index[name] for name in ("name", "keyPattern") if name in index}
-        steps.append(_prepare_unique(ddl.name, which, now, target))
-    steps.append(_on(ddl.name, "collMod", changes, now, target))
-    return tuple(steps)
+    change = _on(ddl.name, "collMod", changes, now, target)
+    which = {name: value for name, value in changes.get("index", {}).items() if name in ("name", "keyPattern")}
+    if not changes.get("index", {}).get("unique") or _on_its_way_to_unique(now.tables.get(ddl.name), which):
+        return (change,)
+    return _prepare_unique(ddl.name, which, now, target), change
+
+
+def _on_its_way_to_unique(table: ObservedTable | None, which: Mapping[str, Any]) -> bool:
+    """There, preparing does nothing new, and leaves a mark on an index of 6.0 that is unique already."""
+    return any(
+        index.get("unique") or index.get("prepareUnique")
+        for index in _indexes_of(table)
+        if index["name"] == which.get("name") or index["key"] == which.get("keyPattern")
+    )
 
 
 def _prepare_unique(name: TableName, which: Mapping[str, Any], now: Observation, target: Target) -> Command:
-    """The step before `unique: true`, which the target refuses without; it does nothing to an index that is unique."""
+    """The step before `unique: true`, which the target refuses without."""
     return _on(name, "collMod", {"index": {**which, "prepareUnique": True}}, now, target)
 
 

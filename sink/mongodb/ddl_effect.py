@@ -6,8 +6,8 @@ after, or in between by this very DDL; anything else is somebody else's doing an
     CreateTable     the name is free: absent. The table under it is alike: present. It is different: unclear
     DropTables      each table that was there: gone, or still the same one. All gone: present; some: absent, the rest is dropped.
                     Another UUID under the name: unclear
-    RenameTable     the old name still has the old UUID and the new name what it had: absent. The old name is free and the new one has
-                    the old UUID: present. A rename across databases is a copy under a new UUID, as is every rename on some
+    RenameTable     the old name still has the old UUID and the new name what it had, or nothing more where it is replaced: absent.
+                    The old name is free and the new one has the old UUID: present. A rename across databases is a copy under a new UUID, as is every rename on some
                     compatible databases: there, the new name must have changed hands and look like what was renamed
     ShardTable      resharding gives the collection a new UUID: present. Otherwise as the next
     CreateIndexes   always absent while the UUID is the same. A server lists an index as soon as its build starts, so a list
@@ -118,7 +118,8 @@ def _dropped(names: tuple[TableName, ...], before: Observation, now: Observation
 def _renamed(ddl: RenameTable, before: Observation, now: Observation, ttl: Ttl) -> Effect:
     old_before, old_now = before.tables.get(ddl.name), now.tables.get(ddl.name)
     new_before, new_now = before.tables.get(ddl.to), now.tables.get(ddl.to)
-    if _same_table(old_before, old_now) and _same(new_before, new_now):
+    untouched = _same(new_before, new_now) or (ddl.replaces and new_now is None)
+    if _same_table(old_before, old_now) and untouched:
         return Effect.ABSENT
     if old_before is None or old_now is not None or new_now is None:
         return Effect.UNCLEAR

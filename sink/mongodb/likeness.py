@@ -29,6 +29,16 @@ _OPTION_DEFAULTS: Mapping[str, Any] = {
     "collation": {"locale": "simple"},
     "max": 0,
 }
+_COLLATION_DEFAULTS: Mapping[str, Any] = {
+    "caseLevel": False,
+    "caseFirst": "off",
+    "strength": 3,
+    "numericOrdering": False,
+    "alternate": "non-ignorable",
+    "maxVariable": "punct",
+    "normalization": False,
+    "backwards": False,
+}
 _INDEX_DEFAULTS: Mapping[str, Any] = {
     "unique": False,
     "sparse": False,
@@ -74,11 +84,11 @@ def _differences(source: Mapping[str, Any], target: Mapping[str, Any], prefix: s
 def _options(document: Document, ttl: Ttl) -> dict[str, Any]:
     options = {name: value for name, value in document.decode().items() if name not in _OPTIONS_NOT_COMPARED}
     if "collation" in options:
-        options["collation"] = without_version(options["collation"])
+        options["collation"] = _collation(options["collation"])
     if "timeseries" in options:
         options["timeseries"] = plain_timeseries(options["timeseries"])
     if "clusteredIndex" in options:
-        options["clusteredIndex"] = plain_clustered_index(options["clusteredIndex"])
+        options["clusteredIndex"] = _sorted(plain_clustered_index(options["clusteredIndex"]))
     if options.get("capped"):
         options["size"] = _capped_size(options.get("size", 0))
     else:
@@ -98,11 +108,22 @@ def _index(spec: Mapping[str, Any], ttl: Ttl) -> dict[str, Any]:
     index["key"] = {field: _way(way) for field, way in index["key"].items()}
     if "prepareUnique" in spec and not spec.get("unique"):
         index["prepareUnique"] = spec["prepareUnique"]
+    if "collation" in index:
+        index["collation"] = _collation(index["collation"])
     if "weights" in index:
-        index["weights"] = {field: float(index["weights"][field]) for field in sorted(index["weights"])}
+        index["weights"] = _sorted({field: float(weight) for field, weight in index["weights"].items()})
     if EXPIRY in index and ttl is Ttl.DEFERRED:
         index[EXPIRY] = "deferred"
     return _without_defaults(index, _INDEX_DEFAULTS)
+
+
+def _collation(collation: Mapping[str, Any]) -> Any:
+    return _sorted(_without_defaults(without_version(collation), _COLLATION_DEFAULTS))
+
+
+def _sorted(fields: Any) -> Any:
+    """For documents whose fields have no order of their own."""
+    return dict(sorted(fields.items())) if isinstance(fields, Mapping) else fields
 
 
 def _way(way: Any) -> Any:

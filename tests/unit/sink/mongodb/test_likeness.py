@@ -38,6 +38,7 @@ ALIKE_OPTIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"validator": {}}, {}),
     ({"collation": FRENCH}, {"collation": {**FRENCH, "version": "153.80"}}),
     ({"collation": {"locale": "simple"}}, {}),
+    ({"collation": {"strength": 3, "locale": "fr"}}, {"collation": FRENCH}),
     ({"capped": True, "size": 1000}, {"capped": True, "size": Int64(4096)}),
     ({"capped": True, "size": 5000.0, "max": 10}, {"capped": True, "size": 5120, "max": Int64(10)}),
     ({"changeStreamPreAndPostImages": {"enabled": False}}, {}),
@@ -47,7 +48,7 @@ ALIKE_OPTIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ),
     (
         {"clusteredIndex": {"v": 2, "key": {"_id": 1}, "name": "_id_", "unique": True}},
-        {"clusteredIndex": {"key": {"_id": 1}, "name": "_id_", "unique": True}},
+        {"clusteredIndex": {"key": {"_id": 1}, "unique": True, "name": "_id_"}},
     ),
     ({"idIndex": {"v": 2, "key": {"_id": 1}, "name": "_id_"}, "autoIndexId": True, "temp": True}, {"uuid": b"u" * 16}),
 ]

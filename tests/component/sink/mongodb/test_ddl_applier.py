@@ -1,0 +1,389 @@
+"""Every kind of DDL against a server: once, twice, and after a crash behind every command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from bson.binary import Binary
+from pymongo import MongoClient
+
+from changefeed.configuration import Ttl
+from changefeed.document import EMPTY, Document
+from changefeed.errors import DdlAmbiguous, DdlRefused, SinkUnavailable
+from changefeed.event import DdlType
+from changefeed.records import Observation
+from changefeed.table import TableName
+from sink.ddl import (
+    CreateIndexes,
+    CreateTable,
+    DownstreamDdl,
+    DropIndexes,
+    DropTables,
+    ModifyTable,
+    RenameTable,
+    ShardTable,
+    Skip,
+    names_of,
+)
+from sink.mongodb.command import Command
+from sink.mongodb.connection import connect
+from sink.mongodb.ddl_applier import MongoDdlApplier
+from sink.mongodb.ddl_commands import Target, commands
+
+Database = Any
+Client = MongoClient[dict[str, Any]]
+
+
+@pytest.fixture
+def applier(target_uri: str) -> Iterator[MongoDdlApplier]:
+    made = MongoDdlApplier(connect(target_uri))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def db(target_client: Client, database: str) -> Database:
+    return target_client[database]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """`prepare` makes the target as it is before the DDL; `after` tells what must be true once it is done."""
+
+    prepare: Callable[[Database], None]
+    ddl: Callable[[str], DownstreamDdl]
+    after: Callable[[Database], bool]
+
+
+def options(db: Database, name: str) -> dict[str, Any]:
+    (entry,) = db.list_collections(filter={"name": name})
+    return dict(entry["options"])
+
+
+def indexes(db: Database, name: str) -> dict[str, dict[str, Any]]:
+    return {index["name"]: dict(index) for index in db[name].list_indexes()}
+
+
+def documents(db: Database, name: str) -> list[dict[str, Any]]:
+    return list(db[name].find(sort=[("_id", 1)]))
+
+
+def nothing(_: Database) -> None:
+    pass
+
+
+def one_row(db: Database) -> None:
+    db.a.insert_one({"_id": 1, "x": 1})
+
+
+def two_tables(db: Database) -> None:
+    one_row(db)
+    db.b.insert_one({"_id": 2})
+
+
+def indexed(db: Database) -> None:
+    one_row(db)
+    db.a.create_index("x", name="x_1")
+    db.a.create_index("y", name="y_1", expireAfterSeconds=2147483647)
+
+
+def a_view(db: Database) -> None:
+    one_row(db)
+    db.command({"create": "v", "viewOn": "a", "pipeline": []})
+
+
+def create(name: str, **of: Any) -> Callable[[str], DownstreamDdl]:
+    return lambda db: CreateTable(name=TableName(db, name), options=Document.of(of))
+
+
+def create_indexes(*specs: Mapping[str, Any]) -> Callable[[str], DownstreamDdl]:
+    return lambda db: CreateIndexes(name=TableName(db, "a"), indexes=tuple(map(Document.of, specs)))
+
+
+def modify(name: str, **changes: Any) -> Callable[[str], DownstreamDdl]:
+    return lambda db: ModifyTable(name=TableName(db, name), changes=Document.of(changes))
+
+
+def drop(*names: str) -> Callable[[str], DownstreamDdl]:
+    return lambda db: DropTables(names=tuple(TableName(db, name) for name in names))
+
+
+def rename(replaces: bool) -> Callable[[str], DownstreamDdl]:
+    return lambda db: RenameTable(name=TableName(db, "a"), to=TableName(db, "b"), replaces=replaces)
+
+
+CASES: dict[str, Case] = {
+    "create": Case(prepare=nothing, ddl=create("a"), after=lambda db: options(db, "a") == {}),
+    "create capped": Case(
+        prepare=nothing,
+        ddl=create("a", capped=True, size=8192, max=5),
+        after=lambda db: options(db, "a") == {"capped": True, "size": 8192, "max": 5},
+    ),
+    "create with validator": Case(
+        prepare=nothing,
+        ddl=create("a", validator={"x": {"$gte": 0}}, validationLevel="moderate", validationAction="warn"),
+        after=lambda db: (
+            options(db, "a")
+            == {"validator": {"x": {"$gte": 0}}, "validationLevel": "moderate", "validationAction": "warn"}
+        ),
+    ),
+    "create clustered, expiry deferred": Case(
+        prepare=nothing,
+        ddl=create("a", clusteredIndex={"key": {"_id": 1}, "unique": True, "name": "c"}, expireAfterSeconds=60),
+        after=lambda db: options(db, "a").keys() == {"clusteredIndex"},
+    ),
+    "create time-series": Case(
+        prepare=nothing,
+        ddl=create("a", timeseries={"timeField": "t", "granularity": "hours", "bucketMaxSpanSeconds": 2592000}),
+        after=lambda db: options(db, "a") == {"timeseries": {"timeField": "t", "granularity": "hours"}},
+    ),
+    "create view": Case(
+        prepare=one_row,
+        ddl=create("v", viewOn="a", pipeline=[{"$match": {"x": 1}}]),
+        after=lambda db: documents(db, "v") == [{"_id": 1, "x": 1}],
+    ),
+    "create with pre-images": Case(
+        prepare=nothing,
+        ddl=create("a", changeStreamPreAndPostImages={"enabled": True}),
+        after=lambda db: options(db, "a") == {"changeStreamPreAndPostImages": {"enabled": True}},
+    ),
+    "createIndexes of several kinds": Case(
+        prepare=one_row,
+        ddl=create_indexes(
+            {"v": 2, "key": {"x": 1, "z": -1}, "name": "compound", "unique": True, "sparse": True},
+            {"v": 2, "key": {"at": 1}, "name": "at_1", "expireAfterSeconds": 60},
+            {"v": 2, "key": {"p": 1}, "name": "p_1", "partialFilterExpression": {"p": {"$gt": 0}}, "hidden": True},
+            {"v": 2, "key": {"$**": 1}, "name": "wild", "wildcardProjection": {"m": 1}},
+            {"v": 2, "key": {"loc": "2dsphere"}, "name": "loc", "2dsphereIndexVersion": 3},
+        ),
+        after=lambda db: (
+            indexes(db, "a").keys() == {"_id_", "compound", "at_1", "p_1", "wild", "loc"}
+            and list(indexes(db, "a")["compound"]["key"].items()) == [("x", 1), ("z", -1)]
+            and indexes(db, "a")["at_1"]["expireAfterSeconds"] == 2147483647
+        ),
+    ),
+    "createIndexes prepared for unique": Case(
+        prepare=one_row,
+        ddl=create_indexes(
+            {"v": 2, "key": {"x": 1}, "name": "x_1", "prepareUnique": True},
+            {"v": 2, "key": {"y": 1}, "name": "y_1"},
+            {"v": 2, "key": {"z": 1}, "name": "z_1", "prepareUnique": True},
+        ),
+        after=lambda db: (
+            [indexes(db, "a")[name].get("prepareUnique", False) for name in ("x_1", "y_1", "z_1")]
+            == [True, False, True]
+        ),
+    ),
+    "dropIndexes": Case(
+        prepare=indexed,
+        ddl=lambda db: DropIndexes(name=TableName(db, "a"), indexes=("x_1", "y_1")),
+        after=lambda db: indexes(db, "a").keys() == {"_id_"},
+    ),
+    "collMod validator": Case(
+        prepare=one_row,
+        ddl=modify("a", validator={"x": {"$gte": 1}}),
+        after=lambda db: options(db, "a")["validator"] == {"x": {"$gte": 1}},
+    ),
+    "collMod expiry, deferred": Case(
+        prepare=indexed,
+        ddl=modify("a", index={"name": "y_1", "expireAfterSeconds": 60}),
+        after=lambda db: indexes(db, "a")["y_1"]["expireAfterSeconds"] == 2147483647,
+    ),
+    "collMod to unique": Case(
+        prepare=indexed,
+        ddl=modify("a", index={"name": "x_1", "unique": True}),
+        after=lambda db: indexes(db, "a")["x_1"]["unique"] is True,
+    ),
+    "collMod pre-images": Case(
+        prepare=one_row,
+        ddl=modify("a", changeStreamPreAndPostImages={"enabled": True}),
+        after=lambda db: options(db, "a")["changeStreamPreAndPostImages"] == {"enabled": True},
+    ),
+    "drop": Case(prepare=two_tables, ddl=drop("a"), after=lambda db: db.list_collection_names() == ["b"]),
+    "drop view": Case(prepare=a_view, ddl=drop("v"), after=lambda db: db.list_collection_names() == ["a"]),
+    "dropDatabase": Case(prepare=two_tables, ddl=drop("a", "b"), after=lambda db: db.list_collection_names() == []),
+    "rename": Case(
+        prepare=indexed,
+        ddl=rename(replaces=False),
+        after=lambda db: (
+            db.list_collection_names() == ["b"]
+            and documents(db, "b") == [{"_id": 1, "x": 1}]
+            and "x_1" in indexes(db, "b")
+        ),
+    ),
+    "rename replacing": Case(
+        prepare=two_tables,
+        ddl=rename(replaces=True),
+        after=lambda db: db.list_collection_names() == ["b"] and documents(db, "b") == [{"_id": 1, "x": 1}],
+    ),
+    "rename where the replaced is gone": Case(
+        prepare=one_row,
+        ddl=rename(replaces=True),
+        after=lambda db: documents(db, "b") == [{"_id": 1, "x": 1}],
+    ),
+}
+
+every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+
+
+@every_case
+def test_a_ddl_is_done_and_doing_it_again_changes_nothing(case: Case, applier: MongoDdlApplier, db: Database) -> None:
+    case.prepare(db)
+    ddl = case.ddl(db.name)
+    before = applier.observe(names_of(ddl))
+    applier.apply(ddl, before)
+    assert case.after(db)
+    done = applier.observe(names_of(ddl))
+    applier.apply(ddl, before)
+    assert case.after(db)
+    assert applier.observe(names_of(ddl)) == done
+
+
+@every_case
+def test_a_crash_behind_any_command_ends_in_one_effect(
+    case: Case, applier: MongoDdlApplier, target_uri: str, target_client: Client, db: Database
+) -> None:
+    """The writer dies after n of the DDL's commands reached the target; another takes over with what was recorded."""
+    ddl = case.ddl(db.name)
+    target = Target(wire=target_client.admin.command("hello")["maxWireVersion"], sharded=False)
+    case.prepare(db)
+    steps = len(commands(ddl, applier.observe(names_of(ddl)), target, Ttl.DEFERRED))
+    assert steps
+    for reached in range(steps + 1):
+        target_client.drop_database(db.name)
+        case.prepare(db)
+        before = applier.observe(names_of(ddl))
+        for command in commands(ddl, before, target, Ttl.DEFERRED)[:reached]:
+            target_client[command.db].command(dict(command.body))
+        with connect(target_uri) as client:
+            MongoDdlApplier(client).apply(ddl, before)
+        assert case.after(db)
+
+
+def test_a_rename_across_databases_moves_the_rows_once(
+    applier: MongoDdlApplier, target_client: Client, fresh_database: Callable[[], str]
+) -> None:
+    here, there = target_client[fresh_database()], target_client[fresh_database()]
+    indexed(here)
+    ddl = RenameTable(name=TableName(here.name, "a"), to=TableName(there.name, "a"), replaces=False)
+    before = applier.observe(names_of(ddl))
+    applier.apply(ddl, before)
+    applier.apply(ddl, before)
+    assert here.list_collection_names() == []
+    assert documents(there, "a") == [{"_id": 1, "x": 1}]
+    assert indexes(there, "a").keys() == {"_id_", "x_1", "y_1"}
+
+
+def test_what_is_observed_is_what_stands_there(applier: MongoDdlApplier, db: Database) -> None:
+    db.create_collection("a", capped=True, size=4096)
+    db.command({"create": "v", "viewOn": "a", "pipeline": []})
+    a, view, free = (TableName(db.name, name) for name in ("a", "v", "free"))
+    seen = applier.observe([a, view, free])
+    table = seen.tables[a]
+    assert table is not None
+    (entry,) = db.list_collections(filter={"name": "a"})
+    assert table.uuid == Binary(entry["info"]["uuid"]).hex()
+    assert table.options == Document.of({"capped": True, "size": 4096})
+    assert [index.decode()["name"] for index in table.indexes] == ["_id_"]
+    seen_view = seen.tables[view]
+    assert seen_view is not None
+    assert seen_view.uuid is None
+    assert seen.tables[free] is None
+
+
+def test_a_table_replaced_at_the_target_meanwhile_is_not_touched(applier: MongoDdlApplier, db: Database) -> None:
+    one_row(db)
+    ddl = drop("a")(db.name)
+    before = applier.observe(names_of(ddl))
+    db.a.drop()
+    db.a.insert_one({"_id": "somebody else's"})
+    with pytest.raises(DdlAmbiguous, match=r"neither as before this DDL nor as after it.*Somebody else changed it"):
+        applier.apply(ddl, before)
+    assert documents(db, "a") == [{"_id": "somebody else's"}]
+
+
+@pytest.mark.parametrize(
+    "ddl", [drop("a"), modify("a", validator={"x": 1}), create_indexes({"key": {"x": 1}, "name": "x_1"}), rename(False)]
+)
+def test_the_target_itself_refuses_a_command_meant_for_another_table(
+    ddl: Callable[[str], DownstreamDdl], applier: MongoDdlApplier, target_client: Client, db: Database
+) -> None:
+    """The guard behind the look: a table replaced between them."""
+    one_row(db)
+    asked = ddl(db.name)
+    looked = applier.observe(names_of(asked))
+    db.a.drop()
+    db.a.insert_one({"_id": "somebody else's"})
+    target = Target(wire=target_client.admin.command("hello")["maxWireVersion"], sharded=False)
+    with pytest.raises(DdlAmbiguous, match="UUID"):
+        applier.run(commands(asked, looked, target, Ttl.DEFERRED))
+    assert documents(db, "a") == [{"_id": "somebody else's"}]
+
+
+def test_a_create_over_a_table_with_other_options_says_what_differs(applier: MongoDdlApplier, db: Database) -> None:
+    one_row(db)
+    ddl = create("a", capped=True, size=8192)(db.name)
+    with pytest.raises(DdlRefused, match=r"stands at the target with other options: capped is True at the source"):
+        applier.apply(ddl, applier.observe(names_of(ddl)))
+    assert options(db, "a") == {}
+
+
+def test_a_create_over_an_alike_table_takes_it_as_it_is(applier: MongoDdlApplier, db: Database) -> None:
+    one_row(db)
+    ddl = create("a", validationLevel="strict")(db.name)
+    assert applier.apply(ddl, applier.observe(names_of(ddl))) == "it was done already"
+    assert documents(db, "a") == [{"_id": 1, "x": 1}]
+
+
+def test_indexes_never_create_their_table(applier: MongoDdlApplier, db: Database) -> None:
+    ddl = create_indexes({"key": {"x": 1}, "name": "x_1"})(db.name)
+    with pytest.raises(DdlRefused, match="is not at the target"):
+        applier.apply(ddl, applier.observe(names_of(ddl)))
+    assert db.list_collection_names() == []
+
+
+def test_a_unique_index_over_duplicates_names_the_key_and_the_command(applier: MongoDdlApplier, db: Database) -> None:
+    db.a.insert_many([{"_id": 1, "code": "A7"}, {"_id": 2, "code": "A7"}])
+    ddl = create_indexes({"key": {"code": 1}, "name": "code_1", "unique": True})(db.name)
+    with pytest.raises(DdlRefused) as refused:
+        applier.apply(ddl, applier.observe(names_of(ddl)))
+    assert f"createIndexes on {db.name}.a" in str(refused.value)
+    assert "{'code': 'A7'}" in str(refused.value)
+    assert '"createIndexes": "a"' in str(refused.value)
+    assert "code_1" not in indexes(db, "a")
+
+
+def test_cut_over_commands_run_through_the_same_door(applier: MongoDdlApplier, db: Database) -> None:
+    indexed(db)
+    applier.run([Command(db.name, {"collMod": "a", "index": {"name": "y_1", "expireAfterSeconds": 3600}})])
+    assert indexes(db, "a")["y_1"]["expireAfterSeconds"] == 3600
+
+
+def test_sharding_is_noted_and_left_at_a_target_that_is_not_sharded(applier: MongoDdlApplier, db: Database) -> None:
+    ddl = ShardTable(name=TableName(db.name, "a"), how=DdlType.SHARD_COLLECTION, description=EMPTY)
+    assert applier.apply(ddl, Observation(tables={})) == "the target is not sharded"
+
+
+def test_a_skip_says_why_and_asks_the_target_nothing() -> None:
+    with MongoDdlApplierToNowhere() as applier:
+        assert applier.apply(Skip(note="outside the filter"), Observation(tables={})) == "outside the filter"
+
+
+def test_a_target_that_is_away_is_worth_a_retry() -> None:
+    with MongoDdlApplierToNowhere() as applier, pytest.raises(SinkUnavailable, match="cannot be reached"):
+        applier.observe([TableName("shop", "orders")])
+
+
+class MongoDdlApplierToNowhere:
+    """Port 1 is reserved and answered by nobody."""
+
+    def __enter__(self) -> MongoDdlApplier:
+        self._applier = MongoDdlApplier(connect("mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=50"))
+        return self._applier
+
+    def __exit__(self, *_: object) -> None:
+        self._applier.close()
+        self._applier.close()
