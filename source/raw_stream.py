@@ -13,12 +13,13 @@ from struct import Struct
 from types import TracebackType
 from typing import Any, Self
 
+import bson
 import structlog
 from bson.codec_options import CodecOptions
 from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 from pymongo.server_description import ServerDescription
 
 from changefeed.cluster_time import ClusterTime
@@ -44,6 +45,14 @@ class OneServer:
         if chosen:
             self._address = chosen[0].address
         return chosen
+
+
+def _readable(error: OperationFailure) -> OperationFailure:
+    """The driver put the raw reply into the message."""
+    if not isinstance(error.details, RawBSONDocument):
+        return error
+    details = {name: value for name, value in bson.decode(error.details.raw).items() if not name.startswith("$")}
+    return type(error)(details.get("errmsg", ""), error.code, details)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,5 +142,8 @@ class RawStream:
             self._session.end_session()
 
     def _run(self, command: dict[str, object]) -> Reply:
-        reply = self._client.admin.command(command, codec_options=_RAW, session=self._session)
+        try:
+            reply = self._client.admin.command(command, codec_options=_RAW, session=self._session)
+        except OperationFailure as error:
+            raise _readable(error) from error
         return parse_reply(bytes(reply.raw))
