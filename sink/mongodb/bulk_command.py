@@ -1,0 +1,168 @@
+"""Bulk commands in raw BSON, and what their replies say of each change. Pure.
+
+PyMongo sends the statements of `insert`, `update` and `delete` as a document sequence beside the command, so a message may be as
+large as the server takes (48 MB) and documents are copied as they are. `bulkWrite` (8.0) is sent as one document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
+
+from changefeed.event import RowType
+from changefeed.table import TableName
+from sink.mongodb.bulk_plan import Batch, phase
+from sink.mongodb.update_translation import Update, translate
+from sink.row import RowChange
+
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
+_MAJORITY = {"w": "majority"}
+
+Filter: TypeAlias = Mapping[str, Any]
+Command: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """One change that the server did not apply, by its place in the batch."""
+
+    index: int
+    code: int
+    message: str
+    key_pattern: Mapping[str, Any] | None = None
+
+    @property
+    def duplicate(self) -> bool:
+        return self.code in _DUPLICATE
+
+    @property
+    def duplicate_id(self) -> bool:
+        if not self.duplicate:
+            return False
+        if self.key_pattern is not None:
+            return list(self.key_pattern) == ["_id"]
+        return "index: _id_ " in self.message
+
+
+_DUPLICATE = frozenset({11000, 11001, 12582})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """`done`: how many changes from the first on were tried. `unmatched` of them met no document: which ones, where the reply says."""
+
+    done: int
+    refusals: list[Refusal]
+    unmatched: int = 0
+    unmatched_at: list[int] | None = None
+
+
+def own_filter(change: RowChange) -> Filter:
+    """Of the one document that the change is about. A target that is not sharded knows no key but `_id`."""
+    key = RawBSONDocument(change.key, _RAW)
+    return key if change.table.sharded or list(key) == ["_id"] else {"_id": key["_id"]}
+
+
+def command_of(batch: Batch, *, replay: bool) -> tuple[str, Command]:
+    """The database and the command. Validators do not hold back what the source has accepted."""
+    if batch.joined:
+        return "admin", _bulk_write(batch, replay=replay)
+    name = batch.changes[0].table.name
+    options: Command = {"ordered": batch.ordered, "writeConcern": _MAJORITY}
+    match phase(batch.changes[0]):
+        case 0:
+            documents = [RawBSONDocument(change.document or b"", _RAW) for change in batch.changes]
+            return name.db, {"insert": name.coll, "documents": documents, **options, "bypassDocumentValidation": True}
+        case 1:
+            updates = [_update(change, "q", "u", replay=replay) for change in batch.changes]
+            return name.db, {"update": name.coll, "updates": updates, **options, "bypassDocumentValidation": True}
+        case _:
+            deletes = [{"q": own_filter(change), "limit": 1} for change in batch.changes]
+            return name.db, {"delete": name.coll, "deletes": deletes, **options}
+
+
+def _update(change: RowChange, query: str, operation: str, *, replay: bool) -> Command:
+    if change.type is not RowType.UPDATE:
+        document = RawBSONDocument(change.document or b"", _RAW)
+        return {query: own_filter(change), operation: document, "multi": False, "upsert": True}
+    update = translate(change.update or b"")
+    if update is None:
+        update = _NOTHING
+    if update.fits is None or replay:
+        return {query: own_filter(change), operation: update.operation, "multi": False}
+    return {query: {**own_filter(change), "$expr": update.fits}, operation: update.operation, "multi": False}
+
+
+_NOTHING = Update(operation=[{"$replaceWith": "$$ROOT"}])
+"""An event that says no change still says that its document is there."""
+
+
+def _bulk_write(batch: Batch, *, replay: bool) -> Command:
+    namespaces: dict[TableName, int] = {}
+    statements: list[Command] = []
+    for change in batch.changes:
+        at = namespaces.setdefault(change.table.name, len(namespaces))
+        match phase(change):
+            case 0:
+                statements.append({"insert": at, "document": RawBSONDocument(change.document or b"", _RAW)})
+            case 1:
+                statements.append({"update": at, **_update(change, "filter", "updateMods", replay=replay)})
+            case _:
+                statements.append({"delete": at, "filter": own_filter(change), "multi": False})
+    return {
+        "bulkWrite": 1,
+        "ops": statements,
+        "nsInfo": [{"ns": str(name)} for name in namespaces],
+        "ordered": batch.ordered,
+        "errorsOnly": all(change.type is not RowType.UPDATE for change in batch.changes),
+        "bypassDocumentValidation": True,
+        "writeConcern": _MAJORITY,
+    }
+
+
+def viable_command(change: RowChange) -> tuple[str, Command] | None:
+    """All of an update that a document of another shape can take; None when there is nothing in it."""
+    update = translate(change.update or b"", viable=True)
+    if update is None:
+        return None
+    statement = {"q": own_filter(change), "u": update.operation, "multi": False}
+    return _alone(change, {"update": change.table.name.coll, "updates": [statement], "bypassDocumentValidation": True})
+
+
+def displace_command(change: RowChange) -> tuple[str, Command]:
+    """Away with every document of this `_id`: one with another shard key value is in the way of the new one."""
+    identity = {"_id": RawBSONDocument(change.key, _RAW)["_id"]}
+    return _alone(change, {"delete": change.table.name.coll, "deletes": [{"q": identity, "limit": 0}]})
+
+
+def _alone(change: RowChange, command: Command) -> tuple[str, Command]:
+    return change.table.name.db, {**command, "ordered": True, "writeConcern": _MAJORITY}
+
+
+def outcome_of(batch: Batch, reply: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> Outcome:
+    """`results` are the documents of a `bulkWrite`'s cursor."""
+    errors = [item for item in results if not item["ok"]] if batch.joined else reply.get("writeErrors", [])
+    refusals = [_refusal(error) for error in errors]
+    done = refusals[0].index + 1 if refusals and batch.ordered else len(batch.changes)
+    if batch.joined:
+        at = [
+            item["idx"]
+            for item in results
+            if item["ok"] and not item["n"] and batch.changes[item["idx"]].type is RowType.UPDATE
+        ]
+        return Outcome(done=done, refusals=refusals, unmatched=len(at), unmatched_at=at)
+    missed = done - len(refusals) - reply["n"] if phase(batch.changes[0]) == 1 else 0
+    return Outcome(done=done, refusals=refusals, unmatched=missed)
+
+
+def _refusal(error: Mapping[str, Any]) -> Refusal:
+    return Refusal(
+        index=error["idx"] if "idx" in error else error["index"],
+        code=error["code"],
+        message=error.get("errmsg", ""),
+        key_pattern=error.get("keyPattern"),
+    )

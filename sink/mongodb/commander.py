@@ -1,0 +1,108 @@
+"""`Commander`: sends one command at a time, waits out what passes by itself, and falls silent when its permit is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+import pymongo
+from bson.errors import BSONError
+from pymongo.errors import PyMongoError
+from pymongo.synchronous.mongo_client import MongoClient
+
+from changefeed.errors import FencedError, RetryableError, RowRejected, SinkUnavailable, SluiceError
+from sink.mongodb.errors import translate
+
+Client: TypeAlias = MongoClient[dict[str, Any]]
+Permit: TypeAlias = Callable[[], float]
+"""Seconds for which writing is still allowed; zero or less means never again. Asked before each command."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """`again`: the command was sent more than once, and an earlier attempt may have been applied."""
+
+    document: Mapping[str, Any]
+    results: list[Mapping[str, Any]]
+    again: bool
+
+
+class Commander:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        permit: Permit,
+        retry_for: timedelta,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._client = client
+        self._permit = permit
+        self._retry_seconds = retry_for.total_seconds()
+        self._pause = pause
+        self._deadline = 0.0
+        self.retries = 0
+
+    def begin(self) -> None:
+        """The time for retries counts from here."""
+        self._deadline = time.monotonic() + self._retry_seconds
+        self.retries = 0
+
+    def send(self, database: str, command: dict[str, Any], doing: str) -> Reply:
+        attempt = 0
+        while True:
+            try:
+                document, results = self._once(database, command, doing)
+            except RetryableError as error:
+                self.wait(attempt, error)
+                attempt += 1
+            else:
+                return Reply(document=document, results=results, again=attempt > 0)
+
+    def wait(self, attempt: int, error: RetryableError) -> None:
+        """Before the next attempt; raises the error when there is no time for one."""
+        pause = min(_FIRST_PAUSE * 2**attempt, _LONGEST_PAUSE)
+        if time.monotonic() + pause >= self._deadline:
+            raise error
+        self.retries += 1
+        self._pause(pause)
+
+    def _once(
+        self, database: str, command: dict[str, Any], doing: str
+    ) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
+        """Bounded on the server too, so that nothing is applied after the permit has run out."""
+        allowed = self._permit()
+        if allowed <= 0:
+            raise FencedError(f"{doing}: the permit to write is over; another node may have the table")
+        seconds = min(allowed, max(self._deadline - time.monotonic(), _FIRST_PAUSE))
+        try:
+            with pymongo.timeout(seconds), self._client.start_session() as session:
+                document = self._client[database].command(command, session=session)
+                results = self._results(document, session)
+        except (PyMongoError, BSONError) as error:
+            raise self._translated(error, doing) from error
+        if concern := document.get("writeConcernError"):
+            raise SinkUnavailable(f"{doing}: not yet durable: {concern.get('errmsg')} (code {concern.get('code')})")
+        return document, results
+
+    def _results(self, document: Mapping[str, Any], session: Any) -> list[Mapping[str, Any]]:
+        """All of a `bulkWrite`'s cursor."""
+        cursor = document.get("cursor")
+        if cursor is None:
+            return []
+        results = list(cursor["firstBatch"])
+        while cursor["id"]:
+            database, _, collection = cursor["ns"].partition(".")
+            more = {"getMore": cursor["id"], "collection": collection}
+            cursor = self._client[database].command(more, session=session)["cursor"]
+            results += cursor["nextBatch"]
+        return results
+
+    @staticmethod
+    def _translated(error: Exception, doing: str) -> SluiceError:
+        return translate(error, doing=doing, refused=RowRejected)

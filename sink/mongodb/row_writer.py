@@ -1,0 +1,65 @@
+"""`MongoRowWriter`: row changes into MongoDB, in few bulk commands, each durable on a majority."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from changefeed.table import TableName
+from sink.mongodb.bulk_plan import Limits, plan
+from sink.mongodb.commander import Client, Commander, Permit
+from sink.mongodb.write_run import WriteRun
+from sink.row import FetchRow, RowChange, WriteResult
+
+_BULK_WRITE_WIRE_VERSION = 25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowWriterOptions:
+    retry_for: timedelta = timedelta(seconds=60)
+    dead_letter: TableName | None = None
+
+
+class MongoRowWriter:
+    """`fetch` set means: repair divergence from the source. `permit` says how long this process may still write."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        permit: Permit,
+        options: RowWriterOptions | None = None,
+        fetch: FetchRow | None = None,
+    ) -> None:
+        self._client = client
+        self._options = options or RowWriterOptions()
+        self._fetch = fetch
+        self._commander = Commander(client, permit=permit, retry_for=self._options.retry_for)
+        self._limits: Limits | None = None
+
+    def write(self, changes: Sequence[RowChange], *, replay: bool) -> WriteResult:
+        self._commander.begin()
+        run = WriteRun(self._commander, self._fetch, self._options.dead_letter, replay=replay)
+        for batch in plan(run.upserted(changes), self._known_limits()):
+            run.apply(batch)
+        run.settle()
+        run.result.applied.update(change.type for change in changes)
+        for deviation in run.result.rejected:
+            run.result.applied[deviation.change.type] -= 1
+        run.result.bytes = sum(change.size for change in changes)
+        run.result.retries = self._commander.retries
+        return run.result
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _known_limits(self) -> Limits:
+        if self._limits is None:
+            hello = self._commander.send("admin", {"hello": 1}, "hello").document
+            self._limits = Limits(
+                joined=hello["maxWireVersion"] >= _BULK_WRITE_WIRE_VERSION,
+                changes=hello["maxWriteBatchSize"],
+                bytes=hello["maxMessageSizeBytes"] * 5 // 6,
+            )
+        return self._limits

@@ -1,0 +1,251 @@
+"""`WriteRun`: what the server says of each change of one `write`, and what follows.
+
+    inserted, updated, replaced, deleted     nothing
+    insert: its `_id` is there               replace it: the insert was applied before
+    replace: its `_id` is there elsewhere    a sharded collection: remove the one in the way, replace again
+    a unique index is violated               set aside with what follows on its key, tried again when the others are done
+    update: no document, or another shape    replay: what still fits is applied, the rest skipped
+                                             otherwise: divergence, repaired from the source or raised
+    anything that passes by itself           again, after a pause, as a replay
+    anything else                            into the dead-letter collection, or RowRejected
+
+**Why a replayed update that does not fit is applied in parts.** The target may be ahead: `x` was set to 1 by event 5, to 2 by event
+6 together with `a.b`, and `a` became a number at event 7. Replaying 5, 6, 7 on the result, event 6 cannot set `a.b`; were it skipped
+whole, `x` would stay 1. Applied in parts, `x` is 2 and event 7 sees to `a`.
+
+**Why a refused unique value waits.** In a replay the target may hold a value in a row that takes it only later. The row that has to
+give it up does so in a later change; then the waiting one goes in. What still waits at the end of the batch has been
+overtaken by what the target has: in a replay it is skipped, otherwise it is rejected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bson.raw_bson import RawBSONDocument
+
+from changefeed.errors import Divergence, RowRejected, SinkRefused, SinkUnavailable
+from changefeed.event import RowType
+from changefeed.row_key import row_key
+from changefeed.table import TableName
+from sink.mongodb.bulk_command import Outcome, Refusal, command_of, displace_command, outcome_of, viable_command
+from sink.mongodb.bulk_plan import Batch
+from sink.mongodb.commander import Commander
+from sink.mongodb.errors import retryable_code, unauthorized_code
+from sink.row import Deviation, FetchRow, RowChange, WriteResult
+
+_MISFIT = frozenset({2, 28, 66})
+"""BadValue, PathNotViable, ImmutableField: of an update, not of the document it makes."""
+_TOO_LARGE = frozenset({10334, 17419, 17420})
+_LETTER_BYTES = 12 << 20
+
+
+class WriteRun:
+    """One call of `write`: what has been found out so far, and what waits."""
+
+    def __init__(
+        self, commander: Commander, fetch: FetchRow | None, dead_letter: TableName | None, *, replay: bool
+    ) -> None:
+        self._commander = commander
+        self._fetch = fetch
+        self._dead_letter = dead_letter
+        self._replay = replay
+        self._waiting: list[tuple[RowChange, Refusal]] = []
+        self._held: set[tuple[TableName, bytes]] = set()
+        self.result = WriteResult()
+
+    def upserted(self, changes: Sequence[RowChange]) -> Sequence[RowChange]:
+        """A replay of an ordered table would meet its inserts one by one as duplicates; an upsert says the same at once."""
+        if not (self._replay and any(change.table.ordered for change in changes)):
+            return changes
+        return [
+            change._replace(type=RowType.REPLACE) if change.table.ordered and change.type is RowType.INSERT else change
+            for change in changes
+        ]
+
+    def apply(self, batch: Batch) -> None:
+        """Until every change of the batch is applied, waits, or is accounted for."""
+        replay, attempt = self._replay, 0
+        while batch.changes:
+            batch = self._without_held(batch)
+            if not batch.changes:
+                return
+            try:
+                outcome, again = self._send(batch, replay=replay)
+            except RowRejected as error:
+                self._isolate(batch, error)
+                return
+            replay = replay or again
+            left = self._resolve(batch, outcome, replay=replay)
+            if any(_passing(refusal) for refusal in outcome.refusals):
+                refusal = next(filter(_passing, outcome.refusals))
+                self._commander.wait(attempt, SinkUnavailable(self._said(batch.changes[refusal.index], refusal)))
+                replay, attempt = True, attempt + 1
+            batch = Batch(left, batch.ordered, batch.joined)
+
+    def _send(self, batch: Batch, *, replay: bool) -> tuple[Outcome, bool]:
+        database, command = command_of(batch, replay=replay)
+        first = batch.changes[0]
+        doing = f"{len(batch.changes)} row changes from {first.position} on into {first.table.name}"
+        reply = self._commander.send(database, command, doing)
+        return outcome_of(batch, reply.document, reply.results), reply.again
+
+    def _isolate(self, batch: Batch, error: RowRejected) -> None:
+        """The command was refused as a whole: find the change that is at fault."""
+        if len(batch.changes) == 1:
+            self._reject(batch.changes[0], str(error))
+            return
+        middle = len(batch.changes) // 2
+        self.apply(Batch(batch.changes[:middle], batch.ordered, batch.joined))
+        self.apply(Batch(batch.changes[middle:], batch.ordered, batch.joined))
+
+    def _resolve(self, batch: Batch, outcome: Outcome, *, replay: bool) -> list[RowChange]:
+        """What is still to be sent, in order."""
+        left: list[RowChange] = []
+        present: list[RowChange] = []
+        for refusal in outcome.refusals:
+            change = batch.changes[refusal.index]
+            if _passing(refusal):
+                left.append(change)
+            elif change.type is RowType.INSERT and refusal.duplicate_id:
+                self.result.duplicates += 1
+                present.append(change._replace(type=RowType.REPLACE))
+            else:
+                self._refused(change, refusal, replay=replay)
+        if present:
+            self.apply(Batch(present, ordered=True, joined=batch.joined))
+        if outcome.unmatched:
+            self._unmatched(batch, outcome, replay=replay)
+        return [*left, *batch.changes[outcome.done :]]
+
+    def _refused(self, change: RowChange, refusal: Refusal, *, replay: bool) -> None:
+        if unauthorized_code(refusal.code, refusal.message):
+            raise SinkRefused(f"{self._said(change, refusal)}; check the roles of the sink's user")
+        if change.type is RowType.REPLACE and refusal.duplicate_id and change.table.sharded:
+            database, command = displace_command(change)
+            self._commander.send(database, command, str(change))
+            self.apply(Batch([change], ordered=True))
+        elif refusal.duplicate and not refusal.duplicate_id:
+            self._waiting.append((change, refusal))
+            self._held.add(_identity(change))
+        elif change.type is RowType.UPDATE and _misfit(refusal):
+            if replay:
+                self._apply_viable(change)
+            else:
+                self._diverged(change, refusal.message)
+        else:
+            self._reject(change, self._said(change, refusal))
+
+    def _apply_viable(self, change: RowChange) -> None:
+        self.result.skipped += 1
+        viable = viable_command(change)
+        if viable is None:
+            return
+        reply = self._commander.send(*viable, str(change)).document
+        for refusal in outcome_of(Batch([change], ordered=True), reply, []).refusals:
+            self._refused(change, refusal, replay=False)
+
+    def _unmatched(self, batch: Batch, outcome: Outcome, *, replay: bool) -> None:
+        if replay:
+            self.result.skipped += outcome.unmatched
+            return
+        refused = {refusal.index for refusal in outcome.refusals}
+        tried = [change for at, change in enumerate(batch.changes[: outcome.done]) if at not in refused]
+        if outcome.unmatched_at is not None:
+            lost = [batch.changes[at] for at in outcome.unmatched_at]
+        else:
+            lost = self._locate(tried)
+        for change in lost:
+            self._diverged(change, "its document is missing or has another shape")
+
+    def _locate(self, changes: Sequence[RowChange]) -> list[RowChange]:
+        """Which of these updates meet no document, by halves: sending an update again changes nothing."""
+        outcome, _ = self._send(Batch(changes, ordered=False), replay=False)
+        if not outcome.unmatched:
+            return []
+        if len(changes) == 1:
+            return list(changes)
+        middle = len(changes) // 2
+        return [*self._locate(changes[:middle]), *self._locate(changes[middle:])]
+
+    def _diverged(self, change: RowChange, reason: str) -> None:
+        if self._fetch is None:
+            raise Divergence(
+                f"{change}: does not fit {change.table.name}: {reason}; somebody else writes to the target, or it was copied "
+                f"wrongly: let Sluice repair it (on_divergence: repair) or copy the table again"
+            )
+        self.result.divergences.append(Deviation(change=change, reason=reason))
+        document = self._fetch(change.table, change.key)
+        kind = RowType.DELETE if document is None else RowType.REPLACE
+        self.apply(Batch([change._replace(type=kind, document=document, update=None)], ordered=True))
+
+    def _without_held(self, batch: Batch) -> Batch:
+        if not self._held:
+            return batch
+        going: list[RowChange] = []
+        for change in batch.changes:
+            behind = next((r for c, r in self._waiting if _identity(c) == _identity(change)), None)
+            if behind is None:
+                going.append(change)
+            else:
+                self._waiting.append((change, behind))
+        return Batch(going, batch.ordered, batch.joined)
+
+    def settle(self) -> None:
+        """Try what waits, in order, as long as some of it goes in."""
+        progress = True
+        while self._waiting and progress:
+            waiting, self._waiting = self._waiting, []
+            self._held.clear()
+            for change, _ in waiting:
+                self.apply(Batch([change], ordered=True))
+            progress = len(self._waiting) < len(waiting)
+        for change, refusal in self._waiting:
+            if self._replay:
+                self.result.skipped += 1
+            else:
+                self._reject(change, self._said(change, refusal))
+
+    def _reject(self, change: RowChange, said: str) -> None:
+        if self._dead_letter is None:
+            raise RowRejected(f"{said}; mend the target, or name a dead_letter collection for such rows")
+        self.result.rejected.append(Deviation(change=change, reason=said))
+        letter = _letter(change, said)
+        statement = {"q": {"_id": letter["_id"]}, "u": letter, "upsert": True, "multi": False}
+        command = {"update": self._dead_letter.coll, "updates": [statement], "writeConcern": {"w": "majority"}}
+        reply = self._commander.send(self._dead_letter.db, command, f"dead letter of {change}").document
+        if errors := reply.get("writeErrors"):
+            raise RowRejected(f"{said}; and {self._dead_letter} refuses the letter: {errors[0].get('errmsg')}")
+
+    @staticmethod
+    def _said(change: RowChange, refusal: Refusal) -> str:
+        return f"{change}: {change.table.name} answers: {refusal.message} (code {refusal.code})"
+
+
+def _identity(change: RowChange) -> tuple[TableName, bytes]:
+    return change.table.name, row_key(change.key)
+
+
+def _passing(refusal: Refusal) -> bool:
+    return retryable_code(refusal.code, refusal.message)
+
+
+def _misfit(refusal: Refusal) -> bool:
+    """Evaluating a pipeline fails with one of the server's many numbered assertions."""
+    return refusal.code in _MISFIT or (refusal.code >= 10_000 and refusal.code not in _TOO_LARGE)
+
+
+def _letter(change: RowChange, said: str) -> dict[str, Any]:
+    """The event's documents stand in it as BSON bytes: what one collection refuses, another may refuse too."""
+    event: dict[str, Any] = {"type": change.type.value}
+    if change.size <= _LETTER_BYTES:
+        event |= {"document": change.document, "update": change.update}
+    return {
+        "_id": f"{change.table.id}/{change.position}",
+        "table": str(change.table.source),
+        "position": str(change.position),
+        "key": RawBSONDocument(change.key),
+        "event": event,
+        "error": said,
+    }
