@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import time
 import uuid as _uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -26,8 +27,9 @@ Reply = dict[str, Any]
 Rows = list[tuple[int, Entry]]
 
 _CORRECTIONS: list[tuple[Any, str, Callable[..., Any]]] = []
-_VIEW = _uuid.UUID(int=0)
+_NO_UUID = _uuid.UUID(int=0)
 _OP_INDEX = "opIndex"
+_INDEX_BUILD = "indexBuildUUID"
 _SYSTEM_DATABASES = {"admin", "config", "local"}
 _SERVER: dict[str, Any] = {}
 _CALL = threading.local()
@@ -192,15 +194,42 @@ def implicit_creation_is_a_create(_ensure: Callable[..., None], self: Any, db: s
 
     Inside a transaction it is part of the transaction.
     """
-    if self._coll_options(db, coll) is None:
+    if self._coll_options(db, coll) is None and not _known("creates_nothing"):
         self.create_collection(db, coll)
 
 
+@corrects(Storage, "update_matching")
+def an_update_that_matches_nothing_creates_nothing(
+    update: Callable[..., Any], self: Any, db: str, coll: str, *args: Any, **options: Any
+) -> Any:
+    """Only an upsert creates a missing collection."""
+    with _during(creates_nothing=not options.get("upsert") and self._coll_options(db, coll) is None):
+        return update(self, db, coll, *args, **options)
+
+
 @corrects(Storage, "_collection_uuid")
-def a_view_has_no_uuid(mint: Callable[..., _uuid.UUID], self: Any, db: str, coll: str) -> _uuid.UUID:
-    """A view is an entry in `system.views`; it has no UUID. The null UUID marks it until its entry is written."""
-    options = self._coll_options(db, coll) or {}
-    return _VIEW if "viewOn" in options else mint(self, db, coll)
+def views_have_no_uuid(mint: Callable[..., _uuid.UUID], self: Any, db: str, coll: str) -> _uuid.UUID:
+    """A view is a document of `system.views`; neither it nor a time-series collection (a view of its buckets) has a UUID.
+
+    The null UUID marks them until their entries are written.
+    """
+    options = self._coll_options(db, coll)
+    if options is None:
+        return _NO_UUID if _known("creates_nothing") else mint(self, db, coll)
+    return _NO_UUID if "viewOn" in options or "timeseries" in options else mint(self, db, coll)
+
+
+@corrects(Storage, "_emit_oplog")
+def measurements_go_to_buckets(
+    emit: Callable[..., int], self: Any, entries: list[Entry], pre_images: Any = None
+) -> int:
+    """Writes to a time-series collection are writes to its `system.buckets.` collection, which streams do not show."""
+    first = entries[0] if entries else {}
+    if first.get("op") in ("i", "u", "d") and "ts" not in first:
+        db, _, coll = first["ns"].partition(".")
+        if "timeseries" in (self._coll_options(db, coll) or {}):
+            entries = [{**entry, "ns": f"{db}.system.buckets.{coll}"} for entry in entries]
+    return emit(self, entries, pre_images)
 
 
 @corrects(Storage, "_emit_oplog")
@@ -209,9 +238,10 @@ def entries_of_ddl(emit: Callable[..., int], self: Any, entries: list[Entry], pr
     neither for a clustered collection; one `renameCollection` for a rename that replaces its target, without a `drop` before it;
     no `dropDatabase` for a database that was not there.
     """
-    if len(entries) == 2 and "drop" in entries[0]["o"] and "renameCollection" in entries[1]["o"]:
+    commands_only = [entry["o"] for entry in entries if entry["op"] == "c"]
+    if len(commands_only) == 2 and "drop" in commands_only[0] and "renameCollection" in commands_only[1]:
         entries = entries[1:]
-    if len(entries) == 1 and "dropDatabase" in entries[0]["o"]:
+    if len(commands_only) == 1 and "dropDatabase" in commands_only[0]:
         entries = []
     return emit(self, [_as_mongod(entry) if entry["op"] == "c" else entry for entry in entries], pre_images)
 
@@ -219,7 +249,7 @@ def entries_of_ddl(emit: Callable[..., int], self: Any, entries: list[Entry], pr
 def _as_mongod(entry: Entry) -> Entry:
     o = dict(entry["o"])
     entry = {**entry, "o": o}
-    if entry.get("ui") == Binary(_VIEW.bytes, 4):
+    if entry.get("ui") == Binary(_NO_UUID.bytes, 4):
         del entry["ui"]
         o.pop("idIndex", None)
     if "viewPipeline" in o:
@@ -260,6 +290,81 @@ def all_dropped_indexes_are_described(drop: Callable[..., int], self: Any, db: s
 
 def _index_specs(self: Any, db: str, coll: str) -> dict[str, dict[str, Any]]:
     return {index["name"]: _index_spec(index) for index in self.list_indexes(db, coll)}
+
+
+@corrects(commands._HANDLERS, "dropIndexes")
+def several_indexes_are_dropped_by_name(handler: Callable[..., Reply], doc: Mapping[str, Any], ctx: Any) -> Reply:
+    """`index` may be a list of names: all are dropped, or none when one is missing."""
+    names = doc.get("index")
+    if not isinstance(names, list):
+        return handler(doc, ctx)
+    known = _index_specs(ctx.storage, ctx.db_name, doc["dropIndexes"])
+    for name in names:
+        if name not in known:
+            return _error(27, "IndexNotFound", f"index not found with name [{name}]")
+    replies = [handler({**doc, "index": name}, ctx) for name in names]
+    return {**replies[-1], "nIndexesWas": len(known)} if replies else {"nIndexesWas": len(known), "ok": 1.0}
+
+
+@corrects(commands._HANDLERS, "createIndexes")
+def an_index_build_is_one_event(handler: Callable[..., Reply], doc: Mapping[str, Any], ctx: Any) -> Reply:
+    """The indexes that one command builds on documents come into being together: one event. On an empty collection each has its own."""
+    coll, store = doc["createIndexes"], ctx.storage
+    if not isinstance(coll, str) or not store.find_matching(ctx.db_name, coll, {}, limit=1):
+        return handler(doc, ctx)
+    built: list[Entry] = []
+    with _during(index_build=built):
+        reply = handler(doc, ctx)
+    if built:
+        indexes = [index for entry in built for index in entry["o"]["indexes"]]
+        build = {"createIndexes": coll, "indexes": indexes, _INDEX_BUILD: Binary(_uuid.uuid4().bytes, 4)}
+        with store._lock:
+            store._emit_oplog([{**built[0], "o": build}])
+    return reply
+
+
+@corrects(Storage, "_emit_oplog")
+def an_index_build_is_written_when_done(
+    emit: Callable[..., int], self: Any, entries: list[Entry], pre_images: Any = None
+) -> int:
+    """The other half of `an_index_build_is_one_event`."""
+    built = _known("index_build")
+    if built is None or not entries or entries[0]["op"] != "c" or "createIndexes" not in entries[0]["o"]:
+        return emit(self, entries, pre_images)
+    built.extend(entries)
+    return 0
+
+
+def collations_are_complete(handler: Callable[..., Reply], doc: Mapping[str, Any], ctx: Any) -> Reply:
+    """A collation is kept and told with all its fields; `{locale: "simple"}` is as none."""
+    doc = _with_whole_collation(doc)
+    if isinstance(doc.get("indexes"), list):
+        doc = {**doc, "indexes": [_with_whole_collation(index) for index in doc["indexes"]]}
+    return handler(doc, ctx)
+
+
+def _with_whole_collation(spec: Any) -> Any:
+    if not isinstance(spec, Mapping) or not isinstance(spec.get("collation"), Mapping):
+        return spec
+    if spec["collation"].get("locale") == "simple":
+        return {field: value for field, value in spec.items() if field != "collation"}
+    return {**spec, "collation": {"locale": None, **_COLLATION, **spec["collation"]}}
+
+
+_COLLATION = {
+    "caseLevel": False,
+    "caseFirst": "off",
+    "strength": 3,
+    "numericOrdering": False,
+    "alternate": "non-ignorable",
+    "maxVariable": "punct",
+    "normalization": False,
+    "backwards": False,
+    "version": "57.1",
+}
+
+for _command in ("create", "createIndexes"):
+    corrects(commands._HANDLERS, _command)(collations_are_complete)
 
 
 @corrects(Storage, "rename_collection")
@@ -397,10 +502,11 @@ def listed_views_have_no_uuid(handler: Callable[..., Reply], doc: Mapping[str, A
     """`info.uuid` is there for collections only; a time-series collection is of type `timeseries`."""
     reply = handler(doc, ctx)
     for entry in reply.get("cursor", {}).get("firstBatch", ()):
-        if entry.get("type") == "view":
-            entry.get("info", {}).pop("uuid", None)
-        elif "timeseries" in entry.get("options", {}):
+        if "timeseries" in entry.get("options", {}):
             entry["type"] = "timeseries"
+            entry.pop("idIndex", None)
+        if entry["type"] != "collection":
+            entry.get("info", {}).pop("uuid", None)
     return reply
 
 
@@ -457,6 +563,29 @@ for _command in (*_UUID_CHECKED, "renameCollection"):
     corrects(commands._HANDLERS, _command)(expected_uuid_is_checked)
 
 
+@corrects(commands._HANDLERS, "bulkWrite")
+def bulk_write_checks_uuids(handler: Callable[..., Reply], doc: Mapping[str, Any], ctx: Any) -> Reply:
+    """`nsInfo.collectionUUID` holds for each operation on that namespace."""
+    infos = doc.get("nsInfo")
+    expected = (
+        {info["ns"]: info["collectionUUID"] for info in infos if "collectionUUID" in info}
+        if isinstance(infos, list)
+        else {}
+    )
+    with _during(expected_uuids=expected):
+        return handler(doc, ctx)
+
+
+def one_of_a_bulk_write(handler: Callable[..., Reply], doc: Mapping[str, Any], ctx: Any) -> Reply:
+    """The other half of `bulk_write_checks_uuids`."""
+    expected = (_known("expected_uuids") or {}).get(f"{ctx.db_name}.{doc[next(iter(doc))]}")
+    return expected_uuid_is_checked(handler, doc if expected is None else {**doc, "collectionUUID": expected}, ctx)
+
+
+for _command in _WRITES:
+    corrects(commands, f"_{_command}")(one_of_a_bulk_write)
+
+
 def append_oplog_note(doc: Mapping[str, Any], ctx: Any) -> Reply:
     """`{appendOplogNote: 1, data: {...}}` on `admin` writes a no-op entry with the data: the cluster time moves on, no event comes of it."""
     if ctx.db_name != "admin":
@@ -505,23 +634,29 @@ def events_say_what_mongod_says(
         event, invalidates = project(seq, entry, **options)
     if event is None:
         return None, invalidates
-    o = entry["o"]
-    expanded = options.get("show_expanded_events")
-    if entry["op"] == "c" and "ui" not in entry and "dropDatabase" not in o:
-        if not expanded or options["scope"]["kind"] == "coll":
+    if entry["op"] == "c":
+        if "ui" not in entry and "dropDatabase" not in entry["o"] and _hides_views(**options):
             return None, False
-        event.pop("stateBeforeChange", None)
-    for field in ("lsid", "txnNumber"):
-        if field in entry:
-            event.setdefault(field, entry[field])
+        _complete_ddl_event(event, entry)
+    event["_id"] = {"_data": _token(entry, event["operationType"])}
+    return changestreams._order_event_fields(event), invalidates
+
+
+def _hides_views(*, scope: Mapping[str, Any], show_expanded_events: bool = False, **_: Any) -> bool:
+    return not show_expanded_events or scope["kind"] == "coll"
+
+
+def _complete_ddl_event(event: dict[str, Any], entry: Mapping[str, Any]) -> None:
+    o, o2 = entry["o"], entry.get("o2", {})
+    event.update({field: entry[field] for field in ("lsid", "txnNumber") if field in entry})
     if "createIndexes" in o:
         event["operationDescription"] = {"indexes": o["indexes"]}
     if "dropIndexes" in o:
-        event["operationDescription"] = {"indexes": [entry["o2"]]}
-    if "collMod" in o and "stateBeforeChange" in event and "indexOptions_old" in entry["o2"]:
-        event["stateBeforeChange"]["indexOptions"] = entry["o2"]["indexOptions_old"]
-    event["_id"] = {"_data": _token(entry, event["operationType"])}
-    return changestreams._order_event_fields(event), invalidates
+        event["operationDescription"] = {"indexes": [o2]}
+    if "ui" not in entry:
+        event.pop("stateBeforeChange", None)
+    if "indexOptions_old" in o2:
+        event["stateBeforeChange"]["indexOptions"] = o2["indexOptions_old"]
 
 
 @corrects(changestreams, "invalidate_event")
@@ -657,6 +792,54 @@ def the_post_batch_token_never_goes_back(
     return reply
 
 
+@corrects(commands._HANDLERS, "getMore")
+def streams_wait_for_what_matches(get_more: Callable[..., Reply], doc: Mapping[str, Any], ctx: Any) -> Reply:
+    """A getMore on a stream waits for an event that matches, until maxTimeMS have passed. Here any write ended it."""
+    deadline = time.monotonic() + doc.get("maxTimeMS", 1000) / 1000
+    while True:
+        reply = get_more(doc, ctx)
+        cursor = reply.get("cursor", {})
+        left = round((deadline - time.monotonic()) * 1000)
+        if cursor.get("nextBatch") != [] or not cursor["id"] or "postBatchResumeToken" not in cursor:
+            return reply
+        if left <= 0 or ctx.storage._shutting_down:
+            return reply
+        doc = {**doc, "maxTimeMS": left}
+
+
+@corrects(storage, "_update_oplog_o")
+def dotted_names_are_told_apart(
+    describe: Callable[..., dict[str, Any]], pre: dict[str, Any], post: dict[str, Any], *args: Any
+) -> dict[str, Any]:
+    """`disambiguatedPaths` names the components of a path through a field whose own name holds a dot."""
+    o = describe(pre, post, *args)
+    diff = o.get("diff")
+    if "$v" not in o or not isinstance(diff, dict):
+        return o
+    dotted = {}
+    for paths, old, new in ((diff["updatedFields"], pre, post), (diff["removedFields"], post, pre)):
+        for path in paths:
+            before = dict(_readings(old, path))
+            changed = (names for names, value in _readings(new, path) if names not in before or before[names] != value)
+            names = next(changed, ())
+            if any(isinstance(name, str) and "." in name for name in names):
+                dotted[path] = list(names)
+    if dotted:
+        diff["disambiguatedPaths"] = {**diff.get("disambiguatedPaths", {}), **dotted}
+    return o
+
+
+def _readings(value: Any, path: str) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Each way to read a dotted path in a value, with what stands there."""
+    fields = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for name, inner in fields:
+        if path == str(name):
+            yield (name,), inner
+        elif path.startswith(f"{name}."):
+            for rest, found in _readings(inner, path[len(str(name)) + 1 :]):
+                yield (name, *rest), found
+
+
 # --- reads ---------------------------------------------------------------------------------------------------------------------------
 
 
@@ -677,12 +860,12 @@ def snapshot_reads_are_at_their_time(handler: Callable[..., Reply], doc: Mapping
     while True:
         with store._lock, store._oplog_seq_lock:
             if not store._oplog_in_flight:
-                time = store.peek_cluster_time()
+                at = store.peek_cluster_time()
                 reply = handler(doc, ctx)
                 if "cursor" in reply:
-                    reply["cursor"].setdefault("atClusterTime", time)
+                    reply["cursor"].setdefault("atClusterTime", at)
                 else:
-                    reply.setdefault("atClusterTime", time)
+                    reply.setdefault("atClusterTime", at)
                 return reply
         with store._oplog_cv:
             store._oplog_cv.wait(0.01)
@@ -697,8 +880,8 @@ for _command in ("find", "aggregate", "distinct"):
 
 @corrects(Storage, "_scan_oplog_entries")
 def the_oplog_reads_like_mongods(scan: Callable[..., list[Entry]], self: Any) -> list[Entry]:
-    """In `local.oplog.rs` a transaction is one `applyOps`, a `createIndexes` holds one flat index specification, and a view is a
-    document of `system.views` that is inserted, replaced and deleted.
+    """In `local.oplog.rs` a transaction is one `applyOps`, a `createIndexes` holds one flat index specification, a build on
+    documents is a `commitIndexBuild`, and a view is a document of `system.views` that is inserted, replaced and deleted.
     """
     return [entry for _, entry in _as_read([(0, entry) for entry in scan(self)])]
 
@@ -738,8 +921,11 @@ def _apply_ops(entry: Entry) -> Entry:
 
 def _flat(entry: Entry) -> Entry:
     o = entry["o"]
-    if "createIndexes" not in o or "indexes" not in o:
+    if entry["op"] != "c" or "createIndexes" not in o:
         return entry
+    if _INDEX_BUILD in o:
+        build = {"commitIndexBuild": o["createIndexes"], _INDEX_BUILD: o[_INDEX_BUILD], "indexes": o["indexes"]}
+        return {**entry, "o": build}
     return {**entry, "o": {"createIndexes": o["createIndexes"], **o["indexes"][0]}}
 
 
