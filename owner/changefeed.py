@@ -21,7 +21,7 @@ from typing import Protocol, TypeAlias
 
 from changefeed.errors import InvariantError
 from changefeed.event import DdlEvent
-from changefeed.lifecycle import Command, ErrorReport, Lifecycle, Sign, State
+from changefeed.lifecycle import Command, ErrorReport, Event, Lifecycle, Sign, State
 from changefeed.position import Position
 from changefeed.records import (
     Barrier,
@@ -204,7 +204,7 @@ def _lifecycle(state: ChangefeedState, checkpoint: Position, now: datetime, rand
         return lifecycle
     target = state.info.configuration.target
     progress = status.checkpoint is not None and checkpoint > status.checkpoint
-    events = [
+    events: list[Event] = [
         Sign.TICK,
         *([Sign.PROGRESS] if progress else []),
         *_errors(state),
