@@ -1,0 +1,199 @@
+"""`Lanes`: which tables are replicated by which job, and from where to where. Pure.
+
+Most tables stand at one place, the default checkpoint, and are replicated by one job at a time: the default lane. A table is
+named only while it differs. Differing tables ride in the default lane's job with windows of their own when they are
+near it; those far behind or far ahead form lanes of their own, which run beside it until they meet it.
+
+A worked example: tables a, b, c at 100, near means 10 seconds, and a DDL on b at 105, one on c at 107:
+
+    barrier                     job of the default lane         afterwards                      other jobs
+    110, b held 105, c 107      a [100,110) b [100,105)         default 110, b 105, c 107
+                                c [100,107)
+    120, b held 105             a [110,120) b none              default 120, b 105              c: rode along, merged
+                                c [107,120)
+    190, b held 105             a, c [120,190) b none           default 190, b 105
+    200, none held              a, c [190,200) b none           default 200                     b [105,190): far behind
+    210                         a, c [200,210) b none           default 210, b 190              b is not near 200 while it runs
+    220                         a, c [210,220) b none           default 220                     b [190,210)
+    230                         a, c [220,230) b [210,230)      default 230                     b is near: merged
+
+A job is one attempt. `finished` moves the checkpoints of its tables, `failed` moves nothing, but what the job may have applied is
+replay from then on (see `replay_of`).
+
+Invariants (`check`): a table is in at most one running job, and stands at the start of its window there; the default lane has at most
+one job; while it runs, each table that is not in it is named, also when its checkpoint equals the default by chance; a table that
+leaves is in no new job. Work per tick is O(differing tables).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from changefeed.errors import InvariantError
+from changefeed.position import Position, Window
+from changefeed.records import Barrier
+from changefeed.table import TableId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneJob:
+    """`window` holds for all of `tables` that are not named; the named ones have their own, an empty one if they take no part."""
+
+    number: int
+    window: Window
+    tables: frozenset[TableId] = frozenset()
+    own_windows: Mapping[TableId, Window] = field(default_factory=dict)
+    replay_until: Position
+    own_replay: Mapping[TableId, Position] = field(default_factory=dict)
+
+    def of(self, table: TableId) -> Window | None:
+        window = self.own_windows.get(table) or (self.window if table in self.tables else None)
+        return None if window is None or window.empty else window
+
+    def replay_of(self, table: TableId) -> Position:
+        """Events of the table before this may have been applied before."""
+        return self.own_replay.get(table, self.replay_until)
+
+    @property
+    def scan(self) -> Window:
+        """What has to be read: from the lowest start to the highest end."""
+        windows = [window for window in (self.window, *self.own_windows.values()) if not window.empty]
+        return Window(min(window.start for window in windows), max(window.end for window in windows))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes:
+    checkpoint: Position
+    tables: frozenset[TableId] = frozenset()
+    exceptions: Mapping[TableId, Position] = field(default_factory=dict)
+    leaving: frozenset[TableId] = frozenset()
+    running: tuple[LaneJob, ...] = ()
+    default_job: LaneJob | None = None
+    """The one of the default lane, if it runs; it is in `running` too."""
+    replay_until: Position
+    own_replay: Mapping[TableId, Position] = field(default_factory=dict)
+    next_number: int = 1
+
+    @classmethod
+    def empty(cls, at: Position) -> Lanes:
+        return cls(checkpoint=at, replay_until=at)
+
+    def checkpoint_of(self, table: TableId) -> Position:
+        return self.exceptions.get(table, self.checkpoint)
+
+    def replay_of(self, table: TableId) -> Position:
+        return self.own_replay.get(table, self.replay_until)
+
+    def busy(self, table: TableId) -> bool:
+        return any(job.of(table) for job in self.running)
+
+    def reported(self) -> tuple[Position, Mapping[TableId, Position]]:
+        """One checkpoint and the exceptions from it, for the position report."""
+        return self.checkpoint, {table: at for table, at in self.exceptions.items() if at != self.checkpoint}
+
+    def assign(self, starts: Mapping[TableId, Position], barrier: Barrier) -> Lanes:
+        """What an earlier owner of the table may have applied lies before the barrier that is published now."""
+        if known := self.tables & starts.keys():
+            raise InvariantError(f"tables {sorted(known)} are assigned already")
+        replay = {table: max(start, barrier.of(table)) for table, start in starts.items()}
+        assigned = replace(
+            self,
+            tables=self.tables | starts.keys(),
+            exceptions={**self.exceptions, **starts},
+            own_replay={**self.own_replay, **replay},
+        )
+        return _compacted(assigned)
+
+    def leave(self, tables: Iterable[TableId]) -> Lanes:
+        """They get no new job; `released` once they are in none."""
+        return replace(self, leaving=self.leaving | (self.tables & frozenset(tables)))
+
+    def released(self) -> Mapping[TableId, Position]:
+        """The leaving tables that stand still now, each with the place where it stopped."""
+        return {table: self.checkpoint_of(table) for table in self.leaving if not self.busy(table)}
+
+    def remove(self, tables: Iterable[TableId]) -> Lanes:
+        gone = frozenset(tables)
+        if running := sorted(table for table in gone if self.busy(table)):
+            raise InvariantError(f"tables {running} are removed while they are replicated")
+        left = replace(
+            self,
+            tables=self.tables - gone,
+            leaving=self.leaving - gone,
+            exceptions={table: at for table, at in self.exceptions.items() if table not in gone},
+            own_replay={table: at for table, at in self.own_replay.items() if table not in gone},
+        )
+        return _compacted(left)
+
+    def started(self, job: LaneJob) -> Lanes:
+        return replace(
+            self,
+            running=(*self.running, job),
+            default_job=job if job.tables else self.default_job,
+            next_number=max(self.next_number, job.number + 1),
+        )
+
+    def finished(self, number: int) -> Lanes:
+        """Everything of the job's windows is durable downstream."""
+        job, ended = self._ended(number)
+        exceptions = dict(self.exceptions)
+        for table, window in job.own_windows.items():
+            if not window.empty:
+                exceptions[table] = window.end
+            elif job is self.default_job:
+                exceptions.setdefault(table, window.start)
+        checkpoint = job.window.end if job is self.default_job else self.checkpoint
+        exceptions = {table: at for table, at in exceptions.items() if table in self.tables}
+        return _compacted(replace(ended, checkpoint=checkpoint, exceptions=exceptions))
+
+    def failed(self, number: int) -> Lanes:
+        """Any part of the job's windows may have been applied. What the job had no part in keeps its replay, by name."""
+        job, ended = self._ended(number)
+        replay_until = max(self.replay_until, job.window.end) if job is self.default_job else self.replay_until
+        named = {*self.exceptions, *job.own_windows, *self.own_replay} & self.tables
+        own_replay = {
+            table: max(self.replay_of(table), window.end) if (window := job.of(table)) else self.replay_of(table)
+            for table in named
+        }
+        return _compacted(replace(ended, replay_until=replay_until, own_replay=own_replay))
+
+    def check(self) -> None:
+        for number, job in enumerate(self.running):
+            for table in self.tables & (job.tables | job.own_windows.keys()):
+                window = job.of(table)
+                if window and window.start != self.checkpoint_of(table):
+                    raise InvariantError(
+                        f"job {job.number} begins table {table} at {window.start}, not at its checkpoint"
+                    )
+                if window and any(other.of(table) for other in self.running[:number]):
+                    raise InvariantError(f"table {table} is in two running jobs")
+        if not self.tables >= (self.exceptions.keys() | self.leaving | self.own_replay.keys()):
+            raise InvariantError("a table is named that is not assigned")
+
+    def _ended(self, number: int) -> tuple[LaneJob, Lanes]:
+        [job] = [job for job in self.running if job.number == number]
+        running = tuple(other for other in self.running if other is not job)
+        default_job = None if job is self.default_job else self.default_job
+        return job, replace(self, running=running, default_job=default_job)
+
+
+def _compacted(lanes: Lanes) -> Lanes:
+    """Names no more tables than needed: the default is the checkpoint of most tables, and replay that is passed is forgotten."""
+    checkpoint, exceptions = lanes.checkpoint, lanes.exceptions
+    if lanes.default_job is None:
+        plain = len(lanes.tables) - len(exceptions)
+        if len(exceptions) > plain:
+            most, count = Counter(exceptions.values()).most_common(1)[0]
+            if count > plain:
+                exceptions = {**exceptions, **dict.fromkeys(lanes.tables - exceptions.keys(), checkpoint)}
+                checkpoint = most
+        exceptions = {table: at for table, at in exceptions.items() if at != checkpoint}
+    passed = lanes.replay_until
+    own_replay = {
+        table: until
+        for table, until in lanes.own_replay.items()
+        if until != passed and max(until, passed) > exceptions.get(table, checkpoint)
+    }
+    return replace(lanes, checkpoint=checkpoint, exceptions=exceptions, own_replay=own_replay)
