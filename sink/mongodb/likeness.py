@@ -86,7 +86,7 @@ def _options(document: Document, ttl: Ttl) -> dict[str, Any]:
     if "collation" in options:
         options["collation"] = _collation(options["collation"])
     if "timeseries" in options:
-        options["timeseries"] = plain_timeseries(options["timeseries"])
+        options["timeseries"] = _sorted(_timeseries(options["timeseries"]))
     if "clusteredIndex" in options:
         options["clusteredIndex"] = _sorted(plain_clustered_index(options["clusteredIndex"]))
     if options.get("capped"):
@@ -135,6 +135,12 @@ def plain_timeseries(timeseries: Mapping[str, Any]) -> dict[str, Any]:
     """Without what a granularity implies: servers before 6.3 show it, and refuse it in commands."""
     implied = {"bucketMaxSpanSeconds", "bucketRoundingSeconds"} if "granularity" in timeseries else set()
     return {name: value for name, value in timeseries.items() if name not in implied}
+
+
+def _timeseries(timeseries: Mapping[str, Any]) -> dict[str, Any]:
+    """A span that nobody chose is that of `seconds`."""
+    chosen = "bucketMaxSpanSeconds" in timeseries
+    return plain_timeseries(timeseries if chosen else {"granularity": "seconds", **timeseries})
 
 
 def plain_clustered_index(index: Mapping[str, Any] | bool) -> dict[str, Any] | bool:

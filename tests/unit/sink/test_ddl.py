@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.document import Document
@@ -202,3 +204,49 @@ def test_sharding_keeps_its_kind_and_description() -> None:
 def test_a_rename_names_both_tables_and_a_skip_none() -> None:
     assert names_of(RenameTable(name=name("a.x"), to=name("a.y"), replaces=False)) == (name("a.x"), name("a.y"))
     assert names_of(Skip(note="")) == ()
+
+
+TABLES = [TableName(db, coll) for db in ("shop", "second", "archive") for coll in ("a", "b", "c")]
+TARGETS = [TableName("copy", coll) for coll in ("a", "b", "c", "d")]
+
+
+@st.composite
+def routed_events(draw: st.DrawFn) -> tuple[DdlEvent, Routing]:
+    """Any route, many of them bringing tables together, and any DDL that may take rows away."""
+    routes = {table: draw(st.sampled_from([None, *TARGETS])) for table in TABLES}
+    live = [table for table in draw(st.lists(st.sampled_from(TABLES), unique=True)) if routes[table]]
+    kind = draw(st.sampled_from([DdlType.DROP, DdlType.RENAME, DdlType.DROP_DATABASE]))
+    table, new = draw(st.permutations(TABLES))[:2]
+    event = DdlEvent(
+        position=Position(ClusterTime(100, 1), "82AA"),
+        type=kind,
+        db=table.db,
+        table=None if kind is DdlType.DROP_DATABASE else table,
+        renamed_to=new if kind is DdlType.RENAME else None,
+        drop_target=TableId(str(new)) if kind is DdlType.RENAME and new in live else None,
+    )
+    return event, Routing(route=routes.get, tables={TableId(str(table)): table for table in live})
+
+
+def _gone(ddl: DownstreamDdl) -> set[TableName]:
+    match ddl:
+        case DropTables():
+            return set(ddl.names)
+        case RenameTable(name=old, to=new, replaces=True):
+            return {old, new}
+        case RenameTable(name=old):
+            return {old}
+        case _:
+            return set()
+
+
+@given(routed_events())
+def test_no_ddl_takes_away_rows_of_a_table_it_does_not_concern(case: tuple[DdlEvent, Routing]) -> None:
+    event, routing = case
+    try:
+        ddl = downstream(event, routing)
+    except DdlUnsupported:
+        return
+    for table in routing.tables.values():
+        concerned = table.db == event.db if event.table is None else table in (event.table, event.renamed_to)
+        assert concerned or routing.route(table) not in _gone(ddl)

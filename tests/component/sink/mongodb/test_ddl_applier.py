@@ -16,6 +16,7 @@ from changefeed.errors import DdlAmbiguous, DdlRefused, SinkUnavailable
 from changefeed.event import DdlType
 from changefeed.records import Observation
 from changefeed.table import TableName
+from devstack.mongodb import MongoDB
 from sink.ddl import (
     CreateIndexes,
     CreateTable,
@@ -375,6 +376,24 @@ def test_a_skip_says_why_and_asks_the_target_nothing() -> None:
 def test_a_target_that_is_away_is_worth_a_retry() -> None:
     with MongoDdlApplierToNowhere() as applier, pytest.raises(SinkUnavailable, match="cannot be reached"):
         applier.observe([TableName("shop", "orders")])
+
+
+def test_a_target_killed_between_look_and_command_gets_the_ddl_after_its_return(
+    own_mongodb: Callable[[str], MongoDB],
+) -> None:
+    server = own_mongodb("target")
+    a = TableName("shop", "a")
+    ddl = CreateTable(name=a, options=Document.of({"capped": True, "size": 4096}))
+    applier = MongoDdlApplier(connect(f"{server.uri}&serverSelectionTimeoutMS=300"))
+    before = applier.observe([a])
+    server.kill()
+    with pytest.raises(SinkUnavailable, match="cannot be reached"):
+        applier.apply(ddl, before)
+    server.start()
+    applier.close()
+    with connect(server.uri) as client:
+        assert MongoDdlApplier(client).apply(ddl, before) == ""
+        assert options(client["shop"], "a") == {"capped": True, "size": 4096}
 
 
 class MongoDdlApplierToNowhere:

@@ -47,6 +47,10 @@ ALIKE_OPTIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"timeseries": {"timeField": "t", "granularity": "hours"}},
     ),
     (
+        {"timeseries": {"timeField": "t", "granularity": "seconds", "bucketMaxSpanSeconds": 3600}},
+        {"timeseries": {"timeField": "t"}},
+    ),
+    (
         {"clusteredIndex": {"v": 2, "key": {"_id": 1}, "name": "_id_", "unique": True}},
         {"clusteredIndex": {"key": {"_id": 1}, "unique": True, "name": "_id_"}},
     ),
@@ -61,6 +65,7 @@ UNLIKE_OPTIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"capped": True, "size": 8192}, {}),
     ({"collation": FRENCH}, {"collation": {**FRENCH, "strength": 1}}),
     ({"viewOn": "a", "pipeline": []}, {"viewOn": "b", "pipeline": []}),
+    ({"timeseries": {"timeField": "t"}}, {"timeseries": {"timeField": "t", "bucketMaxSpanSeconds": 300}}),
     ({"changeStreamPreAndPostImages": {"enabled": True}}, {}),
     ({"storageEngine": {"wiredTiger": {"configString": "block_compressor=zstd"}}}, {}),
 ]

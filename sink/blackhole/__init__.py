@@ -1,0 +1,1 @@
+"""A sink that takes everything and keeps nothing: for measuring what comes before it."""

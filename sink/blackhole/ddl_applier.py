@@ -1,0 +1,20 @@
+"""`BlackholeDdlApplier`: every DDL is done at once, to nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from changefeed.records import Observation
+from changefeed.table import TableName
+from sink.ddl import DownstreamDdl, Skip
+
+
+class BlackholeDdlApplier:
+    def observe(self, names: Iterable[TableName]) -> Observation:
+        return Observation(tables=dict.fromkeys(names))
+
+    def apply(self, ddl: DownstreamDdl, before: Observation) -> str:  # noqa: ARG002 - nothing can have changed since
+        return ddl.note if isinstance(ddl, Skip) else ""
+
+    def close(self) -> None:
+        """Nothing is open."""
