@@ -213,7 +213,7 @@ def _logical(operator: str, value: Any, at: str) -> Node:
 
 def _field(path: str, value: Any, at: str) -> Node:
     if not isinstance(value, Mapping) or not any(key.startswith("$") for key in value):
-        return Field(path, "$eq", value)
+        return Field(path, "$eq", _literal(value, at))
     parts = []
     for operator, operand in value.items():
         here = f"{at}.{operator}"
@@ -230,11 +230,11 @@ def _field(path: str, value: Any, at: str) -> Node:
 def _condition(path: str, operator: str, operand: Any, beside: Mapping[str, Any], at: str) -> Node:
     match operator:
         case "$ne":
-            return Not(Field(path, "$eq", operand))
+            return Not(Field(path, "$eq", _literal(operand, at)))
         case "$in" | "$nin":
             if not isinstance(operand, list) or not operand:
                 raise Mistake(f"at {at!r}: found {shown(operand)}; {operator} takes a list of one or more values")
-            condition = Field(path, "$in", tuple(operand))
+            condition = Field(path, "$in", tuple(_literal(operand, at)))
             return condition if operator == "$in" else Not(condition)
         case "$exists":
             if not isinstance(operand, bool):
@@ -249,7 +249,20 @@ def _condition(path: str, operator: str, operand: Any, beside: Mapping[str, Any]
                 )
             return Not(_field(path, operand, at))
         case _:
-            return Field(path, operator, operand)
+            return Field(path, operator, _literal(operand, at))
+
+
+def _literal(value: Any, at: str) -> Any:
+    """The value itself, when there is no operator in it, which would be compared and never evaluated."""
+    members = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for key, member in members:
+        if str(key).startswith("$"):
+            raise Mistake(
+                f"at '{at}.{key}': found an operator inside a value; write the path with dots, "
+                "for example {customer.age: {$gt: 5}}"
+            )
+        _literal(member, f"{at}.{key}")
+    return value
 
 
 def _compiled(pattern: Any, options: Any, at: str) -> re.Pattern[str]:

@@ -43,6 +43,8 @@ class TablePattern:
         db, _, coll = text.removeprefix("!").partition(".")
         if not db or not coll or "\0" in text:
             raise Mistake(f"found {shown(text)}; {HINT}")
+        if re.search(r'[/ "$]', db):
+            raise Mistake(f'found {shown(text)}; a database name holds no space and none of / \\ . " $')
         for part in (db, coll):
             if any(token["stray"] for token in _TOKEN.finditer(part)):
                 raise Mistake(f"found {shown(text)}; a backslash stands only before * ? ! or another backslash")

@@ -28,6 +28,7 @@ _REFERENCE = re.compile(r"\$\{(?P<kind>env|file):(?P<name>[^{}]+)\}")
 _SHAPE = re.compile(
     r"(?P<scheme>[a-z+]+)://(?:(?P<user>[^@/?]*)@)?(?P<hosts>[^@/?]*)(?P<rest>(?:[/?][^@]*)?)", re.DOTALL
 )
+_PORT_OF = re.compile(r"^(\[[^\]]*\]|[^:]*)(:(\d{1,5}|x+))?$")
 _HIDDEN = "***"
 _PORT = ":27017"
 
@@ -54,6 +55,8 @@ class ConnectionUri:
         match = _SHAPE.fullmatch(_masked(value))
         if match is None:
             raise Mistake("found @, / or : unescaped in user or password; percent-encode it, @ is %40, / is %2F")
+        if any(_PORT_OF.search(host) is None for host in match["hosts"].split(",")):
+            raise Mistake("found a host whose port is no number; write for example mongodb://host:27017")
         if not match["hosts"] and scheme != "blackhole":
             raise Mistake("found no host; write for example mongodb://host:27017")
         return cls(value)
