@@ -27,8 +27,8 @@ def connect(uri: str) -> Client:
     with translated("connecting to the sink", SinkRefused):
         try:
             return MongoClient(uri, **options)
-        except (InvalidURI, ValueError) as error:
-            # The driver's text shows the part that it could not read, which may hold a password.
+        except (InvalidURI, ValueError):
+            # The driver's text shows the part that it could not read, which may hold a password: not even the cause is kept.
             raise ConfigurationError(
                 ["sink: its connection string cannot be read; percent-escape user and password"]
-            ) from error
+            ) from None

@@ -20,3 +20,5 @@ def test_an_unreadable_connection_string_is_told_without_its_password(uri: str) 
     assert "percent-escape" in str(refused.value)
     assert "ss@host" not in str(refused.value)
     assert "secret" not in str(refused.value)
+    assert refused.value.__cause__ is None
+    assert refused.value.__suppress_context__
