@@ -87,14 +87,26 @@ def command_of(batch: Batch, *, replay: bool) -> tuple[str, Command]:
 
 def _update(change: RowChange, query: str, operation: str, *, replay: bool) -> Command:
     if change.type is not RowType.UPDATE:
-        document = RawBSONDocument(change.document or b"", _RAW)
-        return {query: own_filter(change), operation: document, "multi": False, "upsert": True}
+        return {
+            query: own_filter(change),
+            operation: _replacement(change.document or b""),
+            "multi": False,
+            "upsert": True,
+        }
     update = translate(change.update or b"")
     if update is None:
         update = _NOTHING
     if update.fits is None or replay:
         return {query: own_filter(change), operation: update.operation, "multi": False}
     return {query: {**own_filter(change), "$expr": update.fits}, operation: update.operation, "multi": False}
+
+
+def _replacement(raw: bytes) -> Mapping[str, Any] | list[Command]:
+    """A document with a field like `$set` in it would be taken for an operator document."""
+    document = RawBSONDocument(raw, _RAW)
+    if b"$" in raw and any(name.startswith("$") for name in document):
+        return [{"$replaceWith": {"$literal": document}}]
+    return document
 
 
 _NOTHING = Update(operation=[{"$replaceWith": "$$ROOT"}])
@@ -131,6 +143,22 @@ def viable_command(change: RowChange) -> tuple[str, Command] | None:
         return None
     statement = {"q": own_filter(change), "u": update.operation, "multi": False}
     return _alone(change, {"update": change.table.name.coll, "updates": [statement], "bypassDocumentValidation": True})
+
+
+def net_command(changes: Sequence[RowChange]) -> tuple[str, Command]:
+    """Several changes of one document as one: what a unique index refuses of a state between them does not matter."""
+    stages: list[Command] = []
+    for change in changes:
+        if change.document is not None:
+            stages = [{"$replaceWith": {"$literal": RawBSONDocument(change.document, _RAW)}}]
+        elif update := translate(change.update or b"", viable=True):
+            assert isinstance(update.operation, list)
+            stages += update.operation
+    statement = {"q": own_filter(changes[0]), "u": stages or _NOTHING.operation, "multi": False}
+    statement["upsert"] = changes[0].document is not None
+    return _alone(
+        changes[0], {"update": changes[0].table.name.coll, "updates": [statement], "bypassDocumentValidation": True}
+    )
 
 
 def displace_command(change: RowChange) -> tuple[str, Command]:

@@ -14,8 +14,9 @@
 whole, `x` would stay 1. Applied in parts, `x` is 2 and event 7 sees to `a`.
 
 **Why a refused unique value waits.** In a replay the target may hold a value in a row that takes it only later. The row that has to
-give it up does so in a later change; then the waiting one goes in. What still waits at the end of the batch has been
-overtaken by what the target has: in a replay it is skipped, otherwise it is rejected.
+give it up does so in a later change; then the waiting one goes in. Rows that wait for each other's values are then written with all
+their changes at once, since only the last state of each has to be free. What still waits at the end of the batch has been overtaken
+by what the target has: in a replay it is skipped, otherwise it is rejected.
 """
 
 from __future__ import annotations
@@ -27,12 +28,20 @@ from bson.raw_bson import RawBSONDocument
 
 from changefeed.errors import Divergence, RowRejected, SinkRefused, SinkUnavailable
 from changefeed.event import RowType
-from changefeed.row_key import row_key
 from changefeed.table import TableName
-from sink.mongodb.bulk_command import Outcome, Refusal, command_of, displace_command, outcome_of, viable_command
+from sink.mongodb.bulk_command import (
+    Outcome,
+    Refusal,
+    command_of,
+    displace_command,
+    net_command,
+    outcome_of,
+    viable_command,
+)
 from sink.mongodb.bulk_plan import Batch
 from sink.mongodb.commander import Commander
 from sink.mongodb.errors import retryable_code, unauthorized_code
+from sink.mongodb.waiting import WaitingRows
 from sink.row import Deviation, FetchRow, RowChange, WriteResult
 
 _MISFIT = frozenset({2, 28, 66})
@@ -51,8 +60,7 @@ class WriteRun:
         self._fetch = fetch
         self._dead_letter = dead_letter
         self._replay = replay
-        self._waiting: list[tuple[RowChange, Refusal]] = []
-        self._held: set[tuple[TableName, bytes]] = set()
+        self._waiting = WaitingRows()
         self.result = WriteResult()
 
     def upserted(self, changes: Sequence[RowChange]) -> Sequence[RowChange]:
@@ -68,9 +76,10 @@ class WriteRun:
         """Until every change of the batch is applied, waits, or is accounted for."""
         replay, attempt = self._replay, 0
         while batch.changes:
-            batch = self._without_held(batch)
-            if not batch.changes:
-                return
+            if self._waiting:
+                batch = Batch([c for c in batch.changes if not self._waiting.queue(c)], batch.ordered, batch.joined)
+                if not batch.changes:
+                    return
             try:
                 outcome, again = self._send(batch, replay=replay)
             except RowRejected as error:
@@ -127,8 +136,7 @@ class WriteRun:
             self._commander.send(database, command, str(change))
             self.apply(Batch([change], ordered=True))
         elif refusal.duplicate and not refusal.duplicate_id:
-            self._waiting.append((change, refusal))
-            self._held.add(_identity(change))
+            self._waiting.begin(change, refusal)
         elif change.type is RowType.UPDATE and _misfit(refusal):
             if replay:
                 self._apply_viable(change)
@@ -180,32 +188,35 @@ class WriteRun:
         kind = RowType.DELETE if document is None else RowType.REPLACE
         self.apply(Batch([change._replace(type=kind, document=document, update=None)], ordered=True))
 
-    def _without_held(self, batch: Batch) -> Batch:
-        if not self._held:
-            return batch
-        going: list[RowChange] = []
-        for change in batch.changes:
-            behind = next((r for c, r in self._waiting if _identity(c) == _identity(change)), None)
-            if behind is None:
-                going.append(change)
-            else:
-                self._waiting.append((change, behind))
-        return Batch(going, batch.ordered, batch.joined)
-
     def settle(self) -> None:
-        """Try what waits, in order, as long as some of it goes in."""
-        progress = True
-        while self._waiting and progress:
-            waiting, self._waiting = self._waiting, []
-            self._held.clear()
-            for change, _ in waiting:
-                self.apply(Batch([change], ordered=True))
-            progress = len(self._waiting) < len(waiting)
-        for change, refusal in self._waiting:
+        """Try what waits as long as some of it goes in: first change by change, then each key's changes in one."""
+        for attempt in (self._step, self._leap, self._step, self._leap):
+            while self._waiting and attempt():
+                pass
+        for refusal, chain in self._waiting.take():
             if self._replay:
-                self.result.skipped += 1
+                self.result.skipped += len(chain)
             else:
-                self._reject(change, self._said(change, refusal))
+                for change in chain:
+                    self._reject(change, self._said(change, refusal))
+
+    def _step(self) -> bool:
+        before = len(self._waiting)
+        for _, chain in self._waiting.take():
+            for change in chain:
+                self.apply(Batch([change], ordered=True))
+        return len(self._waiting) < before
+
+    def _leap(self) -> bool:
+        before = len(self._waiting)
+        for refusal, chain in self._waiting.take():
+            reply = self._commander.send(*net_command(chain), str(chain[-1])).document
+            if not reply.get("writeErrors"):
+                continue
+            self._waiting.begin(chain[0], refusal)
+            for change in chain[1:]:
+                self._waiting.queue(change)
+        return len(self._waiting) < before
 
     def _reject(self, change: RowChange, said: str) -> None:
         if self._dead_letter is None:
@@ -221,10 +232,6 @@ class WriteRun:
     @staticmethod
     def _said(change: RowChange, refusal: Refusal) -> str:
         return f"{change}: {change.table.name} answers: {refusal.message} (code {refusal.code})"
-
-
-def _identity(change: RowChange) -> tuple[TableName, bytes]:
-    return change.table.name, row_key(change.key)
 
 
 def _passing(refusal: Refusal) -> bool:

@@ -1,0 +1,356 @@
+"""What happens at a source is taken from its change stream and written to a target, once and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import bson
+import pytest
+from bson.binary import Binary
+from bson.codec_options import CodecOptions
+from bson.datetime_ms import DatetimeMS
+from bson.decimal128 import Decimal128
+from bson.int64 import Int64
+from bson.raw_bson import RawBSONDocument
+from hypothesis import HealthCheck, given, settings
+from pymongo import ASCENDING, DeleteOne, InsertOne, ReplaceOne, UpdateOne
+from pymongo.collection import Collection
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import Divergence, FencedError, RowRejected
+from changefeed.event import RowType
+from changefeed.table import TableId, TableName
+from devstack.mongodb import Client
+from sink.mongodb.row_writer import MongoRowWriter, RowWriterOptions
+from sink.row import RowChange, TargetTable
+from tests.unit.sink.mongodb.update_cases import Case, cases
+
+Rows: TypeAlias = Collection[dict[str, Any]]
+_RAW = CodecOptions(RawBSONDocument)
+
+
+def _permit() -> float:
+    return 30.0
+
+
+@pytest.fixture
+def writer(target_uri: str) -> Iterator[MongoRowWriter]:
+    writer = MongoRowWriter(Client(target_uri), permit=_permit)
+    yield writer
+    writer.close()
+
+
+@pytest.fixture
+def source(source_client: Client, database: str) -> Rows:
+    source_client[database].create_collection("rows")
+    return source_client[database]["rows"]
+
+
+@pytest.fixture
+def target(target_client: Client, database: str) -> Rows:
+    return target_client[database]["rows"]
+
+
+def _table(rows: Rows, **options: bool) -> TargetTable:
+    name = TableName(rows.database.name, rows.name)
+    return TargetTable(id=TableId("ab" * 16), source=name, name=name, **options)
+
+
+def _changes(source: Rows, work: Callable[[Rows], object], table: TargetTable) -> list[RowChange]:
+    raw = source.with_options(codec_options=_RAW)
+    with raw.watch(show_expanded_events=True, max_await_time_ms=100) as stream:
+        work(source)
+        source.insert_one({"_id": "the end"})
+        changes: list[RowChange] = []
+        for event in stream:
+            if event["documentKey"]["_id"] == "the end":
+                return changes
+            changes.append(_change(event, table))
+    raise AssertionError("the stream ended before the work did")
+
+
+def _change(event: Any, table: TargetTable) -> RowChange:
+    def raw(name: str) -> bytes | None:
+        return event[name].raw if event.get(name) is not None else None
+
+    time = ClusterTime.from_bson(event["clusterTime"]).to_int()
+    token = event["_id"]["_data"].encode()
+    key = event["documentKey"].raw
+    return RowChange(
+        table, RowType(event["operationType"]), key, raw("fullDocument"), raw("updateDescription"), time, token
+    )
+
+
+def _made(
+    table: TargetTable,
+    kind: RowType,
+    key: Any,
+    document: dict[str, Any] | None = None,
+    update: dict[str, Any] | None = None,
+) -> RowChange:
+    return RowChange(
+        table,
+        kind,
+        bson.encode({"_id": key}),
+        bson.encode({"_id": key, **document}) if document is not None else None,
+        bson.encode({"updatedFields": {}, "removedFields": [], "truncatedArrays": [], **update}) if update else None,
+        5,
+        b"82",
+    )
+
+
+def _documents(rows: Rows) -> list[bytes]:
+    raw = rows.with_options(codec_options=_RAW)
+    return sorted(bytes(document.raw) for document in raw.find({"_id": {"$ne": "the end"}}))
+
+
+def _type_changes(rows: Rows) -> None:
+    rows.insert_one({"_id": 1, "f": 5, "x": 0})
+    rows.update_one({"_id": 1}, {"$set": {"x": 1}})
+    rows.update_one({"_id": 1}, {"$set": {"f": [1, {"g": 2}]}})
+    rows.update_one({"_id": 1}, {"$set": {"f.1.g": 3, "x": 2}})
+    rows.update_one({"_id": 1}, {"$set": {"f": {"1": {"g": 4}}}})
+    rows.update_one({"_id": 1}, {"$set": {"f.1.g": 5}})
+
+
+def _arrays(rows: Rows) -> None:
+    rows.insert_one({"_id": 1, "a": [1, 2, 3, 4], "o": {"a": [{"b": 0}, {"b": 1}, {"b": 2}]}})
+    rows.update_one({"_id": 1}, {"$push": {"a": {"$each": [], "$slice": 2}}})
+    rows.update_one({"_id": 1}, [{"$set": {"o.a": [{"b": 0}, {"b": 9}]}}])
+    rows.update_one({"_id": 1}, {"$push": {"a": 7}})
+    rows.update_one({"_id": 1}, {"$set": {"a.6": "padded"}})
+
+
+def _odd_names(rows: Rows) -> None:
+    rows.insert_one({"_id": 1, "a": {"0": {"b": 1}}, "d.e": 1, "$f": 2})
+    rows.update_one({"_id": 1}, {"$set": {"a.0.b": 2}})
+    rows.update_one({"_id": 1}, {"$set": {"s": "$a", "t": "$$ROOT"}})
+    rows.replace_one({"_id": 1}, {"d.e": {"f.g": 1}, "x": 1})
+
+
+def _one_document_comes_and_goes(rows: Rows) -> None:
+    rows.insert_one({"_id": 1, "v": 1})
+    rows.update_one({"_id": 1}, {"$set": {"v": 2}})
+    rows.delete_one({"_id": 1})
+    rows.insert_one({"_id": 2})
+    rows.delete_one({"_id": 2})
+    rows.insert_one({"_id": 2, "again": True})
+    rows.update_one({"_id": 2}, {"$unset": {"again": 1}, "$set": {"more": 1}})
+
+
+def _replace_removes_fields(rows: Rows) -> None:
+    rows.insert_one({"_id": 1, "a": 1, "b": 2, "c": 3})
+    rows.replace_one({"_id": 1}, {"c": 3})
+
+
+def _equal_numbers(rows: Rows) -> None:
+    rows.insert_one({"_id": 1, "v": 1})
+    rows.delete_one({"_id": 1.0})
+    rows.insert_one({"_id": 1.0, "v": 2})
+    rows.update_one({"_id": Int64(1)}, {"$set": {"v": 3}})
+    rows.insert_one({"_id": {"k": 1}, "v": 1})
+    rows.update_one({"_id": {"k": 1}}, {"$set": {"v": 2}})
+
+
+def _identities(rows: Rows) -> None:
+    for key in (
+        None,
+        True,
+        "s",
+        Decimal128("1.50"),
+        DatetimeMS(-1),
+        DatetimeMS(-(2**45)),
+        Binary(b"x", 5),
+        {"a": {"b": 1}},
+    ):
+        rows.insert_one({"_id": key, "when": DatetimeMS(-(2**45)), "v": Decimal128("NaN")})
+        rows.update_one({"_id": key}, {"$set": {"z": DatetimeMS(-(2**45)), "y": DatetimeMS(-5)}})
+    rows.delete_one({"_id": None})
+
+
+def _many(rows: Rows) -> None:
+    rows.insert_many([{"_id": number, "v": 0} for number in range(300)])
+    rows.bulk_write([UpdateOne({"_id": number}, {"$set": {"v": number}}) for number in range(200)])
+    rows.bulk_write([ReplaceOne({"_id": number}, {"w": number}) for number in range(100, 250)])
+    rows.bulk_write([DeleteOne({"_id": number}) for number in range(50, 150)])
+    rows.bulk_write([InsertOne({"_id": number, "u": 1}) for number in range(60, 70)])
+
+
+_WORK = [
+    _type_changes,
+    _arrays,
+    _odd_names,
+    _one_document_comes_and_goes,
+    _replace_removes_fields,
+    _equal_numbers,
+    _identities,
+    _many,
+]
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["free", "ordered"])
+@pytest.mark.parametrize("work", _WORK)
+def test_the_target_equals_the_source_however_often_changes_are_delivered(
+    source: Rows, target: Rows, writer: MongoRowWriter, work: Callable[[Rows], None], ordered: bool
+) -> None:
+    changes = _changes(source, work, _table(source, ordered=ordered))
+    expected = _documents(source)
+    writer.write(changes, replay=False)
+    assert _documents(target) == expected
+    writer.write(changes, replay=True)
+    assert _documents(target) == expected
+    for stop in range(0, len(changes), max(1, len(changes) // 6)):
+        target.delete_many({})
+        writer.write(changes[:stop], replay=False)
+        writer.write(changes, replay=True)
+        assert _documents(target) == expected
+
+
+def _unique_values_move(rows: Rows) -> None:
+    rows.insert_many([{"_id": 1, "u": "one"}, {"_id": 2, "u": "two"}])
+    rows.update_one({"_id": 1}, {"$set": {"u": "aside"}})
+    rows.update_one({"_id": 2}, {"$set": {"u": "one"}})
+    rows.update_one({"_id": 1}, {"$set": {"u": "two"}})
+    rows.update_one({"_id": 1}, {"$set": {"u": "aside"}})
+    rows.update_one({"_id": 2}, {"$set": {"u": "two"}})
+    rows.update_one({"_id": 1}, {"$set": {"u": "one"}})
+    rows.delete_one({"_id": 1})
+    rows.insert_one({"_id": 3, "u": "one"})
+
+
+def test_a_unique_value_moves_and_comes_back_in_one_window(source: Rows, target: Rows, writer: MongoRowWriter) -> None:
+    for rows in (source, target):
+        rows.create_index([("u", ASCENDING)], unique=True)
+    changes = _changes(source, _unique_values_move, _table(source, ordered=True))
+    expected = _documents(source)
+    for stop in range(len(changes) + 1):
+        target.delete_many({})
+        writer.write(changes[:stop], replay=False)
+        writer.write(changes, replay=True)
+        assert _documents(target) == expected
+
+
+def test_a_refused_unique_value_names_the_row(target: Rows, writer: MongoRowWriter) -> None:
+    target.create_index([("u", ASCENDING)], unique=True)
+    target.insert_one({"_id": "foreign", "u": 1})
+    with pytest.raises(RowRejected, match=r"insert of .*'_id': 7.* at 0\.5/82"):
+        writer.write([_made(_table(target, ordered=True), RowType.INSERT, 7, {"u": 1})], replay=False)
+
+
+def test_what_the_target_refuses_goes_to_the_dead_letters_and_the_rest_in(target: Rows, target_uri: str) -> None:
+    target.create_index([("u", ASCENDING)], unique=True)
+    target.insert_one({"_id": "foreign", "u": 1})
+    letters = TableName(target.database.name, "letters")
+    table = _table(target, ordered=True)
+    writer = MongoRowWriter(Client(target_uri), permit=_permit, options=RowWriterOptions(dead_letter=letters))
+    changes = [_made(table, RowType.INSERT, number, {"u": number}) for number in range(3)]
+    result = writer.write(changes, replay=False)
+    writer.close()
+    letter = target.database["letters"].find_one()
+    assert letter is not None
+    assert (letter["key"], letter["position"], letter["event"]["document"]) == (
+        {"_id": 1},
+        "0.5/82",
+        changes[1].document,
+    )
+    assert [deviation.change.key for deviation in result.rejected] == [changes[1].key]
+    assert target.count_documents({"_id": {"$in": [0, 2]}}) == 2
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cases())
+def test_random_updates_end_in_equality(target: Rows, writer: MongoRowWriter, case: Case) -> None:
+    target.delete_many({})
+    target.insert_one(case.before)
+    update = _made(_table(target), RowType.UPDATE, 1)._replace(update=case.description)
+    writer.write([update], replay=False)
+    assert _documents(target) == [bson.encode(case.after)]
+
+
+def _updates(table: TargetTable, keys: Sequence[int]) -> list[RowChange]:
+    return [_made(table, RowType.UPDATE, key, update={"updatedFields": {"v": 1}}) for key in keys]
+
+
+@pytest.mark.parametrize("count", [20, 200], ids=["joined", "alone"])
+def test_an_update_without_its_document_is_divergence(target: Rows, writer: MongoRowWriter, count: int) -> None:
+    target.insert_many([{"_id": key} for key in range(count) if key != 13])
+    with pytest.raises(Divergence, match="'_id': 13"):
+        writer.write(_updates(_table(target), range(count)), replay=False)
+
+
+@pytest.mark.parametrize("count", [20, 200], ids=["joined", "alone"])
+def test_divergence_is_repaired_from_the_source(target: Rows, target_uri: str, count: int) -> None:
+    """One document is gone from the target, one from the source as well, one has another shape."""
+    there = {13: bson.encode({"_id": 13, "repaired": True}), 15: bson.encode({"_id": 15, "repaired": True})}
+    target.insert_many([{"_id": key} for key in range(count) if key not in (13, 14, 15)])
+    target.insert_one({"_id": 15, "v": 5})
+    table = _table(target)
+    writer = MongoRowWriter(Client(target_uri), permit=_permit, fetch=lambda _, key: there.get(bson.decode(key)["_id"]))
+    deep = _made(table, RowType.UPDATE, 15, update={"updatedFields": {"v.deep": 1}})
+    changes = [deep if bson.decode(change.key)["_id"] == 15 else change for change in _updates(table, range(count))]
+    result = writer.write(changes, replay=False)
+    writer.close()
+    assert sorted(bson.decode(deviation.change.key)["_id"] for deviation in result.divergences) == [13, 14, 15]
+    assert target.count_documents({"v": 1}) == count - 3
+    assert target.count_documents({"repaired": True}) == 2
+    assert target.find_one({"_id": 14}) is None
+
+
+def test_a_replayed_update_that_no_longer_fits_is_skipped_and_counted(target: Rows, writer: MongoRowWriter) -> None:
+    result = writer.write(_updates(_table(target), range(5)), replay=True)
+    assert (result.skipped, target.count_documents({})) == (5, 0)
+
+
+def test_what_fits_of_a_replayed_update_is_applied(target: Rows, writer: MongoRowWriter) -> None:
+    target.insert_one({"_id": 1, "a": 7, "x": 2})
+    table = _table(target)
+    changes = [
+        _made(table, RowType.UPDATE, 1, update={"updatedFields": {"x": 1}}),
+        _made(table, RowType.UPDATE, 1, update={"updatedFields": {"a.b": 1, "x": 2}}),
+        _made(table, RowType.UPDATE, 1, update={"updatedFields": {"a": 7}}),
+    ]
+    writer.write(changes, replay=True)
+    assert target.find_one() == {"_id": 1, "a": 7, "x": 2}
+
+
+def test_an_insert_of_what_is_there_replaces_it_and_is_counted(target: Rows, writer: MongoRowWriter) -> None:
+    target.insert_many([{"_id": key, "old": True} for key in range(0, 100, 2)])
+    changes = [_made(_table(target), RowType.INSERT, key, {"new": key}) for key in range(100)]
+    result = writer.write(changes, replay=False)
+    assert (result.duplicates, result.applied[RowType.INSERT]) == (50, 100)
+    assert target.count_documents({"new": {"$exists": True}, "old": {"$exists": False}}) == 100
+
+
+def test_documents_of_16_mb_are_written(target: Rows, writer: MongoRowWriter) -> None:
+    blob = {"blob": "x" * (16 * 1024 * 1024 - 64)}
+    table = _table(target)
+    changes = [_made(table, RowType.INSERT, key, blob) for key in range(4)]
+    changes += [_made(table, RowType.REPLACE, key, blob) for key in (0, 9)]
+    assert writer.write(changes, replay=False).bytes > 95_000_000
+    assert target.count_documents({}) == 5
+
+
+def test_many_tables_share_commands(target_client: Client, database: str, writer: MongoRowWriter) -> None:
+    changes = []
+    for number in range(30):
+        rows = target_client[database][f"rows{number}"]
+        rows.insert_one({"_id": 1})
+        table = _table(rows)
+        changes += [
+            _made(table, RowType.INSERT, 2, {"v": number}),
+            _made(table, RowType.UPDATE, 2, update={"updatedFields": {"w": 1}}),
+            _made(table, RowType.DELETE, 1),
+        ]
+    writer.write(changes, replay=False)
+    for number in range(30):
+        assert list(target_client[database][f"rows{number}"].find()) == [{"_id": 2, "v": number, "w": 1}]
+
+
+def test_nothing_is_written_when_the_permit_is_over(target: Rows, target_uri: str) -> None:
+    permits = iter([10.0, 0.0])
+    writer = MongoRowWriter(Client(target_uri), permit=lambda: next(permits))
+    with pytest.raises(FencedError):
+        writer.write([_made(_table(target), RowType.INSERT, 1, {})], replay=False)
+    writer.close()
+    assert target.count_documents({}) == 0
