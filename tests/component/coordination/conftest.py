@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import grpc
 import pytest
@@ -12,6 +13,7 @@ from etcd3 import etcdrpc as rpc
 
 from coordination.etcd_client import EtcdClient
 from coordination.etcd_connection import EtcdConfig
+from devstack.etcd import Etcd
 
 Connect = Callable[[str], EtcdClient]
 
@@ -36,6 +38,26 @@ def compact() -> Callable[[str, int], None]:
             rpc.KVStub(channel).Compact(rpc.CompactionRequest(revision=revision), timeout=5)
 
     return at
+
+
+@pytest.fixture
+def freeze(until: Callable[..., None]) -> Iterator[Callable[[Etcd], None]]:
+    """Stops every thread of an etcd, which `pause` only asks for; it goes on at the end of the test at the latest."""
+    frozen: list[Etcd] = []
+
+    def now(etcd: Etcd) -> None:
+        frozen.append(etcd)
+        etcd.pause()
+        tasks = Path(f"/proc/{etcd.pid}/task")
+        until(lambda: all(_stopped(task) for task in tasks.iterdir()))
+
+    yield now
+    for etcd in frozen:
+        etcd.resume()
+
+
+def _stopped(task: Path) -> bool:
+    return (task / "stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 @pytest.fixture

@@ -1,0 +1,67 @@
+"""A node that only stands for owner, for tests that stop, continue and kill it: `standing_node.py ENDPOINT CLUSTER NAME TTL`.
+
+Says `leading EPOCH`, then writes the key `beat` without pause. When its session is over it says `lost`, writes once more, as a zombie
+would, and says how that ended.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+
+from changefeed.errors import FencedError
+from changefeed.records import NodeId, NodeRecord, Role
+from coordination.election import Candidate
+from coordination.etcd import Put
+from coordination.etcd_client import EtcdClient
+from coordination.etcd_connection import EtcdConfig
+from coordination.fenced import FencedStore
+from coordination.layout import Layout
+from coordination.session import Session, open_session
+
+
+def main(endpoint: str, cluster: str, name: str, ttl: str) -> None:
+    def describe(node: NodeId) -> NodeRecord:
+        return NodeRecord(
+            id=node,
+            name=name,
+            admin_address="",
+            roles=frozenset({Role.OWNER}),
+            version="1",
+            started_at=datetime.now(UTC),
+        )
+
+    layout = Layout(cluster)
+    with EtcdClient(EtcdConfig(endpoints=(endpoint,))) as etcd:
+        session, _ = open_session(etcd, layout, name=name, describe=describe, ttl=timedelta(seconds=float(ttl)))
+        session.start()
+        candidate = Candidate(etcd, layout, lease=session.lease, node=session.node)
+        store = None
+        while store is None:
+            store = candidate.campaign(timedelta(seconds=1))
+        say(f"leading {store.epoch}")
+        beat(session, store, Put(f"{layout.root}beat", name.encode()))
+
+
+def beat(session: Session, store: FencedStore, put: Put) -> None:
+    while session.alive:
+        try:
+            store.commit([put])
+        except FencedError:
+            say("fenced before lost")
+    say("lost")
+    try:
+        store.commit([put])
+    except FencedError:
+        say("fenced")
+    else:
+        say("wrote")
+
+
+def say(words: str) -> None:
+    sys.stdout.write(f"{words}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

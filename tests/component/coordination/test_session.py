@@ -1,0 +1,65 @@
+"""A session's end on a real etcd, which decides for itself when a lease has expired."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from changefeed.records import NodeId, NodeRecord, Role
+from coordination.etcd_client import EtcdClient
+from coordination.layout import Layout
+from coordination.session import open_session
+from devstack.etcd import Etcd
+
+TTL = timedelta(seconds=3)
+
+
+def describe(node: NodeId) -> NodeRecord:
+    now = datetime.now(UTC)
+    roles = frozenset({Role.PROCESSOR})
+    return NodeRecord(id=node, name="one", admin_address="", roles=roles, version="1", started_at=now)
+
+
+def test_lost_fires_while_another_client_still_sees_the_node(
+    connect: Callable[[str], EtcdClient], etcd_endpoint: str, etcd_prefix: str, until: Callable[..., None]
+) -> None:
+    own, other = connect(etcd_endpoint), connect(etcd_endpoint)
+    session, _ = open_session(own, Layout(etcd_prefix), name="one", describe=describe, ttl=TTL)
+    session.start()
+    own.close()
+    assert session.lost.wait(TTL.total_seconds())
+    assert other.get(session.key) is not None
+    until(lambda: other.get(session.key) is None)
+    session.close()
+
+
+def test_lost_fires_in_time_when_etcd_hangs(
+    connect: Callable[[str], EtcdClient], own_etcd: Etcd, freeze: Callable[[Etcd], None]
+) -> None:
+    session, _ = open_session(connect(own_etcd.endpoint), Layout("c"), name="one", describe=describe, ttl=TTL)
+    session.start()
+    freeze(own_etcd)
+    frozen_at = time.monotonic()
+    assert session.lost.wait(TTL.total_seconds())
+    assert time.monotonic() - frozen_at < (TTL * 0.8).total_seconds() + 0.5
+    own_etcd.resume()
+    session.close()
+
+
+def test_a_session_outlives_a_restart_of_etcd(
+    connect: Callable[[str], EtcdClient], own_etcd: Etcd, until: Callable[..., None]
+) -> None:
+    client = connect(own_etcd.endpoint)
+    session, store = open_session(client, Layout("c"), name="one", describe=describe, ttl=TTL * 4)
+    session.start()
+    own_etcd.kill()
+    own_etcd.start()
+    before = session.lost_at
+    until(lambda: session.lost_at > before)
+    kv = client.get(session.key)
+    assert kv is not None
+    assert kv.create_rev == store.epoch
+    assert not session.lost.is_set()
+    session.close()
+    assert client.get(session.key) is None
