@@ -66,6 +66,8 @@ class ChangefeedStatus:
     """What the owner made of it. Without a checkpoint it has not begun: its tables are not known yet."""
 
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
+    start: Position | None = None
+    """Where it began: its base schemas were valid from here, and tables that it began with may be due for a copy."""
     checkpoint: Position | None = None
     resolved: Position | None = None
     """Every DDL below it is recorded."""
@@ -160,7 +162,7 @@ class DdlRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignedTable:
-    """From where a node replicates a table; `copy`: the table's documents are to be copied first."""
+    """From where a node begins with a table; `copy`: its documents are to be copied first, unless `snapshot/<table>` says they are."""
 
     start: Position
     copy: bool = False
@@ -168,7 +170,10 @@ class AssignedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """The tables of one node. It gives up those in `leaving`: finishes nothing more, reports where it stopped."""
+    """The tables of one node. Those also in `leaving` it gives up: it begins nothing more of them and reports where it stopped.
+
+    A table here that is not leaving, and was not here or was leaving, begins at its `start`: another node may have had it since.
+    """
 
     tables: Mapping[TableId, AssignedTable] = field(default_factory=dict)
     leaving: frozenset[TableId] = frozenset()

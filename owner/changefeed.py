@@ -189,6 +189,7 @@ def _status(
     lifecycle = _lifecycle(state, checkpoint, now, random)
     return ChangefeedStatus(
         lifecycle=lifecycle,
+        start=status.start,
         checkpoint=checkpoint,
         resolved=resolved,
         run=status.run + (lifecycle.running and not status.lifecycle.running),

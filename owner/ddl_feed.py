@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Protocol
 
 import structlog
@@ -19,7 +18,6 @@ from changefeed.event import DdlEvent
 from changefeed.position import Position
 
 _log = structlog.get_logger()
-_POLL = timedelta(milliseconds=500)
 
 
 class DdlBatch(Protocol):
@@ -30,9 +28,9 @@ class DdlBatch(Protocol):
 
 
 class DdlWatch(Protocol):
-    """The DDL of a source in stream order. Read by one thread."""
+    """The DDL of a source in stream order. Read by one thread; `poll` waits for the source a fraction of a second."""
 
-    def poll(self, timeout: timedelta) -> DdlBatch: ...
+    def poll(self) -> DdlBatch: ...
     def close(self) -> None: ...
 
 
@@ -181,7 +179,7 @@ class _Runner:
         watch = self._open_watch(self.resolved)
         try:
             while self.alive:
-                self._deliver(self, watch.poll(_POLL))
+                self._deliver(self, watch.poll())
         finally:
             watch.close()
 

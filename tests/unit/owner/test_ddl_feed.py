@@ -37,7 +37,7 @@ class ScriptedWatch:
         self.script: queue.Queue[Batch | Exception] = queue.Queue()
         self.resolved = at(0)
 
-    def poll(self, timeout: timedelta) -> Batch:
+    def poll(self) -> Batch:
         try:
             item = self.script.get(timeout=0.02)
         except queue.Empty:

@@ -1,0 +1,112 @@
+"""`DdlJobs`: looks at the sink and applies DDLs to it in worker threads, so that the owner's tick never waits.
+
+A job's outcome is a `Progress` that the next tick reads. A job that outlives the owner's term is harmless: its outcome is read by
+nobody, and what it does downstream is compared and done once by whoever has taken over.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import assert_never
+
+import structlog
+
+from changefeed.errors import InvariantError, RetryableError, SluiceError
+from changefeed.position import Position
+from changefeed.records import DdlRecord, Observation
+from owner.execution import Applied, Apply, Failed, Observe, Observed, Progress, Running
+from sink.ddl import DdlApplier, DownstreamDdl, names_of
+
+_log = structlog.get_logger()
+_THREADS = 32
+"""Idle most of the time: as many DDLs that do not meet, index builds for the most part, may be under way side by side."""
+
+
+class DdlJobs:
+    """`open_sink` connects at the first job. `translate` gives a record's DDL in the sink's names."""
+
+    def __init__(
+        self,
+        open_sink: Callable[[], DdlApplier],
+        translate: Callable[[DdlRecord], DownstreamDdl],
+        wake: Callable[[], None],
+    ) -> None:
+        self._open_sink = open_sink
+        self._translate = translate
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._progress: dict[Position, Progress] = {}
+        self._sink: DdlApplier | None = None
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="ddl")
+
+    @property
+    def progress(self) -> Mapping[Position, Progress]:
+        with self._lock:
+            return dict(self._progress)
+
+    def start(self, job: Observe | Apply) -> None:
+        with self._lock:
+            self._progress[job.record.position] = Running()
+        self._threads.submit(self._run, job, self._translate(job.record))
+
+    def forget(self, positions: Iterable[Position]) -> None:
+        with self._lock:
+            for position in positions:
+                self._progress.pop(position, None)
+
+    def forget_failures(self) -> None:
+        """A resumed changefeed tries again."""
+        with self._lock:
+            failed = [position for position, progress in self._progress.items() if isinstance(progress, Failed)]
+        self.forget(failed)
+
+    def close(self) -> None:
+        """Begins nothing more. A command under way cannot be called back, and is not waited for."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            sink, self._sink = self._sink, None
+        if sink is not None:
+            sink.close()
+
+    def _run(self, job: Observe | Apply, ddl: DownstreamDdl) -> None:
+        try:
+            outcome = self._outcome(job, ddl)
+        except SluiceError as error:
+            outcome = self._failed(job, error)
+        except Exception as error:  # noqa: BLE001  # the edge of a thread
+            _log.exception("ddl_job_broke", ddl=str(job.record.event))
+            outcome = self._failed(job, InvariantError(f"{job.record.event}: {error!r}"))
+        with self._lock:
+            self._progress[job.record.position] = outcome
+        self._wake()
+
+    def _outcome(self, job: Observe | Apply, ddl: DownstreamDdl) -> Progress:
+        sink = self._connected()
+        match job:
+            case Observe():
+                return Observed(sink.observe(names_of(ddl)))
+            case Apply(record):
+                return Applied(sink.apply(ddl, _recorded(record)))
+            case never:
+                assert_never(never)
+
+    def _failed(self, job: Observe | Apply, error: SluiceError) -> Failed:
+        _log.warning("ddl_failed", ddl=str(job.record.event), code=error.code, error=str(error))
+        delay = error.retry_after.total_seconds() if isinstance(error, RetryableError) else 0.0
+        return Failed(error, datetime.now(UTC), time.monotonic() + delay)
+
+    def _connected(self) -> DdlApplier:
+        with self._lock:
+            if self._sink is None:
+                self._sink = self._open_sink()
+            return self._sink
+
+
+def _recorded(record: DdlRecord) -> Observation:
+    if record.before is None:
+        raise InvariantError(f"{record.event} is executing without a record of what the downstream looked like")
+    return record.before
