@@ -136,5 +136,7 @@ def _list_indexes(client: Client, name: TableName) -> Iterator[Mapping[str, Any]
 def _shard_keys(client: Client) -> Mapping[str, Document]:
     if not client.is_mongos:
         return {}
-    sharded = client["config"]["collections"].find({"dropped": {"$ne": True}}, {"key": 1})
+    sharded = client["config"]["collections"].find(
+        {"dropped": {"$ne": True}, "unsplittable": {"$ne": True}}, {"key": 1}
+    )
     return {entry["_id"]: Document.of(entry["key"]) for entry in sharded}

@@ -7,13 +7,12 @@ from datetime import datetime
 from typing import Any
 
 from changefeed.document import EMPTY, Document
-from changefeed.event import DdlEvent, DdlType, RowType
+from changefeed.event import DdlEvent, DdlType
 from changefeed.table import SYSTEM_DATABASES, TableId, TableName, view_id
 from source.index_spec import indexes_description, normalised_index
 from source.resume_token import decode_token, position_of
 from source.view_definition import created_view, is_timeseries, modified_view
 
-ROW_TYPES = frozenset(RowType)
 DDL_TYPES = frozenset(DdlType)
 
 

@@ -8,19 +8,20 @@ from typing import Any
 import structlog
 from pymongo.change_stream import ChangeStream
 from pymongo.client_session import ClientSession
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.event import DdlEvent
-from source.change_event import DDL_TYPES, ROW_TYPES, ddl_of_change
+from changefeed.event import DdlEvent, RowType
+from source.change_event import DDL_TYPES, ddl_of_change
 from source.connection import Client, session_time
 from source.ddl_watch import Reading
 from source.duplicates import DuplicateFolder
+from source.errors import CURSOR_NOT_FOUND
 
 AWAIT_MS = 50
 """How long the server waits for something to show before it answers with a newer resume token."""
 
-_NO_ROWS = [{"$match": {"operationType": {"$nin": sorted(ROW_TYPES)}}}]
+_NO_ROWS = [{"$match": {"operationType": {"$nin": sorted(row.value for row in RowType)}}}]
 
 log = structlog.get_logger(__name__)
 
@@ -28,9 +29,8 @@ log = structlog.get_logger(__name__)
 class ChangeStreamCursor:
     """The driver's stream does the retries that are safe for it, and stays with its mongos; all else is the watch's."""
 
-    def __init__(self, client: Client, *, sharded: bool, expanded: bool = True) -> None:
+    def __init__(self, client: Client, *, sharded: bool) -> None:
         self._client = client
-        self._expanded = expanded or None
         self._folder = DuplicateFolder() if sharded else None
         self._unknown: set[str] = set()
         self._session: ClientSession | None = None
@@ -41,7 +41,7 @@ class ChangeStreamCursor:
         self._stream = self._client.watch(
             _NO_ROWS,
             start_at_operation_time=start_ts.to_bson(),
-            show_expanded_events=self._expanded,
+            show_expanded_events=True,
             max_await_time_ms=AWAIT_MS,
             session=self._session,
         )
@@ -50,6 +50,8 @@ class ChangeStreamCursor:
         """At most one event: what the driver still holds of a batch comes with the next reads, without a round trip."""
         assert self._stream is not None
         assert self._session is not None
+        if not self._stream.alive:
+            raise OperationFailure("the server ended the change stream", CURSOR_NOT_FOUND)
         change = self._stream.try_next()
         token = self._stream.resume_token
         event = self._event_of(change) if change is not None else None

@@ -10,7 +10,7 @@ from pymongo import MongoClient
 from pymongo.client_session import ClientSession
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import SourceUnsupported
+from changefeed.errors import ConfigurationError, SourceUnsupported
 from source.errors import translated
 
 Client = MongoClient[dict[str, Any]]
@@ -32,14 +32,17 @@ def connect(uri: str, *, app_name: str = "sluice") -> Client:
     }
     stated = {option.partition("=")[0].lower() for option in uri.partition("?")[2].split("&")}
     options: dict[str, Any] = {name: value for name, value in defaults.items() if name.lower() not in stated}
-    with translated("connecting to the source"):
-        return MongoClient(
-            uri,
-            document_class=dict,
-            tz_aware=True,
-            datetime_conversion=DatetimeConversion.DATETIME_AUTO,
-            **options,
-        )
+    try:
+        with translated("connecting to the source"):
+            return MongoClient(
+                uri,
+                document_class=dict,
+                tz_aware=True,
+                datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+                **options,
+            )
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError([f"connecting to the source: {error}"]) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,81 @@
+"""The catalog as a server shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from changefeed.position import Position
+from changefeed.table import TableKind, TableName
+from source.catalog import CatalogReading, Stability, read_catalog, stability_of
+from source.connection import Client, connect, deployment_of
+from source.opening import open_ddl_watch
+
+
+@pytest.fixture(scope="module")
+def client(source_uri: str) -> Iterator[Client]:
+    with connect(source_uri) as client:
+        yield client
+
+
+def read(client: Client, database: str) -> CatalogReading:
+    return read_catalog(client, lambda name: name.db == database)
+
+
+def test_the_source_says_what_it_is(client: Client) -> None:
+    assert deployment_of(client).version >= (4, 2)
+
+
+def test_tables_of_every_kind_with_options_and_indexes(client: Client, database: str) -> None:
+    db = client[database]
+    db.create_collection("valid", validator={"qty": {"$gte": 0}})
+    db.valid.create_index([("b", -1), ("a", 1)], unique=True, name="ba", partialFilterExpression={"a": {"$gt": 0}})
+    db.create_collection("v", viewOn="valid", pipeline=[{"$match": {"a": 1}}])
+    db.create_collection("weather", timeseries={"timeField": "at", "metaField": "sensor"})
+    tables = {table.name.coll: table for table in read(client, database).tables}
+    assert set(tables) == {"valid", "v", "weather"}
+
+    valid = tables["valid"]
+    assert (valid.kind, len(valid.id)) == (TableKind.COLLECTION, 32)
+    assert valid.options.decode()["validator"] == {"qty": {"$gte": 0}}
+    by_id, ba = (index.decode() for index in valid.indexes)
+    assert by_id == {"v": 2, "key": {"_id": 1}, "name": "_id_"}
+    assert list(ba["key"].items()) == [("b", -1), ("a", 1)]
+    assert ba["unique"] is True
+    assert ba["partialFilterExpression"] == {"a": {"$gt": 0}}
+
+    view = tables["v"]
+    assert (view.kind, view.id, view.indexes) == (TableKind.VIEW, f"view:{database}.v", ())
+    assert view.options.decode() == {"viewOn": "valid", "pipeline": [{"$match": {"a": 1}}]}
+    assert tables["weather"].kind is TableKind.TIMESERIES
+
+
+def test_only_wanted_tables_are_read(client: Client, database: str) -> None:
+    for name in ("a", "b"):
+        client[database].create_collection(name)
+    reading = read_catalog(client, lambda name: name == TableName(database, "b"))
+    assert [str(table.name) for table in reading.tables] == [f"{database}.b"]
+
+
+def test_a_reading_is_stable_once_the_watch_has_passed_it_undisturbed(client: Client, database: str) -> None:
+    client[database].create_collection("a")
+    reading = read(client, database)
+    with open_ddl_watch(client, reading.position) as watch:
+        batch = watch.poll()
+        while (stability := stability_of(reading, batch.events, batch.resolved)) is Stability.UNDECIDED:
+            batch = watch.poll()
+    assert stability is Stability.STABLE
+    assert all(table.valid_from == reading.position for table in reading.tables)
+
+
+def test_a_ddl_since_a_past_position_disturbs_the_reading(client: Client, database: str) -> None:
+    past = read(client, database).position
+    client[database].create_collection("since")
+    reading = read_catalog(client, lambda name: name.db == database, valid_from=past)
+    assert reading.position == past
+    with open_ddl_watch(client, Position(past.ts)) as watch:
+        events = watch.poll().events
+        while not any(event.db == database for event in events):
+            events = watch.poll().events
+    assert stability_of(reading, events, past) is Stability.DISTURBED

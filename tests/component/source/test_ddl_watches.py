@@ -1,0 +1,283 @@
+"""Both watches against a real server: order, what is resolved and when, and resumption."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import HistoryLost, RetryableError
+from changefeed.event import DdlEvent, DdlType
+from changefeed.position import Position
+from devstack.mongodb import MongoDB
+from source.catalog import read_catalog
+from source.change_stream_cursor import ChangeStreamCursor
+from source.connection import Client, connect
+from source.ddl_watch import ResumingDdlWatch
+from source.note import NoteKeeper
+from source.opening import DdlOrigin, open_ddl_watch
+from source.oplog_window import majority_time, newest_time, read_oplog_window
+
+DEADLINE_SECONDS = 20.0
+SOON = "&serverSelectionTimeoutMS=500"
+
+
+@pytest.fixture(scope="module")
+def client(source_uri: str) -> Iterator[Client]:
+    with connect(source_uri) as client:
+        yield client
+
+
+@pytest.fixture(params=[DdlOrigin.CHANGE_STREAM, DdlOrigin.OPLOG], ids=str)
+def origin(request: pytest.FixtureRequest) -> DdlOrigin:
+    return DdlOrigin(request.param)
+
+
+@pytest.fixture
+def watch(client: Client, origin: DdlOrigin) -> Iterator[ResumingDdlWatch]:
+    with open_ddl_watch(client, Position(newest_time(client).next()), origin) as watch:
+        watch.poll()
+        yield watch
+
+
+def until_resolved(watch: ResumingDdlWatch, time_ts: ClusterTime) -> list[DdlEvent]:
+    """Every DDL up to and at this time, retrying as an owner would."""
+    events: list[DdlEvent] = []
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            batch = watch.poll()
+        except RetryableError:
+            continue
+        events += batch.events
+        if batch.resolved.ts > time_ts:
+            return events
+    raise AssertionError(f"{time_ts} was not resolved in {DEADLINE_SECONDS} s")
+
+
+def poll_on(watch: ResumingDdlWatch) -> None:
+    while True:
+        watch.poll()
+
+
+def of_database(events: list[DdlEvent], database: str) -> list[str]:
+    return [
+        f"{event.type} {event.table.coll if event.table else ''}".strip() for event in events if event.db == database
+    ]
+
+
+def workload(client: Client, database: str) -> None:
+    db = client[database]
+    db.implicit.insert_one({"_id": 1})
+    db.create_collection("capped", capped=True, size=4096, max=3)
+    db.create_collection("valid", validator={"qty": {"$gte": 0}})
+    db.orders.create_index([("a", 1), ("b", -1)], unique=True, name="ab")
+    db.orders.create_index("at", expireAfterSeconds=3600, name="at")
+    db.command({"collMod": "orders", "index": {"name": "at", "expireAfterSeconds": 7200}})
+    db.orders.drop_index("ab")
+    db.create_collection("v", viewOn="orders", pipeline=[{"$match": {"a": 1}}])
+    db.implicit.rename("renamed")
+    db.valid.rename("renamed", dropTarget=True)
+    db.capped.drop()
+    db.v.drop()
+
+
+def test_the_whole_history_comes_in_order(client: Client, watch: ResumingDdlWatch, database: str) -> None:
+    workload(client, database)
+    events = until_resolved(watch, newest_time(client))
+    assert of_database(events, database) == [
+        "create implicit",
+        "create capped",
+        "create valid",
+        "create orders",
+        "createIndexes orders",
+        "createIndexes orders",
+        "modify orders",
+        "dropIndexes orders",
+        "create v",
+        "rename implicit",
+        "rename valid",
+        "drop capped",
+        "drop v",
+    ]
+    positions = [event.position for event in events]
+    assert positions == sorted(set(positions))
+
+
+def test_both_watches_tell_the_same_history_in_the_same_words(client: Client, database: str) -> None:
+    start = Position(newest_time(client).next())
+    workload(client, database)
+    end = newest_time(client)
+    told = []
+    for origin in (DdlOrigin.CHANGE_STREAM, DdlOrigin.OPLOG):
+        with open_ddl_watch(client, start, origin) as watch:
+            events = [event for event in until_resolved(watch, end) if event.db == database]
+        told.append(
+            [(e.position.ts, e.type, e.table, e.id, e.renamed_to, e.drop_target, str(e.description)) for e in events]
+        )
+    assert told[0] == told[1]
+    assert len(told[0]) == 13
+
+
+def test_creates_of_one_transaction_have_positions_in_order(
+    client: Client, watch: ResumingDdlWatch, database: str
+) -> None:
+    with client.start_session() as session, session.start_transaction():
+        for name in ("first", "second"):
+            client[database].create_collection(name, session=session)
+        client[database].first.insert_one({"_id": 1}, session=session)
+    created = [event for event in until_resolved(watch, newest_time(client)) if event.db == database]
+    assert [str(event.table) for event in created] == [f"{database}.first", f"{database}.second"]
+    assert created[0].position < created[1].position
+    with client.watch(start_at_operation_time=created[0].position.ts.to_bson()) as stream:
+        inserted = next(change for change in stream if change["ns"] == {"db": database, "coll": "first"})
+    if inserted["clusterTime"] == created[0].position.ts.to_bson():
+        assert created[0].position < Position(created[0].position.ts, inserted["_id"]["_data"])
+
+
+def seconds_until_resolved(watch: ResumingDdlWatch, write: Callable[[], object], client: Client) -> float:
+    write()
+    written_ts, began = newest_time(client), time.monotonic()
+    until_resolved(watch, written_ts)
+    return time.monotonic() - began
+
+
+def test_an_idle_source_is_resolved_in_300_ms(client: Client, watch: ResumingDdlWatch, database: str) -> None:
+    rows = client[database].rows
+    took = [seconds_until_resolved(watch, lambda: rows.insert_one({}), client) for _ in range(5)]
+    assert statistics.median(took) < 0.3, took
+
+
+def test_a_busy_source_is_resolved_in_300_ms(client: Client, watch: ResumingDdlWatch, database: str) -> None:
+    stop = threading.Event()
+
+    def keep_writing() -> None:
+        while not stop.is_set():
+            client[database].busy.insert_many([{"n": n} for n in range(20)])
+
+    writer = threading.Thread(target=keep_writing)
+    writer.start()
+    try:
+        took = [seconds_until_resolved(watch, lambda: None, client) for _ in range(5)]
+    finally:
+        stop.set()
+        writer.join()
+    assert statistics.median(took) < 0.3, took
+
+
+def test_an_idle_source_is_not_made_to_write_again_and_again(
+    client: Client, watch: ResumingDdlWatch, database: str
+) -> None:
+    client[database].rows.insert_one({})
+    until_resolved(watch, newest_time(client))
+    began = newest_time(client)
+    for _ in range(10):
+        watch.poll()
+    noted = client.local["oplog.rs"].count_documents({"ts": {"$gt": began.to_bson()}, "o.sluice": {"$exists": True}})
+    assert noted <= 3
+
+
+def test_a_killed_cursor_loses_nothing(client: Client, origin: DdlOrigin, database: str) -> None:
+    with open_ddl_watch(client, Position(newest_time(client).next()), origin) as watch:
+        client[database].create_collection("before")
+        seen = until_resolved(watch, newest_time(client))
+        inner: Any = watch._cursor
+        cursor_id = inner._stream._cursor.cursor_id if origin is DdlOrigin.CHANGE_STREAM else inner._cursor.cursor_id
+        db, coll = ("admin", "$cmd.aggregate") if origin is DdlOrigin.CHANGE_STREAM else ("local", "oplog.rs")
+        killed = client[db].command("killCursors", coll, cursors=[cursor_id])
+        assert killed["cursorsKilled"] == [cursor_id]
+        client[database].create_collection("after")
+        seen += until_resolved(watch, newest_time(client))
+    assert of_database(seen, database) == ["create before", "create after"]
+
+
+def test_a_server_that_is_killed_and_comes_back_loses_nothing(
+    own_mongodb: Callable[[str], MongoDB], origin: DdlOrigin
+) -> None:
+    server = own_mongodb("source")
+    with connect(server.uri + SOON) as client:
+        watch = open_ddl_watch(client, Position(majority_time(client)), origin)
+        client.shop.create_collection("before")
+        seen = until_resolved(watch, newest_time(client))
+        server.kill()
+        with pytest.raises(RetryableError):
+            poll_on(watch)
+        server.start()
+        client.shop.create_collection("after")
+        seen += until_resolved(watch, newest_time(client))
+        watch.close()
+    assert of_database(seen, "shop") == ["create before", "create after"]
+
+
+def test_the_first_open_may_fail_and_the_next_succeed(own_mongodb: Callable[[str], MongoDB], origin: DdlOrigin) -> None:
+    server = own_mongodb("source")
+    with connect(server.uri + SOON) as client:
+        watch = open_ddl_watch(client, Position(majority_time(client)), origin)
+        client.shop.create_collection("orders")
+        written_ts = newest_time(client)
+        server.kill()
+        with pytest.raises(RetryableError):
+            watch.poll()
+        server.start()
+        assert of_database(until_resolved(watch, written_ts), "shop") == ["create orders"]
+        watch.close()
+
+
+def test_a_refused_note_becomes_a_heartbeat_that_is_no_ddl(client: Client, database: str) -> None:
+    class NoNotes(NoteKeeper):
+        def _append_note(self) -> ClusterTime:
+            client.admin.command("appendOplogNoteThatIsUnknown", 1)
+            raise AssertionError("the server knew it")
+
+    cursor = ChangeStreamCursor(client, sharded=False)
+    client.drop_database("__sluice")
+    with ResumingDdlWatch(cursor, Position(newest_time(client).next()), NoNotes(client), str) as watch:
+        watch.poll()
+        client[database].create_collection("a")
+        events = until_resolved(watch, newest_time(client))
+    assert client["__sluice"]["heartbeat"].count_documents({}) == 1
+    assert [event.db for event in events] == [database]
+
+
+class ShortMemory(MongoDB):
+    """Keeps few entries in its oplog."""
+
+    def command(self) -> list[str]:
+        return [*super().command(), "--oplog-max-entries", "50"]
+
+
+def test_a_position_that_left_the_oplog_is_lost_and_the_message_says_what_is_left(
+    tmp_path: Path, origin: DdlOrigin
+) -> None:
+    with ShortMemory("source", tmp_path / "data", tmp_path / "log") as server, connect(server.uri) as client:
+        start = Position(majority_time(client))
+        watch = open_ddl_watch(client, start, origin)
+        watch.poll()
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while (window := read_oplog_window(client)) is None or window.holds(start):
+            assert time.monotonic() < deadline, "the oplog was not trimmed"
+            client.shop.orders.insert_many([{"n": n} for n in range(200)])
+        late = open_ddl_watch(client, start, origin)
+        with pytest.raises(HistoryLost, match=rf"position {start} .* oldest time available is \d+\.\d+"):
+            late.poll()
+        assert window.remaining(start).total_seconds() <= 0
+        watch.close()
+
+
+def test_ids_are_those_of_the_catalog_for_tables_of_every_kind(
+    client: Client, watch: ResumingDdlWatch, database: str
+) -> None:
+    client[database].create_collection("a")
+    client[database].create_collection("v", viewOn="a", pipeline=[])
+    client[database].create_collection("weather", timeseries={"timeField": "at", "granularity": "minutes"})
+    events = until_resolved(watch, newest_time(client))
+    created = {event.table: event for event in events if event.type is DdlType.CREATE and event.db == database}
+    tables = read_catalog(client, lambda name: name.db == database).tables
+    assert {table.name: table.id for table in tables} == {name: event.id for name, event in created.items()}
+    assert len(tables) == 3

@@ -1,0 +1,27 @@
+"""Connecting: bounded waits, and what the URI says goes first."""
+
+from __future__ import annotations
+
+import pytest
+
+from changefeed.errors import ConfigurationError
+from source.connection import connect
+
+
+def test_waits_are_bounded() -> None:
+    with connect("mongodb://127.0.0.1:1/?connect=false") as client:
+        assert client.options.server_selection_timeout == 5.0
+        assert client.options.pool_options.socket_timeout == 30.0
+        assert client.options.pool_options.appname == "sluice"
+
+
+def test_what_the_uri_says_goes_first_whatever_its_case() -> None:
+    with connect("mongodb://127.0.0.1:1/?serverselectiontimeoutms=700&appName=mine") as client:
+        assert client.options.server_selection_timeout == 0.7
+        assert client.options.pool_options.appname == "mine"
+
+
+@pytest.mark.parametrize("uri", ["http://somewhere", "mongodb://", "mongodb://host:port/"])
+def test_a_uri_that_is_none_is_a_configuration_error(uri: str) -> None:
+    with pytest.raises(ConfigurationError, match="connecting to the source"):
+        connect(uri)
