@@ -6,7 +6,7 @@ over: each ends in `apply` being called again with the same record, and what is 
 
 A command whose connection broke may still be running at the target. An index build goes on there; the repeated createIndexes
 joins it, or is told to come back later (a retryable error). Any other command may finish under the feet of its repetition, which
-is then refused: so a refusal counts only when another look finds the DDL still not done.
+is then refused: so a refusal counts only when another look finds the target as it was at the first.
 
 What is found done may not have reached the majority yet, when the writer died between the target's effect and its
 acknowledgement: a write that changes nothing, acknowledged by the majority, settles that before the DDL is called done.
@@ -80,24 +80,19 @@ class MongoDdlApplier:
         if reason is not None:
             raise DdlRefused(f"{_subject(ddl)}: {reason}; then resume the changefeed")
         now = self.observe(names_of(ddl))
-        match effect(ddl, before, now, self._ttl):
-            case Effect.PRESENT:
-                self._reach_majority(names_of(ddl)[0].db)
-                return "it was done already"
-            case Effect.ABSENT:
-                return self._do(ddl, before, commands(ddl, now, target, self._ttl))
-            case Effect.UNCLEAR:
-                raise DdlAmbiguous(_unclear(ddl, before, now))
-
-    def _do(self, ddl: DownstreamDdl, before: Observation, steps: Iterable[Command]) -> str:
-        try:
-            self.run(steps)
-        except DdlRefused:
-            if effect(ddl, before, self.observe(names_of(ddl)), self._ttl) is not Effect.PRESENT:
-                raise
-            self._reach_majority(names_of(ddl)[0].db)
-            return "it was done meanwhile"
-        return ""
+        while (found := effect(ddl, before, now, self._ttl)) is Effect.ABSENT:
+            try:
+                self.run(commands(ddl, now, target, self._ttl))
+            except (DdlRefused, DdlAmbiguous):
+                looked, now = now, self.observe(names_of(ddl))
+                if now == looked:
+                    raise
+            else:
+                return ""
+        if found is Effect.UNCLEAR:
+            raise DdlAmbiguous(_unclear(ddl, before, now))
+        self._reach_majority(names_of(ddl)[0].db)
+        return "it was done already"
 
     def run(self, steps: Iterable[Command]) -> None:
         for command in steps:

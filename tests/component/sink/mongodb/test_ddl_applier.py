@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from bson.binary import Binary
@@ -262,6 +262,39 @@ def test_a_crash_behind_any_command_ends_in_one_effect(
         with connect(target_uri) as client:
             MongoDdlApplier(client).apply(ddl, before)
         assert case.after(db)
+
+
+class StutteringClient:
+    """Each command reaches the server twice: what was thought lost with its connection finishes just before its repetition."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.admin = client.admin
+        self.get_database = client.get_database
+
+    def __getitem__(self, db: str) -> StutteringClient:
+        return StutteringDatabase(self._client, db)
+
+
+class StutteringDatabase(StutteringClient):
+    def __init__(self, client: Client, db: str) -> None:
+        super().__init__(client)
+        self._db = db
+
+    def command(self, body: dict[str, Any]) -> dict[str, Any]:
+        self._client[self._db].command(body)
+        return self._client[self._db].command(body)
+
+
+@every_case
+def test_a_command_that_finishes_under_the_feet_of_its_repetition_is_done_once(
+    case: Case, target_client: Client, db: Database
+) -> None:
+    case.prepare(db)
+    ddl = case.ddl(db.name)
+    applier = MongoDdlApplier(cast("Client", StutteringClient(target_client)))
+    applier.apply(ddl, applier.observe(names_of(ddl)))
+    assert case.after(db)
 
 
 def test_a_rename_across_databases_moves_the_rows_once(
