@@ -2,7 +2,7 @@
 
     inserted, updated, replaced, deleted     nothing
     insert: its `_id` is there               replace it: the insert was applied before
-    replace: its `_id` is there elsewhere    a sharded collection: remove the one in the way, replace again
+    replace: its `_id` is there, unlike      another shard key, or 1 for 1.0: remove the one in the way, replace again
     a unique index is violated               set aside with what follows on its key, tried again when the others are done
     update: no document, or another shape    replay: what still fits is applied, the rest skipped
                                              otherwise: divergence, repaired from the source or raised
@@ -44,7 +44,8 @@ from sink.mongodb.errors import retryable_code, unauthorized_code
 from sink.mongodb.waiting import WaitingRows
 from sink.row import Deviation, FetchRow, RowChange, WriteResult
 
-_MISFIT = frozenset({2, 28, 66})
+_IMMUTABLE = 66
+_MISFIT = frozenset({2, 28, _IMMUTABLE})
 """BadValue, PathNotViable, ImmutableField: of an update, not of the document it makes."""
 _TOO_LARGE = frozenset({10334, 17419, 17420})
 _LETTER_BYTES = 12 << 20
@@ -131,10 +132,8 @@ class WriteRun:
     def _refused(self, change: RowChange, refusal: Refusal, *, replay: bool) -> None:
         if unauthorized_code(refusal.code, refusal.message):
             raise SinkRefused(f"{self._said(change, refusal)}; check the roles of the sink's user")
-        if change.type is RowType.REPLACE and refusal.duplicate_id and change.table.sharded:
-            database, command = displace_command(change)
-            self._commander.send(database, command, str(change))
-            self.apply(Batch([change], ordered=True))
+        if change.type is RowType.REPLACE and (refusal.duplicate_id or refusal.code == _IMMUTABLE):
+            self._displace(change)
         elif refusal.duplicate and not refusal.duplicate_id:
             self._waiting.begin(change, refusal)
         elif change.type is RowType.UPDATE and _misfit(refusal):
@@ -144,6 +143,16 @@ class WriteRun:
                 self._diverged(change, refusal.message)
         else:
             self._reject(change, self._said(change, refusal))
+
+    def _displace(self, change: RowChange) -> None:
+        """Another shard key value, or 1 in the place of 1.0: a document cannot become this one, only make room for it."""
+        self._commander.send(*displace_command(change), str(change))
+        outcome, _ = self._send(Batch([change], ordered=True), replay=True)
+        for refusal in outcome.refusals:
+            if refusal.duplicate and not refusal.duplicate_id:
+                self._waiting.begin(change, refusal)
+            else:
+                self._reject(change, self._said(change, refusal))
 
     def _apply_viable(self, change: RowChange) -> None:
         self.result.skipped += 1

@@ -1,0 +1,155 @@
+"""`fold`: several changes of one document in a batch as one, where the result is provably the same. Pure.
+
+    first              then                        folded
+    anything           insert, replace             that one; after a delete or an update an insert is a replace
+    anything           delete                      the delete, also of an insert: it may have been applied before
+    insert, replace    update of plain fields      insert, replace of the changed document
+    update             update, no path through     one update
+                       another's
+
+Anything else stays as it is: paths into arrays or with disputed names, truncated arrays, a field removed and set again (it
+would go to the end of its document). Changes of `ordered` tables are never folded, since folding moves an effect in time.
+
+"The same" holds from every state that redelivery can begin with: a fold says the whole document, or exactly the fields its
+parts said, each with its last value, and it is a delete exactly when the last part is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import bson
+
+from changefeed.event import RowType
+from changefeed.row_key import row_key
+from changefeed.table import TableName
+from sink.row import RowChange
+from source.bson_bytes import document_of, elements
+
+_WHOLE = (RowType.INSERT, RowType.REPLACE)
+
+
+def fold(changes: Sequence[RowChange]) -> Sequence[RowChange]:
+    """Each key's changes stay in order, at the place of its first one. A fold has the position of its last part."""
+    if all(change.type is RowType.INSERT for change in changes):
+        return changes
+    chains: dict[tuple[TableName, bytes], list[RowChange]] = {}
+    order: list[list[RowChange]] = []
+    for change in changes:
+        if change.table.ordered:
+            order.append([change])
+            continue
+        identity = change.table.name, row_key(change.key)
+        chain = chains.get(identity)
+        if chain is None:
+            chains[identity] = chain = [change]
+            order.append(chain)
+        elif (folded := fold_pair(chain[-1], change)) is not None:
+            chain[-1] = folded
+        else:
+            chain.append(change)
+    return [change for chain in order for change in chain]
+
+
+def fold_pair(first: RowChange, then: RowChange) -> RowChange | None:
+    """None where both are needed. Keys of other bytes are two documents on two shards, or 1 deleted and 1.0 inserted."""
+    if first.key != then.key:
+        return None
+    if then.type is RowType.UPDATE:
+        return _fold_update(first, then)
+    if then.type is RowType.DELETE or first.type is then.type:
+        return then
+    return then._replace(type=RowType.INSERT if first.type is RowType.INSERT else RowType.REPLACE)
+
+
+def _fold_update(first: RowChange, then: RowChange) -> RowChange | None:
+    later = _simple(then.update)
+    if later is None or first.type is RowType.DELETE:
+        return None
+    if first.type in _WHOLE:
+        return _changed_document(first, then, later)
+    earlier = _simple(first.update)
+    return None if earlier is None else _both(then, earlier, later)
+
+
+@dataclass(slots=True)
+class _Delta:
+    """An update that sets and removes, and does nothing else. `sets` are whole BSON elements by name."""
+
+    sets: dict[bytes, bytes]
+    removed: list[bytes]
+
+    @property
+    def plain(self) -> bool:
+        return not any(b"." in name for name in (*self.sets, *self.removed))
+
+
+_NOTHING = b"\x05\x00\x00\x00\x00"
+
+
+def _simple(update: bytes | None) -> _Delta | None:
+    """None for an update with truncated arrays, disputed names, or numbers in a path."""
+    sets: dict[bytes, bytes] = {}
+    removed: list[bytes] = []
+    for name, _, at, end in elements(update or _NOTHING):
+        assert update is not None
+        if name == b"updatedFields":
+            sets = _whole_elements(update[at:end])
+        elif name == b"removedFields":
+            removed = _strings(update[at:end])
+        elif update[at:end] != _NOTHING:
+            return None
+    return _Delta(sets, removed) if all(map(_undisputed, (*sets, *removed))) else None
+
+
+def _strings(array: bytes) -> list[bytes]:
+    return [array[at + 4 : end - 1] for _, _, at, end in elements(array)]
+
+
+def _whole_elements(document: bytes) -> dict[bytes, bytes]:
+    return {name: document[at - len(name) - 2 : end] for name, _, at, end in elements(document)}
+
+
+def _undisputed(name: bytes) -> bool:
+    return bool(name) and not any(part.isdigit() for part in name.split(b"."))
+
+
+def _changed_document(whole: RowChange, update: RowChange, delta: _Delta) -> RowChange | None:
+    """A field that is there keeps its place; a new one goes to the end, in the event's order as at the source."""
+    if not delta.plain or whole.document is None:
+        return None
+    fields = _whole_elements(whole.document)
+    if len(fields) != sum(1 for _ in elements(whole.document)):
+        return None
+    for name in delta.removed:
+        fields.pop(name, None)
+    fields.update(delta.sets)
+    return update._replace(type=whole.type, document=document_of(list(fields.values())), update=None)
+
+
+def _both(then: RowChange, earlier: _Delta, later: _Delta) -> RowChange | None:
+    if set(later.sets) & set(earlier.removed) or _through(
+        (*earlier.sets, *earlier.removed), (*later.sets, *later.removed)
+    ):
+        return None
+    sets = {name: element for name, element in earlier.sets.items() if name not in later.removed} | later.sets
+    removed = list(dict.fromkeys((*earlier.removed, *later.removed)))
+    fields = [
+        b"\x03updatedFields\x00" + document_of(list(sets.values())),
+        bson.encode({"removedFields": [name.decode() for name in removed]})[4:-1],
+    ]
+    return then._replace(update=document_of(fields))
+
+
+def _through(names: Iterable[bytes], others: Iterable[bytes]) -> bool:
+    """Whether a path of one leads through a path of the other; the same path is no harm."""
+    here, there = set(names), set(others)
+    return any(parent in there for name in here for parent in _parents(name)) or any(
+        parent in here for name in there for parent in _parents(name)
+    )
+
+
+def _parents(name: bytes) -> list[bytes]:
+    parts = name.split(b".")
+    return [b".".join(parts[:count]) for count in range(1, len(parts))]
