@@ -15,6 +15,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 
 from changefeed.errors import ConfigurationError
 
+_HINT = "indent with spaces, and put a text that begins with * or ! in quotes"
 _TIMES = ("start", "target")
 _TEXT = "tag:yaml.org,2002:str"
 _NULL = "tag:yaml.org,2002:null"
@@ -41,8 +42,8 @@ _Loader.add_implicit_resolver(_BOOL, re.compile(r"true|True|TRUE|false|False|FAL
 
 
 def read(text: str) -> Mapping[str, Any]:
-    loader = _Loader(text)
     try:
+        loader = _Loader(text)
         node = loader.get_single_node()
         if not isinstance(node, MappingNode):
             raise ConfigurationError(["the configuration: found no mapping; write keys and values, beginning with id:"])
@@ -52,8 +53,6 @@ def read(text: str) -> Mapping[str, Any]:
         fields: Mapping[str, Any] = loader.construct_document(node)
     except yaml.YAMLError as error:
         raise ConfigurationError([_syntax(error)]) from None
-    finally:
-        loader.dispose()
     return fields
 
 
@@ -65,5 +64,5 @@ def _syntax(error: yaml.YAMLError) -> str:
     """Without the line itself, which may hold a password."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
-        return f"line {mark.line + 1}, column {mark.column + 1}: found text that is no YAML: {error.problem}"
-    return f"the configuration: found text that is no YAML: {error}"
+        return f"line {mark.line + 1}, column {mark.column + 1}: found text that is no YAML: {error.problem}; {_HINT}"
+    return f"the configuration: found text that is no YAML: {str(error).partition(chr(10))[0]}; {_HINT}"
