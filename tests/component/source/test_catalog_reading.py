@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from changefeed.errors import SourceUnsupported
 from changefeed.position import Position
 from changefeed.table import TableKind, TableName
 from source.catalog import CatalogReading, Stability, read_catalog, stability_of
 from source.connection import Client, connect, deployment_of
 from source.opening import open_ddl_watch
+from source.oplog_window import majority_time
+from source.stable_catalog import read_stable_catalog
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +82,43 @@ def test_a_ddl_since_a_past_position_disturbs_the_reading(client: Client, databa
         while not any(event.db == database for event in events):
             events = watch.poll().events
     assert stability_of(reading, events, past) is Stability.DISTURBED
+
+
+def test_a_catalog_that_changes_while_it_is_read_is_read_again(client: Client, database: str) -> None:
+    client[database].create_collection("first")
+    looks: list[TableName] = []
+
+    def wanted(name: TableName) -> bool:
+        if name.db == database and not looks:
+            client[database].create_collection("second")
+        looks.append(name)
+        return name.db == database
+
+    reading = read_stable_catalog(client, wanted, lambda start: open_ddl_watch(client, start))
+    assert {table.name.coll for table in reading.tables} == {"first", "second"}
+
+
+def test_tables_nobody_wants_do_not_disturb(client: Client, fresh_database: Callable[[], str]) -> None:
+    ours, other = fresh_database(), fresh_database()
+    client[ours].create_collection("a")
+    changed: list[TableName] = []
+
+    def wanted(name: TableName) -> bool:
+        if not changed:
+            changed.append(name)
+            client[other].create_collection("b")
+        return name.db == ours
+
+    start = majority_time(client).next()
+    reading = read_stable_catalog(client, wanted, lambda at: open_ddl_watch(client, at), valid_from=Position(start))
+    assert [str(table.name) for table in reading.tables] == [f"{ours}.a"]
+    assert client[other].list_collection_names() == ["b"]
+
+
+def test_a_start_in_the_past_with_a_ddl_since_is_refused_by_its_name(client: Client, database: str) -> None:
+    past = Position(majority_time(client).next())
+    client[database].create_collection("since")
+    with pytest.raises(SourceUnsupported, match=rf"create {database}\.since"):
+        read_stable_catalog(
+            client, lambda name: name.db == database, lambda at: open_ddl_watch(client, at), valid_from=past
+        )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pymongo import errors as driver
 
 from changefeed.cluster_time import ClusterTime
@@ -118,6 +120,23 @@ def test_after_any_error_anywhere_each_ddl_is_shown_once_and_in_order(error: Exc
     resolved = [batch.resolved for batch in batches]
     assert resolved == sorted(resolved)
     assert resolved[-1] == Position(ClusterTime(200, 1))
+
+
+@given(
+    entries=st.lists(st.integers(1, 3), max_size=8),
+    script=st.lists(
+        st.integers(0, 3) | st.sampled_from([driver.AutoReconnect("gone"), driver.CursorNotFound("no", 43)])
+    ),
+)
+def test_whatever_fails_nothing_is_lost_repeated_or_resolved_too_early(
+    entries: list[int], script: list[Exception | int]
+) -> None:
+    history = [at(6 + n, ordinal) for n, size in enumerate(entries) for ordinal in range(size)]
+    shown: list[Position] = []
+    for batch in polled(watch_of(ScriptedCursor(history, script)), len(script) + 2 * len(history) + 2):
+        shown += [event.position for event in batch.events]
+        assert {position for position in history if position < batch.resolved} <= set(shown)
+    assert shown == history
 
 
 def test_it_resumes_at_the_cluster_time_of_what_is_resolved() -> None:
