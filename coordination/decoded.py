@@ -16,9 +16,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Stored(Generic[T]):
-    """A record and the revision at which it was written: what its next writer compares with."""
+    """A record and its revisions: `mod_rev` is what its next writer compares with, `create_rev` of a node its epoch."""
 
     record: T
+    create_rev: int
     mod_rev: int
 
 
@@ -57,7 +58,7 @@ class Decoded:
             return None
         cached, stored = self._singles.get(key, (None, None))
         if cached is not kv:
-            stored = Stored(decode(kind, kv), kv.mod_rev)
+            stored = Stored(decode(kind, kv), kv.create_rev, kv.mod_rev)
             self._singles[key] = (kv, stored)
         return stored
 
@@ -70,7 +71,9 @@ class Decoded:
         source = view.group(group)
         cached = self._assignments.get(group)
         if cached is None or cached[0] is not source:
-            cached = self._assignments[group] = (source, Stored(*join_assignment(source.values())))
+            assignment, rev = join_assignment(source.values())
+            created = min((kv.create_rev for kv in source.values()), default=0)
+            cached = self._assignments[group] = (source, Stored(assignment, created, rev))
         return cached[1]
 
 
@@ -80,4 +83,4 @@ def _refreshed(
     for key, kv in sorted(source.items()):
         name = child(key, group)
         unchanged = before.source.get(key) is kv
-        yield name, before.records[name] if unchanged else Stored(decode(kind, kv), kv.mod_rev)
+        yield name, before.records[name] if unchanged else Stored(decode(kind, kv), kv.create_rev, kv.mod_rev)

@@ -28,7 +28,7 @@ from coordination.etcd import (
     Snapshot,
     prefix_end,
 )
-from coordination.etcd_connection import HAS_LEADER, Endpoint, EtcdConfig, EtcdConnection
+from coordination.etcd_connection import Endpoint, EtcdConfig, EtcdConnection
 from coordination.etcd_watch import EtcdWatch, key_value
 
 _PAGE = 1000
@@ -87,7 +87,7 @@ class EtcdClient:
                 endpoint.watches.Watch,
                 prefix,
                 start_rev,
-                metadata=(*metadata, HAS_LEADER),
+                metadata=metadata,
                 endpoint=endpoint.address,
                 timeout=self._timeout,
             )
@@ -120,7 +120,7 @@ def _keep_alive_once(endpoint: Endpoint) -> Callable[..., Any]:
     """Keep-alive is a stream; one for each is as cheap, has a deadline, and moves to another member by itself."""
 
     def send(request: Any, *, timeout: float, metadata: tuple[tuple[str, str], ...]) -> Any:
-        stream = endpoint.leases.LeaseKeepAlive(iter((request,)), timeout=timeout, metadata=(*metadata, HAS_LEADER))
+        stream = endpoint.leases.LeaseKeepAlive(iter((request,)), timeout=timeout, metadata=metadata)
         try:
             reply = next(stream, None)
         finally:

@@ -18,7 +18,7 @@ from coordination.etcd import HistoryCompacted
 from coordination.etcd_errors import stale_token, translate
 
 HAS_LEADER = ("hasleader", "true")
-"""Asks a member to break a stream when it loses its leader, instead of keeping it silent for ever."""
+"""Asks a member that has lost its leader to say so at once: else it lets calls time out and keeps streams silent for ever."""
 
 _CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", -1),  # a watch that catches up gets up to 1,000 revisions in one message
@@ -137,12 +137,12 @@ class EtcdConnection:
 
     def metadata(self, endpoint: Endpoint, seconds: float) -> Metadata:
         if self._config.user is None:
-            return ()
+            return (HAS_LEADER,)
         with self._lock:
             if self._token is None:
                 request = rpc.AuthenticateRequest(name=self._config.user, password=self._config.password or "")
                 self._token = endpoint.auth.Authenticate(request, timeout=seconds).token
-            return (("token", self._token),)
+            return (HAS_LEADER, ("token", self._token))
 
     def forget_token(self) -> None:
         with self._lock:

@@ -27,8 +27,8 @@ from coordination.etcd import HistoryCompacted
 
 _Code = grpc.StatusCode
 
-NEVER_SENT = "failed to connect to all addresses"
-"""gRPC says so when no connection existed to send the request on."""
+_NOT_TAKEN = ("failed to connect to all addresses", "etcdserver: no leader")
+"""What gRPC says when there was no connection to send on, and a member that has no leader before it looks at the request."""
 
 _AUTHENTICATION = ("authentication", "password", "auth token", "user name", "auth store", "not enabled")
 _TOO_LARGE = ("larger than max", "too large")
@@ -49,7 +49,7 @@ def translate(code: Any, details: str, *, endpoint: str, txn: bool = False) -> S
         return CoordinationRefused(f"{said}; check user, password, role and certificates for etcd")
     if code in _MALFORMED or code is _Code.NOT_FOUND or _mentions(details, _TOO_LARGE):
         return InvariantError(said)
-    if txn and code not in _NOT_DONE and NEVER_SENT not in details:
+    if txn and code not in _NOT_DONE and not _mentions(details, _NOT_TAKEN):
         return OutcomeUnknown(f"{said}; the transaction may or may not have happened")
     return CoordinationUnavailable(said)
 

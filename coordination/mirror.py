@@ -27,6 +27,9 @@ from coordination.etcd import Etcd, HistoryCompacted, KeyValue, Snapshot, Update
 
 _RETRY_AFTER = timedelta(milliseconds=200)
 _POLL = timedelta(milliseconds=500)
+_NOTHING = "\0"
+"""No key begins so: reading it tells etcd's revision, and nothing else."""
+
 _EMPTY: Mapping[str, KeyValue] = MappingProxyType({})
 
 _log = structlog.get_logger()
@@ -158,6 +161,7 @@ class Mirror:
             return self._start_over()
         try:
             if self._watch is None:
+                self._check_revision(self._etcd.range(f"{self._prefix}{_NOTHING}"))
                 self._watch = self._etcd.watch(self._prefix, self._replica.revision + 1)
             update = self._watch.next(timeout)
         except HistoryCompacted as compacted:
@@ -176,15 +180,19 @@ class Mirror:
 
     def _start_over(self) -> bool:
         snapshot = self._etcd.range(self._prefix)
+        self._check_revision(snapshot)
+        with self._changed:
+            self._replica.reset(snapshot)
+        self._tell()
+        return True
+
+    def _check_revision(self, snapshot: Snapshot) -> None:
+        """A watch from a revision that is yet to come would say nothing, for as long as it takes to come."""
         if snapshot.revision < self._replica.revision:
             raise InvariantError(
                 f"{self._prefix}: etcd is at revision {snapshot.revision}, but was at {self._replica.revision} before: it lost data "
                 "or was restored from a backup; restart every node"
             )
-        with self._changed:
-            self._replica.reset(snapshot)
-        self._tell()
-        return True
 
     def _tell(self) -> None:
         with self._changed:

@@ -34,6 +34,7 @@ SAID_BY_ETCD = [
     ("RESOURCE_EXHAUSTED", "etcdserver: mvcc: database space exceeded", CoordinationUnavailable),
     ("RESOURCE_EXHAUSTED", "etcdserver: too many requests", CoordinationUnavailable),
     ("UNAVAILABLE", "failed to connect to all addresses; last error: connection refused", CoordinationUnavailable),
+    ("UNAVAILABLE", "etcdserver: no leader", CoordinationUnavailable),
     ("UNAVAILABLE", "etcdserver: leader changed", OutcomeUnknown),
     ("UNAVAILABLE", "etcdserver: request timed out, possibly due to previous leader failure", OutcomeUnknown),
     ("UNAVAILABLE", "Socket closed", OutcomeUnknown),

@@ -1,0 +1,79 @@
+"""`EpochGuard`: lets a Spark task write downstream only while its node is surely still who it was.
+
+A task may outlive its driver's lease: nothing tells an executor that was cut off. So the task itself looks at its node's key, when it starts and
+again from time to time, and writes only within a budget counted from the *start* of the last look that found the key in the right life:
+
+    look starts        answered: same epoch                     budget over
+    ├───────────────────────┤                                        │
+    0                                                              budget      (monotonic clock of the executor)
+         the node may have lost its lease just after 0 at the earliest
+
+Whoever takes over waits, after the lease is gone, for that budget before another node writes the same tables. Durations are
+compared, never clocks of two machines.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import structlog
+
+from changefeed.errors import FencedError, RetryableError
+from coordination.etcd import Etcd
+
+BUDGET = timedelta(seconds=10)
+LOOK_EVERY = timedelta(seconds=2)
+
+_log = structlog.get_logger()
+
+
+class EpochGuard:
+    """For one task. Not valid before the first `demand`."""
+
+    def __init__(
+        self,
+        etcd: Etcd,
+        *,
+        key: str,
+        epoch: int,
+        budget: timedelta = BUDGET,
+        look_every: timedelta = LOOK_EVERY,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._etcd = etcd
+        self._key = key
+        self._epoch = epoch
+        self._budget = budget.total_seconds()
+        self._look_every = look_every.total_seconds()
+        self._monotonic = monotonic
+        self._looked_at: float | None = None
+
+    def demand(self) -> timedelta:
+        """How long the next write may take. Call it before each, and give the write no more time than that.
+
+        Raises `FencedError` when the key's life is over, or when etcd has not confirmed it within the budget.
+        """
+        now = self._monotonic()
+        if self._looked_at is None or now >= self._looked_at + self._look_every:
+            self._look(now)
+        left = -1.0 if self._looked_at is None else self._looked_at + self._budget - self._monotonic()
+        if left <= 0:
+            raise FencedError(
+                f"{self._key}: epoch {self._epoch} not confirmed by etcd within {self._budget:g} s; the task must stop at once"
+            )
+        return timedelta(seconds=left)
+
+    def _look(self, now: float) -> None:
+        try:
+            found = self._etcd.get(self._key)
+        except RetryableError as error:
+            _log.warning("epoch_not_confirmed", key=self._key, epoch=self._epoch, error=str(error))
+            return
+        if found is None or found.create_rev != self._epoch:
+            observed = found.create_rev if found else "no key"
+            raise FencedError(
+                f"{self._key}: expected epoch {self._epoch}, found {observed}; the task must stop at once"
+            )
+        self._looked_at = now
