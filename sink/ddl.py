@@ -36,7 +36,7 @@ from changefeed.document import Document
 from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlEvent, DdlType
 from changefeed.records import Observation
-from changefeed.table import TableId, TableName
+from changefeed.table import TableId, TableName, TableSchema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +131,16 @@ class DdlApplier(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def create_copy(schema: TableSchema, name: TableName, routing: Routing) -> CreateTable:
+    """What the initial copy of a table begins with; rows that came first would create it without its options."""
+    return CreateTable(name=name, options=_view_routed(schema.name, name, schema.options, routing))
+
+
+def index_copy(schema: TableSchema, name: TableName) -> CreateIndexes:
+    """What the initial copy of a table ends with."""
+    return CreateIndexes(name=name, indexes=schema.indexes)
 
 
 def names_of(ddl: DownstreamDdl) -> tuple[TableName, ...]:

@@ -105,7 +105,8 @@ def _without_lost_options(options: Mapping[str, Any], target: Target) -> dict[st
 def _create_indexes(ddl: CreateIndexes, now: Observation, target: Target, ttl: Ttl) -> tuple[Command, ...]:
     """`prepareUnique` is a state that only collMod sets, and only on an index that is built: one that has it is finished."""
     prepared = {index["name"] for index in _indexes_of(now.tables.get(ddl.name)) if index.get("prepareUnique")}
-    wanted = [spec for spec in map(Document.decode, ddl.indexes) if spec["name"] not in prepared]
+    specs = map(Document.decode, ddl.indexes)
+    wanted = [spec for spec in specs if spec["name"] not in prepared and not _made_with_its_table(spec)]
     if not wanted:
         return ()
     specifications = [index_expiry(index_specification(spec), ttl) for spec in wanted]
@@ -114,6 +115,10 @@ def _create_indexes(ddl: CreateIndexes, now: Observation, target: Target, ttl: T
         _on(ddl.name, "createIndexes", {"indexes": specifications}, now, target),
         *(_prepare_unique(ddl.name, {"name": name}, now, target) for name in to_prepare),
     )
+
+
+def _made_with_its_table(spec: Mapping[str, Any]) -> bool:
+    return spec["key"] == {"_id": 1} or "clustered" in spec
 
 
 def _drop_index(name: TableName, index: str, now: Observation, target: Target) -> Command:

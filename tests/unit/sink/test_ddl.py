@@ -12,7 +12,7 @@ from changefeed.document import Document
 from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.table import TableId, TableName
+from changefeed.table import TableId, TableName, TableSchema, view_id
 from sink.ddl import (
     CreateIndexes,
     CreateTable,
@@ -24,7 +24,9 @@ from sink.ddl import (
     Routing,
     ShardTable,
     Skip,
+    create_copy,
     downstream,
+    index_copy,
     names_of,
 )
 
@@ -199,6 +201,20 @@ def test_sharding_keeps_its_kind_and_description() -> None:
     assert ddl == ShardTable(
         name=name("copy.orders"), how=DdlType.REFINE_SHARD_KEY, description=Document.of({"shardKey": {"a": 1, "b": 1}})
     )
+
+
+def test_a_copied_view_reads_the_routed_name_and_a_copied_table_has_all_its_indexes() -> None:
+    index = Document.of({"v": 2, "key": {"a": 1}, "name": "a_1"})
+    view = TableSchema(
+        id=view_id(name("shop.view")),
+        name=name("shop.view"),
+        options=Document.of({"viewOn": "orders", "pipeline": []}),
+        indexes=(index,),
+        valid_from=Position(ClusterTime(1, 1)),
+    )
+    routing = Routing(route=lambda table: name(f"copy.x{table.coll}"), tables={})
+    assert create_copy(view, name("copy.xview"), routing).options.decode() == {"viewOn": "xorders", "pipeline": []}
+    assert index_copy(view, name("copy.xview")) == CreateIndexes(name=name("copy.xview"), indexes=(index,))
 
 
 def test_a_rename_names_both_tables_and_a_skip_none() -> None:

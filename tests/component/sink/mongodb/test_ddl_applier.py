@@ -35,6 +35,7 @@ from sink.mongodb.ddl_applier import MongoDdlApplier
 from sink.mongodb.ddl_commands import Target, commands
 
 Database = Any
+Reply = dict[str, Any]
 Client = MongoClient[dict[str, Any]]
 
 
@@ -264,37 +265,63 @@ def test_a_crash_behind_any_command_ends_in_one_effect(
         assert case.after(db)
 
 
-class StutteringClient:
-    """Each command reaches the server twice: what was thought lost with its connection finishes just before its repetition."""
+class WatchedClient:
+    """Hands each command, and the way to send it, to `answer`."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, answer: Callable[[Callable[[], Reply], Reply], Reply]) -> None:
         self._client = client
+        self._answer = answer
         self.admin = client.admin
         self.get_database = client.get_database
 
-    def __getitem__(self, db: str) -> StutteringClient:
-        return StutteringDatabase(self._client, db)
+    def __getitem__(self, db: str) -> WatchedDatabase:
+        return WatchedDatabase(self._client[db], self._answer)
 
 
-class StutteringDatabase(StutteringClient):
-    def __init__(self, client: Client, db: str) -> None:
-        super().__init__(client)
+class WatchedDatabase:
+    def __init__(self, db: Database, answer: Callable[[Callable[[], Reply], Reply], Reply]) -> None:
         self._db = db
+        self._answer = answer
 
-    def command(self, body: dict[str, Any]) -> dict[str, Any]:
-        self._client[self._db].command(body)
-        return self._client[self._db].command(body)
+    def command(self, body: Reply) -> Reply:
+        return self._answer(lambda: dict(self._db.command(body)), body)
 
 
 @every_case
 def test_a_command_that_finishes_under_the_feet_of_its_repetition_is_done_once(
     case: Case, target_client: Client, db: Database
 ) -> None:
+    """It was thought lost with its connection."""
+
+    def sent_twice(send: Callable[[], Reply], _: Reply) -> Reply:
+        send()
+        return send()
+
     case.prepare(db)
     ddl = case.ddl(db.name)
-    applier = MongoDdlApplier(cast("Client", StutteringClient(target_client)))
+    applier = MongoDdlApplier(cast("Client", WatchedClient(target_client, sent_twice)))
     applier.apply(ddl, applier.observe(names_of(ddl)))
     assert case.after(db)
+
+
+def test_a_ddl_without_its_majority_is_not_done_until_the_majority_has_it(target_client: Client, db: Database) -> None:
+    sent: list[Reply] = []
+    lonely = {"code": 64, "codeName": "WriteConcernTimeout", "errmsg": "waiting for replication timed out"}
+
+    def primary_alone(send: Callable[[], Reply], body: Reply) -> Reply:
+        sent.append(body)
+        return send() | ({"writeConcernError": lonely} if len(sent) < 3 else {})
+
+    applier = MongoDdlApplier(cast("Client", WatchedClient(target_client, primary_alone)))
+    ddl = create("a")(db.name)
+    before = applier.observe(names_of(ddl))
+    for _ in range(2):
+        with pytest.raises(SinkUnavailable, match="waiting for replication timed out"):
+            applier.apply(ddl, before)
+    assert applier.apply(ddl, before) == "it was done already"
+    assert [next(iter(body)) for body in sent] == ["create", "delete", "delete"]
+    assert all(body["writeConcern"]["w"] == "majority" for body in sent)
+    assert db.list_collection_names() == ["a"]
 
 
 def test_a_rename_across_databases_moves_the_rows_once(

@@ -190,6 +190,19 @@ def test_indexes_of_one_event_are_built_in_one_scan() -> None:
     assert [index["name"] for index in body["indexes"]] == ["a_1", "b_1"]
 
 
+@pytest.mark.parametrize(
+    "index",
+    [
+        {"v": 2, "key": {"_id": 1}, "name": "_id_"},
+        {"v": 2, "key": {"_id": 1}, "name": "c", "unique": True, "clustered": True},
+    ],
+)
+def test_the_index_that_every_table_has_is_not_built(index: Mapping[str, Any]) -> None:
+    assert indexed(index) == []
+    (body,) = indexed(index, {"key": {"_id": -1}, "name": "_id_-1"}, {"key": {"_id": "hashed"}, "name": "_id_hashed"})
+    assert [built["name"] for built in body["indexes"]] == ["_id_-1", "_id_hashed"]
+
+
 def test_an_expiring_index_is_built_with_the_largest_expiry_until_cut_over() -> None:
     index = {"key": {"at": 1}, "name": "at_1", "expireAfterSeconds": 3600}
     (deferred,) = indexed(index)
