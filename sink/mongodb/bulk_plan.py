@@ -82,6 +82,7 @@ def _chain(rows: list[RowChange], limits: Limits) -> list[Batch]:
 
 
 def _levels(rows: list[RowChange], levels: list[list[Batch]]) -> None:
+    """Inserts alone are not looked at: no source inserts a document twice without deleting it in between."""
     if all(row.type is RowType.INSERT for row in rows):
         _level(levels, 0).append(Batch(rows, ordered=False))
         return

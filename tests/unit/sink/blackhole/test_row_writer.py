@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import bson
+
+from changefeed.event import RowType
+from changefeed.table import TableId, TableName
+from sink.blackhole.row_writer import BlackholeRowWriter
+from sink.row import RowChange, RowWriter, TargetTable
+
+_NAME = TableName("shop", "orders")
+_TABLE = TargetTable(id=TableId("ab" * 16), source=_NAME, name=_NAME)
+
+
+def test_it_counts_what_it_swallows() -> None:
+    key, document = bson.encode({"_id": 1}), bson.encode({"_id": 1, "v": 2})
+    insert = RowChange(_TABLE, RowType.INSERT, key, document, None, 1, b"82")
+    delete = RowChange(_TABLE, RowType.DELETE, key, None, None, 2, b"82")
+    writer: RowWriter = BlackholeRowWriter()
+    result = writer.write([insert, insert, delete], replay=False)
+    writer.close()
+    assert result.applied == {RowType.INSERT: 2, RowType.DELETE: 1}
+    assert result.bytes == 3 * len(key) + 2 * len(document)
