@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import socket
 import threading
 import time
 import uuid as _uuid
@@ -18,6 +19,7 @@ import bson
 from bson.binary import Binary
 from bson.timestamp import Timestamp
 from secantus import aggregate, changestreams, commands, storage
+from secantus.server import SecantusDBServer
 from secantus.storage import Storage
 
 from devstack import key_string
@@ -183,6 +185,14 @@ def _time_at_or_before(self: Any, seq: int) -> Timestamp:
             return Timestamp(0, 0)
         found: Timestamp = bson.decode(bytes(cursor.get_value()))["ts"]
         return found
+
+
+@corrects(SecantusDBServer, "stop")
+def a_stop_is_quick(stop: Callable[..., None], self: Any) -> None:
+    """Here closing the listening socket did not wake the thread that accepts on it, and each stop waited two seconds for it."""
+    if self._socket is not None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+    stop(self)
 
 
 # --- DDL ---------------------------------------------------------------------------------------------------------------------------
@@ -938,3 +948,9 @@ def _view_document(entry: Entry) -> Entry:
     rest = {field: o[field] for field in ("viewOn", "pipeline", "collation") if field in o}
     written: Entry = {**entry, "op": {"create": "i", "collMod": "u", "drop": "d"}[command], "ns": f"{db}.system.views"}
     return {**written, "o": {**key, **rest}, "o2": key}
+
+
+@corrects(changestreams, "stamp_split_event")
+def mark_only_events_that_are_split(original: Callable[[Entry], list[Entry]], event: Entry) -> list[Entry]:
+    """`splitEvent` stands only in fragments of events over 16 MB; `$changeStreamSplitLargeEvent` passes others as they are."""
+    return [event] if len(bson.encode(event)) <= 16 * 1024 * 1024 else original(event)

@@ -1,0 +1,45 @@
+"""Measures, prints a table and writes `bench/results/latest.json`.
+
+    python -m bench                 everything
+    python -m bench event_scan      some measurements
+
+SLUICE_TEST_SOURCE and SLUICE_TEST_TARGET name real servers; without them the embedded ones are started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from bench.measurements import MEASUREMENTS, Servers
+from bench.result import LATEST, Result, table_of, write_results
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names", nargs="*", choices=[[], *MEASUREMENTS], default=[], metavar="measurement", help=", ".join(MEASUREMENTS)
+    )
+    names = parser.parse_args(arguments).names or list(MEASUREMENTS)
+    console = Console()
+    results: list[Result] = []
+    servers = Servers()
+    try:
+        for name in names:
+            with console.status(f"measuring {name}"):
+                results += MEASUREMENTS[name](servers)
+    finally:
+        servers.stop()
+    console.print(table_of(results))
+    write_results(results)
+    console.print(f"written to {LATEST}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,50 @@
+"""`Result`: one figure beside its baseline, as a row for people and as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.table import Table
+
+LATEST = Path(__file__).parent / "results" / "latest.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    name: str
+    value: float
+    unit: str
+    baseline: float
+    """The same measurement of what we compare with, in the same run and unit."""
+    ratio: float
+    """Above 1 is better than the baseline, whether more or less of the unit is better."""
+
+    @classmethod
+    def more_is_better(cls, name: str, value: float, unit: str, *, baseline: float) -> Result:
+        return cls(name=name, value=value, unit=unit, baseline=baseline, ratio=value / baseline)
+
+    @classmethod
+    def less_is_better(cls, name: str, value: float, unit: str, *, baseline: float) -> Result:
+        return cls(name=name, value=value, unit=unit, baseline=baseline, ratio=baseline / value)
+
+
+def table_of(results: Sequence[Result]) -> Table:
+    table = Table("measurement", "unit")
+    for column in ("value", "baseline", "ratio"):
+        table.add_column(column, justify="right")
+    for result in results:
+        numbers = (f"{result.value:,.2f}", f"{result.baseline:,.2f}", f"{result.ratio:.2f}")
+        table.add_row(result.name, result.unit, *numbers)
+    return table
+
+
+def write_results(results: Sequence[Result], path: Path = LATEST) -> None:
+    """Keeps the figures of measurements that this run did not make."""
+    earlier = json.loads(path.read_text()) if path.exists() else []
+    measured = {result.name for result in results}
+    kept = [figure for figure in earlier if figure["name"] not in measured]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps([*kept, *(asdict(result) for result in results)], indent=2) + "\n")
