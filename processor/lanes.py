@@ -4,18 +4,17 @@ Most tables stand at one place, the default checkpoint, and are replicated by on
 named only while it differs. Differing tables ride in the default lane's job with windows of their own when they are
 near it; those far behind or far ahead form lanes of their own, which run beside it until they meet it.
 
-A worked example: tables a, b, c at 100, near means 10 seconds, and a DDL on b at 105, one on c at 107:
+A worked example: tables a, b, c at 100; near means 10 seconds, a window is 60 wide at most; a DDL holds b at 105, one holds c at 107:
 
-    barrier                     job of the default lane         afterwards                      other jobs
-    110, b held 105, c 107      a [100,110) b [100,105)         default 110, b 105, c 107
+    barrier                     job of the default lane         job beside it       afterwards
+    110, b held 105, c 107      a [100,110) b [100,105)                             default 110, b 105, c 107
                                 c [100,107)
-    120, b held 105             a [110,120) b none              default 120, b 105              c: rode along, merged
-                                c [107,120)
-    190, b held 105             a, c [120,190) b none           default 190, b 105
-    200, none held              a, c [190,200) b none           default 200                     b [105,190): far behind
-    210                         a, c [200,210) b none           default 210, b 190              b is not near 200 while it runs
-    220                         a, c [210,220) b none           default 220                     b [190,210)
-    230                         a, c [220,230) b [210,230)      default 230                     b is near: merged
+    120, b held 105             a [110,120) c [107,120)                             default 120, b 105: c rode along and merged
+    170, b held 105             a, c [120,170)                                      default 170, b 105
+    190, b held 105             a, c [170,190)                                      default 190, b 105
+    200                         a, c [190,200)                  b [105,165)         default 200, b 165: b is far behind
+    210                         a, c [200,210)                  b [165,200)         default 210, b 200: no further than the default
+    220                         a, c [210,220) b [200,220)                          default 220: b rode along and merged
 
 A job is one attempt. `finished` moves the checkpoints of its tables, `failed` moves nothing, but what the job may have applied is
 replay from then on (see `replay_of`).
