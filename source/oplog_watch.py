@@ -83,6 +83,21 @@ class OplogCursor:
         token = high_water_mark_token(before_ts) if before_ts is not None else None
         return Reading(token=token, quiet=True, committed_ts=self._committed_ts)
 
+    def earlier_of(self, entry: Entry) -> list[Entry]:
+        """The entries before this one of the transaction that it ends, in order."""
+        if entry["op"] != "c" or not ends_transaction(entry):
+            return []
+        chain: list[Entry] = []
+        previous = previous_in_chain(entry)
+        while previous is not None:
+            part = self._oplog.find_one({"ts": previous["ts"]})
+            if part is None:
+                message = f"the transaction that ends at {entry['ts']} begins before the oplog does"
+                raise OperationFailure(message, CAPPED_POSITION_LOST)
+            chain.append(part)
+            previous = previous_in_chain(part)
+        return chain[::-1]
+
     def close(self) -> None:
         cursor, session = self._cursor, self._session
         self._cursor = self._session = None
@@ -114,23 +129,9 @@ class OplogCursor:
         assert self._committed_ts is not None
         self._log_unknown(entry)
         cluster_ts = ClusterTime.from_bson(entry["ts"])
-        events = ddls_of_entry(entry, self._earlier_of(entry))
+        events = ddls_of_entry(entry, self.earlier_of(entry))
         token = oplog_ddl_token(cluster_ts, len(events) - 1) if events else high_water_mark_token(cluster_ts)
         return Reading(events=events, token=token, quiet=False, committed_ts=self._committed_ts)
-
-    def _earlier_of(self, entry: Entry) -> list[Entry]:
-        if entry["op"] != "c" or not ends_transaction(entry):
-            return []
-        chain: list[Entry] = []
-        previous = previous_in_chain(entry)
-        while previous is not None:
-            part = self._oplog.find_one({"ts": previous["ts"]})
-            if part is None:
-                message = f"the transaction that ends at {entry['ts']} begins before the oplog does"
-                raise OperationFailure(message, CAPPED_POSITION_LOST)
-            chain.append(part)
-            previous = previous_in_chain(part)
-        return chain[::-1]
 
     def _log_unknown(self, entry: Entry) -> None:
         name = unknown_command(entry)
