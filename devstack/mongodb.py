@@ -20,9 +20,13 @@ _ENV = Path("/usr/bin/env")
 class MongoDB(ServerProcess):
     """SecantusDB, started by our launcher, which makes it behave as MongoDB where it matters (docs/development.md)."""
 
-    def __init__(self, name: str, directory: Path, log: Path) -> None:
+    def __init__(
+        self, name: str, directory: Path, log: Path, *, port: int | None = None, oplog_entries: int = 10_000_000
+    ) -> None:
+        """`oplog_entries` bounds the oplog; SecantusDB's own bound of 100,000 would lose the history of a test that loads more."""
         super().__init__(name, directory, log)
-        self.port = free_port()
+        self.port = port or free_port()
+        self._oplog_entries = oplog_entries
 
     @property
     def uri(self) -> str:
@@ -34,16 +38,9 @@ class MongoDB(ServerProcess):
 
     def command(self) -> list[str]:
         return [
-            *(str(_ENV), f"PYTHONPATH={_ROOT}", "PYTHONUNBUFFERED=1"),
-            *(
-                sys.executable,
-                "-m",
-                "devstack.launcher",
-                "--port",
-                str(self.port),
-                "--storage-path",
-                str(self.directory),
-            ),
+            *(str(_ENV), f"PYTHONPATH={_ROOT}", "PYTHONUNBUFFERED=1", sys.executable, "-m", "devstack.launcher"),
+            *("--port", str(self.port), "--storage-path", str(self.directory)),
+            *("--oplog-max-entries", str(self._oplog_entries)),
         ]
 
     def ready(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import socket
 from pathlib import Path
@@ -34,3 +35,18 @@ def taken(port: int) -> bool:
         except OSError:
             return True
     return False
+
+
+class Ports:
+    """The ports of a stack by server, kept in a file: on the same data a stack comes up at the same addresses, if they are free."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._known: dict[str, int] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+    def of(self, server: str) -> int:
+        if server not in self._known or taken(self._known[server]):
+            self._known[server] = free_port()
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._file.write_text(json.dumps(self._known), encoding="utf-8")
+        return self._known[server]

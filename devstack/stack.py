@@ -13,6 +13,7 @@ from typing import Self
 
 from devstack.etcd import Etcd
 from devstack.mongodb import MongoDB
+from devstack.ports import Ports
 
 SOURCE_VARIABLE = "SLUICE_TEST_SOURCE"
 TARGET_VARIABLE = "SLUICE_TEST_TARGET"
@@ -28,7 +29,8 @@ class DevStack:
         self._temporary = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix="sluice-devstack-"))
         self._running = ExitStack()
-        self.etcd = Etcd(self.directory / "etcd", self.directory / "log" / "etcd.log")
+        self._ports = Ports(self.directory / "ports.json")
+        self.etcd = Etcd(self.directory / "etcd", self.directory / "log" / "etcd.log", port=self._ports.of("etcd"))
         self.source = self._mongodb("source", SOURCE_VARIABLE)
         self.target = self._mongodb("target", TARGET_VARIABLE)
 
@@ -66,7 +68,8 @@ class DevStack:
 
     def _mongodb(self, name: str, variable: str) -> MongoDB | str:
         given = os.environ.get(variable)
-        return given or MongoDB(name, self.directory / name, self.directory / "log" / f"{name}.log")
+        log = self.directory / "log" / f"{name}.log"
+        return given or MongoDB(name, self.directory / name, log, port=self._ports.of(name))
 
 
 def side_by_side(works: Sequence[Callable[[], object]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,12 +98,15 @@ def own_etcd(tmp_path: Path) -> Iterator[Etcd]:
 
 
 @pytest.fixture
-def own_mongodb(tmp_path: Path) -> Iterator[Callable[[str], MongoDB]]:
-    """Starts embedded servers for this test alone, each under its own name; they may be stopped, killed, paused and started."""
+def own_mongodb(tmp_path: Path) -> Iterator[Callable[..., MongoDB]]:
+    """Starts embedded servers for this test alone, each under its own name; they may be stopped, killed, paused and started.
+
+    `oplog_entries` makes one forget: it keeps so many, from `secantusAdmin.pruneOplog` on.
+    """
     started: list[MongoDB] = []
 
-    def start(name: str) -> MongoDB:
-        server = MongoDB(name, tmp_path / name, tmp_path / f"{name}.log")
+    def start(name: str, **options: Any) -> MongoDB:
+        server = MongoDB(name, tmp_path / name, tmp_path / f"{name}.log", **options)
         started.append(server.start())
         return server
 

@@ -238,7 +238,7 @@ def test_drop_database_drops_each_collection_first(watch: Watch) -> None:
     watch.events()
     with watch.client.watch(show_expanded_events=True) as stream:
         watch.client.drop_database(watch.db.name)
-        seen = []
+        seen: list[tuple[str, str | None]] = []
         while not seen or seen[-1][0] != "dropDatabase":
             event = stream.next()
             if event["ns"]["db"] == watch.db.name:

@@ -14,8 +14,10 @@ from urllib.parse import urlsplit
 import etcd3
 import psutil
 import pytest
+from pymongo.errors import OperationFailure
 
 from devstack.etcd import Etcd
+from devstack.launcher import refuse_other_than_pinned
 from devstack.mongodb import Client, MongoDB
 from devstack.process import ServerFailed, wait_until
 from devstack.stack import DevStack
@@ -87,6 +89,17 @@ def test_a_stack_in_no_directory_removes_its_own(tmp_path: Path, monkeypatch: py
     assert not stack.directory.exists()
 
 
+def test_a_stack_on_the_same_data_comes_up_where_it_was(tmp_path: Path) -> None:
+    with DevStack(tmp_path) as stack:
+        before = (stack.etcd_endpoint, stack.source_uri, stack.target_uri)
+        with Client(stack.target_uri) as client:
+            client["shop"]["orders"].insert_one({"_id": 1})
+    with DevStack(tmp_path) as stack:
+        assert (stack.etcd_endpoint, stack.source_uri, stack.target_uri) == before
+        with Client(stack.target_uri) as client:
+            assert client["shop"]["orders"].find_one() == {"_id": 1}
+
+
 def test_given_uris_replace_the_embedded_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLUICE_TEST_SOURCE", "mongodb://source.example/")
     monkeypatch.setenv("SLUICE_TEST_TARGET", "mongodb://target.example/")
@@ -103,13 +116,49 @@ def test_a_killed_etcd_starts_again_with_what_it_had_on_the_same_port(own_etcd: 
     assert etcd3.client(port=own_etcd.port).get("/a")[0] == b"1"
 
 
-def test_a_killed_mongodb_starts_again_with_what_it_had_on_the_same_port(own_mongodb: Callable[[str], MongoDB]) -> None:
+def test_a_killed_mongodb_starts_again_with_what_it_had_on_the_same_port(own_mongodb: Callable[..., MongoDB]) -> None:
     server = own_mongodb("source")
     with Client(server.uri) as client:
         client["shop"]["orders"].insert_one({"_id": 1})
         server.kill()
         server.start()
         assert client["shop"]["orders"].find_one() == {"_id": 1}
+
+
+def test_a_stream_resumes_over_a_kill_of_its_server(own_mongodb: Callable[..., MongoDB]) -> None:
+    server = own_mongodb("source")
+    with Client(server.uri) as client:
+        with client.watch() as stream:
+            client["shop"]["orders"].insert_many([{"_id": 1}, {"_id": 2}])
+            token = stream.next()["_id"]
+        server.kill()
+        server.start()
+        client["shop"]["orders"].insert_one({"_id": 3})
+        with client.watch(resume_after=token) as stream:
+            assert [stream.next()["documentKey"]["_id"] for _ in range(2)] == [2, 3]
+
+
+def test_a_start_that_left_the_oplog_is_refused(own_mongodb: Callable[..., MongoDB]) -> None:
+    server = own_mongodb("source", oplog_entries=10)
+    with Client(server.uri) as client:
+        with client.watch() as stream:
+            client["shop"]["orders"].insert_one({"_id": 0})
+            token, early = stream.next()["_id"], client["admin"].command("ping")["operationTime"]
+        client["shop"]["orders"].insert_many([{"_id": number} for number in range(1, 50)])
+        client["admin"].command("secantusAdmin.pruneOplog")
+        oldest = next(iter(client["local"]["oplog.rs"].find().limit(1)))["ts"]
+        for lost in ({"resume_after": token}, {"start_after": token}, {"start_at_operation_time": early}):
+            with pytest.raises(OperationFailure) as refused:
+                client.watch(**lost)
+            assert refused.value.code == 286
+        with client.watch(start_at_operation_time=oldest) as stream:
+            assert stream.next()["clusterTime"] == oldest
+
+
+def test_another_version_of_the_embedded_server_is_refused() -> None:
+    refuse_other_than_pinned("0.7.0b3")
+    with pytest.raises(SystemExit, match=r"SecantusDB 0.7.0b4 is installed, .* written for 0.7.0b3 only"):
+        refuse_other_than_pinned("0.7.0b4")
 
 
 def test_a_failed_start_shows_the_end_of_the_log(tmp_path: Path) -> None:

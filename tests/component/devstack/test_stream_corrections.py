@@ -173,7 +173,7 @@ def test_system_databases_are_not_shown(watch: Watch, database: str) -> None:
         watch.client["config"][database].insert_one({"_id": 1})
         watch.client["config"].drop_collection(database)
         watch.db["a"].insert_one({"_id": 1})
-        seen = []
+        seen: list[tuple[str, str | None]] = []
         while ("insert", "a") not in seen:
             event = stream.next()
             seen.append((event["operationType"], event["ns"].get("coll")))
