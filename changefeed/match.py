@@ -294,8 +294,8 @@ def _plain(value: Any, at: str) -> Any:
 def _extended(value: Mapping[str, Any], at: str) -> Any:
     try:
         return json_util.object_hook(dict(value), json_util.RELAXED_JSON_OPTIONS)
-    except Exception as error:  # noqa: BLE001 -- json_util raises whatever its many parsers raise
-        raise Mistake(f"at {at!r}: found {shown(dict(value))}, which is no Extended JSON: {error}") from None
+    except (TypeError, ValueError, KeyError, ArithmeticError, BSONError) as error:
+        raise Mistake(f"at {at!r}: found {dict(value)!r}, which is no Extended JSON: {error}") from None
 
 
 def _unknown(at: str, operator: str, allowed: Sequence[str]) -> Mistake:

@@ -17,9 +17,8 @@ from functools import lru_cache
 from typing import Any
 
 from pydantic import GetCoreSchemaHandler
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, core_schema
 
-from changefeed.cluster_time import as_text
 from changefeed.table import SYSTEM_DATABASES, TableName
 from changefeed.wording import Mistake, shown
 
@@ -69,7 +68,16 @@ class TablePattern:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return as_text(cls)
+        def validate(value: object) -> TablePattern:
+            if isinstance(value, TablePattern):
+                return value
+            if not isinstance(value, str):
+                raise Mistake(f"found {shown(value)}; {HINT}")
+            return cls.parse(value)
+
+        return core_schema.no_info_plain_validator_function(
+            validate, serialization=core_schema.plain_serializer_function_ser_schema(str)
+        )
 
 
 EVERYTHING = TablePattern("*", "*")

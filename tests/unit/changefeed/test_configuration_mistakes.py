@@ -86,6 +86,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         {"filter": {"tables": ["a.*", "shop"]}},
         "filter.tables[1]: found 'shop'; write database.collection with wildcards * and ?, for example shop.* or !shop.tmp_*",
     ),
+    (
+        {"filter": {"tables": [None]}},
+        "filter.tables[0]: found null; write database.collection with wildcards * and ?, for example shop.* or !shop.tmp_*",
+    ),
     ({"filter": {"tables": ["a/b.c"]}}, "filter.tables[0]: found 'a/b.c'; a database name holds no space and none of / \\ . \" $"),
     (
         {"filter": {"tables": ["a.b\\c"]}},
@@ -187,6 +191,16 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         ignoring(ignore_where={"insert": {"n": 2**64}}),
         "filter.events[0].ignore_where.insert: found a value that BSON does not have: MongoDB can only handle up to 8-byte ints",
     ),
+    (
+        ignoring(ignore_where={"insert": {"_id": {"$oid": "xyz"}}}),
+        ("filter.events[0].ignore_where.insert: at '_id': found {'$oid': 'xyz'}, which is no Extended JSON: "
+        "'xyz' is not a valid ObjectId, it must be a 12-byte input or a 24-character hex string"),
+    ),
+    (
+        ignoring(ignore_where={"insert": {"at": {"$lt": {"$date": "tomorrow"}}}}),
+        ("filter.events[0].ignore_where.insert: at 'at.$lt': found {'$date': 'tomorrow'}, which is no Extended JSON: "
+        "time data 'tomorrow' does not match format '%Y-%m-%dT%H:%M:%S'"),
+    ),
     ({"routes": {"shop.*": "dr.*"}}, 'routes: found a mapping; write a list of {from: "shop.*", to: "shop_dr.*"}'),
     ({"routes": [{"to": "dr.*"}]}, "routes[0].from: missing; write a table pattern, for example shop.*"),
     (
@@ -238,6 +252,14 @@ def test_a_mistake_is_told_with_its_path_what_was_found_and_what_is_allowed(
     fields: dict[str, Any], problem: str
 ) -> None:
     assert problem_with(**fields) == problem
+
+
+@pytest.mark.parametrize("fields", [5, None, ["id"]])
+def test_what_is_no_mapping_at_all_is_told_the_keys(fields: Any) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"^the configuration: found .*; write a mapping; allowed are the keys id, source"
+    ):
+        Configuration.parse(fields)
 
 
 def test_all_mistakes_are_told_at_once() -> None:
