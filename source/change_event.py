@@ -49,10 +49,15 @@ def ddl_of_change(change: Mapping[str, Any]) -> DdlEvent | None:
 
 
 def _id_of(change: Mapping[str, Any], token: str, table: TableName | None) -> TableId | None:
-    """The event says it (6.0 on), or its token does (before). A view has none: we name it by its name."""
+    """A view has no UUID: we name it by its name. The token of its event holds the UUID of `system.views`, so it is asked only
+    where events say no UUID at all: before 6.0, which is also where they have no `wallTime` and views are not shown.
+    """
     if table is None:
         return None
-    return uuid_of(change.get("collectionUUID")) or decode_token(token).table or view_id(table)
+    stated = uuid_of(change.get("collectionUUID"))
+    if stated is None and "wallTime" not in change:
+        stated = decode_token(token).table
+    return stated or view_id(table)
 
 
 def describe(ddl_type: DdlType, stated: Mapping[str, Any]) -> Document:

@@ -2,7 +2,7 @@
 
     82 6B01046A00000054 2B02 2C0100 29 6E 5A1004D8254F... 46...04
     |  |                |    |      |  |  |              the document key (v1) or the event's identity (v2)
-    |  |                |    |      |  |  the collection's UUID; 14 (null) where there is none
+    |  |                |    |      |  |  the collection's UUID (of system.views for a view's DDL); 14 (null) where there is none
     |  |                |    |      |  6E, or 6F when the event invalidates the stream
     |  |                |    |      place inside the transaction
     |  |                |    29 high water mark, 2C0100 event

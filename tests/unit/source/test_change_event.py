@@ -15,13 +15,14 @@ from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableName
 from source.change_event import ddl_of_change
+from source.resume_token import decode_token
 
 ORDERS = "e859f91defed4324b3c16153db5f4643"
 REPLACED = "4598ecceedde40bc9bc12b3c1c7e67b2"
 TOKEN = (
     f"826B01046A000000112B042C0100296E5A1004{ORDERS.upper()}46" + "3C6F7065726174696F6E54797065003C63726561746500000004"
 )
-TOKEN_OF_A_VIEW = "826B01046A000000112B042C0100296E14463C6F7065726174696F6E54797065003C63726561746500000004"
+TOKEN_OF_A_VIEW = "826B01046A000000112B042C0100296E5A1004A1322F06AC28475085C24E8A36774EEE463C6F7065726174696F6E54797065003C63726561746500000004"
 
 
 def change(kind: str, description: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
@@ -74,7 +75,8 @@ def test_a_uuid_may_come_decoded() -> None:
     assert ddl(change("drop", collectionUUID=UUID(ORDERS))).id == ORDERS
 
 
-def test_a_view_is_named_by_its_name() -> None:
+def test_a_view_is_named_by_its_name_and_not_by_the_uuid_of_system_views_in_its_token() -> None:
+    assert decode_token(TOKEN_OF_A_VIEW).table is not None
     event = ddl(view_change("create", {"viewOn": "orders", "pipeline": [{"$match": {"a": 1}}]}, nsType="view"))
     assert event.id == "view:shop.v"
     assert event.description.decode() == {"viewOn": "orders", "pipeline": [{"$match": {"a": 1}}]}
