@@ -8,6 +8,9 @@ A command whose connection broke may still be running at the target. An index bu
 joins it, or is told to come back later (a retryable error). Any other command may finish under the feet of its repetition, which
 is then refused: so a refusal counts only when another look finds the target as it was at the first.
 
+An owner that lost its session while it waited sends nothing more, by its own clock. One that was stopped between that question and
+the command is refused by the UUIDs if the table is another by then; only a collMod of the same table could still come late.
+
 What is found done may not have reached the majority yet, when the writer died between the target's effect and its
 acknowledgement: a write that changes nothing, acknowledged by the majority, settles that before the DDL is called done.
 """
@@ -26,11 +29,12 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from changefeed.configuration import Ttl
 from changefeed.document import EMPTY, Document
-from changefeed.errors import DdlAmbiguous, DdlRefused, SluiceError
+from changefeed.errors import DdlAmbiguous, DdlRefused, FencedError, SluiceError
 from changefeed.records import Observation, ObservedTable
 from changefeed.table import TableName
 from sink.ddl import DownstreamDdl, ShardTable, Skip, names_of
 from sink.mongodb.command import Command
+from sink.mongodb.commander import Permit
 from sink.mongodb.connection import Client
 from sink.mongodb.ddl_commands import Target, commands
 from sink.mongodb.ddl_effect import Effect, effect, refusal
@@ -54,9 +58,10 @@ _REMEDY = "mend the cause at the target, or let the filter ignore this DDL"
 
 
 class MongoDdlApplier:
-    def __init__(self, client: Client, *, ttl: Ttl = Ttl.DEFERRED) -> None:
-        """Takes the client over: `close` closes it."""
+    def __init__(self, client: Client, *, permit: Permit, ttl: Ttl = Ttl.DEFERRED) -> None:
+        """Takes the client over: `close` closes it. `permit` is the owner's session: asked before each command."""
         self._client = client
+        self._permit = permit
         self._ttl = ttl
 
     def observe(self, names: Iterable[TableName]) -> Observation:
@@ -102,6 +107,8 @@ class MongoDdlApplier:
         self._client.close()
 
     def _run(self, command: Command) -> None:
+        if self._permit() <= 0:
+            raise FencedError(f"{command}: not sent, since this node may no longer be the owner")
         log = _log.bind(command=str(command))
         log.info("ddl_command_sent")
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -12,7 +13,7 @@ from pymongo import MongoClient
 
 from changefeed.configuration import Ttl
 from changefeed.document import EMPTY, Document
-from changefeed.errors import DdlAmbiguous, DdlRefused, SinkUnavailable
+from changefeed.errors import DdlAmbiguous, DdlRefused, FencedError, SinkUnavailable
 from changefeed.event import DdlType
 from changefeed.records import Observation
 from changefeed.table import TableName
@@ -41,7 +42,7 @@ Client = MongoClient[dict[str, Any]]
 
 @pytest.fixture
 def applier(target_uri: str) -> Iterator[MongoDdlApplier]:
-    made = MongoDdlApplier(connect(target_uri))
+    made = MongoDdlApplier(connect(target_uri), permit=forever)
     yield made
     made.close()
 
@@ -49,6 +50,10 @@ def applier(target_uri: str) -> Iterator[MongoDdlApplier]:
 @pytest.fixture
 def db(target_client: Client, database: str) -> Database:
     return target_client[database]
+
+
+def forever() -> float:
+    return math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +266,7 @@ def test_a_crash_behind_any_command_ends_in_one_effect(
         for command in commands(ddl, before, target, Ttl.DEFERRED)[:reached]:
             target_client[command.db].command(dict(command.body))
         with connect(target_uri) as client:
-            MongoDdlApplier(client).apply(ddl, before)
+            MongoDdlApplier(client, permit=forever).apply(ddl, before)
         assert case.after(db)
 
 
@@ -299,7 +304,7 @@ def test_a_command_that_finishes_under_the_feet_of_its_repetition_is_done_once(
 
     case.prepare(db)
     ddl = case.ddl(db.name)
-    applier = MongoDdlApplier(cast("Client", WatchedClient(target_client, sent_twice)))
+    applier = MongoDdlApplier(cast("Client", WatchedClient(target_client, sent_twice)), permit=forever)
     applier.apply(ddl, applier.observe(names_of(ddl)))
     assert case.after(db)
 
@@ -312,7 +317,7 @@ def test_a_ddl_without_its_majority_is_not_done_until_the_majority_has_it(target
         sent.append(body)
         return send() | ({"writeConcernError": lonely} if len(sent) < 3 else {})
 
-    applier = MongoDdlApplier(cast("Client", WatchedClient(target_client, primary_alone)))
+    applier = MongoDdlApplier(cast("Client", WatchedClient(target_client, primary_alone)), permit=forever)
     ddl = create("a")(db.name)
     before = applier.observe(names_of(ddl))
     for _ in range(2):
@@ -417,6 +422,17 @@ def test_a_unique_index_over_duplicates_names_the_key_and_the_command(applier: M
     assert "code_1" not in indexes(db, "a")
 
 
+def test_an_owner_that_lost_its_session_sends_no_further_command(target_uri: str, db: Database) -> None:
+    two_tables(db)
+    ddl = drop("a", "b")(db.name)
+    seconds_left = iter([1.0, 0.0])
+    with connect(target_uri) as client:
+        applier = MongoDdlApplier(client, permit=lambda: next(seconds_left))
+        with pytest.raises(FencedError, match="may no longer be the owner"):
+            applier.apply(ddl, applier.observe(names_of(ddl)))
+    assert db.list_collection_names() == ["b"]
+
+
 def test_cut_over_commands_run_through_the_same_door(applier: MongoDdlApplier, db: Database) -> None:
     indexed(db)
     applier.run([Command(db.name, {"collMod": "a", "index": {"name": "y_1", "expireAfterSeconds": 3600}})])
@@ -444,7 +460,7 @@ def test_a_target_killed_between_look_and_command_gets_the_ddl_after_its_return(
     server = own_mongodb("target")
     a = TableName("shop", "a")
     ddl = CreateTable(name=a, options=Document.of({"capped": True, "size": 4096}))
-    applier = MongoDdlApplier(connect(f"{server.uri}&serverSelectionTimeoutMS=300"))
+    applier = MongoDdlApplier(connect(f"{server.uri}&serverSelectionTimeoutMS=300"), permit=forever)
     before = applier.observe([a])
     server.kill()
     with pytest.raises(SinkUnavailable, match="cannot be reached"):
@@ -452,7 +468,7 @@ def test_a_target_killed_between_look_and_command_gets_the_ddl_after_its_return(
     server.start()
     applier.close()
     with connect(server.uri) as client:
-        assert MongoDdlApplier(client).apply(ddl, before) == ""
+        assert MongoDdlApplier(client, permit=forever).apply(ddl, before) == ""
         assert options(client["shop"], "a") == {"capped": True, "size": 4096}
 
 
@@ -460,7 +476,7 @@ class MongoDdlApplierToNowhere:
     """Port 1 is reserved and answered by nobody."""
 
     def __enter__(self) -> MongoDdlApplier:
-        self._applier = MongoDdlApplier(connect("mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=50"))
+        self._applier = MongoDdlApplier(connect("mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=50"), permit=forever)
         return self._applier
 
     def __exit__(self, *_: object) -> None:

@@ -90,6 +90,12 @@ def test_a_view_that_took_a_tables_name_is_not_that_table() -> None:
     assert of(DropTables(names=(A,)), {A: view("x")}, {A: view("x")}) is Effect.ABSENT
 
 
+def test_a_view_that_took_the_name_of_a_table_without_uuid_is_not_that_table() -> None:
+    timeseries = ObservedTable(uuid=None, options=Document.of({"timeseries": {"timeField": "t"}}), indexes=())
+    assert of(DropTables(names=(A,)), {A: timeseries}, {A: timeseries}) is Effect.ABSENT
+    assert of(DropTables(names=(A,)), {A: timeseries}, {A: view("x")}) is Effect.UNCLEAR
+
+
 def test_a_rename_is_decided_by_where_the_old_uuid_is() -> None:
     assert of(RENAME, {A: table("1"), B: None}, {A: table("1"), B: None}) is Effect.ABSENT
     assert of(RENAME, {A: table("1"), B: None}, {A: None, B: table("1")}) is Effect.PRESENT
