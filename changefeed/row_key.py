@@ -29,7 +29,7 @@ _ID = b"_id\x00"
 _LONE = 9
 """Where the value begins in a document whose first element is `_id`."""
 _BY_BYTES = frozenset({0x02, 0x05, 0x07, 0x08, 0x09, 0x0A, 0x11})
-_FIXED = {0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x11: 8, 0x10: 4, 0x12: 8}
+_FIXED = {0x01: 8, 0x13: 16, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x11: 8, 0x10: 4, 0x12: 8}
 _INT32, _INT64 = 0x10, 0x12
 _INTEGER, _DECIMAL, _DOCUMENT, _ARRAY, _VALUE = b"\x12", b"\x13", b"\x03", b"\x04", b"\x00"
 _ROUNDED = Context(prec=34)
@@ -46,6 +46,13 @@ def row_key(document_key: bytes) -> bytes:
         if kind in _BY_BYTES and _alone(document_key, kind):
             return document_key
     return _canonical_id(bson.decode(document_key, _LOSSLESS)["_id"])
+
+
+def only_id(document_key: bytes) -> bool:
+    """Whether nothing stands beside `_id`, as in a collection that is not sharded."""
+    if document_key[5:_LONE] == _ID and ((kind := document_key[4]) in _FIXED or kind in _BY_BYTES):
+        return _alone(document_key, kind)
+    return len(bson.decode(document_key, _LOSSLESS)) == 1
 
 
 def _alone(document_key: bytes, kind: int) -> bool:

@@ -16,17 +16,21 @@ parts said, each with its last value, and it is a delete exactly when the last p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import bson
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
 
 from changefeed.event import RowType
 from changefeed.row_key import row_key
 from changefeed.table import TableName
 from sink.row import RowChange
-from source.bson_bytes import document_of, elements
 
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _WHOLE = (RowType.INSERT, RowType.REPLACE)
 
 
@@ -75,74 +79,58 @@ def _fold_update(first: RowChange, then: RowChange) -> RowChange | None:
 
 @dataclass(slots=True)
 class _Delta:
-    """An update that sets and removes, and does nothing else. `sets` are whole BSON elements by name."""
+    """An update that sets and removes, and does nothing else."""
 
-    sets: dict[bytes, bytes]
-    removed: list[bytes]
-
-    @property
-    def plain(self) -> bool:
-        return not any(b"." in name for name in (*self.sets, *self.removed))
-
-
-_NOTHING = b"\x05\x00\x00\x00\x00"
+    sets: Mapping[str, Any]
+    removed: list[str]
 
 
 def _simple(update: bytes | None) -> _Delta | None:
     """None for an update with truncated arrays, disputed names, or numbers in a path."""
-    sets: dict[bytes, bytes] = {}
-    removed: list[bytes] = []
-    for name, _, at, end in elements(update or _NOTHING):
-        assert update is not None
-        if name == b"updatedFields":
-            sets = _whole_elements(update[at:end])
-        elif name == b"removedFields":
-            removed = _strings(update[at:end])
-        elif update[at:end] != _NOTHING:
-            return None
-    return _Delta(sets, removed) if all(map(_undisputed, (*sets, *removed))) else None
+    description = RawBSONDocument(update or b"", _RAW)
+    if description.get("truncatedArrays") or description.get("disambiguatedPaths"):
+        return None
+    sets, removed = _faithful(description["updatedFields"]), description.get("removedFields") or []
+    if sets is None or not _undisputed((*sets, *removed)):
+        return None
+    return _Delta(sets, removed)
 
 
-def _strings(array: bytes) -> list[bytes]:
-    return [array[at + 4 : end - 1] for _, _, at, end in elements(array)]
+def _faithful(raw: RawBSONDocument) -> dict[str, Any] | None:
+    """Its fields, if they make the same bytes again: those of a few long deprecated types, or of one name twice, do not."""
+    fields = dict(raw)
+    return fields if bson.encode(fields) == raw.raw else None
 
 
-def _whole_elements(document: bytes) -> dict[bytes, bytes]:
-    return {name: document[at - len(name) - 2 : end] for name, _, at, end in elements(document)}
-
-
-def _undisputed(name: bytes) -> bool:
-    return bool(name) and not any(part.isdigit() for part in name.split(b"."))
+@lru_cache(maxsize=4096)
+def _undisputed(names: tuple[str, ...]) -> bool:
+    return all(name and not any(part.isdigit() for part in name.split(".")) for name in names)
 
 
 def _changed_document(whole: RowChange, update: RowChange, delta: _Delta) -> RowChange | None:
     """A field that is there keeps its place; a new one goes to the end, in the event's order as at the source."""
-    if not delta.plain or whole.document is None:
+    if any("." in name for name in (*delta.sets, *delta.removed)):
         return None
-    fields = _whole_elements(whole.document)
-    if len(fields) != sum(1 for _ in elements(whole.document)):
+    fields = _faithful(RawBSONDocument(whole.document or b"", _RAW))
+    if fields is None:
         return None
     for name in delta.removed:
         fields.pop(name, None)
     fields.update(delta.sets)
-    return update._replace(type=whole.type, document=document_of(list(fields.values())), update=None)
+    return update._replace(type=whole.type, document=bson.encode(fields), update=None)
 
 
 def _both(then: RowChange, earlier: _Delta, later: _Delta) -> RowChange | None:
-    if set(later.sets) & set(earlier.removed) or _through(
-        (*earlier.sets, *earlier.removed), (*later.sets, *later.removed)
-    ):
+    if later.sets.keys() & set(earlier.removed):
         return None
-    sets = {name: element for name, element in earlier.sets.items() if name not in later.removed} | later.sets
+    if _through((*earlier.sets, *earlier.removed), (*later.sets, *later.removed)):
+        return None
+    sets = {name: value for name, value in earlier.sets.items() if name not in later.removed} | dict(later.sets)
     removed = list(dict.fromkeys((*earlier.removed, *later.removed)))
-    fields = [
-        b"\x03updatedFields\x00" + document_of(list(sets.values())),
-        bson.encode({"removedFields": [name.decode() for name in removed]})[4:-1],
-    ]
-    return then._replace(update=document_of(fields))
+    return then._replace(update=bson.encode({"updatedFields": sets, "removedFields": removed}))
 
 
-def _through(names: Iterable[bytes], others: Iterable[bytes]) -> bool:
+def _through(names: Iterable[str], others: Iterable[str]) -> bool:
     """Whether a path of one leads through a path of the other; the same path is no harm."""
     here, there = set(names), set(others)
     return any(parent in there for name in here for parent in _parents(name)) or any(
@@ -150,6 +138,6 @@ def _through(names: Iterable[bytes], others: Iterable[bytes]) -> bool:
     )
 
 
-def _parents(name: bytes) -> list[bytes]:
-    parts = name.split(b".")
-    return [b".".join(parts[:count]) for count in range(1, len(parts))]
+def _parents(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts))]

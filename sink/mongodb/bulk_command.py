@@ -14,6 +14,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
 from changefeed.event import RowType
+from changefeed.row_key import only_id
 from changefeed.table import TableName
 from sink.mongodb.bulk_plan import Batch, phase
 from sink.mongodb.update_translation import Update, translate
@@ -64,7 +65,7 @@ class Outcome:
 def own_filter(change: RowChange) -> Filter:
     """Of the one document that the change is about. A target that is not sharded knows no key but `_id`."""
     key = RawBSONDocument(change.key, _RAW)
-    return key if change.table.sharded or list(key) == ["_id"] else {"_id": key["_id"]}
+    return key if change.table.sharded or only_id(change.key) else {"_id": key["_id"]}
 
 
 def command_of(batch: Batch, *, replay: bool) -> tuple[str, Command]:

@@ -13,7 +13,7 @@ from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changefeed.row_key import row_key
+from changefeed.row_key import only_id, row_key
 
 
 def _key(identity: Any, **shard_key: Any) -> bytes:
@@ -69,6 +69,9 @@ def test_different_identities_are_different_keys(one: Any, other: Any) -> None:
 def test_a_shard_key_beside_the_id_changes_nothing(identity: Any) -> None:
     beside = bson.encode({"region": "eu", "_id": identity})
     assert row_key(beside) == _key(identity) == _key(identity, region=3)
+    assert only_id(bson.encode({"_id": identity}))
+    assert not only_id(beside)
+    assert not only_id(bson.encode({"_id": identity, "region": 3}))
 
 
 @given(
