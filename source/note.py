@@ -1,7 +1,7 @@
 """Making a quiet source write something, so that what stands before it is resolved (`resolved.py` says why and when).
 
-`appendOplogNote` writes an entry that no change stream shows. It needs the action of the same name on the cluster, and mongos
-takes it in newer versions only. Where it is refused, one document in `__sluice.heartbeat` is updated instead; that database is
+`appendOplogNote` writes an entry that no change stream shows. It needs the action of the same name on the cluster; a newer mongos
+passes it to every shard, an older one refuses it. Where it is refused, one document in `__sluice.heartbeat` is updated instead; that database is
 ours and is never replicated.
 """
 
@@ -55,7 +55,8 @@ class NoteKeeper:
                     )
                     del self._ways[0]
                     continue
-            self._last_note = Note(after_ts=after_ts, written_ts=written_ts)
+            second = self._last_note is not None and after_ts == self._last_note.written_ts
+            self._last_note = Note(after_ts=after_ts, written_ts=written_ts, second=second)
             return
 
     def _append_note(self) -> ClusterTime:

@@ -38,6 +38,8 @@ class Note:
 
     after_ts: ClusterTime
     written_ts: ClusterTime
+    second: bool = False
+    """It was written because the one before may not have been alone."""
 
     @property
     def alone(self) -> bool:
@@ -55,10 +57,11 @@ def note_wanted(
 
     `committed_ts` is the majority-committed time of the last reply, `previous_committed_ts` that of the one before. While they
     differ the source is busy and resolves itself. A note is unresolved too, but nobody waits for it: the next one is written only
-    when somebody else wrote after it, or may have written beside it.
+    when somebody else wrote after it, or, once, when somebody may have written beside it. Once, because through mongos a note
+    is one entry on each shard and so never alone.
     """
     if committed_ts < resolved.ts or committed_ts != previous_committed_ts:
         return False
     if last_note is None or committed_ts > last_note.written_ts:
         return True
-    return committed_ts == last_note.written_ts and not last_note.alone
+    return committed_ts == last_note.written_ts and not last_note.alone and not last_note.second

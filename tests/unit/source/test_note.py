@@ -83,3 +83,23 @@ def test_something_shown_is_not_silence() -> None:
     for _ in range(3):
         notes.look_at(RESOLVED, COMMITTED, quiet=False)
     assert notes.tried == []
+
+
+class ShardedNotes(ScriptedNotes):
+    """Each note is an entry on each of three shards."""
+
+    def __init__(self) -> None:
+        super().__init__(COMMITTED, NOT_AUTHORIZED)
+        self.now = COMMITTED
+
+    def _append_note(self) -> ClusterTime:
+        super()._append_note()
+        self.now = ClusterTime(self.now.seconds, self.now.increment + 3)
+        return self.now
+
+
+def test_an_idle_sharded_source_comes_to_rest_after_two_notes() -> None:
+    notes = ShardedNotes()
+    for _ in range(20):
+        notes.look_at(Position(notes.now), notes.now, quiet=True)
+    assert len(notes.tried) == 2

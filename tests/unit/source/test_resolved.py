@@ -92,6 +92,11 @@ def test_a_note_that_somebody_may_have_written_beside_asks_for_one_more() -> Non
     assert wanted(resolved=Position(ClusterTime(470, 4)), committed=(470, 4), before=(470, 4), note=beside)
 
 
+def test_one_more_note_is_enough_even_if_that_one_was_not_alone_either() -> None:
+    second = Note(after_ts=ClusterTime(470, 4), written_ts=ClusterTime(470, 7), second=True)
+    assert not wanted(resolved=Position(ClusterTime(470, 7)), committed=(470, 7), before=(470, 7), note=second)
+
+
 @pytest.mark.parametrize(
     ("after", "written", "alone"),
     [
