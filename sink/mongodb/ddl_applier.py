@@ -25,6 +25,7 @@ import structlog
 from bson import ObjectId
 from bson.binary import Binary
 from bson.codec_options import CodecOptions
+from bson.errors import BSONError
 from pymongo.errors import OperationFailure, PyMongoError
 
 from changefeed.configuration import Ttl
@@ -101,12 +102,14 @@ class MongoDdlApplier:
 
     def run(self, steps: Iterable[Command]) -> None:
         for command in steps:
-            self._run(command)
+            if not self._acknowledged(command):
+                self._reach_majority(command.db)
 
     def close(self) -> None:
         self._client.close()
 
-    def _run(self, command: Command) -> None:
+    def _acknowledged(self, command: Command) -> bool:
+        """Whether the majority has it; a refusal that means that it was so already says nothing of the majority."""
         if self._permit() <= 0:
             raise FencedError(f"{command}: not sent, since this node may no longer be the owner")
         log = _log.bind(command=str(command))
@@ -117,15 +120,17 @@ class MongoDdlApplier:
             unacknowledged = reply.get("writeConcernError")
             if unacknowledged:
                 raise OperationFailure(unacknowledged.get("errmsg", ""), unacknowledged.get("code"), unacknowledged)
-        except PyMongoError as error:
+        except (PyMongoError, BSONError) as error:
             if code_of(error) not in command.settled:
                 raise _refused(command, error) from error
             log.info("ddl_command_found_it_done", answer=answer_of(error))
+            return False
+        return True
 
     def _reach_majority(self, db: str) -> None:
         """Waits until the majority has everything that this primary has: a delete that finds nothing creates nothing."""
         nothing = [{"q": {"_id": ObjectId()}, "limit": 1}]
-        self._run(Command(db, {"delete": "sluice.majority", "deletes": nothing}))
+        self._acknowledged(Command(db, {"delete": "sluice.majority", "deletes": nothing}))
 
     def _target(self) -> Target:
         """Asked anew for each DDL: a target may be upgraded while replication runs."""
@@ -161,7 +166,7 @@ def _uuid(entry: Mapping[str, Any]) -> str | None:
     return uuid.hex()
 
 
-def _refused(command: Command, error: PyMongoError) -> SluiceError:
+def _refused(command: Command, error: Exception) -> SluiceError:
     translation = translate(error, doing=str(command), refused=DdlRefused)
     if not isinstance(translation, DdlRefused):
         return translation
@@ -172,7 +177,7 @@ def _refused(command: Command, error: PyMongoError) -> SluiceError:
     )
 
 
-def _remedy(error: PyMongoError) -> str:
+def _remedy(error: Exception) -> str:
     duplicate = duplicate_key(error)
     if duplicate is not None:
         key, value = duplicate
