@@ -103,7 +103,7 @@ def _of_server(error: driver.OperationFailure, message: str) -> SluiceError:
     if code in _HISTORY_LOST:
         return HistoryLost(message)
     if code in _REFUSED:
-        return SourceRefused(f"{message}; grant the source's user what docs/operations.md lists")
+        return SourceRefused(f"{message}; grant the source's user what docs/source.md lists")
     if code in _UNSUPPORTED:
         return SourceUnsupported(message)
     if code in _RESUMABLE_AT_ONCE:
