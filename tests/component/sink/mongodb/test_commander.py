@@ -1,0 +1,91 @@
+"""A target that goes away and comes back, and one that does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import bson
+import pytest
+
+from changefeed.errors import FencedError, RowRejected, SinkUnavailable
+from changefeed.event import RowType
+from changefeed.table import TableId, TableName
+from devstack.mongodb import Client, MongoDB
+from sink.mongodb.commander import Commander
+from sink.mongodb.row_writer import MongoRowWriter, RowWriterOptions
+from sink.row import RowChange, TargetTable
+
+_INSERT: dict[str, Any] = {"insert": "rows", "documents": [{"_id": 1}], "writeConcern": {"w": "majority"}}
+
+
+def _client(server: MongoDB) -> Client:
+    return Client(server.uri, serverSelectionTimeoutMS=300)
+
+
+def test_a_command_whose_answer_was_lost_is_sent_again_and_says_so(own_mongodb: Callable[[str], MongoDB]) -> None:
+    server = own_mongodb("target")
+    permits = iter([1.0])
+    with _client(server) as client:
+        client.admin.command("ping")
+        server.pause()
+        commander = Commander(
+            client,
+            permit=lambda: next(permits, 30.0),
+            retry_for=timedelta(seconds=30),
+            pause=lambda _: server.resume(),
+        )
+        commander.begin()
+        reply = commander.send("shop", dict(_INSERT), "insert")
+        assert (reply.again, commander.retries) == (True, 1)
+        assert client["shop"]["rows"].count_documents({}) == 1
+
+
+def test_a_command_waits_for_the_target_to_come_back(own_mongodb: Callable[[str], MongoDB]) -> None:
+    server = own_mongodb("target")
+    with _client(server) as client, ThreadPoolExecutor(1) as pool:
+        client.admin.command("ping")
+        server.kill()
+        commander = Commander(client, permit=lambda: 30.0, retry_for=timedelta(seconds=30))
+        commander.begin()
+        sent = pool.submit(commander.send, "shop", dict(_INSERT), "insert")
+        server.start()
+        assert sent.result(timeout=30).document["n"] == 1
+
+
+def test_waiting_ends_with_the_error_when_the_target_stays_away(own_mongodb: Callable[[str], MongoDB]) -> None:
+    server = own_mongodb("target")
+    options = RowWriterOptions(retry_for=timedelta(seconds=1))
+    writer = MongoRowWriter(_client(server), permit=lambda: 30.0, options=options)
+    server.kill()
+    name = TableName("shop", "rows")
+    table = TargetTable(id=TableId("ab" * 16), source=name, name=name)
+    key = bson.encode({"_id": 1})
+    with pytest.raises(SinkUnavailable, match="cannot be reached"):
+        writer.write([RowChange(table, RowType.INSERT, key, key, None, 1, b"82")], replay=False)
+    writer.close()
+    writer.close()
+
+
+def test_the_permit_is_asked_before_each_attempt(own_mongodb: Callable[[str], MongoDB]) -> None:
+    server = own_mongodb("target")
+    server.kill()
+    permits = iter([0.5, 0.5, 0.0])
+    with _client(server) as client:
+        commander = Commander(
+            client, permit=lambda: next(permits), retry_for=timedelta(seconds=30), pause=lambda _: None
+        )
+        commander.begin()
+        with pytest.raises(FencedError, match="permit to write is over"):
+            commander.send("shop", dict(_INSERT), "insert")
+    assert next(permits, None) is None
+
+
+def test_a_command_that_makes_no_sense_is_refused_at_once(target_client: Client, database: str) -> None:
+    commander = Commander(target_client, permit=lambda: 30.0, retry_for=timedelta(seconds=30))
+    commander.begin()
+    with pytest.raises(RowRejected, match="doing nonsense"):
+        commander.send(database, {"nonsense": 1}, "doing nonsense")
+    assert commander.retries == 0
