@@ -57,7 +57,7 @@ class Decoded:
             self._singles.pop(key, None)
             return None
         cached, stored = self._singles.get(key, (None, None))
-        if cached is not kv:
+        if cached is None or cached.mod_rev != kv.mod_rev:
             stored = Stored(decode(kind, kv), kv.create_rev, kv.mod_rev)
             self._singles[key] = (kv, stored)
         return stored
@@ -82,5 +82,6 @@ def _refreshed(
 ) -> Iterator[tuple[str, Stored[T]]]:
     for key, kv in sorted(source.items()):
         name = child(key, group)
-        unchanged = before.source.get(key) is kv
+        known = before.source.get(key)
+        unchanged = known is not None and known.mod_rev == kv.mod_rev
         yield name, before.records[name] if unchanged else Stored(decode(kind, kv), kv.create_rev, kv.mod_rev)

@@ -91,7 +91,8 @@ class EtcdConnection:
         for attempts_left in range(len(self._endpoints), 0, -1):
             endpoint = self.preferred
             try:
-                return self._attempt(endpoint, method, request, txn, (deadline - time.monotonic()) / attempts_left)
+                share = (deadline - time.monotonic()) / attempts_left
+                return self._attempt(endpoint, method, request, txn, time.monotonic() + share)
             except CoordinationUnavailable as error:
                 if isinstance(error, HistoryCompacted):
                     raise
@@ -129,32 +130,34 @@ class EtcdConnection:
 
     def _open(self, endpoint: Endpoint, open_stream: Callable[[Endpoint, Metadata], T]) -> T:
         try:
-            return open_stream(endpoint, self.metadata(endpoint, self._config.timeout.total_seconds()))
+            return open_stream(
+                endpoint, self.metadata(endpoint, time.monotonic() + self._config.timeout.total_seconds())
+            )
         except grpc.RpcError as error:
             raise translate(*status(error), endpoint=endpoint.address) from error
         except ValueError as error:  # what gRPC raises on a channel that has been closed
             raise CoordinationUnavailable(f"etcd at {endpoint.address}: {error}") from error
 
-    def metadata(self, endpoint: Endpoint, seconds: float) -> Metadata:
+    def metadata(self, endpoint: Endpoint, deadline: float) -> Metadata:
         if self._config.user is None:
             return (HAS_LEADER,)
         with self._lock:
             if self._token is None:
                 request = rpc.AuthenticateRequest(name=self._config.user, password=self._config.password or "")
-                self._token = endpoint.auth.Authenticate(request, timeout=seconds).token
+                self._token = endpoint.auth.Authenticate(request, timeout=_left(deadline)).token
             return (HAS_LEADER, ("token", self._token))
 
     def forget_token(self) -> None:
         with self._lock:
             self._token = None
 
-    def _attempt(self, endpoint: Endpoint, method: Method, request: Any, txn: bool, seconds: float) -> Any:
+    def _attempt(self, endpoint: Endpoint, method: Method, request: Any, txn: bool, deadline: float) -> Any:
         sent = False
         for renewed in (False, True):
             try:
-                metadata = self.metadata(endpoint, seconds)
+                metadata = self.metadata(endpoint, deadline)
                 sent = True
-                return method(endpoint)(request, timeout=max(seconds, 0.0), metadata=metadata)
+                return method(endpoint)(request, timeout=_left(deadline), metadata=metadata)
             except grpc.RpcError as error:
                 code, details = status(error)
                 if stale_token(details) and not renewed:
@@ -164,6 +167,10 @@ class EtcdConnection:
             except ValueError as error:  # what gRPC raises on a channel that has been closed
                 raise CoordinationUnavailable(f"etcd at {endpoint.address}: {error}") from error
         raise AssertionError("the second attempt returns or raises")
+
+
+def _left(deadline: float) -> float:
+    return max(deadline - time.monotonic(), 0.0)
 
 
 def status(error: grpc.RpcError) -> tuple[grpc.StatusCode, str]:

@@ -45,7 +45,7 @@ def translate(code: Any, details: str, *, endpoint: str, txn: bool = False) -> S
         return HistoryCompacted(said)
     if code is _Code.NOT_FOUND and "lease not found" in details:
         return FencedError(f"{said}; the session of this lease is over")
-    if stale_token(details) or code in _REFUSED or _mentions(details, _AUTHENTICATION):
+    if stale_token(details) or code in _REFUSED or (code in _MALFORMED and _mentions(details, _AUTHENTICATION)):
         return CoordinationRefused(f"{said}; check user, password, role and certificates for etcd")
     if code in _MALFORMED or code is _Code.NOT_FOUND or _mentions(details, _TOO_LARGE):
         return InvariantError(said)

@@ -11,6 +11,7 @@
                          assignment/<node>/<part>
                          position/<node>
                          snapshot/<table>
+                         move/<table>
 
 A value is a JSON object with the version of its format, `"v": 1`, beside the fields of its record, so `etcdctl get` shows something
 a person can read. Fields that a reader does not know are left out; a newer `v` is an error that says so.
@@ -139,6 +140,12 @@ class Layout:
 
     def snapshot(self, id: ChangefeedId, table: TableId) -> str:
         return self.snapshots(id) + _quote(table)
+
+    def moves(self, id: ChangefeedId) -> str:
+        return f"{self.changefeed(id)}move/"
+
+    def move(self, id: ChangefeedId, table: TableId) -> str:
+        return self.moves(id) + _quote(table)
 
 
 def child(key: str, group: str) -> str:

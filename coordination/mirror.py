@@ -115,7 +115,8 @@ class Mirror:
         self._listeners: list[Callable[[], None]] = []
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._failure: Exception | None = None
+        self._interrupted_by: RetryableError | None = None
+        self._ended_by: Exception | None = None
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name=f"mirror {self._prefix}", daemon=True)
@@ -135,8 +136,10 @@ class Mirror:
         self._listeners.append(listener)
 
     def view(self) -> View:
-        """The newest state known; of revision 0, and empty, before the first snapshot."""
+        """The newest state known; of revision 0, and empty, before the first snapshot. Raises what ended the mirror, if anything did."""
         with self._changed:
+            if self._ended_by is not None:
+                raise self._ended_by
             return self._replica.view()
 
     def at_least(self, revision: int, timeout: timedelta) -> View:
@@ -148,11 +151,13 @@ class Mirror:
             self._changed.wait_for(
                 lambda: self._stopping.is_set() or self._replica.revision >= revision, timeout.total_seconds()
             )
+            if self._ended_by is not None:
+                raise self._ended_by
             if self._replica.revision >= revision:
                 return self._replica.view()
             seen = self._replica.revision
         raise CoordinationUnavailable(
-            f"{self._prefix}: not at revision {revision} within {timeout}, last seen {seen}: {self._failure or 'no failure'}"
+            f"{self._prefix}: not at revision {revision} within {timeout}, last seen {seen}: {self._interrupted_by or 'no failure'}"
         )
 
     def poll(self, timeout: timedelta) -> bool:
@@ -209,18 +214,17 @@ class Mirror:
         while not self._stopping.is_set():
             try:
                 self.poll(_POLL)
-                self._failure = None
+                self._interrupted_by = None
             except RetryableError as error:
                 self._note(error)
                 self._stopping.wait(_RETRY_AFTER.total_seconds())
-            except Exception as error:
-                self._note(error)
+            except Exception as error:  # noqa: BLE001 - raised to everybody who asks for a view
+                _log.exception("mirror_ended", prefix=self._prefix)
+                self._ended_by = error
                 self._stopping.set()
                 self._tell()
-                _log.exception("mirror_failed", prefix=self._prefix)
-                raise
 
-    def _note(self, error: Exception) -> None:
-        if self._failure is None:
+    def _note(self, error: RetryableError) -> None:
+        if self._interrupted_by is None:
             _log.warning("mirror_interrupted", prefix=self._prefix, revision=self._replica.revision, error=str(error))
-        self._failure = error
+        self._interrupted_by = error

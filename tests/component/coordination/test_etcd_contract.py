@@ -25,6 +25,7 @@ from coordination.etcd import (
     Watch,
 )
 from coordination.etcd_client import EtcdClient
+from coordination.fenced import FencedStore
 from coordination.memory_etcd import MemoryEtcd
 
 SOON = timedelta(seconds=5)
@@ -160,6 +161,15 @@ def test_a_prefix_is_deleted_in_one_revision(bench: Bench) -> None:
     assert update is not None
     assert {change.key.removeprefix(bench.prefix) for change in update.changes} == {"x/1", "x/2"}
     assert bench.names() == ["y"]
+
+
+def test_more_than_fits_in_one_transaction_is_written_in_several(bench: Bench) -> None:
+    store = FencedStore(bench.etcd, key=bench.prefix + "own", epoch=bench.put("own"))
+    rev = store.commit_in_parts([Put(f"{bench.prefix}{n:03}", b"x" * 20_000) for n in range(250)])
+    snapshot = bench.etcd.range(bench.prefix)
+    assert len(snapshot.items) == 251
+    assert snapshot.revision >= rev
+    assert len({kv.mod_rev for kv in snapshot.items}) > 3
 
 
 def test_deleting_what_is_not_there_makes_no_revision(bench: Bench) -> None:

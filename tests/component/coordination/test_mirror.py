@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -92,6 +93,23 @@ def test_a_thousand_keys_are_seen_at_one_revision_while_transactions_rewrite_the
 def _torn(mirror: Mirror) -> list[str]:
     view = mirror.view()
     return [name for name, group in view.groups.items() if len({kv.value for kv in group.values()}) > 1]
+
+
+class ChattyEtcd(Etcd):
+    """Tells of its progress ten times a second; by default etcd does every ten minutes."""
+
+    def command(self) -> list[str]:
+        return [*super().command(), "--experimental-watch-progress-notify-interval", "100ms"]
+
+
+def test_progress_moves_a_mirror_over_what_happened_elsewhere(
+    tmp_path: Path, connect: Callable[[str], EtcdClient], follow: Callable[[EtcdClient], Mirror]
+) -> None:
+    with ChattyEtcd(tmp_path / "chatty", tmp_path / "chatty.log") as etcd:
+        client = connect(etcd.endpoint)
+        mirror = follow(client)
+        elsewhere = client.txn([], [Put("/other", b"")]).revision
+        assert mirror.at_least(elsewhere, SOON).revision >= elsewhere
 
 
 def test_those_who_wait_for_a_revision_are_told_when_it_does_not_come(

@@ -33,6 +33,13 @@ def test_who_comes_first_leads_and_the_others_wait(client: MemoryClient) -> None
     assert one.campaign(AT_ONCE) is not None
 
 
+def test_who_stood_first_leads_whatever_the_names_of_the_keys(client: MemoryClient) -> None:
+    low, high = candidate(client, "low")[0], candidate(client, "high")[0]
+    assert low.key < high.key
+    assert high.campaign(AT_ONCE) is not None
+    assert low.campaign(AT_ONCE) is None
+
+
 def test_the_next_in_line_leads_when_the_owner_resigns(client: MemoryClient) -> None:
     candidates = [candidate(client, name)[0] for name in ("one", "two", "three")]
     stores = [each.campaign(AT_ONCE) for each in candidates]

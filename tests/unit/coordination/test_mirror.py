@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from changefeed.errors import CoordinationUnavailable, InvariantError
-from coordination.etcd import Delete, Put
-from coordination.memory_etcd import MemoryClient, MemoryEtcd
-from coordination.mirror import Mirror, View
+from changefeed.errors import CoordinationRefused, CoordinationUnavailable, InvariantError
+from coordination.etcd import Delete, Put, Update
+from coordination.memory_etcd import MemoryClient, MemoryEtcd, MemoryWatch
+from coordination.mirror import Mirror, Replica, View
 
 AT_ONCE = timedelta(0)
 PREFIX = "/s/"
@@ -129,6 +129,13 @@ def test_a_state_older_than_asked_for_is_not_handed_out(
     assert mirror.at_least(committed, AT_ONCE).revision == committed
 
 
+def test_progress_told_by_a_member_that_lags_behind_takes_nothing_back() -> None:
+    replica = Replica()
+    replica.apply(Update(revision=9))
+    replica.apply(Update(revision=7))
+    assert replica.view().revision == 9
+
+
 def test_listeners_are_told_of_each_revision(server: MemoryEtcd, mirror: Mirror) -> None:
     told: list[int] = []
     mirror.listen(lambda: told.append(mirror.view().revision))
@@ -152,6 +159,20 @@ def test_an_etcd_that_went_back_in_time_is_never_followed(
     client.server = MemoryEtcd()
     with pytest.raises(InvariantError, match="restored from a backup"):
         mirror.poll(AT_ONCE)
+
+
+def test_a_mirror_that_may_not_watch_hands_out_nothing_more(server: MemoryEtcd) -> None:
+    class NoWatches(MemoryClient):
+        def watch(self, prefix: str, start_rev: int) -> MemoryWatch:
+            raise CoordinationRefused("etcd: permission denied")
+
+    mirror = Mirror(NoWatches(server), PREFIX)
+    mirror.start()
+    with pytest.raises(CoordinationRefused):
+        mirror.at_least(server.revision + 1, timedelta(seconds=5))
+    with pytest.raises(CoordinationRefused):
+        mirror.view()
+    mirror.stop()
 
 
 names = st.sampled_from(["a", "b", "g/a", "g/b", "h/a"])

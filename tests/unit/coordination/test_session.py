@@ -114,6 +114,21 @@ def test_an_answer_that_comes_after_the_end_brings_nothing_back(world: World) ->
     assert session.lost.is_set()
 
 
+def test_the_lease_counts_from_when_the_keep_alive_was_sent(world: World) -> None:
+    class Slow(MemoryClient):
+        def keep_alive(self, lease: int, timeout: timedelta) -> timedelta | None:
+            ttl = super().keep_alive(lease, timeout)
+            world.pass_time(2)
+            return ttl
+
+    slow = Slow(world.server)
+    session, _ = open_session(slow, LAYOUT, name="two", describe=describe, ttl=TTL, monotonic=lambda: world.now)
+    world.pass_time(3)
+    sent_at = world.now
+    session.tick()
+    assert session.lost_at == sent_at + 8
+
+
 def test_a_lease_revoked_behind_its_back_ends_the_session_at_the_next_keep_alive(world: World) -> None:
     world.server.revoke(world.session.lease)
     world.live_for(3)
