@@ -67,7 +67,7 @@ def event_scan(_: Servers) -> list[Result]:
 
 
 def window_reader(servers: Servers) -> list[Result]:
-    """Reading a window of inserts, against the driver's change stream, which decodes lazily too."""
+    """Reading a window of inserts to the proof of its end, against reading as many events from the driver's change stream."""
     workload = Workload(events=40_000)
     with servers.source() as client:
         workload.prepare(client)
@@ -80,8 +80,8 @@ def window_reader(servers: Servers) -> list[Result]:
             assert seen == workload.events, f"{seen} of {workload.events} events were read"
 
         def driver() -> None:
-            raw = client.get_database("admin", CodecOptions(RawBSONDocument)).client
-            with raw.watch([{"$match": match}], start_at_operation_time=window.start.ts.to_bson()) as stream:
+            start = window.start.ts.to_bson()
+            with client.watch([{"$match": match}], start_at_operation_time=start, show_expanded_events=True) as stream:
                 for _ in range(workload.events):
                     stream.next()
 

@@ -41,7 +41,7 @@ class Workload:
             documents = [RawBSONDocument(bson.encode({"_id": number, "a": number, "s": filling})) for number in numbers]
             table = client[DATABASE][self.names()[first // _BATCH % self.tables]]
             client[DATABASE].get_collection(table.name, _RAW).insert_many(documents, ordered=False)
-        return Window(start, newest(client))
+        return Window(start, self._resolved(client))
 
     def update(self, client: Client) -> Window:
         """One update of each document that `insert` wrote."""
@@ -52,7 +52,13 @@ class Workload:
             table.bulk_write(
                 [UpdateOne({"_id": number}, {"$set": {"a": -number}}) for number in numbers], ordered=False
             )
-        return Window(start, newest(client))
+        return Window(start, self._resolved(client))
+
+    def _resolved(self, client: Client) -> Position:
+        """The end of what was written, followed by something else, so that a reader is not held up by a quiet source."""
+        end = newest(client)
+        client[DATABASE]["later"].insert_one({})
+        return end
 
 
 def newest(client: Client) -> Position:

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import bson
@@ -102,3 +106,23 @@ def test_a_window_is_read_to_its_end_when_the_source_is_killed_in_the_middle(
         server.start()
         seen += [scan(event).key for batch in batches for event in batch.events]
     assert seen == [bson.encode({"_id": number}) for number in range(3000)]
+
+
+def test_memory_is_bounded_by_replies_and_not_by_the_window(source_uri: str, source: Client, database: str) -> None:
+    """Replies of 16 MB, as MongoDB bounds them: SecantusDB sends 101 events whatever their size, so their size is chosen to fit."""
+    rows = source[database]["rows"]
+    rows.insert_one({"_id": "before"})
+    start = now(source)
+    for first in range(0, 1010, 101):
+        rows.insert_many([{"_id": first + number, "filling": bytes(160_000)} for number in range(101)])
+    rows.insert_one({"_id": "largest", "filling": bytes(16 * 1024 * 1024 - 200)})
+    end = now(source)
+    rows.insert_one({"_id": "after"})
+    script = Path(__file__).parent / "window_memory.py"
+    reading = [sys.executable, str(script), source_uri, database, str(start), str(end)]
+    root = str(Path(__file__).parents[3])
+    done = subprocess.run(reading, check=False, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": root})
+    assert done.returncode == 0, done.stderr
+    events, grown = map(int, done.stdout.split()[-2:])
+    assert events == 1011
+    assert grown < 128 * 1024 * 1024
