@@ -67,7 +67,9 @@ class ChangefeedStatus:
 
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     start: Position | None = None
-    """Where it began: its base schemas were valid from here, and tables that it began with may be due for a copy."""
+    """Where it began: its base schemas were valid from here."""
+    copied_from: Position | None = None
+    """The same, when it began with an initial copy of the tables that were there."""
     checkpoint: Position | None = None
     resolved: Position | None = None
     """Every DDL below it is recorded."""
@@ -177,6 +179,13 @@ class Assignment:
 
     tables: Mapping[TableId, AssignedTable] = field(default_factory=dict)
     leaving: frozenset[TableId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveRequest:
+    """A user wants a table on that node. The owner deletes it when it is done, or can not be."""
+
+    node: NodeId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
