@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from changefeed.cluster_time import ClusterTime
 from changefeed.configuration import Configuration, Start
 from changefeed.event import DdlEvent
-from changefeed.position import Position
+from changefeed.position import Position, Window
 from changefeed.table import TableName, TableSchema
-from owner.ddl_feed import DdlFeed
 from schema_store.rewind import rewound
-from source.catalog import CatalogReading, Stability, stability_of
-
-_LOOK_AGAIN_SECONDS = 0.05
+from source.catalog import CatalogReading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,56 +20,28 @@ class Beginning:
 
     position: Position
     tables: tuple[TableSchema, ...]
+    copied: bool
+    """Their documents are to be copied first."""
 
 
 class Catalog(Protocol):
-    @property
-    def feed(self) -> DdlFeed: ...
+    """What the source has to answer; the answers take a while."""
 
-    def read_catalog(self, wanted: Callable[[TableName], bool]) -> CatalogReading: ...
+    def read_tables(self, wanted: Callable[[TableName], bool]) -> CatalogReading:
+        """As they all were at one position."""
+        ...
 
-
-def begin(catalog: Catalog, configuration: Configuration, stopping: threading.Event) -> Beginning | None:
-    """Reads the catalog until nothing disturbed a reading; None when told to stop. Runs in a worker thread."""
-    start = configuration.start
-    while not stopping.is_set():
-        reading = catalog.read_catalog(configuration.filter.wants_table)
-        position = reading.position if isinstance(start, Start) else _past(start, reading.position)
-        ddls = _shown(catalog.feed, reading, position, configuration, stopping)
-        if ddls is not None:
-            before = [ddl for ddl in ddls if ddl.position < reading.position]
-            return Beginning(position=position, tables=rewound(reading.tables, before, position))
-    return None
+    def ddls(self, window: Window) -> Iterable[DdlEvent]: ...
 
 
-def _past(start: ClusterTime, now: Position) -> Position:
+def begin(source: Catalog, configuration: Configuration, resume_from: Position | None) -> Beginning:
     """A start in the future is a start now, as nothing happens in between."""
-    return min(Position(start), now)
-
-
-def _shown(
-    feed: DdlFeed, reading: CatalogReading, start: Position, configuration: Configuration, stopping: threading.Event
-) -> list[DdlEvent] | None:
-    """The DDLs in scope from `start` to past the reading; None when one disturbed it."""
-    subscription = feed.subscribe(start)
-    ddls: list[DdlEvent] = []
-    try:
-        while not stopping.is_set():
-            taken = subscription.take()
-            if taken.error is not None:
-                raise taken.error
-            ddls += _in_scope(taken.events, configuration)
-            match stability_of(reading, ddls, taken.resolved):
-                case Stability.STABLE:
-                    return ddls
-                case Stability.DISTURBED:
-                    return None
-                case Stability.UNDECIDED:
-                    stopping.wait(_LOOK_AGAIN_SECONDS)
-        return None
-    finally:
-        subscription.close()
-
-
-def _in_scope(events: Iterable[DdlEvent], configuration: Configuration) -> list[DdlEvent]:
-    return [event for event in events if configuration.filter.ddl(event) is not None]
+    reading = source.read_tables(configuration.filter.wants_table)
+    start = configuration.start
+    asked = resume_from or (None if isinstance(start, Start) else Position(start))
+    if asked is None or asked >= reading.position:
+        copied = asked is None and start is Start.INITIAL
+        return Beginning(position=reading.position, tables=reading.tables, copied=copied)
+    since = source.ddls(Window(asked, reading.position))
+    in_scope = [event for event in since if configuration.filter.ddl(event) is not None]
+    return Beginning(position=asked, tables=rewound(reading.tables, in_scope, asked), copied=False)

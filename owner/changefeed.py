@@ -3,6 +3,7 @@
 The state is what stands in etcd, what the DDL watch has shown, and how far this process's own jobs are. Actions are carried out
 in the order given, and each prefix of them is a state from which the next decision goes on:
 
+    LookUp              the watch's later events wait for what the source's catalog says
     RecordDdls          before the barrier may pass them: whoever takes over finds them in etcd, wherever the watch begins again
     PublishBarrier      closes the gates of new DDLs; alone when nothing is released
     ReleaseDdls         done records and the barrier without them, in one transaction: no open gate without a durable DDL
@@ -14,11 +15,12 @@ in the order given, and each prefix of them is a state from which the next decis
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from random import Random
 from typing import Protocol, TypeAlias
 
+from changefeed.document import Document
 from changefeed.errors import InvariantError
 from changefeed.event import DdlEvent
 from changefeed.lifecycle import Command, ErrorReport, Event, Lifecycle, Sign, State
@@ -35,6 +37,9 @@ from changefeed.table import TableId
 from owner import barrier
 from owner.ddl_scope import DdlClassifier, Tables
 from owner.execution import Apply, Failed, Observe, Progress, RecordExecuting, Release, Step, next_step
+
+_MOST_STEPS = 64
+"""Of one decision: what is released together has to fit one transaction."""
 
 
 class Tip(Tables, Protocol):
@@ -68,8 +73,17 @@ class ChangefeedState:
     """Shown by the watch and not recorded yet, in stream order; none is at or past `resolved`."""
     resolved: Position
     executions: Mapping[Position, Progress]
+    entered: Mapping[Position, Document] = field(default_factory=dict)
+    """What the source's catalog says of tables that a rename brought into the filter, by the rename's position."""
     errors: Sequence[ErrorReport] = ()
     """Of the owner's own work for this changefeed: the watch, the scheduler."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Ask the source's catalog about a table that enters the filter."""
+
+    event: DdlEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,41 +107,45 @@ class PublishStatus:
     status: ChangefeedStatus
 
 
-Action: TypeAlias = RecordDdls | PublishBarrier | ReleaseDdls | PublishStatus | Observe | Apply | RecordExecuting
+Action: TypeAlias = (
+    LookUp | RecordDdls | PublishBarrier | ReleaseDdls | PublishStatus | Observe | Apply | RecordExecuting
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     actions: tuple[Action, ...]
     tip: Tip
+    waiting: tuple[DdlEvent, ...] = ()
+    """Events to be shown again with the next state."""
 
 
 def decide(
     state: ChangefeedState, classifier: DdlClassifier, *, now: datetime, monotonic: float, random: Random
 ) -> Decision:
     """The checkpoint is taken before the release: a table that a DDL creates is among the checkpoints only when that is durable."""
-    recorded, tip = _record(state, classifier, now) if state.status.lifecycle.running else ((), state.tip)
+    seen = _record(state, classifier, now) if state.status.lifecycle.running else _Seen(state.tip, _published(state))
+    recorded, tip, resolved = tuple(seen.records), seen.tip, _resolved(state, seen)
     records = {**state.records, **{record.position: record for record in recorded}}
-    resolved = _resolved(state)
     gate = barrier.decide(resolved, records.values(), state.checkpoints.of)
     checkpoint = barrier.changefeed_checkpoint(state.checkpoints.least, records.values(), resolved)
     steps = _steps(state, gate, now, monotonic)
     released = {step.record.position: step.record for step in steps if isinstance(step, Release)}
     gate = barrier.decide(resolved, (records | released).values(), state.checkpoints.of)
-    actions: list[Action] = [RecordDdls(recorded)] if recorded else []
+    actions: list[Action] = [LookUp(event) for event in seen.waiting[:1]]
+    actions += [RecordDdls(recorded)] if recorded else []
     actions += _gate_actions(state, gate, tuple(released.values()))
     actions += [step for step in steps if not isinstance(step, Release)]
     status = _status(state, checkpoint, resolved, now, random)
     if status != state.status:
         actions.append(PublishStatus(status))
-    return Decision(actions=tuple(actions), tip=tip)
+    return Decision(actions=tuple(actions), tip=tip, waiting=seen.waiting)
 
 
-def _resolved(state: ChangefeedState) -> Position:
+def _resolved(state: ChangefeedState, seen: _Seen) -> Position:
     """Never goes back, and ends at the user's target."""
-    known = state.resolved if state.status.lifecycle.running else _published(state)
-    resolved = max(known, _published(state))
     target = state.info.configuration.target
+    resolved = max(seen.resolved, _published(state))
     return resolved if target is None else min(resolved, Position(target))
 
 
@@ -137,19 +155,34 @@ def _published(state: ChangefeedState) -> Position:
     return max(state.status.resolved, state.barrier.position) if state.barrier else state.status.resolved
 
 
-def _record(state: ChangefeedState, classifier: DdlClassifier, now: datetime) -> tuple[tuple[DdlRecord, ...], Tip]:
-    tip, records = state.tip, []
+@dataclass(slots=True)
+class _Seen:
+    """What became of the events that arrived: all below `resolved` are recorded, or are not this changefeed's."""
+
+    tip: Tip
+    resolved: Position
+    records: list[DdlRecord] = field(default_factory=list)
+    waiting: tuple[DdlEvent, ...] = ()
+
+
+def _record(state: ChangefeedState, classifier: DdlClassifier, now: datetime) -> _Seen:
+    seen = _Seen(state.tip, state.resolved)
     published, target = _published(state), state.info.configuration.target
-    for event in state.arrived:
+    for index, event in enumerate(state.arrived):
         if event.position in state.records or event.position < published:
             continue
         if target is not None and event.position >= Position(target):
             break
-        record = classifier.classify(event, tip, now)
+        entering = classifier.enters(event)
+        if entering and event.position not in state.entered:
+            seen.resolved, seen.waiting = event.position, tuple(state.arrived[index:])
+            break
+        known = replace(event, description=state.entered[event.position]) if entering else event
+        record = classifier.classify(known, seen.tip, now)
         if record is not None:
-            records.append(record)
-            tip = tip.apply(event)
-    return tuple(records), tip
+            seen.records.append(record)
+            seen.tip = seen.tip.apply(record.event)
+    return seen
 
 
 def _gate_actions(state: ChangefeedState, gate: barrier.Gate, released: tuple[DdlRecord, ...]) -> list[Action]:
@@ -177,7 +210,7 @@ def _steps(state: ChangefeedState, gate: barrier.Gate, now: datetime, monotonic:
         )
         if step is not None and (isinstance(step, Release) or state.status.lifecycle.running):
             steps.append(step)
-    return steps
+    return steps[:_MOST_STEPS]
 
 
 def _status(
@@ -190,6 +223,7 @@ def _status(
     return ChangefeedStatus(
         lifecycle=lifecycle,
         start=status.start,
+        copied_from=status.copied_from,
         checkpoint=checkpoint,
         resolved=resolved,
         run=status.run + (lifecycle.running and not status.lifecycle.running),

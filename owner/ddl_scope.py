@@ -9,16 +9,17 @@ Tables that routes bring under a name touched are in the scope too.
     createIndexes, modify, drop ...     the table                       its name
     rename shop.a to shop.b             the table, and what it replaced both
     rename into the filter              what it replaced                the new one; the table is copied as a new one
-    rename out of the filter            the table                       the old one, which is dropped
+    rename out of the filter            the table                       the old one: for us, a drop
     dropDatabase shop                   all that is left of it          all of theirs, and the whole database
 
-Only tables that are replicated can be in a scope: a barrier never waits for one that the filter leaves out.
+Only tables that are replicated can be in a scope: a barrier never waits for one that the filter leaves out, nor for a view, which has
+no rows; names order a view's DDLs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sized
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
@@ -27,7 +28,7 @@ from changefeed.event import DdlEvent, DdlType
 from changefeed.filter import Disposition
 from changefeed.position import Position
 from changefeed.records import DdlRecord, Scope
-from changefeed.table import TableId, TableName, TableSchema
+from changefeed.table import TableId, TableKind, TableName, TableSchema
 
 
 class Tables(Protocol):
@@ -40,34 +41,49 @@ class Tables(Protocol):
 
 
 class DdlFilter(Protocol):
+    def wants_table(self, name: TableName) -> bool: ...
     def ddl(self, event: DdlEvent) -> Disposition | None:
         """None: out of scope."""
 
 
-class Routes(Protocol):
+class Router(Protocol):
+    @property
+    def root(self) -> Sized: ...
     def target(self, name: TableName) -> TableName: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DdlClassifier:
     filter: DdlFilter
-    routes: Routes
+    routes: Router
     background_indexes: bool
+
+    def enters(self, event: DdlEvent) -> bool:
+        """A rename brings a table into the filter: nothing is known of it but what the source's catalog says."""
+        return event.renamed_to is not None and self._wants(event.renamed_to) and not self._wants(event.table)
+
+    def leaves(self, event: DdlEvent) -> bool:
+        return event.renamed_to is not None and self._wants(event.table) and not self._wants(event.renamed_to)
+
+    def _wants(self, name: TableName | None) -> bool:
+        return name is not None and self.filter.wants_table(name)
 
     def classify(self, event: DdlEvent, tables: Tables, seen_at: datetime) -> DdlRecord | None:
         """None: the event is not this changefeed's."""
         disposition = self.filter.ddl(event)
         if disposition is None:
             return None
-        touched = self._touched(event, tables)
-        if event.type is DdlType.DROP_DATABASE and not touched:
+        if self.leaves(event):
+            event = replace(event, type=DdlType.DROP, renamed_to=None, drop_target=None)
+        if _repeated(event, tables):
             return None
+        touched = self._touched(event, tables)
         names = frozenset(self.routes.target(name) for name in self._names(event, touched))
         sharing = self._sharing(names, event.position, tables)
         return DdlRecord(
             event=event,
             scope=Scope(
-                tables=frozenset(schema.id for schema in touched) | sharing,
+                tables=frozenset(schema.id for schema in (*touched, *sharing) if schema.kind is not TableKind.VIEW),
                 names=names,
                 databases=frozenset(name.db for name in names) if event.type is DdlType.DROP_DATABASE else frozenset(),
             ),
@@ -98,8 +114,24 @@ class DdlClassifier:
             return [schema.name for schema in touched]
         return [name for name in (event.table, event.renamed_to) if name is not None]
 
-    def _sharing(self, names: frozenset[TableName], position: Position, tables: Tables) -> frozenset[TableId]:
-        return frozenset(schema.id for schema in tables.tables_at(position) if self.routes.target(schema.name) in names)
+    def _sharing(self, names: frozenset[TableName], position: Position, tables: Tables) -> list[TableSchema]:
+        if not self.routes.root:
+            found = (tables.by_name(name, position) for name in names)
+            return [schema for schema in found if schema is not None]
+        return [schema for schema in tables.tables_at(position) if self.routes.target(schema.name) in names]
+
+
+def _repeated(event: DdlEvent, tables: Tables) -> bool:
+    """Shards repeat a create and a drop, and dropDatabase follows the drops of its tables."""
+    match event.type:
+        case DdlType.CREATE:
+            return event.id is not None and tables.at(event.id, event.position) is not None
+        case DdlType.DROP:
+            return _subject(event, tables) is None
+        case DdlType.DROP_DATABASE:
+            return not any(True for _ in tables.in_database(event.db, event.position))
+        case _:
+            return False
 
 
 def _subject(event: DdlEvent, tables: Tables) -> TableSchema | None:

@@ -56,12 +56,17 @@ NAMES = ["a", "b", "c", OUTSIDE]
 class Everything:
     """The filter: all but one name."""
 
+    def wants_table(self, name: TableName) -> bool:
+        return name.coll != OUTSIDE
+
     def ddl(self, event: DdlEvent) -> Disposition | None:
         inside = [name for name in (event.table, event.renamed_to) if name is not None and name.coll != OUTSIDE]
         return Disposition.APPLY if inside or event.type is DdlType.DROP_DATABASE else None
 
 
 class SameName:
+    root = ()
+
     def target(self, name: TableName) -> TableName:
         return name
 

@@ -1,0 +1,368 @@
+"""`ChangefeedOwner`: carries out what is decided for one changefeed, during one owner's term.
+
+A tick takes a view of etcd that holds this owner's own last commit, decides, and writes; it never waits for the source or the sink, whose
+answers come back through the DDL feed and through jobs. When anything fails half way, what is remembered is dropped, and the next
+tick begins from a view as a new owner would.
+
+    no checkpoint ──begin: bases written──▶ checkpoint ──▶ decided upon at every tick ──removed──▶ its keys are gone
+          ▲                                                      │
+          └───────── restart at a user's new start: keys gone ◀──┘
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Protocol
+
+import structlog
+
+from changefeed.configuration import Configuration
+from changefeed.document import Document
+from changefeed.errors import PermanentError, SluiceError
+from changefeed.event import DdlEvent
+from changefeed.lifecycle import ErrorReport, Lifecycle, Sign, State
+from changefeed.position import Position
+from changefeed.records import Barrier, ChangefeedId, ChangefeedStatus, DdlRecord, DesiredState, NodeId
+from changefeed.table import TableName
+from changefeed.uri import ConnectionUri
+from coordination.decoded import Decoded
+from coordination.fenced import FencedStore
+from coordination.layout import Layout
+from coordination.mirror import View
+from owner import oplog_guard, scheduler, stored
+from owner.background import Background
+from owner.bootstrap import Beginning, Catalog, begin
+from owner.changefeed import (
+    Action,
+    ChangefeedState,
+    LookUp,
+    PublishBarrier,
+    PublishStatus,
+    RecordDdls,
+    ReleaseDdls,
+    commanded,
+    decide,
+)
+from owner.changefeed_writer import ChangefeedWriter
+from owner.ddl_feed import DdlFeed, Subscription
+from owner.ddl_jobs import DdlJobs
+from owner.ddl_scope import DdlClassifier
+from owner.execution import Apply, Observe, RecordExecuting
+from owner.known_tables import KnownTables
+from owner.progress import Progress
+from owner.stored import Stored
+from schema_store.store import fold
+from schema_store.versions import SchemaVersions
+from sink.ddl import DdlApplier, DownstreamDdl, Routing, downstream
+from source.oplog_window import OplogWindow
+
+_log = structlog.get_logger()
+
+MARGIN = timedelta(seconds=5)
+"""After a node's lease is gone, its Spark tasks may still write for their budget (`coordination.epoch_guard`)."""
+
+_HISTORY = 100
+"""Settled DDLs that stay in etcd for those who ask what was applied when."""
+
+_OPLOG_EVERY = 10.0
+
+
+class Source(Catalog, Protocol):
+    @property
+    def feed(self) -> DdlFeed: ...
+
+    def oplog_window(self) -> OplogWindow | None: ...
+
+
+class Clusters(Protocol):
+    """The ways to the source and to the sink."""
+
+    def acquire(self, uri: ConnectionUri) -> Source: ...
+    def release(self, uri: ConnectionUri) -> None: ...
+    def open_sink(self, configuration: Configuration) -> DdlApplier: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """What all changefeeds share while this node is the owner."""
+
+    store: FencedStore
+    layout: Layout
+    reader: Decoded
+    clusters: Clusters
+    wake: Callable[[], None]
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What this owner derived from etcd and from the DDL feed; dropped whenever it may be wrong."""
+
+    tables: KnownTables | None = None
+    progress: Progress = field(default_factory=Progress)
+    entered: dict[Position, Document] = field(default_factory=dict)
+    arrived: list[DdlEvent] = field(default_factory=list)
+    subscription: Subscription | None = None
+
+    def leave_feed(self) -> None:
+        self.arrived.clear()
+        if self.subscription is not None:
+            self.subscription.close()
+            self.subscription = None
+
+
+class ChangefeedOwner:
+    """For the owner's thread; `close` ends what it began in others."""
+
+    def __init__(self, id: ChangefeedId, configuration: Configuration, term: Term) -> None:
+        self.configuration = configuration
+        self.oplog_left: oplog_guard.OplogLeft | None = None
+        self._id = id
+        self._term = term
+        self._log = _log.bind(changefeed=id, epoch=term.store.epoch)
+        self._random = Random()  # noqa: S311  # spreads retries
+        self._writer = ChangefeedWriter(term.store, term.layout, id)
+        self._source = term.clusters.acquire(configuration.source)
+        self._background = Background(term.wake)
+        self._jobs = DdlJobs(lambda: term.clusters.open_sink(configuration), self._downstream, term.wake)
+        self._classifier = DdlClassifier(
+            filter=configuration.filter,
+            routes=configuration.routes,
+            background_indexes=configuration.ddl.async_indexes,
+        )
+        self._memory = _Memory()
+        self._gone_at: dict[NodeId, float] = {}
+        self._run = 0
+        self._oplog_at = float("-inf")
+        self._reported: tuple[SluiceError, ErrorReport] | None = None
+
+    def close(self) -> None:
+        """To be called once."""
+        self._background.close()
+        self._jobs.close()
+        self._memory.leave_feed()
+        self._term.clusters.release(self.configuration.source)
+
+    def tick(self, view: View) -> None:
+        """Raises what concerns the whole term: the fence, and etcd."""
+        known = stored.read(self._term.reader, view, self._term.layout, self._id)
+        if known is None:
+            return
+        now = time.monotonic()
+        self._gone_at = {node: self._gone_at.get(node, now) for node in known.left_behind}
+        try:
+            self._step(known)
+        except BaseException:
+            self._forget()
+            raise
+
+    def _step(self, known: Stored) -> None:
+        status = known.status or ChangefeedStatus(info_version=known.info.version, epoch=self._writer.epoch)
+        never_began = known.info.desired is DesiredState.REMOVED and status.checkpoint is None
+        if status.lifecycle.state is State.REMOVED or never_began:
+            if self._stands_still(known):
+                self._writer.remove()
+        elif _restarts(known, status):
+            if self._stands_still(known):
+                self._writer.restart(self._fresh_status(known, run=status.run))
+                self._forget()
+        elif status.checkpoint is None:
+            self._begin(known, status)
+        else:
+            self._go_on(known, status)
+
+    def _stands_still(self, known: Stored) -> bool:
+        """Each living node says that its pipelines stand, and the margin of those that are gone is over."""
+        over = time.monotonic() - MARGIN.total_seconds()
+        return all(
+            report.run == 0 if node in known.processors else self._gone_at[node] <= over
+            for node, report in known.reports.items()
+        )
+
+    def _begin(self, known: Stored, status: ChangefeedStatus) -> None:
+        lifecycle = self._lifecycle(
+            commanded(known.info, status, now=datetime.now(UTC), random=self._random), Sign.TICK
+        )
+        if lifecycle.running:
+            try:
+                beginning: Beginning | None = self._background.take(
+                    "begin", lambda: begin(self._source, self.configuration, known.info.resume_from)
+                )
+            except SluiceError as error:
+                self._log.warning("changefeed_cannot_begin", code=error.code, error=str(error))
+                lifecycle = self._lifecycle(lifecycle, ErrorReport.of(error, datetime.now(UTC)))
+            else:
+                if beginning is not None:
+                    self._write_beginning(known, status, beginning)
+                    return
+        begun = replace(self._fresh_status(known, run=status.run), lifecycle=lifecycle)
+        if begun != known.status:
+            self._writer.status(begun, known.status)
+
+    def _write_beginning(self, known: Stored, status: ChangefeedStatus, beginning: Beginning) -> None:
+        begun = replace(
+            self._fresh_status(known, run=status.run + 1),
+            start=beginning.position,
+            copied_from=beginning.position if beginning.copied else None,
+            checkpoint=beginning.position,
+            resolved=beginning.position,
+        )
+        barrier = Barrier(epoch=self._writer.epoch, position=beginning.position)
+        self._writer.beginning(beginning.tables, begun, barrier)
+        self._log.info("changefeed_begun", position=str(beginning.position), tables=len(beginning.tables))
+
+    def _fresh_status(self, known: Stored, *, run: int) -> ChangefeedStatus:
+        return ChangefeedStatus(run=run, info_version=known.info.version, epoch=self._writer.epoch)
+
+    def _lifecycle(self, lifecycle: Lifecycle, event: Sign | ErrorReport) -> Lifecycle:
+        return lifecycle.after(event, now=datetime.now(UTC), random=self._random)
+
+    def _go_on(self, known: Stored, status: ChangefeedStatus) -> None:
+        memory = self._memory
+        if status.run != self._run:
+            self._jobs.forget_failures()
+            self._run = status.run
+        if memory.tables is None:
+            memory.tables = KnownTables(status.copied_from, known.bases, known.records.values())
+        memory.tables.take(known.records.values())
+        memory.progress = memory.progress.next(memory.tables.replicated, known.nodes(self._gone_at))
+        decision = decide(
+            self._state(known, status, memory.tables),
+            self._classifier,
+            now=datetime.now(UTC),
+            monotonic=time.monotonic(),
+            random=self._random,
+        )
+        for action in decision.actions:
+            self._carry_out(action, known)
+        assert isinstance(decision.tip, SchemaVersions)
+        memory.tables.seen(decision.tip)
+        memory.arrived = list(decision.waiting)
+        if status.lifecycle.running:
+            self._schedule(known)
+            self._fold(known, status, memory.tables)
+
+    def _state(self, known: Stored, status: ChangefeedStatus, tables: KnownTables) -> ChangefeedState:
+        errors = self._guard_oplog(status)
+        resolved = status.resolved
+        assert resolved is not None
+        if status.lifecycle.running:
+            if self._memory.subscription is None:
+                start = max(resolved, known.barrier.position) if known.barrier else resolved
+                self._memory.subscription = self._source.feed.subscribe(start)
+            taken = self._memory.subscription.take()
+            self._memory.arrived += taken.events
+            resolved = taken.resolved
+            errors += [taken.error] if taken.error else []
+        else:
+            self._memory.leave_feed()
+        return ChangefeedState(
+            epoch=self._writer.epoch,
+            info=known.info,
+            status=status,
+            barrier=known.barrier,
+            records=known.records,
+            reports=[report for node, report in known.reports.items() if node in known.processors],
+            checkpoints=self._memory.progress,
+            tip=tables.tip,
+            arrived=self._memory.arrived,
+            resolved=resolved,
+            executions=self._jobs.progress,
+            entered=self._memory.entered,
+            errors=[self._report(error) for error in errors],
+        )
+
+    def _carry_out(self, action: Action, known: Stored) -> None:
+        match action:
+            case LookUp(event):
+                found = self._background.take(event.position, lambda: self._entering(event))
+                if found is not None:
+                    self._memory.entered[event.position] = found
+            case RecordDdls(records):
+                self._writer.ddls(records)
+            case PublishBarrier(barrier):
+                self._writer.barrier(barrier, known.barrier)
+            case ReleaseDdls(records, barrier):
+                self._writer.release(records, barrier)
+                self._jobs.forget(record.position for record in records)
+            case RecordExecuting(record):
+                self._writer.ddls([record])
+            case Observe() | Apply():
+                self._jobs.start(action)
+            case PublishStatus(status):
+                self._writer.status(status, known.status)
+
+    def _entering(self, event: DdlEvent) -> Document:
+        """The table as it is now; when it has gone since, the DDL that took it follows."""
+        reading = self._source.read_tables(lambda name: name == event.renamed_to)
+        table = next((table for table in reading.tables if table.id == event.id), None)
+        if table is None:
+            return Document.of({"options": {}, "indexes": []})
+        shard_key = {"shardKey": table.shard_key.decode()} if table.shard_key else {}
+        indexes = [index.decode() for index in table.indexes]
+        return Document.of({"options": table.options.decode(), "indexes": indexes, **shard_key})
+
+    def _downstream(self, record: DdlRecord) -> DownstreamDdl:
+        def route(name: TableName) -> TableName | None:
+            wanted = self.configuration.filter.wants_table(name)
+            return self.configuration.routes.target(name) if wanted else None
+
+        assert self._memory.tables is not None
+        tip = self._memory.tables.tip
+        before = {table: tip.before(table, record.position) for table in record.scope.tables}
+        names = {table: schema.name for table, schema in before.items() if schema is not None}
+        return downstream(record.event, Routing(route=route, tables=names))
+
+    def _schedule(self, known: Stored) -> None:
+        actions = scheduler.decide(self._memory.progress, known.moves, now=time.monotonic(), margin=MARGIN)
+        before = {node: assigned.record for node, assigned in known.assignments.items()}
+        self._writer.schedule(before, scheduler.assignments_after(before, actions))
+        self._writer.forget(actions)
+
+    def _fold(self, known: Stored, status: ChangefeedStatus, tables: KnownTables) -> None:
+        """The oldest settled DDLs become part of the bases, when there are twice as many as are kept for show."""
+        settled = sorted(position for position, record in known.records.items() if not record.open)
+        if len(settled) <= 2 * _HISTORY or status.checkpoint is None:
+            return
+        below = min(status.checkpoint, settled[-_HISTORY])
+        step = next(fold(known.bases, known.records.values(), below), None)
+        if step is not None:
+            self._writer.fold(step)
+            tables.gc(below)
+
+    def _guard_oplog(self, status: ChangefeedStatus) -> list[SluiceError]:
+        if time.monotonic() - self._oplog_at < _OPLOG_EVERY or not status.lifecycle.running:
+            return []
+        try:
+            window = self._background.take("oplog", self._source.oplog_window)
+            if window is None or status.checkpoint is None:
+                return []
+            self._oplog_at = time.monotonic()
+            self.oplog_left = oplog_guard.check(self._id, status.checkpoint, window)
+        except PermanentError as error:
+            return [error]
+        except SluiceError as error:
+            self._log.info("oplog_window_unknown", error=str(error))
+            return []
+        if self.oplog_left.scarce:
+            self._log.warning("oplog_window_scarce", left_seconds=self.oplog_left.left.total_seconds())
+        return []
+
+    def _report(self, error: SluiceError) -> ErrorReport:
+        """The same report for as long as it is the same error, so that telling it again changes nothing."""
+        if self._reported is None or self._reported[0] is not error:
+            self._reported = (error, ErrorReport.of(error, datetime.now(UTC)))
+        return self._reported[1]
+
+    def _forget(self) -> None:
+        self._memory.leave_feed()
+        self._memory = _Memory()
+
+
+def _restarts(known: Stored, status: ChangefeedStatus) -> bool:
+    """The user gave a new start with a change that has not been obeyed yet."""
+    asked = known.info.resume_from is not None and known.info.desired is DesiredState.RUNNING
+    return asked and known.info.version != status.info_version and status.checkpoint is not None

@@ -1,0 +1,146 @@
+"""`ChangefeedWriter`: every write of the owner to etcd for one changefeed. Each is a fenced transaction, or several in an order that says why."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import structlog
+
+from changefeed.records import Assignment, Barrier, ChangefeedId, ChangefeedStatus, DdlRecord, NodeId
+from changefeed.table import TableSchema
+from coordination.etcd import MAX_TXN_OPS, Delete, DeletePrefix, Op, Put
+from coordination.fenced import FencedStore
+from coordination.layout import Layout, assignment_puts, encode
+from owner.scheduler import Action, ForgetMove, ForgetNode
+from schema_store.store import FoldStep
+
+_log = structlog.get_logger()
+
+_BARRIER_EVERY = 0.1
+_STATUS_EVERY = 1.0
+
+T = TypeVar("T")
+
+
+class ChangefeedWriter:
+    def __init__(self, store: FencedStore, layout: Layout, id: ChangefeedId) -> None:
+        self._store = store
+        self._layout = layout
+        self._id = id
+        self._log = _log.bind(changefeed=id, epoch=store.epoch)
+        self._barrier_at = self._status_at = float("-inf")
+
+    @property
+    def epoch(self) -> int:
+        return self._store.epoch
+
+    def beginning(self, tables: Sequence[TableSchema], status: ChangefeedStatus, barrier: Barrier) -> None:
+        """The status, with its checkpoint, comes last: without it, what an owner wrote before it died is written over."""
+        self._commit([DeletePrefix(self._layout.schemas(self._id)), DeletePrefix(self._layout.ddls(self._id))])
+        self._commit_batches([Put(self._layout.schema(self._id, table.id), encode(table)) for table in tables])
+        self._commit([self._put_status(status), self._put_barrier(barrier)])
+
+    def restart(self, status: ChangefeedStatus) -> None:
+        layout, id = self._layout, self._id
+        groups = [layout.ddls, layout.schemas, layout.assignments, layout.positions, layout.snapshots, layout.barrier]
+        self._commit([*(DeletePrefix(group(id)) for group in groups), self._put_status(status)])
+
+    def remove(self) -> None:
+        self._commit([DeletePrefix(self._layout.changefeed(self._id))])
+        self._log.info("changefeed_removed")
+
+    def ddls(self, records: Sequence[DdlRecord]) -> None:
+        """In stream order: whoever takes over after some of them finds no gap."""
+        self._commit_batches([self._put_ddl(record) for record in records])
+
+    def release(self, records: Sequence[DdlRecord], barrier: Barrier) -> None:
+        """One transaction: there is no state in which a gate is open and its DDL not durable."""
+        self._commit([*map(self._put_ddl, records), self._put_barrier(barrier)])
+        for record in records:
+            self._log.info("ddl_released", ddl=str(record.event), state=record.state, note=record.note)
+
+    def barrier(self, barrier: Barrier, before: Barrier | None) -> None:
+        """A gate closes and opens at once; the mere passing of time is told ten times a second."""
+        same_gates = before is not None and replace(before, position=barrier.position) == barrier
+        if not same_gates or time.monotonic() - self._barrier_at >= _BARRIER_EVERY:
+            self._commit([self._put_barrier(barrier)])
+            self._barrier_at = time.monotonic()
+
+    def status(self, status: ChangefeedStatus, before: ChangefeedStatus | None) -> None:
+        """A new state is told at once, how far it is once a second."""
+        same_state = before is not None and _state(before) == _state(status)
+        if same_state and time.monotonic() - self._status_at < _STATUS_EVERY:
+            return
+        self._commit([self._put_status(status)])
+        self._status_at = time.monotonic()
+        if not same_state:
+            error = status.lifecycle.error
+            self._log.info("changefeed_state", state=status.lifecycle.state, error=error and error.message)
+
+    def schedule(self, before: Mapping[NodeId, Assignment], after: Mapping[NodeId, Assignment]) -> None:
+        puts = [
+            put
+            for node, assignment in after.items()
+            for put in assignment_puts(
+                self._layout.assignment(self._id, node), before.get(node, Assignment()), assignment
+            )
+        ]
+        for whole_parts in _whole_parts(puts):
+            self._commit(whole_parts)
+
+    def forget(self, actions: Iterable[Action]) -> None:
+        """What the scheduler no longer needs to know."""
+        self._commit_batches([op for action in actions for op in self._forgotten(action)])
+
+    def fold(self, step: FoldStep) -> None:
+        writes: list[Op] = [Put(self._layout.schema(self._id, table.id), encode(table)) for table in step.write]
+        writes += [Delete(self._layout.schema(self._id, table)) for table in step.remove]
+        self._commit([*writes, *(Delete(self._layout.ddl(self._id, position)) for position in step.ddls)])
+
+    def _forgotten(self, action: Action) -> list[Op]:
+        match action:
+            case ForgetMove(table):
+                return [Delete(self._layout.move(self._id, table))]
+            case ForgetNode(node):
+                assignment = DeletePrefix(self._layout.assignment(self._id, node))
+                return [assignment, Delete(self._layout.position(self._id, node))]
+            case _:
+                return []
+
+    def _put_ddl(self, record: DdlRecord) -> Put:
+        return Put(self._layout.ddl(self._id, record.position), encode(record))
+
+    def _put_barrier(self, barrier: Barrier) -> Put:
+        return Put(self._layout.barrier(self._id), encode(barrier))
+
+    def _put_status(self, status: ChangefeedStatus) -> Put:
+        return Put(self._layout.status(self._id), encode(status))
+
+    def _commit_batches(self, ops: Sequence[Op]) -> None:
+        for start in range(0, len(ops), MAX_TXN_OPS):
+            self._commit(ops[start : start + MAX_TXN_OPS])
+
+    def _commit(self, ops: Sequence[Op]) -> None:
+        self._store.commit(ops)
+
+
+def _state(status: ChangefeedStatus) -> object:
+    return status.lifecycle.state, status.lifecycle.error, status.run, status.info_version, status.epoch, status.start
+
+
+def _whole_parts(puts: Iterable[Put]) -> Iterator[list[Put]]:
+    """A part of every node in one transaction: a table's old and new node change together."""
+    by_part: dict[str, list[Put]] = {}
+    for put in puts:
+        by_part.setdefault(put.key.rpartition("/")[2], []).append(put)
+    batch: list[Put] = []
+    for _, part in sorted(by_part.items()):
+        if batch and len(batch) + len(part) > MAX_TXN_OPS:
+            yield batch
+            batch = []
+        batch += part
+    if batch:
+        yield batch

@@ -1,0 +1,55 @@
+"""`KnownTables`: the tables of a changefeed as the owner derives them from the records, kept up with the records that come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from changefeed.position import Position
+from changefeed.records import AssignedTable, DdlRecord
+from changefeed.table import TableId, TableKind, TableSchema
+from schema_store.definition import enters
+from schema_store.store import SchemaStore
+from schema_store.versions import SchemaVersions
+
+
+class KnownTables:
+    """`tip` holds every DDL seen, done or not; `replicated` the tables that the settled ones leave."""
+
+    def __init__(
+        self,
+        copied_from: Position | None,
+        bases: Mapping[TableId, TableSchema],
+        records: Iterable[DdlRecord],
+    ) -> None:
+        self._copied_from = copied_from
+        records = list(records)
+        self._settled = SchemaStore.from_records(bases.values(), records)
+        self._entered = {record.event.id: record.position for record in records if enters(record.event)}
+        self.tip = self._settled.versions.apply_all(record.event for record in records if record.open)
+        self.replicated = self._replicated()
+
+    def take(self, records: Iterable[DdlRecord]) -> None:
+        """`replicated` stays the same object as long as the tables are the same."""
+        settled = self._settled.take(records)
+        if settled is not self._settled:
+            self._settled = settled
+            self._entered |= {record.event.id: record.position for record in records if enters(record.event)}
+            self.replicated = self._replicated()
+
+    def seen(self, tip: SchemaVersions) -> None:
+        self.tip = tip
+
+    def gc(self, checkpoint: Position) -> None:
+        self._settled = self._settled.gc(checkpoint)
+        self.tip = self.tip.gc(checkpoint)
+
+    def _replicated(self) -> dict[TableId, AssignedTable]:
+        """Views have no rows: no node is given one."""
+        return {
+            schema.id: AssignedTable(start=first, copy=self._copied(schema, first))
+            for first, schema in self._settled.versions.living()
+            if schema.kind is not TableKind.VIEW
+        }
+
+    def _copied(self, schema: TableSchema, first: Position) -> bool:
+        return first in (self._copied_from, self._entered.get(schema.id))

@@ -1,0 +1,173 @@
+"""`Owner`: stands for election, and while it leads, ticks every changefeed.
+
+    campaign ──elected──▶ term: tick, tick, ... ──resigned, fenced or session lost──▶ over
+
+The term ends at the first sign that it may be over: the session's own clock, a refused fence, or `stop`. A new campaign needs a new
+session, so an `Owner` has one term at most.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import structlog
+
+from changefeed.errors import FencedError, RetryableError, SluiceError
+from changefeed.records import ChangefeedId, ChangefeedInfo
+from coordination.decoded import Decoded
+from coordination.election import Candidate
+from coordination.fenced import FencedStore
+from coordination.layout import Layout, child
+from coordination.mirror import Mirror, View
+from coordination.session import Session
+from owner.changefeed_owner import ChangefeedOwner, Clusters, Term
+from sink.mongodb.commander import Permit
+
+_log = structlog.get_logger()
+
+_TICK = timedelta(milliseconds=100)
+_LEAST_PAUSE = timedelta(milliseconds=20)
+_CAMPAIGN = timedelta(seconds=2)
+_VIEW_TIMEOUT = timedelta(seconds=2)
+_RETRY = timedelta(milliseconds=500)
+
+
+class Owner:
+    """Runs in a thread of its own between `start` and `stop`."""
+
+    def __init__(
+        self,
+        candidate: Candidate,
+        session: Session,
+        mirror: Mirror,
+        layout: Layout,
+        connect: Callable[[Permit], Clusters],
+    ) -> None:
+        """`connect` gets the term's permit, which is asked before each command downstream."""
+        self._candidate = candidate
+        self._session = session
+        self._mirror = mirror
+        self._layout = layout
+        self._connect = connect
+        self._log = _log.bind(node=session.node, role="owner")
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="owner", daemon=True)
+        self.leads = threading.Event()
+        mirror.listen(self._wake.set)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the term, then lets the next candidate lead at once. May be called twice."""
+        self._stopping.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @property
+    def over(self) -> bool:
+        return self._stopping.is_set() or not self._session.alive
+
+    def _run(self) -> None:
+        try:
+            store = self._elected()
+            if store is not None:
+                self._lead(store)
+        except FencedError as error:
+            self._log.warning("owner_fenced", error=str(error))
+        except Exception:
+            self._log.exception("owner_failed")
+            raise
+        finally:
+            self.leads.clear()
+            self._resign()
+
+    def _elected(self) -> FencedStore | None:
+        while not self.over:
+            try:
+                store = self._candidate.campaign(_CAMPAIGN)
+            except RetryableError as error:
+                self._log.warning("campaign_interrupted", error=str(error))
+                self._stopping.wait(_RETRY.total_seconds())
+                continue
+            if store is not None:
+                return store
+        return None
+
+    def _resign(self) -> None:
+        if not self._session.alive:
+            return
+        try:
+            self._candidate.resign()
+        except RetryableError as error:
+            self._log.warning("owner_left_to_expire", error=str(error))
+
+    def _lead(self, store: FencedStore) -> None:
+        self._log.info("owner_elected", epoch=store.epoch)
+        self.leads.set()
+        term = Term(
+            store=store,
+            layout=self._layout,
+            reader=Decoded(self._layout),
+            clusters=self._connect(self._permit),
+            wake=self._wake.set,
+        )
+        changefeeds: dict[ChangefeedId, ChangefeedOwner] = {}
+        try:
+            while not self.over:
+                self._wake.clear()
+                self._round(term, changefeeds)
+                time.sleep(_LEAST_PAUSE.total_seconds())
+                self._wake.wait(_TICK.total_seconds())
+        finally:
+            for changefeed in changefeeds.values():
+                changefeed.close()
+
+    def _permit(self) -> float:
+        return 0.0 if self.over else self._session.lost_at - time.monotonic()
+
+    def _round(self, term: Term, changefeeds: dict[ChangefeedId, ChangefeedOwner]) -> None:
+        try:
+            present = self._present(self._view(term), term, changefeeds)
+        except RetryableError as error:
+            self._log.warning("owner_waits_for_etcd", error=str(error))
+            self._stopping.wait(_RETRY.total_seconds())
+            return
+        for id in present:
+            if not self.over:
+                self._tick(id, term, changefeeds[id])
+
+    def _view(self, term: Term) -> View:
+        return self._mirror.at_least(term.store.settle(), _VIEW_TIMEOUT)
+
+    def _tick(self, id: ChangefeedId, term: Term, changefeed: ChangefeedOwner) -> None:
+        """One changefeed's trouble is its own."""
+        try:
+            changefeed.tick(self._view(term))
+        except FencedError:
+            raise
+        except RetryableError as error:
+            self._log.warning("changefeed_waits_for_etcd", changefeed=id, error=str(error))
+        except SluiceError as error:
+            self._log.exception("changefeed_tick_failed", changefeed=id, code=error.code)
+
+    def _present(self, view: View, term: Term, changefeeds: dict[ChangefeedId, ChangefeedOwner]) -> list[ChangefeedId]:
+        """The changefeeds there are, each with its owner; one whose configuration was changed gets a new one."""
+        groups = (group for group in view.groups_below(self._layout.changefeeds) if view.get(f"{group}info"))
+        present = [ChangefeedId(child(group, self._layout.changefeeds)) for group in groups]
+        for id in changefeeds.keys() - set(present):
+            changefeeds.pop(id).close()
+        for id in present:
+            info = term.reader.one(ChangefeedInfo, view, self._layout.info(id))
+            assert info is not None
+            known = changefeeds.get(id)
+            if known is not None and known.configuration != info.record.configuration:
+                changefeeds.pop(id).close()
+            if id not in changefeeds:
+                changefeeds[id] = ChangefeedOwner(id, info.record.configuration, term)
+        return present

@@ -1,0 +1,86 @@
+"""`Stored`: all that etcd says about one changefeed, at one revision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from changefeed.position import Position
+from changefeed.records import (
+    Assignment,
+    Barrier,
+    ChangefeedId,
+    ChangefeedInfo,
+    ChangefeedStatus,
+    DdlRecord,
+    MoveRequest,
+    NodeId,
+    NodeRecord,
+    PositionReport,
+    Role,
+)
+from changefeed.table import TableId, TableSchema
+from coordination import decoded
+from coordination.decoded import Decoded
+from coordination.layout import Layout
+from coordination.mirror import View
+from owner.progress import NodeState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    info: ChangefeedInfo
+    status: ChangefeedStatus | None
+    barrier: Barrier | None
+    records: Mapping[Position, DdlRecord]
+    bases: Mapping[TableId, TableSchema]
+    assignments: Mapping[NodeId, decoded.Stored[Assignment]]
+    reports: Mapping[NodeId, PositionReport]
+    moves: Mapping[TableId, NodeId]
+    processors: Mapping[NodeId, NodeRecord]
+    """Those that live."""
+
+    def nodes(self, gone_at: Mapping[NodeId, float]) -> dict[NodeId, NodeState]:
+        """Those that live, and those that are gone and left something behind."""
+        return {
+            node: NodeState(
+                assignment=assigned.record if assigned else Assignment(),
+                assignment_rev=assigned.mod_rev if assigned else 0,
+                report=self.reports.get(node),
+                draining=node in self.processors and self.processors[node].draining,
+                gone_at=gone_at.get(node),
+            )
+            for node in sorted(self.processors.keys() | self.left_behind)
+            for assigned in [self.assignments.get(node)]
+        }
+
+    @property
+    def left_behind(self) -> frozenset[NodeId]:
+        return frozenset((self.assignments.keys() | self.reports.keys()) - self.processors.keys())
+
+
+def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Stored | None:
+    """None when there is no such changefeed."""
+    info = reader.one(ChangefeedInfo, view, layout.info(id))
+    if info is None:
+        return None
+    status = reader.one(ChangefeedStatus, view, layout.status(id))
+    barrier = reader.one(Barrier, view, layout.barrier(id))
+    records = reader.group(DdlRecord, view, layout.ddls(id)).values()
+    bases = reader.group(TableSchema, view, layout.schemas(id))
+    reports = reader.group(PositionReport, view, layout.positions(id))
+    moves = reader.group(MoveRequest, view, layout.moves(id))
+    nodes = reader.group(NodeRecord, view, layout.nodes)
+    return Stored(
+        info=info.record,
+        status=status.record if status else None,
+        barrier=barrier.record if barrier else None,
+        records={stored.record.position: stored.record for stored in records},
+        bases={TableId(table): stored.record for table, stored in bases.items()},
+        assignments=reader.assignments(view, id),
+        reports={NodeId(node): stored.record for node, stored in reports.items()},
+        moves={TableId(table): stored.record.node for table, stored in moves.items()},
+        processors={
+            NodeId(node): stored.record for node, stored in nodes.items() if Role.PROCESSOR in stored.record.roles
+        },
+    )
