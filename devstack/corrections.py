@@ -279,9 +279,27 @@ def _as_mongod(entry: Entry) -> Entry:
 
 
 def _index_spec(stored: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: value for name, value in stored.items() if name not in ("multikey", "entryFormat", "ns", "background")
-    }
+    return {name: value for name, value in stored.items() if name not in _INTERNAL_INDEX_FIELDS}
+
+
+_CREATED_AT = "createdAtNs"
+_INTERNAL_INDEX_FIELDS = ("multikey", "entryFormat", "ns", "background", _CREATED_AT)
+
+
+@corrects(Storage, "create_index")
+def an_index_knows_when_it_was_created(
+    create: Callable[..., bool], self: Any, db: str, coll: str, name: str, key: Any, options: Any = None
+) -> bool:
+    """The other half of `indexes_are_listed_in_the_order_of_their_creation`."""
+    return create(self, db, coll, name, key, {**(options or {}), _CREATED_AT: time.time_ns()})
+
+
+@corrects(Storage, "list_indexes")
+def indexes_are_listed_in_the_order_of_their_creation(
+    list_indexes: Callable[..., Any], self: Any, db: str, coll: str
+) -> Any:
+    """The one on `_id` first. Here they were sorted by name."""
+    return sorted(list_indexes(self, db, coll), key=lambda index: index.pop(_CREATED_AT, 0))
 
 
 @corrects(Storage, "drop_index")
@@ -705,11 +723,11 @@ def tokens_are_key_strings(_make: Callable[..., Any], data: Any) -> dict[str, st
 
 @corrects(changestreams, "parse_resume_token")
 def tokens_come_back(_parse: Callable[..., Any], token: Mapping[str, Any]) -> Any:
-    """`resumeAfter` and `startAfter` go on after the event, or with the first event at the high water mark's time."""
+    """`resumeAfter` and `startAfter` go on after the event, with its next fragment, or with the first event at the mark's time."""
     place = _place(token)
     seq = _SERVER["storage"].find_seq_for_ts(place.ts) - 1
     if place.event:
-        seq += 1 + place.op_index
+        seq += 1 + place.op_index - place.fragment
     return changestreams.ResumeTokenData(seq, place.ts, _Anywhere(), {}, place.from_invalidate)
 
 
@@ -718,6 +736,22 @@ def _place(token: Mapping[str, Any]) -> key_string.Place:
     if not isinstance(data, str):
         raise ValueError("resume token's _data must be a hex string")  # noqa: TRY004 - the caller answers ValueError with FailedToParse
     return key_string.read(data)
+
+
+@corrects(changestreams, "stamp_split_event")
+def fragments_have_their_own_tokens(split: Callable[..., list[Any]], event: dict[str, Any]) -> list[Any]:
+    """Each fragment of a large event has its own token, and a field stands in one of them only."""
+    fragments = split(event)
+    if len(fragments) == 1:
+        fragments[0].pop("splitEvent", None)
+        return fragments
+    told = {"_id", "splitEvent"}
+    for number, fragment in enumerate(fragments):
+        for field in [field for field in fragment if field in told and field not in ("_id", "splitEvent")]:
+            del fragment[field]
+        told |= fragment.keys()
+        fragment["_id"] = {"_data": key_string.fragment_token(fragment["_id"]["_data"], number)}
+    return fragments
 
 
 @corrects(Storage, "oplog_floor_seq")
@@ -778,14 +812,16 @@ def _place_new_stream(cursor: Reply, ctx: Any, start: str | None) -> None:
         newest = _time_at_or_before(ctx.storage, entry.position_seq)
         start = key_string.high_water_mark(Timestamp(newest.time, newest.inc + 1))
     entry.producer = functools.partial(_from, start, entry.producer)
-    entry.shown = start
-    if not cursor["firstBatch"]:
+    entry.shown = max(start, getattr(entry, "shown", ""))
+    cursor["firstBatch"] = _from(start, lambda: cursor["firstBatch"])
+    entry.remaining = _from(start, lambda: entry.remaining)
+    if not cursor["firstBatch"] and not entry.remaining:
         entry.last_token = {"_data": start}
         cursor["postBatchResumeToken"] = entry.last_token
 
 
 def _from(start: str, producer: Callable[[], list[Any]]) -> list[Any]:
-    """A start in the future skips what happens before it."""
+    """A start in the future skips what happens before it, and one after a fragment those up to it."""
     return [event for event in producer() if event["_id"]["_data"] > start]
 
 

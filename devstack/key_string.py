@@ -35,6 +35,7 @@ class Place:
     event: bool
     op_index: int
     from_invalidate: bool
+    fragment: bool = False
 
 
 def high_water_mark(ts: Timestamp) -> str:
@@ -49,6 +50,11 @@ def event_token(
     return (head + table + _value(identity) + _END).hex().upper()
 
 
+def fragment_token(token: str, number: int) -> str:
+    """Of fragment `number`, from 0, of the event that has this token."""
+    return (bytes.fromhex(token)[:-1] + _whole_number(number) + _END).hex().upper()
+
+
 def read(token: str) -> Place:
     """Raises ValueError for what is no token."""
     data = bytes.fromhex(token)
@@ -58,7 +64,10 @@ def read(token: str) -> Place:
     event = data[_HEAD:].startswith(_EVENT)
     at = _HEAD + (len(_EVENT) if event else len(_ZERO))
     op_index, at = _read_whole_number(data, at)
-    return Place(ts=ts, event=event, op_index=op_index, from_invalidate=data[at : at + 1] == _TRUE)
+    fragment = (
+        event and data[-2:-1] != b"\0"
+    )  # an event's identity ends with a zero byte, the number of a fragment never does
+    return Place(ts=ts, event=event, op_index=op_index, from_invalidate=data[at : at + 1] == _TRUE, fragment=fragment)
 
 
 def _stamp(ts: Timestamp) -> bytes:

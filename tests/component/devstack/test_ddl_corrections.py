@@ -142,6 +142,16 @@ def test_indexes_dropped_together_are_an_event_each(watch: Watch) -> None:
     assert [event["operationDescription"]["indexes"][0]["name"] for event in events] == ["x_1", "z_1", "y_1"]
 
 
+def test_indexes_are_listed_in_the_order_of_their_creation(watch: Watch) -> None:
+    for key in ("z", "a", "m"):
+        watch.db["a"].create_index(key)
+    watch.db["a"].rename("b")
+    assert [dict(index) for index in watch.db["b"].list_indexes()] == [
+        ID_INDEX,
+        *({"v": 2, "key": {key: 1}, "name": f"{key}_1"} for key in ("z", "a", "m")),
+    ]
+
+
 def test_an_index_that_exists_already_is_no_event(watch: Watch) -> None:
     watch.db["a"].create_index("x")
     watch.events()

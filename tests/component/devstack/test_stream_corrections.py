@@ -264,3 +264,25 @@ def test_a_start_in_the_future_shows_nothing_before_it(watch: Watch) -> None:
             assert time.monotonic() < deadline
         watch.db["a"].insert_one({"_id": 3})
         assert stream.next()["documentKey"] == {"_id": 3}
+
+
+def test_fragments_of_a_large_event_have_tokens_of_their_own(watch: Watch) -> None:
+    watch.db.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
+    watch.db["a"].insert_one({"_id": 1, "text": "x" * 9_000_000})
+    options: dict[str, Any] = {"full_document_before_change": "required", "max_await_time_ms": 200}
+    split: list[dict[str, Any]] = [{"$changeStreamSplitLargeEvent": {}}]
+    with watch.db["a"].watch(split, **options) as stream:
+        watch.db["a"].update_one({"_id": 1}, {"$set": {"text": "y" * 9_000_000}})
+        fragments = [stream.next()]
+        while fragments[-1]["splitEvent"]["fragment"] < fragments[-1]["splitEvent"]["of"]:
+            fragments.append(stream.next())
+    tokens = [token(dict(fragment)) for fragment in fragments]
+    assert len(tokens) > 1
+    assert tokens == sorted(set(tokens))
+    fields = [field for fragment in fragments for field in fragment if field not in ("_id", "splitEvent")]
+    assert sorted(fields) == sorted(set(fields))
+    with watch.db["a"].watch(split, resume_after=fragments[0]["_id"], **options) as stream:
+        assert stream.next() == fragments[1]
+    with watch.db["a"].watch(split, resume_after=fragments[-1]["_id"], **options) as stream:
+        watch.db["a"].delete_one({"_id": 1})
+        assert stream.next()["operationType"] == "delete"
