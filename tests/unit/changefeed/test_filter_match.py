@@ -15,6 +15,7 @@ from changefeed import filter_match
 from changefeed.cluster_time import ClusterTime
 from changefeed.event import DdlEvent, DdlType, RowType
 from changefeed.filter import Filter
+from changefeed.pattern import TablePattern
 from changefeed.position import Position
 from changefeed.table import TableName
 
@@ -40,11 +41,32 @@ _RULES = st.fixed_dictionaries(
     {"tables": _TABLES.filter(_wants_something), "ignore": st.lists(_TYPES, min_size=1, max_size=3, unique=True)}
 )
 FILTERS = st.builds(_filter, _TABLES.filter(_wants_something), st.lists(_RULES, max_size=2))
-NAMES = st.builds(
+_ANY_NAME = st.builds(
     TableName,
     st.sampled_from(["a", "ab", "abc", "商", "a(b", "a*", "!a", "local", "l", "admin"]),
     st.text(_SPECIAL, min_size=1, max_size=3) | st.sampled_from(["a", "b", "system.views", "systemx", "a\n"]),
 )
+
+
+@st.composite
+def _name_that_matches(draw: st.DrawFn, pattern: TablePattern) -> TableName:
+    def filled(part: str, fillings: list[str]) -> str:
+        pieces = re.findall(r"\\.|.", part, re.DOTALL)
+        return "".join(draw(st.sampled_from(fillings)) if piece in "*?" else piece[-1] for piece in pieces)
+
+    return TableName(filled(pattern.db, ["a", "b"]), filled(pattern.coll, ["a", "b", "\n", "$", "商"]))
+
+
+def names(filter_: Filter) -> st.SearchStrategy[TableName]:
+    """Mostly such that patterns of the filter match them: a name by chance seldom meets any."""
+    patterns = [*filter_.tables, *(pattern for rule in filter_.events for pattern in rule.tables)]
+    return st.one_of(_ANY_NAME, st.sampled_from(patterns).flatmap(_name_that_matches))
+
+
+@st.composite
+def filters_with_names(draw: st.DrawFn) -> tuple[Filter, TableName, TableName]:
+    filter_ = draw(FILTERS)
+    return filter_, draw(names(filter_)), draw(names(filter_))
 
 
 def accepts(query: Mapping[str, Any], event: Mapping[str, Any]) -> bool:
@@ -78,20 +100,22 @@ def _ns(name: TableName) -> dict[str, str]:
     return {"db": name.db, "coll": name.coll}
 
 
-@given(FILTERS, NAMES, st.sampled_from(RowType))
+@given(filters_with_names(), st.sampled_from(RowType))
 @settings(max_examples=200, deadline=None)
-def test_rows_are_sent_exactly_when_they_are_not_ignored(filter_: Filter, name: TableName, type_: RowType) -> None:
+def test_rows_are_sent_exactly_when_they_are_not_ignored(
+    case: tuple[Filter, TableName, TableName], type_: RowType
+) -> None:
+    filter_, name, _ = case
     event = {"operationType": type_.value, "ns": _ns(name), "documentKey": {"_id": 1}}
 
     assert accepts(filter_match.rows(filter_), event) is not filter_.ignores_row(name, type_, event)
     assert not accepts(filter_match.ddl(filter_), event)
 
 
-@given(FILTERS, st.sampled_from(DdlType), NAMES, NAMES)
+@given(filters_with_names(), st.sampled_from(DdlType))
 @settings(max_examples=200, deadline=None)
-def test_ddl_is_sent_exactly_when_it_is_in_scope(
-    filter_: Filter, type_: DdlType, name: TableName, to: TableName
-) -> None:
+def test_ddl_is_sent_exactly_when_it_is_in_scope(case: tuple[Filter, TableName, TableName], type_: DdlType) -> None:
+    filter_, name, to = case
     event: dict[str, Any] = {"operationType": type_.value, "ns": _ns(name)}
     if type_ is DdlType.RENAME:
         event["to"] = _ns(to)
@@ -111,10 +135,34 @@ def test_ddl_is_sent_exactly_when_it_is_in_scope(
     assert not accepts(filter_match.rows(filter_), event)
 
 
-@given(FILTERS, NAMES)
+@given(filters_with_names())
 @settings(max_examples=100, deadline=None)
-def test_a_database_with_a_wanted_table_is_wanted(filter_: Filter, name: TableName) -> None:
+def test_a_database_with_a_wanted_table_is_wanted(case: tuple[Filter, TableName, TableName]) -> None:
+    filter_, name, _ = case
+
     assert filter_.wants_table(name) <= filter_.wants_database(name.db)
+
+
+@pytest.mark.parametrize(
+    ("tables", "name", "wanted"),
+    [
+        (["a.*", "!a.b", "a.bc"], "a.b", False),
+        (["a.*", "!a.b", "a.bc"], "a.bc", True),
+        (["a.*", "!a.b*", "a.bc"], "a.bc", True),
+        (["a.x*"], "a.x\ny", True),
+    ],
+)
+def test_the_last_pattern_decides_at_the_server_too(tables: list[str], name: str, wanted: bool) -> None:
+    event = {"operationType": "insert", "ns": _ns(TableName.parse(name))}
+
+    assert accepts(filter_match.rows(_filter(tables, [])), event) is wanted
+
+
+def test_excluding_some_tables_of_a_database_keeps_its_drop_and_excluding_all_does_not() -> None:
+    event = {"operationType": "dropDatabase", "ns": {"db": "a"}}
+
+    assert accepts(filter_match.ddl(_filter(["*.*", "!a.b"], [])), event)
+    assert not accepts(filter_match.ddl(_filter(["*.*", "!a.*"], [])), event)
 
 
 def test_what_ignore_where_leaves_out_is_decided_here_and_sent() -> None:
