@@ -165,6 +165,26 @@ def test_excluding_some_tables_of_a_database_keeps_its_drop_and_excluding_all_do
     assert not accepts(filter_match.ddl(_filter(["*.*", "!a.*"], [])), event)
 
 
+def test_what_the_server_keeps_for_itself_is_not_sent() -> None:
+    everything = filter_match.everything(Filter())
+
+    assert not accepts(everything, {"operationType": "insert", "ns": {"db": "a", "coll": "system.views"}})
+    assert not accepts(everything, {"operationType": "insert", "ns": {"db": "config", "coll": "b"}})
+    assert not accepts(everything, {"operationType": "dropDatabase", "ns": {"db": "config"}})
+
+
+def test_each_rule_keeps_its_own_events_from_being_sent() -> None:
+    rules = [{"tables": ["a.b"], "ignore": ["delete", "drop"]}, {"tables": ["a.*"], "ignore": ["replace"]}]
+    query = filter_match.everything(_filter(["*.*"], rules))
+    sent = [
+        type_
+        for type_ in ("insert", "delete", "replace", "drop")
+        if accepts(query, {"operationType": type_, "ns": {"db": "a", "coll": "b"}})
+    ]
+
+    assert sent == ["insert", "drop"]
+
+
 def test_what_ignore_where_leaves_out_is_decided_here_and_sent() -> None:
     filter_ = Filter.model_validate(
         {"tables": ["shop.*"], "events": [{"tables": ["shop.log"], "ignore_where": {"insert": {"level": "debug"}}}]}
