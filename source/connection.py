@@ -12,6 +12,7 @@ from pymongo.client_session import ClientSession
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import ConfigurationError, SourceUnsupported
 from source.errors import translated
+from source.one_server import OneServer
 
 Client = MongoClient[dict[str, Any]]
 
@@ -39,6 +40,7 @@ def connect(uri: str, *, app_name: str = "sluice") -> Client:
                 document_class=dict,
                 tz_aware=True,
                 datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+                server_selector=OneServer(),
                 **options,
             )
     except (TypeError, ValueError) as error:

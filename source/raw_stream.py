@@ -1,8 +1,8 @@
 """`RawStream`: one change stream over the whole source, read by plain commands whose replies stay bytes.
 
 The driver's own cursor decodes each event on its own and is half as fast. What it does beyond that is done here: one session
-for `aggregate` and `getMore`, as the server demands, and the end of the cursor. The client must send both commands to one server: a
-client of several mongos is made with `server_selector=OneServer()`.
+for `aggregate` and `getMore`, as the server demands, and the end of the cursor. The client must send both commands to one server:
+`connect` sees to it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure, PyMongoError
-from pymongo.server_description import ServerDescription
 
 from changefeed.cluster_time import ClusterTime
 from source.bson_bytes import MalformedBson, documents_of, elements
@@ -32,19 +31,6 @@ _UINT64 = Struct("<Q").unpack
 _CLUSTER_WIDE = "$cmd.aggregate"
 
 log = structlog.get_logger(__name__)
-
-
-class OneServer:
-    """A server selector that stays with the server it chose first, as long as that one is there."""
-
-    def __init__(self) -> None:
-        self._address: tuple[str, int | None] | None = None
-
-    def __call__(self, servers: Sequence[ServerDescription]) -> Sequence[ServerDescription]:
-        chosen = [server for server in servers if server.address == self._address] or list(servers[:1])
-        if chosen:
-            self._address = chosen[0].address
-        return chosen
 
 
 def _readable(error: OperationFailure) -> OperationFailure:

@@ -79,7 +79,7 @@ class WindowReader:
         self._client = client
         self._options = options
         self._notes = NoteKeeper(client)
-        self._server: _Server | None = None
+        self._version: ServerVersion | None = None
 
     def read(self, window: Window) -> Iterator[RawBatch]:
         """Opens the stream again where it broke off, as long as the source comes back within `patience`."""
@@ -126,22 +126,24 @@ class WindowReader:
                     self._notes.look_at(progress.resolved, reply.operation_ts, quiet=quiet)
 
     def _stream(self, start_ts: ClusterTime) -> RawStream:
-        if self._server is None:
-            self._server = _Server.of(self._client)
+        if self._version is None:
+            self._version = ServerVersion.of(self._client)
         return RawStream(
             self._client,
             start_ts=start_ts,
-            options=self._server.stream_options(self._options),
-            stages=self._server.stages(self._options),
+            options=self._version.stream_options(self._options),
+            stages=self._version.stages(self._options),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Server:
+class ServerVersion:
+    """What a source of that version can be asked for: less of an older one, never nothing."""
+
     version: tuple[int, ...]
 
     @classmethod
-    def of(cls, client: Client) -> _Server:
+    def of(cls, client: Client) -> ServerVersion:
         return cls(version=tuple(client.server_info()["versionArray"][:3]))
 
     @property
