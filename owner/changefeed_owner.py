@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from random import Random
 from typing import Protocol
 
@@ -30,6 +30,7 @@ from changefeed.records import Barrier, ChangefeedId, ChangefeedStatus, DdlRecor
 from changefeed.table import TableName
 from changefeed.uri import ConnectionUri
 from coordination.decoded import Decoded
+from coordination.epoch_guard import BUDGET
 from coordination.fenced import FencedStore
 from coordination.layout import Layout
 from coordination.mirror import View
@@ -62,8 +63,8 @@ from source.oplog_window import OplogWindow
 
 _log = structlog.get_logger()
 
-MARGIN = timedelta(seconds=5)
-"""After a node's lease is gone, its Spark tasks may still write for their budget (`coordination.epoch_guard`)."""
+MARGIN = BUDGET
+"""After a node's lease is gone, its Spark tasks may still write for their budget."""
 
 _HISTORY = 100
 """Settled DDLs that stay in etcd for those who ask what was applied when."""

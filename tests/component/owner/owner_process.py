@@ -1,0 +1,51 @@
+"""An owner in a process of its own, to be killed or frozen by a test: `python owner_process.py NAME ENDPOINT CLUSTER TTL`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from datetime import UTC, datetime, timedelta
+
+from changefeed.records import NodeId, NodeRecord, Role
+from coordination.election import Candidate
+from coordination.etcd_client import EtcdClient
+from coordination.etcd_connection import EtcdConfig
+from coordination.layout import Layout
+from coordination.mirror import Mirror
+from coordination.session import open_session
+from owner.connections import Connections
+from owner.owner import Owner
+
+
+def main(name: str, endpoint: str, cluster: str, ttl: float) -> None:
+    def describe(node: NodeId) -> NodeRecord:
+        return NodeRecord(
+            id=node,
+            name=name,
+            admin_address="",
+            roles=frozenset({Role.OWNER}),
+            version="0",
+            started_at=datetime.now(UTC),
+        )
+
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    layout = Layout(cluster)
+    with EtcdClient(EtcdConfig(endpoints=(endpoint,))) as etcd:
+        session, _ = open_session(etcd, layout, name=name, describe=describe, ttl=timedelta(seconds=ttl))
+        mirror = Mirror(etcd, layout.root)
+        candidate = Candidate(etcd, layout, lease=session.lease, node=session.node)
+        owner = Owner(candidate, session, mirror, layout, Connections)
+        session.start()
+        mirror.start()
+        owner.start()
+        while not stopping.wait(0.2) and session.alive:
+            pass
+        owner.stop()
+        mirror.stop()
+        session.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4]))

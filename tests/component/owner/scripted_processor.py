@@ -1,0 +1,113 @@
+"""`ScriptedProcessor`: a node that replicates nothing and only reports that it has, up to the barrier."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Self
+
+from changefeed.lifecycle import ErrorReport
+from changefeed.position import Position
+from changefeed.records import (
+    Barrier,
+    ChangefeedId,
+    ChangefeedStatus,
+    NodeId,
+    NodeRecord,
+    PositionReport,
+    Role,
+)
+from changefeed.table import TableId
+from coordination.decoded import Decoded
+from coordination.etcd import Put
+from coordination.etcd_client import EtcdClient
+from coordination.layout import Layout, child, encode
+from coordination.mirror import Mirror, View
+from coordination.session import open_session
+
+
+class ScriptedProcessor:
+    """`stuck` tables stay where they are; `error` is reported as long as it is set."""
+
+    def __init__(self, etcd: EtcdClient, layout: Layout, name: str, ttl: timedelta = timedelta(seconds=10)) -> None:
+        self._layout = layout
+        self._reader = Decoded(layout)
+        self._session, self._store = open_session(etcd, layout, name=name, describe=self._describe(name), ttl=ttl)
+        self._mirror = Mirror(etcd, layout.root)
+        self._stopping = threading.Event()
+        self._wake = threading.Event()
+        self._mirror.listen(self._wake.set)
+        self._places: dict[tuple[ChangefeedId, TableId], Position] = {}
+        self._reported: dict[ChangefeedId, PositionReport] = {}
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.stuck: set[TableId] = set()
+        self.error: ErrorReport | None = None
+
+    @staticmethod
+    def _describe(name: str):  # type: ignore[no-untyped-def]  # one lambda would hide the fields
+        def describe(node: NodeId) -> NodeRecord:
+            roles = frozenset({Role.PROCESSOR})
+            now = datetime.now(UTC)
+            return NodeRecord(id=node, name=name, admin_address="", roles=roles, version="0", started_at=now)
+
+        return describe
+
+    @property
+    def node(self) -> NodeId:
+        return self._session.node
+
+    @property
+    def tables(self) -> set[TableId]:
+        return {table for _, table in self._places}
+
+    def __enter__(self) -> Self:
+        self._session.start()
+        self._mirror.start()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._wake.set()
+        self._thread.join()
+        self._mirror.stop()
+        self._session.close()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.wait(0.2)
+            self._wake.clear()
+            view = self._mirror.view()
+            for group in view.groups_below(self._layout.changefeeds):
+                id = ChangefeedId(child(group, self._layout.changefeeds))
+                if group == self._layout.changefeed(id) and self._session.alive:
+                    self._report(id, view)
+
+    def _report(self, id: ChangefeedId, view: View) -> None:
+        status = self._reader.one(ChangefeedStatus, view, self._layout.status(id))
+        barrier = self._reader.one(Barrier, view, self._layout.barrier(id))
+        if status is None or barrier is None:
+            return
+        assigned = self._reader.assignments(view, id).get(self.node)
+        tables = assigned.record.tables if assigned else {}
+        leaving = assigned.record.leaving if assigned else frozenset()
+        running = status.record.lifecycle.running
+        for table in [table for feed, table in self._places if feed == id and table not in tables]:
+            del self._places[id, table]
+        for table, given in tables.items():
+            at = self._places.setdefault((id, table), given.start)
+            if running and table not in leaving and table not in self.stuck:
+                self._places[id, table] = max(at, barrier.record.of(table))
+        places = {table: self._places[id, table] for table in tables}
+        report = PositionReport(
+            run=status.record.run if running else 0,
+            barrier_rev=barrier.mod_rev,
+            assignment_rev=assigned.mod_rev if assigned else 0,
+            checkpoint=barrier.record.position,
+            exceptions={table: at for table, at in places.items() if at != barrier.record.position},
+            released={table: places[table] for table in leaving},
+            error=self.error,
+        )
+        if report != self._reported.get(id):
+            self._store.commit([Put(self._layout.position(id, self.node), encode(report))])
+            self._reported[id] = report
