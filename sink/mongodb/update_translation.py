@@ -198,6 +198,24 @@ class _Node:
     def unclear(self) -> bool:
         return not self.array and bool(self.children) and all(isinstance(name, Unclear) for name in self.children)
 
+    @property
+    def creates(self) -> bool:
+        """Servers before 5.0 say `a.b` was set also where it made `a`."""
+        return not self.array and any(
+            child.creates if isinstance(child, _Node) else isinstance(child, _Set) for child in self.children.values()
+        )
+
+    def key(self, part: str | int) -> str | int:
+        """One path may be clear of what another one leaves unclear: both lead into the same array."""
+        if isinstance(part, int):
+            self.become_array()
+        return int(part) if isinstance(part, Unclear) and self.array else part
+
+    def become_array(self) -> None:
+        self.children = {
+            int(name) if isinstance(name, Unclear) else name: child for name, child in self.children.items()
+        }
+
     def elements(self) -> list[tuple[int, _Node | _Set | _Remove]]:
         return sorted(((int(name), child) for name, child in self.children.items()), key=lambda element: element[0])
 
@@ -220,7 +238,12 @@ def _edits(
 def _path(name: str, paths: Mapping[str, list[str | int]]) -> Path:
     if name in paths:
         return tuple(part if isinstance(part, str) else int(part) for part in paths[name])
-    return tuple(Unclear(part) if part.isdigit() and at else part for at, part in enumerate(name.split(".")))
+    return tuple(Unclear(part) if at and _index(part) else part for at, part in enumerate(name.split(".")))
+
+
+def _index(part: str) -> bool:
+    """As the server reads one: `01` is a name."""
+    return part.isascii() and part.isdigit() and (part == "0" or part[0] != "0")
 
 
 def _pipeline(edits: Iterable[tuple[Path, _Edit]]) -> Update:
@@ -241,20 +264,20 @@ def _pipeline(edits: Iterable[tuple[Path, _Edit]]) -> Update:
 def _insert(node: _Node, path: Path, edit: _Edit) -> bool:
     """False when the stage already says something else of this path."""
     *parents, leaf = path
-    for part in parents:
-        child = node.children.setdefault(part, _Node())
+    for part in parents if not isinstance(edit, _Truncate) else path:
+        key = node.key(part)
+        child = node.children.setdefault(key, _Node())
         if not isinstance(child, _Node):
             return False
         node = child
     if isinstance(edit, _Truncate):
-        child = node.children.setdefault(leaf, _Node())
-        if not isinstance(child, _Node):
-            return False
-        child.size = edit.size
+        node.become_array()
+        node.size = edit.size
         return True
-    if leaf in node.children:
+    key = node.key(leaf)
+    if key in node.children:
         return False
-    node.children[leaf] = edit
+    node.children[key] = edit
     return True
 
 
@@ -265,10 +288,12 @@ def _changed(node: _Node, current: Expression) -> Expression:
         edited = _if(_is_array("$$v"), _elements(node, "$$v"), _if(_is_document("$$v"), edited, "$$v"))
     else:
         edited = _if(_is_array("$$v") if node.array else _is_document("$$v"), edited, "$$v")
+    if node.creates:
+        edited = _if(_is_missing("$$v"), _fields(node, {"$literal": {}}), edited)
     return {"$let": {"vars": {"v": current}, "in": edited}}
 
 
-def _fields(node: _Node, document: str) -> Expression:
+def _fields(node: _Node, document: Expression) -> Expression:
     edited: Expression = document
     for name, child in node.children.items():
         field_name = {"$literal": str(name)}
@@ -320,18 +345,21 @@ def _padded(array: str, begin: int, end: int) -> list[Expression]:
 
 
 def _conditions(node: _Node, current: Expression, *, root: bool = False) -> Iterator[Expression]:
-    if node.unclear:
-        yield {"$or": [_is_array(current), _is_document(current)]}
-        return
+    shapes = [_is_array(current)] if node.array or node.unclear else []
+    if not node.array:
+        shapes.append(_is_document(current))
+    if node.creates:
+        shapes.append(_is_missing(current))
     if not root:
-        yield _is_array(current) if node.array else _is_document(current)
-    for name, child in node.children.items():
-        if isinstance(child, _Node):
-            if node.array:
-                part: Expression = _if(_is_array(current), {"$arrayElemAt": [current, int(name)]}, None)
-            else:
-                part = {"$getField": {"field": {"$literal": str(name)}, "input": current}}
-            yield from _conditions(child, part)
+        yield {"$or": shapes}
+    for name, child in () if node.unclear else node.children.items():
+        if not isinstance(child, _Node):
+            continue
+        if node.array:
+            part: Expression = _if(_is_array(current), {"$arrayElemAt": [current, int(name)]}, None)
+        else:
+            part = {"$getField": {"field": {"$literal": str(name)}, "input": current}}
+        yield from _conditions(child, part)
 
 
 def _is_array(value: Expression) -> Expression:
@@ -340,6 +368,10 @@ def _is_array(value: Expression) -> Expression:
 
 def _is_document(value: Expression) -> Expression:
     return {"$eq": [{"$type": value}, "object"]}
+
+
+def _is_missing(value: Expression) -> Expression:
+    return {"$eq": [{"$type": value}, "missing"]}
 
 
 def _if(condition: Expression, then: Expression, otherwise: Expression) -> Expression:

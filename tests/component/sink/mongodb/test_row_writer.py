@@ -14,6 +14,7 @@ from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pymongo import ASCENDING, DeleteOne, InsertOne, ReplaceOne, UpdateOne
 from pymongo.collection import Collection
 
@@ -229,6 +230,48 @@ def test_a_unique_value_moves_and_comes_back_in_one_window(source: Rows, target:
         writer.write(changes[:stop], replay=False)
         writer.write(changes, replay=True)
         assert _documents(target) == expected
+
+
+@st.composite
+def _unique_histories(draw: st.DrawFn) -> list[tuple[RowType, int, dict[str, Any]]]:
+    """What a source with a unique value `u` may do: three documents hand four values around."""
+    state: dict[int, dict[str, Any]] = {}
+    history: list[tuple[RowType, int, dict[str, Any]]] = []
+    for number in range(draw(st.integers(4, 14))):
+        key = draw(st.sampled_from([1, 2, 3]))
+        free = sorted(set("abcd") - {document["u"] for other, document in state.items() if other != key})
+        content = {"u": draw(st.sampled_from(free)), "n": number}
+        kinds = [RowType.UPDATE, RowType.UPDATE, RowType.REPLACE, RowType.DELETE] if key in state else [RowType.INSERT]
+        kind = draw(st.sampled_from(kinds))
+        if kind is RowType.DELETE:
+            del state[key]
+        else:
+            state[key] = content
+        history.append((kind, key, content))
+    return history
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(history=_unique_histories(), data=st.data())
+def test_unique_values_end_right_from_every_state_that_redelivery_begins_with(
+    target: Rows, writer: MongoRowWriter, history: list[tuple[RowType, int, dict[str, Any]]], data: st.DataObject
+) -> None:
+    target.create_index([("u", ASCENDING)], unique=True)
+    target.delete_many({})
+    table = _table(target, ordered=True)
+    changes = [
+        _made(table, kind, key, None, {"updatedFields": content})
+        if kind is RowType.UPDATE
+        else _made(table, kind, key, content if kind is not RowType.DELETE else None)
+        for kind, key, content in history
+    ]
+    writer.write(changes, replay=False)
+    expected = _documents(target)
+    target.delete_many({})
+    checkpoint = data.draw(st.integers(0, len(changes)))
+    writer.write(changes[: data.draw(st.integers(checkpoint, len(changes)))], replay=False)
+    writer.write(changes[checkpoint:], replay=True)
+    assert _documents(target) == expected
 
 
 def test_a_refused_unique_value_names_the_row(target: Rows, writer: MongoRowWriter) -> None:
