@@ -6,7 +6,7 @@ from typing import Any
 
 from pymongo import MongoClient
 
-from bench.naive_replicator import main
+from bench.baseline import replicate_naively
 from bench.usage import Usage
 from bench.workload import newest
 
@@ -24,8 +24,9 @@ def test_the_baseline_replicates_inserts_updates_replaces_and_deletes(
     rows.update_many({"_id": {"$lt": 10}}, {"$set": {"a": 2}, "$unset": {"b": ""}})
     rows.replace_one({"_id": 10}, {"c": 3})
     rows.delete_many({"_id": {"$gte": 40}})
-    arguments = [source_uri, target_uri, "--from", str(start.ts), "--database", database, "--events", "71"]
-    assert main(arguments) == 0
+    usage = replicate_naively(source_uri, target_uri, start_ts=start.ts, events=71, database=database)
+    assert usage.cpu_seconds > 0
+    assert usage.peak_bytes > 10_000_000
     assert list(target_client[database]["rows"].find(sort=[("_id", 1)])) == list(rows.find(sort=[("_id", 1)]))
 
 

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.document import Document
+from changefeed.errors import HistoryLost, SourceUnavailable
 from changefeed.position import Position, Window
 from devstack.mongodb import MongoDB
 from source.connection import Client, connect
@@ -126,3 +129,33 @@ def test_memory_is_bounded_by_replies_and_not_by_the_window(source_uri: str, sou
     events, grown = map(int, done.stdout.split()[-2:])
     assert events == 1011
     assert grown < 128 * 1024 * 1024
+
+
+def test_a_window_that_left_the_oplog_is_lost_and_the_message_says_what_is_left(
+    own_mongodb: Callable[..., MongoDB],
+) -> None:
+    server = own_mongodb("forgetful", oplog_entries=10)
+    with connect(server.uri) as client:
+        client["shop"]["rows"].insert_one({})
+        start = now(client)
+        client["shop"]["rows"].insert_many([{"_id": number} for number in range(100)])
+        client.admin.command("secantusAdmin.pruneOplog")
+        with pytest.raises(
+            HistoryLost, match=rf"reading \[{start}, .* the oldest time available is .* --start initial"
+        ):
+            list(WindowReader(client, only("shop")).read(Window(start, now(client))))
+
+
+def test_a_source_that_stays_away_is_an_error_after_the_reader_lost_its_patience(
+    own_mongodb: Callable[..., MongoDB],
+) -> None:
+    server = own_mongodb("gone")
+    with connect(f"{server.uri}&serverSelectionTimeoutMS=200") as client:
+        start = now(client)
+        client["shop"]["rows"].insert_many([{"_id": number} for number in range(3000)])
+        options = replace(only("shop"), patience=timedelta(seconds=1))
+        batches = WindowReader(client, options).read(Window(start, now(client)))
+        next(batches)
+        server.kill()
+        with pytest.raises(SourceUnavailable):
+            list(batches)

@@ -1,0 +1,37 @@
+"""Running the naive replicator in a process of its own, so that its figures can stand beside ours."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from bench.usage import Usage
+from bench.workload import DATABASE
+from changefeed.cluster_time import ClusterTime
+
+_ROOT = Path(__file__).parents[1]
+
+
+def replicate_naively(
+    source_uri: str, target_uri: str, *, start_ts: ClusterTime, events: int, database: str = DATABASE
+) -> Usage:
+    """Time, CPU and memory of replicating so many events; the interpreter's start, a third of a second, is included."""
+    naive = [sys.executable, "-m", "bench.naive_replicator", source_uri, target_uri]
+    process = subprocess.Popen(
+        [*naive, "--from", str(start_ts), "--database", database, "--events", str(events)], cwd=_ROOT
+    )
+    try:
+        with Usage(process.pid) as usage:
+            _wait_without_reaping(process)
+    finally:
+        code = process.wait()
+    if code != 0:
+        raise RuntimeError(f"the naive replicator ended with code {code} before it had replicated {events} events")
+    return usage
+
+
+def _wait_without_reaping(process: subprocess.Popen[bytes]) -> None:
+    """Its CPU time can be read until it is reaped."""
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
