@@ -198,6 +198,42 @@ def a_stop_is_quick(stop: Callable[..., None], self: Any) -> None:
 # --- DDL ---------------------------------------------------------------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def _alone(self: Any, *names: tuple[str, str]) -> Iterator[None]:
+    """No write on these collections meanwhile. Before the storage's own lock, as everywhere in it."""
+    with contextlib.ExitStack() as held:
+        for db, coll in sorted(set(names)):
+            held.enter_context(self._coll_lock(db, coll))
+        yield
+
+
+@corrects(Storage, "create_collection")
+def a_create_stands_before_the_writes(
+    create: Callable[..., bool], self: Any, db: str, coll: str, *args: Any, **options: Any
+) -> bool:
+    """DDL and writes on one collection stand in the oplog in the order in which they took effect.
+
+    Here a write could come between a DDL's effect and its entry: an insert before its collection's `create`, a new collection
+    before the `drop` of its predecessor.
+    """
+    with _alone(self, (db, coll)):
+        return create(self, db, coll, *args, **options)
+
+
+@corrects(Storage, "drop_collection")
+def a_drop_stands_after_the_writes(drop: Callable[..., bool], self: Any, db: str, coll: str) -> bool:
+    """As `a_create_stands_before_the_writes`."""
+    with _alone(self, (db, coll)):
+        return drop(self, db, coll)
+
+
+@corrects(Storage, "drop_database")
+def drops_of_a_database_stand_after_the_writes(drop: Callable[..., None], self: Any, db: str) -> None:
+    """As `a_create_stands_before_the_writes`."""
+    with _alone(self, *((db, coll) for coll in self.list_collections(db))):
+        drop(self, db)
+
+
 @corrects(Storage, "_ensure_collection")
 def implicit_creation_is_a_create(_ensure: Callable[..., None], self: Any, db: str, coll: str) -> None:
     """The first write into a missing collection creates it: a `create` entry and event, with its UUID, before that write.
@@ -411,7 +447,8 @@ def a_rename_keeps_uuid_and_options(
     Across databases it is copied: a temporary collection is created and filled in the other database, renamed to the target,
     and the source dropped.
     """
-    with self._lock:
+    with _alone(self, (src_db, src_coll), (dst_db, dst_coll)), self._lock:
+        self._refresh_read_snapshot()
         options = self._coll_options(src_db, src_coll)
         if options is not None and src_db != dst_db:
             return _rename_across(self, (src_db, src_coll), (dst_db, dst_coll), drop_target=drop_target)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -268,6 +271,45 @@ def test_measurements_of_a_time_series_collection_are_not_shown(watch: Watch) ->
     assert [event["operationType"] for event in watch.events() if event["ns"]["coll"] == "a"] == ["create"]
     listed = next(iter(watch.db.list_collections(filter={"name": "a"})))
     assert (listed["type"], "uuid" in listed["info"]) == ("timeseries", False)
+
+
+def test_ddl_and_writes_stand_in_the_order_in_which_they_took_effect(watch: Watch) -> None:
+    """Beside each other writers insert, drop and rename; read in order, each event fits the catalog that the ones before it made."""
+
+    def work(seed: int) -> None:
+        choose = random.Random(seed)
+        for _ in range(120):
+            coll = watch.db[choose.choice("abc")]
+            match choose.randrange(6):
+                case 0:
+                    coll.drop()
+                case 1:
+                    with contextlib.suppress(OperationFailure):
+                        coll.rename(choose.choice("abc"), dropTarget=True)
+                case _:
+                    coll.insert_one({})
+
+    with ThreadPoolExecutor(6) as workers:
+        list(workers.map(work, range(6)))
+    catalog: dict[str, bytes] = {}
+    for event in watch.events():
+        name, uuid = event["ns"]["coll"], bytes(event["collectionUUID"])
+        match event["operationType"]:
+            case "create":
+                assert name not in catalog
+                catalog[name] = uuid
+            case "insert":
+                assert catalog[name] == uuid
+            case "drop":
+                assert catalog.pop(name) == uuid
+            case "rename":
+                replaced = event["operationDescription"].get("dropTarget")
+                assert catalog.get(event["to"]["coll"]) == (None if replaced is None else bytes(replaced))
+                assert catalog[name] == uuid
+                catalog[event["to"]["coll"]] = catalog.pop(name)
+    assert catalog == {
+        name: watch.uuid(name) for name in watch.db.list_collection_names() if not name.startswith("end")
+    }
 
 
 OTHER = Binary(b"0123456789abcdef", 4)
