@@ -17,7 +17,7 @@ from changefeed.document import Document
 from devstack.stack import DevStack
 from source.connection import Client, connect
 from source.raw_event import scan
-from source.raw_stream import parse_reply
+from source.raw_reply import parse_reply
 from source.window_reader import ReadOptions, WindowReader
 
 

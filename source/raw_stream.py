@@ -8,8 +8,6 @@ for `aggregate` and `getMore`, as the server demands, and the end of the cursor.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from struct import Struct
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,12 +20,9 @@ from pymongo import MongoClient
 from pymongo.errors import OperationFailure, PyMongoError
 
 from changefeed.cluster_time import ClusterTime
-from source.bson_bytes import MalformedBson, documents_of, elements
-from source.raw_event import token_of
+from source.raw_reply import Reply, parse_reply
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
-_INT64 = Struct("<q").unpack
-_UINT64 = Struct("<Q").unpack
 _CLUSTER_WIDE = "$cmd.aggregate"
 
 log = structlog.get_logger(__name__)
@@ -39,36 +34,6 @@ def _readable(error: OperationFailure) -> OperationFailure:
         return error
     details = {name: value for name, value in bson.decode(error.details.raw).items() if not name.startswith("$")}
     return type(error)(details.get("errmsg", ""), error.code, details)
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    events: list[bytes]
-    resume_token: str | None
-    """The post-batch resume token: what comes later sorts after it."""
-    operation_ts: ClusterTime
-    """The newest time that a majority had committed when the source answered."""
-    cursor_id: int
-
-
-def parse_reply(raw: bytes) -> Reply:
-    """From the reply to `aggregate` or `getMore`."""
-    cursor_id, token, operation_ts = 0, None, None
-    events: list[bytes] = []
-    for name, _, at, end in elements(raw):
-        if name == b"operationTime":
-            operation_ts = ClusterTime.from_int(_UINT64(raw[at:end])[0])
-        elif name == b"cursor":
-            for field, _, value_at, value_end in elements(raw, at):
-                if field == b"id":
-                    cursor_id = _INT64(raw[value_at:value_end])[0]
-                elif field == b"postBatchResumeToken":
-                    token = token_of(raw[value_at:value_end]).decode()
-                elif field in (b"nextBatch", b"firstBatch"):
-                    events = documents_of(raw, value_at, value_end)
-    if operation_ts is None:
-        raise MalformedBson("a reply to a change stream without operationTime: the source is no replica set")
-    return Reply(events, token, operation_ts, cursor_id)
 
 
 class RawStream:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position, Window
 from source.raw_event import MalformedEvent, assemble, scan
-from source.raw_stream import Reply
+from source.raw_reply import Reply
 from source.resolved import resolved_after
 
 _LARGE_BYTES = 1024 * 1024

@@ -7,7 +7,7 @@ import pytest
 
 from bench.recorded import replies
 from source.raw_event import scan
-from source.raw_stream import parse_reply
+from source.raw_reply import parse_reply
 from source.resume_token import TokenType, decode_token
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position, Window
 from source.raw_event import MalformedEvent, scan
-from source.raw_stream import Reply
+from source.raw_reply import Reply
 from source.window_progress import WindowProgress
 
 LARGE = "x" * 2**20

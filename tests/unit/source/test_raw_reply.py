@@ -7,7 +7,7 @@ from bson.timestamp import Timestamp
 
 from changefeed.cluster_time import ClusterTime
 from source.bson_bytes import MalformedBson
-from source.raw_stream import parse_reply
+from source.raw_reply import parse_reply
 
 
 @pytest.mark.parametrize("batch", ["firstBatch", "nextBatch"])
