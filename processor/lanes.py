@@ -101,6 +101,7 @@ class Lanes:
             self,
             tables=self.tables | starts.keys(),
             exceptions={**self.exceptions, **starts},
+            replay_until=self.replay_until if self.tables else barrier.position,
             own_replay={**self.own_replay, **replay},
         )
         return _compacted(assigned)

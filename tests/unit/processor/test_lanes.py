@@ -173,8 +173,9 @@ def test_a_failed_job_makes_replay_of_its_own_windows_only() -> None:
 
 def test_a_table_is_named_only_while_it_differs() -> None:
     many = {TableId(f"{number:04}"): at(100) for number in range(2000)}
-    lanes = Lanes.empty(at(50)).assign(many, barrier(50))
+    lanes = Lanes.empty(at(50)).assign(many, barrier(105))
     assert lanes.reported() == (at(100), {})
+    assert (lanes.replay_until, lanes.own_replay) == (at(105), {})
     lanes, [job] = start(lanes, Barrier(epoch=1, position=at(110), held={TableId("0007"): at(103)}))
     assert job.own_windows == {TableId("0007"): Window(at(100), at(103))}
     assert lanes.finished(job.number).reported() == (at(110), {TableId("0007"): at(103)})
