@@ -141,7 +141,7 @@ class Progress:
         now = state.assignment
         result = {table: pending for table, pending in uncovered.items() if table in now.tables}
         for table, assigned in now.tables.items():
-            if before.tables.get(table) != assigned or (table in before.leaving and table not in now.leaving):
+            if before.tables.get(table) != assigned:
                 result[table] = _Uncovered(state.assignment_rev, assigned.start)
         for table in now.leaving - before.leaving:
             known = self.of(table) if table in before.tables else None
