@@ -24,7 +24,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
+from pymongo.errors import OperationFailure
 
 from changefeed.errors import Divergence, RowRejected, SinkRefused, SinkUnavailable
 from changefeed.event import RowType
@@ -48,6 +50,8 @@ _IMMUTABLE = 66
 _MISFIT = frozenset({2, 28, _IMMUTABLE})
 """BadValue, PathNotViable, ImmutableField: of an update, not of the document it makes."""
 _TOO_LARGE = frozenset({10334, 17419, 17420})
+_ABOUT_A_ROW = _TOO_LARGE | {2, 9, 14, 15, 22, 40, 52, 56, 57}
+"""BadValue, FailedToParse, TypeMismatch, Overflow, InvalidBSON, and refused paths and names."""
 _LETTER_BYTES = 12 << 20
 
 
@@ -84,6 +88,8 @@ class WriteRun:
             try:
                 outcome, again = self._send(batch, replay=replay)
             except RowRejected as error:
+                if not _about_a_row(error):
+                    raise
                 self._isolate(batch, error)
                 return
             replay = replay or again
@@ -241,6 +247,12 @@ class WriteRun:
     @staticmethod
     def _said(change: RowChange, refusal: Refusal) -> str:
         return f"{change}: {change.table.name} answers: {refusal.message} (code {refusal.code})"
+
+
+def _about_a_row(error: RowRejected) -> bool:
+    """Whether a command was refused for one of its statements: other rows are not to blame for what is wrong with the target."""
+    cause = error.__cause__
+    return isinstance(cause, BSONError) or (isinstance(cause, OperationFailure) and cause.code in _ABOUT_A_ROW)
 
 
 def _passing(refusal: Refusal) -> bool:

@@ -301,6 +301,29 @@ def test_what_the_target_refuses_goes_to_the_dead_letters_and_the_rest_in(target
     assert target.count_documents({"_id": {"$in": [0, 2]}}) == 2
 
 
+def test_a_row_that_spoils_a_whole_command_is_found(target: Rows, target_uri: str) -> None:
+    letters = TableName(target.database.name, "letters")
+    table = _table(target)
+    writer = MongoRowWriter(Client(target_uri), permit=_permit, options=RowWriterOptions(dead_letter=letters))
+    changes = [_made(table, RowType.INSERT, number, {"v": number}) for number in range(9)]
+    changes[4] = _made(table, RowType.INSERT, 4, {"v": "x" * (17 << 20)})
+    result = writer.write(changes, replay=False)
+    writer.close()
+    assert [bson.decode(deviation.change.key) for deviation in result.rejected] == [{"_id": 4}]
+    assert (target.count_documents({}), result.applied[RowType.INSERT]) == (8, 8)
+
+
+def test_a_table_that_cannot_be_written_is_no_row_s_fault(target: Rows, target_uri: str) -> None:
+    letters = TableName(target.database.name, "letters")
+    name = TableName("no database", "rows")
+    table = TargetTable(id=TableId("ab" * 16), source=name, name=name)
+    writer = MongoRowWriter(Client(target_uri), permit=_permit, options=RowWriterOptions(dead_letter=letters))
+    with pytest.raises(RowRejected, match="no database"):
+        writer.write([_made(table, RowType.INSERT, number, {}) for number in range(3)], replay=False)
+    writer.close()
+    assert target.database["letters"].count_documents({}) == 0
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cases())
 def test_random_updates_end_in_equality(target: Rows, writer: MongoRowWriter, case: Case) -> None:
