@@ -17,7 +17,8 @@ from changefeed.event import RowType
 from changefeed.row_key import only_id
 from changefeed.table import TableName
 from sink.mongodb.bulk_plan import Batch, phase
-from sink.mongodb.update_translation import Update, translate
+from sink.mongodb.update_pipeline import Update
+from sink.mongodb.update_translation import translate
 from sink.row import RowChange
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
