@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 
+from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records import DdlRecord
 from changefeed.table import TableId, TableSchema
@@ -80,26 +81,37 @@ def fold(
 ) -> Iterator[FoldStep]:
     """The steps, to be carried out in order; the first one suffices for one tick, and the rest can be asked for anew."""
     ordered = sorted(records, key=lambda record: record.position)
-    below = takewhile(lambda record: record.position < checkpoint and not record.open, ordered)
-    step = _OpenStep(set(bases), max_operations, max_bytes)
-    for event, effect in SchemaVersions.of(bases.values()).effects(record.event for record in below):
-        if not step.takes(effect):
-            yield from step.close()
-        rest = effect
-        while not step.takes(rest):
-            step.changes = dict(islice(rest.items(), max_operations))
-            rest = {table: schema for table, schema in rest.items() if table not in step.changes}
-            yield from step.close()
-        step.changes |= rest
-        step.ddls.append(event.position)
-    yield from step.close()
+    below = list(takewhile(lambda record: record.position < checkpoint and not record.open, ordered))
+    step = _OpenStep(dict(bases), max_operations, max_bytes)
+    for first in range(0, len(below), max_operations):
+        events = [record.event for record in below[first : first + max_operations]]
+        for event, effect in SchemaVersions.of(_concerned(step.bases, events)).effects(events):
+            if not step.takes(effect):
+                yield from step.close()
+            rest = effect
+            while not step.takes(rest):
+                step.changes = dict(islice(rest.items(), max_operations))
+                rest = {table: schema for table, schema in rest.items() if table not in step.changes}
+                yield from step.close()
+            step.changes |= rest
+            step.ddls.append(event.position)
+        yield from step.close()
+
+
+def _concerned(bases: Mapping[TableId, TableSchema], events: Iterable[DdlEvent]) -> list[TableSchema]:
+    """A step concerns few of many tables; the others need not be derived anew for it."""
+    events = list(events)
+    ids = {event.id for event in events} | {event.drop_target for event in events}
+    names = {event.table for event in events} | {event.renamed_to for event in events}
+    databases = {event.db for event in events if event.type is DdlType.DROP_DATABASE}
+    return [base for id, base in bases.items() if id in ids or base.name in names or base.name.db in databases]
 
 
 @dataclass(slots=True)
 class _OpenStep:
-    """The step being filled; `based` are the tables that have a base in etcd before it."""
+    """The step being filled; `bases` are those in etcd before it."""
 
-    based: set[TableId]
+    bases: dict[TableId, TableSchema]
     max_operations: int
     max_bytes: int
     changes: Effect = field(default_factory=dict)
@@ -115,9 +127,10 @@ class _OpenStep:
     def close(self) -> Iterator[FoldStep]:
         write = tuple(schema for _, schema in sorted(self.changes.items()) if schema is not None)
         ended = {table for table, schema in self.changes.items() if schema is None}
-        step = FoldStep(write=write, remove=tuple(sorted(ended & self.based)), ddls=tuple(self.ddls))
-        self.based |= {schema.id for schema in write}
-        self.based -= ended
+        step = FoldStep(write=write, remove=tuple(sorted(ended & self.bases.keys())), ddls=tuple(self.ddls))
+        self.bases |= {schema.id: schema for schema in write}
+        for table in step.remove:
+            del self.bases[table]
         self.changes, self.ddls = {}, []
         if step != FoldStep():
             yield step
