@@ -116,10 +116,14 @@ def _listed(client: Client, db: str) -> list[_Listed]:
 
 
 def _indexes(client: Client, table: _Listed) -> tuple[Document, ...]:
-    """In the order of their creation. One that is still being built counts from its createIndexes event on."""
+    """In the order of their creation. One that is still being built counts from its createIndexes event on.
+
+    What a clustered collection shows as an index is its own order, which its options say.
+    """
     if table.info["type"] == "view":
         return ()
-    return tuple(index_document(spec) for spec in _list_indexes(client, table.name) if "buildUUID" not in spec)
+    specifications = _list_indexes(client, table.name)
+    return tuple(index_document(spec) for spec in specifications if not {"buildUUID", "clustered"} & spec.keys())
 
 
 def _list_indexes(client: Client, name: TableName) -> Iterator[Mapping[str, Any]]:

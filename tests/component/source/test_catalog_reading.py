@@ -54,6 +54,13 @@ def test_tables_of_every_kind_with_options_and_indexes(client: Client, database:
     assert tables["weather"].kind is TableKind.TIMESERIES
 
 
+def test_the_order_of_a_clustered_collection_is_an_option_and_no_index(client: Client, database: str) -> None:
+    client[database].create_collection("c", clusteredIndex={"key": {"_id": 1}, "unique": True})
+    (table,) = read(client, database).tables
+    assert table.options.decode()["clusteredIndex"]["key"] == {"_id": 1}
+    assert [index for index in table.indexes if index.decode().get("clustered")] == []
+
+
 def test_only_wanted_tables_are_read(client: Client, database: str) -> None:
     for name in ("a", "b"):
         client[database].create_collection(name)
