@@ -32,6 +32,7 @@ from changefeed.errors import Divergence, RowRejected, SinkRefused, SinkUnavaila
 from changefeed.event import RowType
 from changefeed.table import TableName
 from sink.mongodb.bulk_command import (
+    Command,
     Outcome,
     Refusal,
     command_of,
@@ -152,21 +153,26 @@ class WriteRun:
 
     def _displace(self, change: RowChange) -> None:
         """Another shard key value, or 1 in the place of 1.0: a document cannot become this one, only make room for it."""
-        self._commander.send(*displace_command(change), str(change))
-        outcome, _ = self._send(Batch([change], ordered=True), replay=True)
-        for refusal in outcome.refusals:
+        self._send_alone(change, displace_command(change))
+        for refusal in self._send_alone(change, net_command([change])):
             if refusal.duplicate and not refusal.duplicate_id:
                 self._waiting.begin(change, refusal)
             else:
                 self._reject(change, self._said(change, refusal))
+
+    def _send_alone(self, change: RowChange, command: tuple[str, Command]) -> list[Refusal]:
+        reply = self._commander.send(*command, str(change)).document
+        refusals = outcome_of(Batch([change], ordered=True), reply, []).refusals
+        for refusal in filter(_passing, refusals):
+            raise SinkUnavailable(self._said(change, refusal))
+        return refusals
 
     def _apply_viable(self, change: RowChange) -> None:
         self.result.skipped += 1
         viable = viable_command(change)
         if viable is None:
             return
-        reply = self._commander.send(*viable, str(change)).document
-        for refusal in outcome_of(Batch([change], ordered=True), reply, []).refusals:
+        for refusal in self._send_alone(change, viable):
             self._refused(change, refusal, replay=False)
 
     def _unmatched(self, batch: Batch, outcome: Outcome, *, replay: bool) -> None:
@@ -225,8 +231,7 @@ class WriteRun:
     def _leap(self) -> bool:
         before = len(self._waiting)
         for refusal, chain in self._waiting.take():
-            reply = self._commander.send(*net_command(chain), str(chain[-1])).document
-            if not reply.get("writeErrors"):
+            if not self._send_alone(chain[-1], net_command(chain)):
                 continue
             self._waiting.begin(chain[0], refusal)
             for change in chain[1:]:

@@ -388,6 +388,15 @@ def test_an_insert_of_what_is_there_replaces_it_and_is_counted(target: Rows, wri
     assert target.count_documents({"new": {"$exists": True}, "old": {"$exists": False}}) == 100
 
 
+def test_a_replace_makes_room_where_its_id_stands_under_another_shard_key(target: Rows, writer: MongoRowWriter) -> None:
+    target.insert_one({"_id": 1, "region": "old"})
+    document = {"_id": 1, "region": "new", "$v": 1}
+    key = bson.encode({"region": "new", "_id": 1})
+    change = _made(_table(target, sharded=True), RowType.REPLACE, 1)._replace(key=key, document=bson.encode(document))
+    writer.write([change], replay=True)
+    assert list(target.find()) == [document]
+
+
 def test_documents_of_16_mb_are_written(target: Rows, writer: MongoRowWriter) -> None:
     blob = {"blob": "x" * (16 * 1024 * 1024 - 64)}
     table = _table(target)
