@@ -12,6 +12,8 @@ error where two rules would do it unsaid.
 
 from __future__ import annotations
 
+from enum import Enum
+
 from pydantic import ConfigDict, Field, RootModel, field_validator, model_validator
 
 from changefeed.errors import ConfigurationError
@@ -66,6 +68,26 @@ def _filled_in(given: str, taken: str, name: str) -> str:
     return name if given == taken else new_before + name[len(before) : len(name) - len(after)] + new_after
 
 
+class _Origin(Enum):
+    NONE = "none"
+    COUNTLESS = "countless"
+
+
+def _origin(given: str, taken: str, name: str) -> str | _Origin:
+    """What `_filled_in` made `name` of."""
+    fixed = literal(given)
+    if fixed is not None:
+        return _Origin.NONE if fixed != name else literal(taken) or _Origin.COUNTLESS
+    if given == taken:
+        return name
+    new_before, new_after = around_star(given) or ("", "")
+    between = len(name) - len(new_before) - len(new_after)
+    if between < 0 or not (name.startswith(new_before) and name.endswith(new_after)):
+        return _Origin.NONE
+    before, after = around_star(taken) or ("", "")
+    return before + name[len(new_before) : len(new_before) + between] + after or _Origin.NONE
+
+
 class Routes(RootModel[tuple[Route, ...]]):
     model_config = ConfigDict(frozen=True)
 
@@ -89,6 +111,19 @@ class Routes(RootModel[tuple[Route, ...]]):
 
     def target(self, name: TableName) -> TableName:
         return next((route.target(name) for route in self.root if route.from_.matches(name)), name)
+
+    def origins(self, target: TableName) -> frozenset[TableName] | None:
+        """The tables that stand under a name downstream, if they exist; None where a rule's fan-in makes them countless."""
+        candidates = {target}
+        for route in self.root:
+            dbs = _origin(route.to.db, route.from_.db, target.db)
+            colls = _origin(route.to.coll, route.from_.coll, target.coll)
+            if dbs is _Origin.NONE or colls is _Origin.NONE:
+                continue
+            if dbs is _Origin.COUNTLESS or colls is _Origin.COUNTLESS:
+                return None
+            candidates.add(TableName(dbs, colls))
+        return frozenset(name for name in candidates if self.target(name) == target)
 
     def target_databases(self, db: str) -> frozenset[str]:
         """The databases downstream in which tables of `db` may stand."""

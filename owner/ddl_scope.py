@@ -18,7 +18,7 @@ no rows; names order a view's DDLs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
@@ -47,8 +47,7 @@ class DdlFilter(Protocol):
 
 
 class Router(Protocol):
-    @property
-    def root(self) -> Sized: ...
+    def origins(self, target: TableName) -> frozenset[TableName] | None: ...
     def target(self, name: TableName) -> TableName: ...
 
 
@@ -115,10 +114,11 @@ class DdlClassifier:
         return [name for name in (event.table, event.renamed_to) if name is not None]
 
     def _sharing(self, names: frozenset[TableName], position: Position, tables: Tables) -> list[TableSchema]:
-        if not self.routes.root:
-            found = (tables.by_name(name, position) for name in names)
-            return [schema for schema in found if schema is not None]
-        return [schema for schema in tables.tables_at(position) if self.routes.target(schema.name) in names]
+        origins = [self.routes.origins(name) for name in names]
+        if None in origins:
+            return [schema for schema in tables.tables_at(position) if self.routes.target(schema.name) in names]
+        found = (tables.by_name(name, position) for names in origins if names for name in names)
+        return [schema for schema in found if schema is not None]
 
 
 def _repeated(event: DdlEvent, tables: Tables) -> bool:

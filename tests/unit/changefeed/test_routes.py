@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -113,3 +114,34 @@ def test_routes_come_back_from_json() -> None:
     written: list[dict[str, Any]] = [{"from": "shop.*", "to": "dr.*"}]
 
     assert Routes.model_validate(written).model_dump(mode="json") == written
+
+
+@given(
+    st.lists(
+        st.sampled_from([("s.*", "t.*"), ("s.a*", "t.b*"), ("*.a", "*.z"), ("s.b", "t.bb"), ("s.x*", "u.x*_1")]),
+        unique=True,
+    ),
+    st.sampled_from(["s", "t", "u"]),
+    st.text("abxz_1", min_size=1, max_size=4),
+)
+def test_the_origins_of_a_name_are_exactly_the_tables_that_stand_under_it(
+    rules: list[tuple[str, str]], db: str, coll: str
+) -> None:
+    try:
+        made = routes(*rules)
+    except ValidationError:
+        return
+    everything = [
+        TableName(db, "".join(coll)) for db in "stu" for size in (1, 2, 3) for coll in product("abxz", repeat=size)
+    ]
+    name = TableName(db, coll)
+    assert name in (made.origins(made.target(name)) or frozenset())
+    origins = made.origins(name)
+    assert origins is not None
+    assert {origin for origin in everything if made.target(origin) == name} <= origins
+    assert all(made.target(origin) == name for origin in origins)
+
+
+def test_the_origins_of_a_name_under_which_many_are_brought_together_cannot_be_counted() -> None:
+    assert routes(("s.*", "t.all")).origins(TableName("t", "all")) is None
+    assert routes(("s.*", "t.all")).origins(TableName("t", "other")) == {TableName("t", "other")}

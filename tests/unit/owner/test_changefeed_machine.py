@@ -65,7 +65,8 @@ class Everything:
 
 
 class SameName:
-    root = ()
+    def origins(self, target: TableName) -> frozenset[TableName]:
+        return frozenset({target})
 
     def target(self, name: TableName) -> TableName:
         return name
