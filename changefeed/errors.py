@@ -17,7 +17,10 @@ SluiceError
 │   ├── ddl_unsupported             the sink cannot express a DDL
 │   ├── ddl_ambiguous               after a crash the downstream is neither as before a DDL nor as after it
 │   ├── row_rejected                the target refused a row for what it is
-│   └── divergence                  an event does not fit the downstream's document
+│   ├── divergence                  an event does not fit the downstream's document
+│   ├── wrong_state                 what is asked of a changefeed or node does not go with its state
+│   ├── not_authenticated           the caller of the admin API did not say who it is
+│   └── not_permitted               the caller of the admin API may not do this
 ├── FencedError             fenced: this process is no longer who it was; it stops at once
 ├── ConfigurationError      configuration_invalid: what the user wrote is wrong, with every problem in it
 ├── ConflictError           conflict: somebody else changed the same thing first
@@ -110,6 +113,18 @@ class RowRejected(PermanentError):
 
 class Divergence(PermanentError):
     code = "divergence"
+
+
+class WrongState(PermanentError):
+    code = "wrong_state"
+
+
+class NotAuthenticated(PermanentError):
+    code = "not_authenticated"
+
+
+class NotPermitted(PermanentError):
+    code = "not_permitted"
 
 
 class FencedError(SluiceError):

@@ -3,6 +3,7 @@
     /sluice/<cluster>/
         nodes/<node>                                leased
         owner/<lease>                               leased
+        resign                                      leased
         changefeeds/<id>/info
                          status
                          barrier
@@ -68,6 +69,13 @@ class OwnerRecord:
     node: NodeId
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResignRequest:
+    """A user wants the owner of that epoch to let another node lead. It stands under the owner's own lease, and goes with it."""
+
+    epoch: int
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The keys of one cluster. Names of groups end with a slash, keys do not."""
@@ -92,6 +100,10 @@ class Layout:
     def owner(self, lease: int) -> str:
         """Fixed width, so that no owner key is the beginning of another."""
         return f"{self.owners}{lease:016x}"
+
+    @property
+    def resign(self) -> str:
+        return f"{self.root}resign"
 
     @property
     def changefeeds(self) -> str:

@@ -135,6 +135,11 @@ class Mirror:
     def listen(self, listener: Callable[[], None]) -> None:
         self._listeners.append(listener)
 
+    @property
+    def current(self) -> bool:
+        """Whether it follows: it has a snapshot, and etcd answered the last time it was asked."""
+        return self._replica.revision > 0 and self._interrupted_by is None and not self._stopping.is_set()
+
     def view(self) -> View:
         """The newest state known; of revision 0, and empty, before the first snapshot. Raises what ended the mirror, if anything did."""
         with self._changed:

@@ -70,6 +70,11 @@ class Owner:
             self._thread.join()
 
     @property
+    def ended(self) -> bool:
+        """Its term is over, or it never had one: standing again takes a new `Owner`."""
+        return self._thread.ident is not None and not self._thread.is_alive()
+
+    @property
     def over(self) -> bool:
         return self._stopping.is_set() or not self._session.alive
 

@@ -21,6 +21,13 @@ class ChangefeedState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CHANGEFEED_STATE_FAILED: _ClassVar[ChangefeedState]
     CHANGEFEED_STATE_FINISHED: _ClassVar[ChangefeedState]
     CHANGEFEED_STATE_REMOVED: _ClassVar[ChangefeedState]
+
+class DesiredState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DESIRED_STATE_UNSPECIFIED: _ClassVar[DesiredState]
+    DESIRED_STATE_RUNNING: _ClassVar[DesiredState]
+    DESIRED_STATE_PAUSED: _ClassVar[DesiredState]
+    DESIRED_STATE_REMOVED: _ClassVar[DesiredState]
 CHANGEFEED_STATE_UNSPECIFIED: ChangefeedState
 CHANGEFEED_STATE_NORMAL: ChangefeedState
 CHANGEFEED_STATE_WARNING: ChangefeedState
@@ -29,8 +36,20 @@ CHANGEFEED_STATE_STOPPED: ChangefeedState
 CHANGEFEED_STATE_FAILED: ChangefeedState
 CHANGEFEED_STATE_FINISHED: ChangefeedState
 CHANGEFEED_STATE_REMOVED: ChangefeedState
+DESIRED_STATE_UNSPECIFIED: DesiredState
+DESIRED_STATE_RUNNING: DesiredState
+DESIRED_STATE_PAUSED: DesiredState
+DESIRED_STATE_REMOVED: DesiredState
 
-class ErrorDetail(_message.Message):
+class ErrorDetails(_message.Message):
+    __slots__ = ("code", "problems")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    problems: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, code: _Optional[str] = ..., problems: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ErrorReport(_message.Message):
     __slots__ = ("code", "message", "at")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
@@ -41,11 +60,13 @@ class ErrorDetail(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Changefeed(_message.Message):
-    __slots__ = ("id", "configuration", "version", "state", "checkpoint", "resolved", "lag", "error", "created_at", "retry_at", "tables", "held_tables", "copy")
+    __slots__ = ("id", "configuration", "version", "desired", "state", "obeyed", "checkpoint", "resolved", "lag", "error", "created_at", "retry_at", "tables", "held_tables", "open_ddls", "copy")
     ID_FIELD_NUMBER: _ClassVar[int]
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    DESIRED_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    OBEYED_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     RESOLVED_FIELD_NUMBER: _ClassVar[int]
     LAG_FIELD_NUMBER: _ClassVar[int]
@@ -54,21 +75,25 @@ class Changefeed(_message.Message):
     RETRY_AT_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
     HELD_TABLES_FIELD_NUMBER: _ClassVar[int]
+    OPEN_DDLS_FIELD_NUMBER: _ClassVar[int]
     COPY_FIELD_NUMBER: _ClassVar[int]
     id: str
     configuration: str
     version: int
+    desired: DesiredState
     state: ChangefeedState
+    obeyed: bool
     checkpoint: str
     resolved: str
     lag: _duration_pb2.Duration
-    error: ErrorDetail
+    error: ErrorReport
     created_at: _timestamp_pb2.Timestamp
     retry_at: _timestamp_pb2.Timestamp
     tables: int
     held_tables: int
+    open_ddls: int
     copy: CopyProgress
-    def __init__(self, id: _Optional[str] = ..., configuration: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[_Union[ChangefeedState, str]] = ..., checkpoint: _Optional[str] = ..., resolved: _Optional[str] = ..., lag: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., error: _Optional[_Union[ErrorDetail, _Mapping]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., retry_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tables: _Optional[int] = ..., held_tables: _Optional[int] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., configuration: _Optional[str] = ..., version: _Optional[int] = ..., desired: _Optional[_Union[DesiredState, str]] = ..., state: _Optional[_Union[ChangefeedState, str]] = ..., obeyed: _Optional[bool] = ..., checkpoint: _Optional[str] = ..., resolved: _Optional[str] = ..., lag: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., error: _Optional[_Union[ErrorReport, _Mapping]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., retry_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tables: _Optional[int] = ..., held_tables: _Optional[int] = ..., open_ddls: _Optional[int] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ...) -> None: ...
 
 class CopyProgress(_message.Message):
     __slots__ = ("documents", "bytes", "chunks_done", "chunks")
@@ -156,6 +181,22 @@ class FinalizeChangefeedRequest(_message.Message):
     id: str
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
+class FinalizeProgress(_message.Message):
+    __slots__ = ("checkpoint", "target", "left", "done", "restored", "problems")
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_FIELD_NUMBER: _ClassVar[int]
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    checkpoint: str
+    target: str
+    left: _duration_pb2.Duration
+    done: bool
+    restored: int
+    problems: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, checkpoint: _Optional[str] = ..., target: _Optional[str] = ..., left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., done: _Optional[bool] = ..., restored: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class WatchChangefeedRequest(_message.Message):
     __slots__ = ("id",)
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -211,38 +252,36 @@ class ResignOwnerResponse(_message.Message):
     def __init__(self, former_owner: _Optional[str] = ...) -> None: ...
 
 class Table(_message.Message):
-    __slots__ = ("id", "name", "target", "node", "checkpoint", "barrier", "held", "schema_valid_from", "copy")
+    __slots__ = ("id", "name", "target", "kind", "node", "checkpoint", "barrier", "held", "leaving", "schema_valid_from", "copy")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     BARRIER_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VALID_FROM_FIELD_NUMBER: _ClassVar[int]
     COPY_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     target: str
+    kind: str
     node: str
     checkpoint: str
     barrier: str
     held: bool
+    leaving: bool
     schema_valid_from: str
     copy: CopyProgress
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., target: _Optional[str] = ..., node: _Optional[str] = ..., checkpoint: _Optional[str] = ..., barrier: _Optional[str] = ..., held: _Optional[bool] = ..., schema_valid_from: _Optional[str] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., target: _Optional[str] = ..., kind: _Optional[str] = ..., node: _Optional[str] = ..., checkpoint: _Optional[str] = ..., barrier: _Optional[str] = ..., held: _Optional[bool] = ..., leaving: _Optional[bool] = ..., schema_valid_from: _Optional[str] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ...) -> None: ...
 
 class ListTablesRequest(_message.Message):
     __slots__ = ("changefeed",)
     CHANGEFEED_FIELD_NUMBER: _ClassVar[int]
     changefeed: str
     def __init__(self, changefeed: _Optional[str] = ...) -> None: ...
-
-class ListTablesResponse(_message.Message):
-    __slots__ = ("tables",)
-    TABLES_FIELD_NUMBER: _ClassVar[int]
-    tables: _containers.RepeatedCompositeFieldContainer[Table]
-    def __init__(self, tables: _Optional[_Iterable[_Union[Table, _Mapping]]] = ...) -> None: ...
 
 class MoveTableRequest(_message.Message):
     __slots__ = ("changefeed", "table", "node")
@@ -255,8 +294,12 @@ class MoveTableRequest(_message.Message):
     def __init__(self, changefeed: _Optional[str] = ..., table: _Optional[str] = ..., node: _Optional[str] = ...) -> None: ...
 
 class MoveTableResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("table", "node")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    node: str
+    def __init__(self, table: _Optional[str] = ..., node: _Optional[str] = ...) -> None: ...
 
 class Ddl(_message.Message):
     __slots__ = ("position", "type", "table", "renamed_to", "state", "waits_for", "note", "seen_at", "executing_at", "done_at")
@@ -288,26 +331,20 @@ class ListDdlRequest(_message.Message):
     changefeed: str
     def __init__(self, changefeed: _Optional[str] = ...) -> None: ...
 
-class ListDdlResponse(_message.Message):
-    __slots__ = ("ddls",)
-    DDLS_FIELD_NUMBER: _ClassVar[int]
-    ddls: _containers.RepeatedCompositeFieldContainer[Ddl]
-    def __init__(self, ddls: _Optional[_Iterable[_Union[Ddl, _Mapping]]] = ...) -> None: ...
-
 class GetClusterRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class Cluster(_message.Message):
-    __slots__ = ("name", "owner", "nodes", "changefeeds", "etcd_endpoints")
+    __slots__ = ("name", "owner", "nodes", "changefeeds", "version")
     NAME_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     CHANGEFEEDS_FIELD_NUMBER: _ClassVar[int]
-    ETCD_ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     name: str
     owner: str
     nodes: int
     changefeeds: int
-    etcd_endpoints: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., owner: _Optional[str] = ..., nodes: _Optional[int] = ..., changefeeds: _Optional[int] = ..., etcd_endpoints: _Optional[_Iterable[str]] = ...) -> None: ...
+    version: str
+    def __init__(self, name: _Optional[str] = ..., owner: _Optional[str] = ..., nodes: _Optional[int] = ..., changefeeds: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...

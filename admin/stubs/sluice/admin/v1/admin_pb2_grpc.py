@@ -74,10 +74,10 @@ class ChangefeedServiceStub:
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.RemoveChangefeedRequest.SerializeToString,
                 response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.RemoveChangefeedResponse.FromString,
                 _registered_method=True)
-        self.FinalizeChangefeed = channel.unary_unary(
+        self.FinalizeChangefeed = channel.unary_stream(
                 '/sluice.admin.v1.ChangefeedService/FinalizeChangefeed',
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.FinalizeChangefeedRequest.SerializeToString,
-                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Changefeed.FromString,
+                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.FinalizeProgress.FromString,
                 _registered_method=True)
         self.WatchChangefeed = channel.unary_stream(
                 '/sluice.admin.v1.ChangefeedService/WatchChangefeed',
@@ -97,7 +97,8 @@ class ChangefeedServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ValidateChangefeed(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """The same validation, and nothing more.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -115,7 +116,7 @@ class ChangefeedServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateChangefeed(self, request, context):
-        """Replaces the configuration of a paused changefeed; `expected_version` guards against concurrent edits.
+        """Replaces the configuration of a changefeed that does not run; `expected_version` guards against concurrent edits.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -134,19 +135,22 @@ class ChangefeedServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RemoveChangefeed(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """The owner removes it once its pipelines stand still; until then it is shown as being removed.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FinalizeChangefeed(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Cut-over: replicates up to the moment of the first call, applies what was deferred downstream, and finishes the changefeed.
+        Ends when that is done; may be called again at any time, after a crash as well.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchChangefeed(self, request, context):
-        """Sends the changefeed now and again at each change.
+        """Sends the changefeed now and again at each change, until it is removed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -195,10 +199,10 @@ def add_ChangefeedServiceServicer_to_server(servicer, server):
                     request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.RemoveChangefeedRequest.FromString,
                     response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.RemoveChangefeedResponse.SerializeToString,
             ),
-            'FinalizeChangefeed': grpc.unary_unary_rpc_method_handler(
+            'FinalizeChangefeed': grpc.unary_stream_rpc_method_handler(
                     servicer.FinalizeChangefeed,
                     request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.FinalizeChangefeedRequest.FromString,
-                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Changefeed.SerializeToString,
+                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.FinalizeProgress.SerializeToString,
             ),
             'WatchChangefeed': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchChangefeed,
@@ -443,12 +447,12 @@ class ChangefeedService:
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(
+        return grpc.experimental.unary_stream(
             request,
             target,
             '/sluice.admin.v1.ChangefeedService/FinalizeChangefeed',
             admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.FinalizeChangefeedRequest.SerializeToString,
-            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Changefeed.FromString,
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.FinalizeProgress.FromString,
             options,
             channel_credentials,
             insecure,
@@ -523,14 +527,14 @@ class NodeServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DrainNode(self, request, context):
-        """The node gives up its tables and takes no new ones.
+        """The node gives up its tables and takes no new ones until its process starts again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResignOwner(self, request, context):
-        """The owner lets another node be elected.
+        """The owner ends its work in good order and lets another node be elected.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -656,10 +660,10 @@ class TableServiceStub:
         Args:
             channel: A grpc.Channel.
         """
-        self.ListTables = channel.unary_unary(
+        self.ListTables = channel.unary_stream(
                 '/sluice.admin.v1.TableService/ListTables',
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListTablesRequest.SerializeToString,
-                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListTablesResponse.FromString,
+                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Table.FromString,
                 _registered_method=True)
         self.MoveTable = channel.unary_unary(
                 '/sluice.admin.v1.TableService/MoveTable',
@@ -686,10 +690,10 @@ class TableServiceServicer:
 
 def add_TableServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'ListTables': grpc.unary_unary_rpc_method_handler(
+            'ListTables': grpc.unary_stream_rpc_method_handler(
                     servicer.ListTables,
                     request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListTablesRequest.FromString,
-                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListTablesResponse.SerializeToString,
+                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Table.SerializeToString,
             ),
             'MoveTable': grpc.unary_unary_rpc_method_handler(
                     servicer.MoveTable,
@@ -718,12 +722,12 @@ class TableService:
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(
+        return grpc.experimental.unary_stream(
             request,
             target,
             '/sluice.admin.v1.TableService/ListTables',
             admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListTablesRequest.SerializeToString,
-            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListTablesResponse.FromString,
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Table.FromString,
             options,
             channel_credentials,
             insecure,
@@ -771,10 +775,10 @@ class DdlServiceStub:
         Args:
             channel: A grpc.Channel.
         """
-        self.ListDdl = channel.unary_unary(
+        self.ListDdl = channel.unary_stream(
                 '/sluice.admin.v1.DdlService/ListDdl',
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListDdlRequest.SerializeToString,
-                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListDdlResponse.FromString,
+                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Ddl.FromString,
                 _registered_method=True)
 
 
@@ -782,7 +786,7 @@ class DdlServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def ListDdl(self, request, context):
-        """What was applied when, and what waits for whom.
+        """What was applied when, and what waits for what, in stream order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -791,10 +795,10 @@ class DdlServiceServicer:
 
 def add_DdlServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'ListDdl': grpc.unary_unary_rpc_method_handler(
+            'ListDdl': grpc.unary_stream_rpc_method_handler(
                     servicer.ListDdl,
                     request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListDdlRequest.FromString,
-                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListDdlResponse.SerializeToString,
+                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Ddl.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -818,12 +822,12 @@ class DdlService:
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(
+        return grpc.experimental.unary_stream(
             request,
             target,
             '/sluice.admin.v1.DdlService/ListDdl',
             admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListDdlRequest.SerializeToString,
-            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListDdlResponse.FromString,
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Ddl.FromString,
             options,
             channel_credentials,
             insecure,
