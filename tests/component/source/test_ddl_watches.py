@@ -239,7 +239,8 @@ def test_a_refused_note_becomes_a_heartbeat_that_is_no_ddl(client: Client, datab
     client.drop_database("__sluice")
     with ResumingDdlWatch(cursor, Position(newest_time(client).next()), NoNotes(client), str) as watch:
         watch.poll()
-        names, events = [], []
+        names: list[str] = []
+        events: list[DdlEvent] = []
         deadline = time.monotonic() + DEADLINE_SECONDS
         while client["__sluice"]["heartbeat"].count_documents({}) == 0:
             assert time.monotonic() < deadline, "the server's own no-ops were always faster"
