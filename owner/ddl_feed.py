@@ -1,23 +1,32 @@
 """`DdlFeed`: one DDL watch of a source, shared by its changefeeds.
 
-A changefeed that starts further back than the shared watch gets a runner of its own until it has caught up; then the two
-become one. So a changefeed that resumes after a day holds up none of the others.
+A changefeed that starts further back than the shared watch, or well ahead of one that is catching up, gets a runner of its own;
+when one has caught up with another, the two become one. So a changefeed that resumes after a day holds up none of the others.
+
+A watch shows events that are not resolved yet, once. Whoever joins its runner afterwards is told of them by the runner, which
+remembers them:
+
+    batch events [drop@9], resolved 8    the subscriptions there were have drop@9 and wait for its turn
+    a changefeed joins at 8              gets drop@9 from the runner; the watch will not show it again
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
 
-from changefeed.errors import RetryableError, SluiceError
+from changefeed.errors import InvariantError, RetryableError, SluiceError
 from changefeed.event import DdlEvent
 from changefeed.position import Position
 
 _log = structlog.get_logger()
+
+_NEAR_SECONDS = 10
+"""Of source time: a runner further behind is catching up, and keeps a newcomer waiting for what it does not need."""
 
 
 class DdlBatch(Protocol):
@@ -69,14 +78,20 @@ class Subscription:
 
     def deliver(self, batch: DdlBatch) -> None:
         with self._lock:
-            last = self._events[-1].position if self._events else None
-            self._events += [
-                event
-                for event in batch.events
-                if event.position >= self._resolved and (last is None or event.position > last)
-            ]
+            self._add(batch.events)
             self._resolved = max(self._resolved, batch.resolved)
             self._error = None
+
+    def join(self, shown: Iterable[DdlEvent]) -> None:
+        """What the runner has been shown and is not resolved yet."""
+        with self._lock:
+            self._add(shown)
+
+    def _add(self, events: Iterable[DdlEvent]) -> None:
+        last = self._events[-1].position if self._events else None
+        self._events += [
+            event for event in events if event.position >= self._resolved and (last is None or event.position > last)
+        ]
 
     def fail(self, error: SluiceError) -> None:
         with self._lock:
@@ -94,15 +109,20 @@ class DdlFeed:
     def subscribe(self, start: Position) -> Subscription:
         subscription = Subscription(self, start)
         with self._lock:
-            behind = [runner for runner in self._runners if runner.alive and runner.resolved <= start]
-            if behind:
-                max(behind, key=lambda runner: runner.resolved).subscriptions.append(subscription)
+            near = [runner for runner in self._runners if runner.alive and _near(runner.resolved, start)]
+            if near:
+                max(near, key=lambda runner: runner.resolved).join([subscription])
                 return subscription
             runner = _Runner(self._open_watch, start, self._merge)
-            runner.subscriptions.append(subscription)
+            runner.join([subscription])
             self._runners.append(runner)
         runner.start()
         return subscription
+
+    @property
+    def runners(self) -> int:
+        """How many watches are open at the source."""
+        return len(self._runners)
 
     def leave(self, subscription: Subscription) -> None:
         with self._lock:
@@ -118,17 +138,16 @@ class DdlFeed:
         for runner in runners:
             runner.stop()
         for runner in runners:
-            runner.join()
+            runner.wait()
 
     def _merge(self, runner: _Runner, batch: DdlBatch) -> None:
         """Hand the batch over; then, having caught up with another runner, leave it the subscriptions."""
         with self._lock:
-            runner.resolved = max(runner.resolved, batch.resolved)
-            for subscription in runner.subscriptions:
-                subscription.deliver(batch)
+            before = runner.resolved
+            runner.take(batch)
             for other in self._runners:
-                if other is not runner and other.alive and runner.resolved >= other.resolved:
-                    other.subscriptions += runner.subscriptions
+                if other is not runner and other.alive and before < other.resolved <= runner.resolved:
+                    other.join(runner.subscriptions)
                     runner.subscriptions.clear()
             self._retire_if_idle(runner)
 
@@ -138,14 +157,19 @@ class DdlFeed:
             runner.stop()
 
 
+def _near(resolved: Position, start: Position) -> bool:
+    return resolved <= start and start.ts.seconds - resolved.ts.seconds <= _NEAR_SECONDS
+
+
 class _Runner:
-    """A thread with a watch. `subscriptions` and `resolved` belong to the feed's lock."""
+    """A thread with a watch. What is public but `start`, `stop` and `alive` belongs to the feed's lock."""
 
     def __init__(
         self, open_watch: Callable[[Position], DdlWatch], start: Position, deliver: Callable[[_Runner, DdlBatch], None]
     ) -> None:
         self.subscriptions: list[Subscription] = []
         self.resolved = start
+        self._shown: list[DdlEvent] = []
         self._open_watch = open_watch
         self._deliver = deliver
         self._stopping = threading.Event()
@@ -155,13 +179,27 @@ class _Runner:
     def alive(self) -> bool:
         return not self._stopping.is_set()
 
+    def join(self, subscriptions: Iterable[Subscription]) -> None:
+        for subscription in subscriptions:
+            subscription.join(self._shown)
+            self.subscriptions.append(subscription)
+
+    def take(self, batch: DdlBatch) -> None:
+        """A watch that was opened again shows again what is not resolved."""
+        last = self._shown[-1].position if self._shown else None
+        self._shown += [event for event in batch.events if last is None or event.position > last]
+        self.resolved = max(self.resolved, batch.resolved)
+        self._shown = [event for event in self._shown if event.position >= self.resolved]
+        for subscription in self.subscriptions:
+            subscription.deliver(batch)
+
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
         self._stopping.set()
 
-    def join(self) -> None:
+    def wait(self) -> None:
         self._thread.join()
 
     def _run(self) -> None:
@@ -173,6 +211,14 @@ class _Runner:
                 self._stopping.wait(error.retry_after.total_seconds())
             except SluiceError as error:
                 self._tell(error)
+                self._stopping.set()
+            except Exception as error:
+                self._tell(InvariantError(f"the DDL watch broke: {error!r}"))
+                self._stopping.set()
+                raise
+            except Exception as error:  # noqa: BLE001  # the edge of a thread
+                _log.exception("ddl_watch_broke")
+                self._tell(InvariantError(f"the DDL watch: {error!r}"))
                 self._stopping.set()
 
     def _follow(self) -> None:
