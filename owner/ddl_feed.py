@@ -212,10 +212,6 @@ class _Runner:
             except SluiceError as error:
                 self._tell(error)
                 self._stopping.set()
-            except Exception as error:
-                self._tell(InvariantError(f"the DDL watch broke: {error!r}"))
-                self._stopping.set()
-                raise
             except Exception as error:  # noqa: BLE001  # the edge of a thread
                 _log.exception("ddl_watch_broke")
                 self._tell(InvariantError(f"the DDL watch: {error!r}"))

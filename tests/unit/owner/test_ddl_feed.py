@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import HistoryLost, SourceUnavailable
+from changefeed.errors import HistoryLost, InvariantError, SourceUnavailable
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from owner.ddl_feed import DdlFeed, Subscription
@@ -112,6 +112,49 @@ def test_an_event_at_the_resolved_position_is_not_given_out_yet() -> None:
         assert seen_until(subscription, at(7)) == []
         source.opened[0][1].script.put(Batch((), at(8)))
         assert seen_until(subscription, at(8)) == [7]
+
+
+def test_a_changefeed_that_joins_is_told_of_what_was_shown_and_not_resolved() -> None:
+    with feed() as (shared, source):
+        first = shared.subscribe(at(5))
+        wait(lambda: len(source.opened) == 1)
+        source.opened[0][1].script.put(Batch((drop(9),), at(8)))
+        assert seen_until(first, at(8)) == []
+        second = shared.subscribe(at(8))
+        source.opened[0][1].script.put(Batch((), at(10)))
+        assert seen_until(second, at(10)) == [9]
+        assert seen_until(first, at(10)) == [9]
+
+
+def test_one_that_has_caught_up_is_told_of_what_the_other_was_shown_and_not_resolved() -> None:
+    with feed() as (shared, source):
+        shared.subscribe(at(8))
+        wait(lambda: len(source.opened) == 1)
+        source.opened[0][1].script.put(Batch((drop(20),), at(10)))
+        behind = shared.subscribe(at(5))
+        wait(lambda: len(source.opened) == 2)
+        source.opened[1][1].script.put(Batch((), at(10)))
+        assert seen_until(behind, at(10)) == []
+        wait(lambda: shared.runners == 1)
+        source.opened[0][1].script.put(Batch((), at(30)))
+        assert seen_until(behind, at(30)) == [20]
+
+
+def test_a_changefeed_that_begins_now_does_not_wait_for_one_that_is_catching_up() -> None:
+    with feed() as (shared, source):
+        shared.subscribe(at(5))
+        wait(lambda: len(source.opened) == 1)
+        shared.subscribe(Position(ClusterTime(3700, 1)))
+        wait(lambda: len(source.opened) == 2)
+        assert source.starts()[1] == Position(ClusterTime(3700, 1))
+
+
+def test_a_watch_that_breaks_in_an_unforeseen_way_says_so() -> None:
+    with feed() as (shared, source):
+        subscription = shared.subscribe(at(5))
+        wait(lambda: len(source.opened) == 1)
+        source.opened[0][1].script.put(KeyError("unforeseen"))
+        wait(lambda: isinstance(subscription.take().error, InvariantError))
 
 
 def test_a_changefeed_that_is_behind_reads_alone_until_it_has_caught_up() -> None:
