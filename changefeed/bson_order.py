@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from enum import Enum
 from typing import Any, Literal, TypeAlias
 
 from bson.binary import Binary
 from bson.code import Code
+from bson.datetime_ms import DatetimeMS
 from bson.decimal128 import Decimal128
 from bson.max_key import MaxKey
 from bson.min_key import MinKey
@@ -37,7 +38,7 @@ _RANKS: tuple[tuple[type | tuple[type, ...], int], ...] = (
     (Mapping, 20),
     ((Binary, bytes), 30),
     (ObjectId, 35),
-    (datetime, 45),
+    ((datetime, DatetimeMS), 45),
     (Timestamp, 47),
     ((Regex, re.Pattern), 50),
     ((list, tuple), 25),
@@ -89,8 +90,9 @@ def _binary(value: bytes) -> tuple[int, int, bytes]:
     return len(value), value.subtype if isinstance(value, Binary) else 0, bytes(value)
 
 
-def _moment(value: datetime) -> datetime:
-    return value.replace(tzinfo=UTC) if value.tzinfo is None else value
+def _moment(value: datetime | DatetimeMS) -> int:
+    """In milliseconds, which BSON counts in: dates beyond the year 9999 have no other form."""
+    return int(DatetimeMS(value)) if isinstance(value, datetime) else int(value)
 
 
 def _itself(value: Any) -> Any:

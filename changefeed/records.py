@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NewType
 
+from changefeed.cluster_time import ClusterTime
 from changefeed.configuration import Configuration
 from changefeed.document import Document
 from changefeed.event import DdlEvent
@@ -106,13 +107,15 @@ class Scope:
     """What a DDL touches: ids at the source and names downstream. Two scopes that meet are ordered."""
 
     tables: frozenset[TableId] = frozenset()
+    apart: frozenset[TableId] = frozenset()
+    """Touched too, but with no node when the DDL runs: views, and a table that enters the filter."""
     names: frozenset[TableName] = frozenset()
     databases: frozenset[str] = frozenset()
     """Downstream databases touched as a whole, by dropDatabase: each name in them is touched."""
 
     def meets(self, other: Scope) -> bool:
         return bool(
-            self.tables & other.tables
+            (self.tables | self.apart) & (other.tables | other.apart)
             or self.names & other.names
             or self.databases & other.databases
             or any(name.db in self.databases for name in other.names)
@@ -186,6 +189,52 @@ class MoveRequest:
     """A user wants a table on that node. The owner deletes it when it is done, or can not be."""
 
     node: NodeId
+
+
+class CopyStage(StrEnum):
+    """copying -> done, or copying -> restart -> copying."""
+
+    COPYING = "copying"
+    DONE = "done"
+    """The table's rows are as if they had been replicated from the beginning, its indexes are built."""
+    RESTART = "restart"
+    """A DDL came in between: the target's table is empty and complete; the copy begins anew at `start` when that DDL is done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyRecord:
+    """How far the initial copy of one table is. While it exists, what stands in the target under the table's name is ours."""
+
+    start: Position
+    """Where the copy began: what it reads is no older, and the table's changes count from here."""
+    stage: CopyStage
+    chunks: int = 0
+    whole: bool = False
+    """Read in one, in natural order: a table whose keys this process cannot order as the server does, or whose order counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiedChunk:
+    """What was read holds everything up to and including `after`, nothing later than `until`; in between, who knows.
+
+    They are equal for a snapshot.
+    """
+
+    after: ClusterTime
+    until: ClusterTime
+    documents: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyPart:
+    """Some successive chunks of a copy: where each ends, None for the last, and what became of it.
+
+    Copies of 10,000 chunks are split over several values, so that a finished chunk costs a small write.
+    """
+
+    uppers: tuple[Document | None, ...]
+    copied: tuple[CopiedChunk | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

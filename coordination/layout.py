@@ -12,6 +12,7 @@
                          assignment/<node>/<part>
                          position/<node>
                          snapshot/<table>
+                         snapshot/<table>/<part>
                          move/<table>
 
 A value is a JSON object with the version of its format, `"v": 1`, beside the fields of its record, so `etcdctl get` shows something
@@ -152,6 +153,12 @@ class Layout:
 
     def snapshot(self, id: ChangefeedId, table: TableId) -> str:
         return self.snapshots(id) + _quote(table)
+
+    def snapshot_parts(self, id: ChangefeedId, table: TableId) -> str:
+        return f"{self.snapshot(id, table)}/"
+
+    def snapshot_part(self, id: ChangefeedId, table: TableId, part: int) -> str:
+        return f"{self.snapshot_parts(id, table)}{part:04x}"
 
     def moves(self, id: ChangefeedId) -> str:
         return f"{self.changefeed(id)}move/"
