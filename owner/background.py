@@ -1,33 +1,74 @@
-"""`Background`: calls that wait for somebody, made in threads; their outcomes are read by the tick."""
+"""`Background`: questions that wait for somebody, asked in threads; their answers are read by the tick."""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import structlog
+
+from changefeed.errors import InvariantError, RetryableError, SluiceError
+from owner.workers import Workers
+
+_log = structlog.get_logger()
 _THREADS = 4
 
 
+@dataclass(slots=True)
+class _Asked:
+    done: bool = False
+    answer: Any = None
+    error: SluiceError | None = None
+    told: bool = False
+    again_deadline: float = 0.0
+
+
 class Background:
-    """For one thread, which starts calls and takes outcomes; `wake` is called from the others."""
+    """For one thread, which asks and takes answers; `wake` is called from the others."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._calls: dict[Hashable, Future[Any]] = {}
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="owner")
+        self._lock = threading.Lock()
+        self._asked: dict[Hashable, _Asked] = {}
+        self._workers = Workers("owner", _THREADS)
 
     def take(self, key: Hashable, call: Callable[[], Any]) -> Any:
-        """The outcome of the call, once; None while it goes on. Starts it when it is not under way. Raises what it raised."""
-        future = self._calls.get(key)
-        if future is None:
-            future = self._calls[key] = self._threads.submit(call)
-            future.add_done_callback(lambda _: self._wake())
-        if not future.done():
-            return None
-        del self._calls[key]
-        return future.result()
+        """The answer, once; None while there is none. Asks when it has not been asked.
+
+        Raises the call's error once, and that of a retryable one until its delay is over; then asks again.
+        """
+        with self._lock:
+            asked = self._asked.get(key)
+            if asked is None or (asked.told and time.monotonic() >= asked.again_deadline):
+                asked = self._asked[key] = _Asked()
+                self._workers.submit(partial(self._ask, asked, call))
+            if not asked.done:
+                return None
+            if asked.error is not None:
+                asked.told = True
+                raise asked.error
+            del self._asked[key]
+            return asked.answer
 
     def close(self) -> None:
         """Nobody waits for what is under way."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._workers.close()
+
+    def _ask(self, asked: _Asked, call: Callable[[], Any]) -> None:
+        answer, error = None, None
+        try:
+            answer = call()
+        except SluiceError as raised:
+            error = raised
+        except Exception as raised:  # noqa: BLE001  # the edge of a thread: it is raised to the one who asked
+            _log.exception("question_broke")
+            error = InvariantError(repr(raised))
+        delay = error.retry_after.total_seconds() if isinstance(error, RetryableError) else 0.0
+        with self._lock:
+            asked.answer, asked.error, asked.again_deadline = answer, error, time.monotonic() + delay
+            asked.done = True
+        self._wake()

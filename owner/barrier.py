@@ -14,18 +14,19 @@ Rules, in order of precedence:
     ADdlHoldsOnlyItsOwnTables           whatever it waits for, other tables go on
     DdlsThatMeetRunInStreamOrder        a later one waits for the earlier; those that do not meet run side by side
     ADdlRunsExactlyAtItsPosition        when each table in its scope is assigned and its checkpoint equals the position
+    ATableEntersWithNoNode              one that left the filter before must first have left its node
     ABackgroundDdlHoldsNothing          it runs once the checkpoint has passed it, and keeps its order among DDLs
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from changefeed.errors import InvariantError
 from changefeed.position import Position
 from changefeed.records import DdlRecord
-from changefeed.table import TableId
+from changefeed.table import TableId, TableName
 
 CheckpointOf = Callable[[TableId], Position | None]
 """The owner's knowledge of a table's checkpoint; None while the table is with no node."""
@@ -46,11 +47,7 @@ def decide(resolved: Position, records: Iterable[DdlRecord], checkpoint_of: Chec
     return Gate(
         position=resolved,
         held=_held(open_records, resolved),
-        runnable=tuple(
-            record
-            for index, record in enumerate(open_records)
-            if _reached(record, checkpoint_of) and not _meets_any(record, open_records[:index])
-        ),
+        runnable=tuple(record for record in _first(open_records) if _reached(record, checkpoint_of)),
     )
 
 
@@ -65,14 +62,27 @@ def _held(open_records: Sequence[DdlRecord], resolved: Position) -> dict[TableId
 
 
 def _reached(record: DdlRecord, checkpoint_of: CheckpointOf) -> bool:
+    if any(checkpoint_of(table) is not None for table in record.scope.apart):
+        return False
     checkpoints = [checkpoint_of(table) for table in record.scope.tables]
     if record.background:
         return all(checkpoint is not None and checkpoint >= record.position for checkpoint in checkpoints)
     return all(checkpoint == record.position for checkpoint in checkpoints)
 
 
-def _meets_any(record: DdlRecord, earlier: Sequence[DdlRecord]) -> bool:
-    return any(record.scope.meets(other.scope) for other in earlier)
+def _first(open_records: Iterable[DdlRecord]) -> Iterator[DdlRecord]:
+    """Those that meet none before them. One pass: dropping a database of 10,000 tables is 10,000 DDLs."""
+    tables, names, databases, named = set[TableId](), set[TableName](), set[str](), set[str]()
+    for record in open_records:
+        scope = record.scope
+        ids = scope.tables | scope.apart
+        dbs = {name.db for name in scope.names}
+        if not (tables & ids or names & scope.names or databases & (scope.databases | dbs) or named & scope.databases):
+            yield record
+        tables |= ids
+        names |= scope.names
+        databases |= scope.databases
+        named |= dbs
 
 
 def waits_for(record: DdlRecord, records: Iterable[DdlRecord], checkpoint_of: CheckpointOf) -> str:
@@ -86,6 +96,9 @@ def waits_for(record: DdlRecord, records: Iterable[DdlRecord], checkpoint_of: Ch
             return f"table {table} to be given to a node"
         if checkpoint < record.position:
             return f"table {table}, which is at {checkpoint}"
+    for table in sorted(record.scope.apart):
+        if checkpoint_of(table) is not None:
+            return f"table {table} to leave the node that had it before"
     return ""
 
 

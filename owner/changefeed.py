@@ -20,9 +20,11 @@ from datetime import datetime
 from random import Random
 from typing import Protocol, TypeAlias
 
+from changefeed.configuration import UnsupportedDdl
 from changefeed.document import Document
-from changefeed.errors import InvariantError
+from changefeed.errors import DdlUnsupported, InvariantError
 from changefeed.event import DdlEvent
+from changefeed.filter import Disposition
 from changefeed.lifecycle import Command, ErrorReport, Event, Lifecycle, Sign, State
 from changefeed.position import Position
 from changefeed.records import (
@@ -38,8 +40,12 @@ from owner import barrier
 from owner.ddl_scope import DdlClassifier, Tables
 from owner.execution import Apply, Failed, Observe, Progress, RecordExecuting, Release, Step, next_step
 
+_MOST_RELEASED = 16
+"""By one decision, since it is one transaction: etcd takes 1.5 MiB, and a DDL's record holds options and indexes."""
+
 _MOST_STEPS = 64
-"""Of one decision: what is released together has to fit one transaction."""
+_MOST_RECORDED = 500
+"""Of one decision, so that a tick stays short; the other events wait for the next."""
 
 
 class Tip(Tables, Protocol):
@@ -129,10 +135,10 @@ def decide(
     records = {**state.records, **{record.position: record for record in recorded}}
     gate = barrier.decide(resolved, records.values(), state.checkpoints.of)
     checkpoint = barrier.changefeed_checkpoint(state.checkpoints.least, records.values(), resolved)
-    steps = _steps(state, gate, now, monotonic)
+    steps = _steps(state, gate, classifier, now, monotonic)
     released = {step.record.position: step.record for step in steps if isinstance(step, Release)}
     gate = barrier.decide(resolved, (records | released).values(), state.checkpoints.of)
-    actions: list[Action] = [LookUp(event) for event in seen.waiting[:1]]
+    actions: list[Action] = [LookUp(seen.unknown)] if seen.unknown else []
     actions += [RecordDdls(recorded)] if recorded else []
     actions += _gate_actions(state, gate, tuple(released.values()))
     actions += [step for step in steps if not isinstance(step, Release)]
@@ -163,6 +169,11 @@ class _Seen:
     resolved: Position
     records: list[DdlRecord] = field(default_factory=list)
     waiting: tuple[DdlEvent, ...] = ()
+    unknown: DdlEvent | None = None
+    """The first of those that wait, when it brings a table of which nothing is known."""
+
+    def wait(self, events: Sequence[DdlEvent]) -> None:
+        self.resolved, self.waiting = events[0].position, tuple(events)
 
 
 def _record(state: ChangefeedState, classifier: DdlClassifier, now: datetime) -> _Seen:
@@ -174,8 +185,10 @@ def _record(state: ChangefeedState, classifier: DdlClassifier, now: datetime) ->
         if target is not None and event.position >= Position(target):
             break
         entering = classifier.enters(event)
-        if entering and event.position not in state.entered:
-            seen.resolved, seen.waiting = event.position, tuple(state.arrived[index:])
+        unknown = entering and event.position not in state.entered
+        if unknown or len(seen.records) == _MOST_RECORDED:
+            seen.wait(state.arrived[index:])
+            seen.unknown = event if unknown else None
             break
         known = replace(event, description=state.entered[event.position]) if entering else event
         record = classifier.classify(known, seen.tip, now)
@@ -194,23 +207,35 @@ def _gate_actions(state: ChangefeedState, gate: barrier.Gate, released: tuple[Dd
     return []
 
 
-def _steps(state: ChangefeedState, gate: barrier.Gate, now: datetime, monotonic: float) -> list[Step]:
+def _steps(
+    state: ChangefeedState, gate: barrier.Gate, classifier: DdlClassifier, now: datetime, monotonic: float
+) -> list[Step]:
     """A changefeed that stands still begins nothing, but what has been applied is still recorded."""
-    unsupported = state.info.configuration.ddl.unsupported
-    steps = []
+    releases: list[Step] = []
+    others: list[Step] = []
     for record in gate.runnable:
         if record.position not in state.records:
             continue
         step = next_step(
-            record,
+            _as_wished_now(record, classifier),
             state.executions.get(record.position),
-            skip_unsupported=unsupported == "skip",
+            skip_unsupported=_skips_unsupported(state),
             monotonic=monotonic,
             now=now,
         )
-        if step is not None and (isinstance(step, Release) or state.status.lifecycle.running):
-            steps.append(step)
-    return steps[:_MOST_STEPS]
+        if step is not None:
+            (releases if isinstance(step, Release) else others).append(step)
+    return releases[:_MOST_RELEASED] + (others[:_MOST_STEPS] if state.status.lifecycle.running else [])
+
+
+def _as_wished_now(record: DdlRecord, classifier: DdlClassifier) -> DdlRecord:
+    """A DDL that the target refuses may be taken out by a filter that ignores it from now on."""
+    ignored = classifier.filter.ddl(record.event) is Disposition.SCHEMA_ONLY
+    return replace(record, disposition=Disposition.SCHEMA_ONLY) if ignored else record
+
+
+def _skips_unsupported(state: ChangefeedState) -> bool:
+    return state.info.configuration.ddl.unsupported is UnsupportedDdl.SKIP
 
 
 def _status(
@@ -271,6 +296,7 @@ def _errors(state: ChangefeedState) -> list[ErrorReport]:
         ErrorReport.of(progress.error, progress.failed_at)
         for _, progress in sorted(state.executions.items())
         if isinstance(progress, Failed)
+        and not (isinstance(progress.error, DdlUnsupported) and _skips_unsupported(state))
     ]
     return [*state.errors, *reported, *executions]
 

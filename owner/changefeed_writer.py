@@ -11,7 +11,7 @@ import structlog
 
 from changefeed.records import Assignment, Barrier, ChangefeedId, ChangefeedStatus, DdlRecord, NodeId
 from changefeed.table import TableSchema
-from coordination.etcd import MAX_TXN_OPS, Delete, DeletePrefix, Op, Put
+from coordination.etcd import MAX_TXN_BYTES, MAX_TXN_OPS, Delete, DeletePrefix, Op, Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, assignment_puts, encode
 from owner.scheduler import Action, ForgetMove, ForgetNode
@@ -40,7 +40,7 @@ class ChangefeedWriter:
     def beginning(self, tables: Sequence[TableSchema], status: ChangefeedStatus, barrier: Barrier) -> None:
         """The status, with its checkpoint, comes last: without it, what an owner wrote before it died is written over."""
         self._commit([DeletePrefix(self._layout.schemas(self._id)), DeletePrefix(self._layout.ddls(self._id))])
-        self._commit_batches([Put(self._layout.schema(self._id, table.id), encode(table)) for table in tables])
+        self._store.commit_in_parts([Put(self._layout.schema(self._id, table.id), encode(table)) for table in tables])
         self._commit([self._put_status(status), self._put_barrier(barrier)])
 
     def restart(self, status: ChangefeedStatus) -> None:
@@ -54,7 +54,7 @@ class ChangefeedWriter:
 
     def ddls(self, records: Sequence[DdlRecord]) -> None:
         """In stream order: whoever takes over after some of them finds no gap."""
-        self._commit_batches([self._put_ddl(record) for record in records])
+        self._store.commit_in_parts([self._put_ddl(record) for record in records])
 
     def release(self, records: Sequence[DdlRecord], barrier: Barrier) -> None:
         """One transaction: there is no state in which a gate is open and its DDL not durable."""
@@ -93,7 +93,7 @@ class ChangefeedWriter:
 
     def forget(self, actions: Iterable[Action]) -> None:
         """What the scheduler no longer needs to know."""
-        self._commit_batches([op for action in actions for op in self._forgotten(action)])
+        self._store.commit_in_parts([op for action in actions for op in self._forgotten(action)])
 
     def fold(self, step: FoldStep) -> None:
         writes: list[Op] = [Put(self._layout.schema(self._id, table.id), encode(table)) for table in step.write]
@@ -119,10 +119,6 @@ class ChangefeedWriter:
     def _put_status(self, status: ChangefeedStatus) -> Put:
         return Put(self._layout.status(self._id), encode(status))
 
-    def _commit_batches(self, ops: Sequence[Op]) -> None:
-        for start in range(0, len(ops), MAX_TXN_OPS):
-            self._commit(ops[start : start + MAX_TXN_OPS])
-
     def _commit(self, ops: Sequence[Op]) -> None:
         self._store.commit(ops)
 
@@ -137,10 +133,13 @@ def _whole_parts(puts: Iterable[Put]) -> Iterator[list[Put]]:
     for put in puts:
         by_part.setdefault(put.key.rpartition("/")[2], []).append(put)
     batch: list[Put] = []
+    size = 0
     for _, part in sorted(by_part.items()):
-        if batch and len(batch) + len(part) > MAX_TXN_OPS:
+        cost = sum(len(put.value) for put in part)
+        if batch and (len(batch) + len(part) > MAX_TXN_OPS or size + cost > MAX_TXN_BYTES):
             yield batch
-            batch = []
+            batch, size = [], 0
         batch += part
+        size += cost
     if batch:
         yield batch

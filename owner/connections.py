@@ -1,4 +1,8 @@
-"""`Connections`: the clusters that changefeeds read from, each connected once and shared, and those they write to."""
+"""`Connections`: the clusters that changefeeds read from, each connected once and shared, and those they write to.
+
+Nothing here waits for a cluster but the methods of `Source`: a cluster that does not answer must not hold up the owner's tick, which
+serves the changefeeds of other clusters too.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,11 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from changefeed.configuration import Configuration
 from changefeed.event import DdlEvent
-from changefeed.position import Window
+from changefeed.position import Position, Window
 from changefeed.table import TableName
 from changefeed.uri import ConnectionUri
 from owner.ddl_feed import DdlFeed
@@ -22,18 +25,31 @@ from sink.mongodb.connection import connect as connect_to_target
 from sink.mongodb.ddl_applier import MongoDdlApplier
 from source.catalog import CatalogReading
 from source.connection import Client, connect
+from source.ddl_watch import ResumingDdlWatch
 from source.opening import open_ddl_watch
 from source.oplog_window import OplogWindow, read_oplog_window
 from source.stable_catalog import read_stable_catalog
 
 
 class Source:
-    """One source cluster. Its methods wait for the network: they are for worker threads."""
+    """One source cluster, connected at its first use. Its methods wait for the network: they are for worker threads."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._open_watch = partial(open_ddl_watch, client)
+    def __init__(self, uri: ConnectionUri) -> None:
+        self._uri = uri
+        self._lock = threading.Lock()
+        self._connected: Client | None = None
         self.feed = DdlFeed(self._open_watch)
+
+    @property
+    def _client(self) -> Client:
+        """Where a credential is missing, or a name does not resolve, the changefeeds that ask hear of it."""
+        with self._lock:
+            if self._connected is None:
+                self._connected = connect(expanded(self._uri))
+            return self._connected
+
+    def _open_watch(self, start: Position) -> ResumingDdlWatch:
+        return open_ddl_watch(self._client, start)
 
     def read_tables(self, wanted: Callable[[TableName], bool]) -> CatalogReading:
         return read_stable_catalog(self._client, wanted, self._open_watch)
@@ -52,8 +68,11 @@ class Source:
         return read_oplog_window(self._client)
 
     def close(self) -> None:
+        """Waits for what is under way."""
         self.feed.close()
-        self._client.close()
+        with self._lock:
+            if self._connected is not None:
+                self._connected.close()
 
 
 @dataclass(slots=True)
@@ -71,11 +90,11 @@ class Connections:
         self._shared: dict[str, _Shared] = {}
 
     def acquire(self, uri: ConnectionUri) -> Source:
-        """Connects lazily: a source that does not answer shows in its first use. Each user releases it once."""
+        """Each user releases it once."""
         with self._lock:
             shared = self._shared.get(uri.reference)
             if shared is None:
-                shared = self._shared[uri.reference] = _Shared(Source(connect(expanded(uri))), 0)
+                shared = self._shared[uri.reference] = _Shared(Source(uri), 0)
             shared.users += 1
             return shared.source
 
@@ -86,7 +105,7 @@ class Connections:
             if shared.users:
                 return
             del self._shared[uri.reference]
-        shared.source.close()
+        threading.Thread(target=shared.source.close, name="source-close", daemon=True).start()
 
     def open_sink(self, configuration: Configuration) -> DdlApplier:
         if configuration.sink.scheme == "blackhole":

@@ -9,21 +9,25 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from typing import assert_never
 
 import structlog
 
-from changefeed.errors import InvariantError, RetryableError, SluiceError
+from changefeed.errors import FencedError, InvariantError, RetryableError, SluiceError
 from changefeed.position import Position
 from changefeed.records import DdlRecord, Observation
 from owner.execution import Applied, Apply, Failed, Observe, Observed, Progress, Running
+from owner.workers import Workers
 from sink.ddl import DdlApplier, DownstreamDdl, names_of
 
 _log = structlog.get_logger()
-_THREADS = 32
-"""Idle most of the time: as many DDLs that do not meet, index builds for the most part, may be under way side by side."""
+_THREADS = 64
+"""Idle most of the time: as many DDLs that do not meet may be under way side by side."""
+
+_BACKGROUND_THREADS = 16
+"""Apart, so that index builds, however many and long, keep no DDL that holds rows waiting."""
 
 
 class DdlJobs:
@@ -41,7 +45,9 @@ class DdlJobs:
         self._lock = threading.Lock()
         self._progress: dict[Position, Progress] = {}
         self._sink: DdlApplier | None = None
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="ddl")
+        self._workers = Workers("ddl", _THREADS)
+        self._background = Workers("background-ddl", _BACKGROUND_THREADS)
+        self._closed = False
 
     @property
     def progress(self) -> Mapping[Position, Progress]:
@@ -49,9 +55,16 @@ class DdlJobs:
             return dict(self._progress)
 
     def start(self, job: Observe | Apply) -> None:
+        """What cannot be said in the sink's names has failed before it begins."""
+        try:
+            ddl = self._translate(job.record)
+        except SluiceError as error:
+            self._end(job, self._failed(job, error))
+            return
         with self._lock:
             self._progress[job.record.position] = Running()
-        self._threads.submit(self._run, job, self._translate(job.record))
+        workers = self._background if job.record.background else self._workers
+        workers.submit(partial(self._run, job, ddl))
 
     def forget(self, positions: Iterable[Position]) -> None:
         with self._lock:
@@ -66,8 +79,10 @@ class DdlJobs:
 
     def close(self) -> None:
         """Begins nothing more. A command under way cannot be called back, and is not waited for."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._workers.close()
+        self._background.close()
         with self._lock:
+            self._closed = True
             sink, self._sink = self._sink, None
         if sink is not None:
             sink.close()
@@ -78,8 +93,13 @@ class DdlJobs:
         except SluiceError as error:
             outcome = self._failed(job, error)
         except Exception as error:  # noqa: BLE001  # the edge of a thread
+            if self._closed:
+                return
             _log.exception("ddl_job_broke", ddl=str(job.record.event))
             outcome = self._failed(job, InvariantError(f"{job.record.event}: {error!r}"))
+        self._end(job, outcome)
+
+    def _end(self, job: Observe | Apply, outcome: Progress) -> None:
         with self._lock:
             self._progress[job.record.position] = outcome
         self._wake()
@@ -101,6 +121,8 @@ class DdlJobs:
 
     def _connected(self) -> DdlApplier:
         with self._lock:
+            if self._closed:
+                raise FencedError("nothing more is sent to the sink: these jobs are over")
             if self._sink is None:
                 self._sink = self._open_sink()
             return self._sink

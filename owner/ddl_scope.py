@@ -12,8 +12,8 @@ Tables that routes bring under a name touched are in the scope too.
     rename out of the filter            the table                       the old one: for us, a drop
     dropDatabase shop                   all that is left of it          all of theirs, and the whole database
 
-Only tables that are replicated can be in a scope: a barrier never waits for one that the filter leaves out, nor for a view, which has
-no rows; names order a view's DDLs.
+Only tables that are replicated can be in a scope: a barrier never waits for one that the filter leaves out. A view, which has no
+rows, and a table that enters the filter stand apart in it: they are with no node, and count for the order alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from changefeed.errors import InvariantError
+from changefeed.errors import InvariantError, SourceUnsupported
 from changefeed.event import DdlEvent, DdlType
 from changefeed.filter import Disposition
 from changefeed.position import Position
@@ -72,6 +72,7 @@ class DdlClassifier:
         disposition = self.filter.ddl(event)
         if disposition is None:
             return None
+        _refuse_new_identity(event)
         if self.leaves(event):
             event = replace(event, type=DdlType.DROP, renamed_to=None, drop_target=None)
         if _repeated(event, tables):
@@ -83,6 +84,7 @@ class DdlClassifier:
             event=event,
             scope=Scope(
                 tables=frozenset(schema.id for schema in (*touched, *sharing) if schema.kind is not TableKind.VIEW),
+                apart=self._apart(event, (*touched, *sharing)),
                 names=names,
                 databases=frozenset(name.db for name in names) if event.type is DdlType.DROP_DATABASE else frozenset(),
             ),
@@ -90,6 +92,10 @@ class DdlClassifier:
             background=self.background_indexes and disposition is Disposition.APPLY and _harmless_indexes(event),
             seen_at=seen_at,
         )
+
+    def _apart(self, event: DdlEvent, touched: Iterable[TableSchema]) -> frozenset[TableId]:
+        views = {schema.id for schema in touched if schema.kind is TableKind.VIEW}
+        return frozenset(views | ({event.id} if event.id is not None and self.enters(event) else set()))
 
     def _touched(self, event: DdlEvent, tables: Tables) -> list[TableSchema]:
         match event.type:
@@ -119,6 +125,15 @@ class DdlClassifier:
             return [schema for schema in tables.tables_at(position) if self.routes.target(schema.name) in names]
         found = (tables.by_name(name, position) for names in origins if names for name in names)
         return [schema for schema in found if schema is not None]
+
+
+def _refuse_new_identity(event: DdlEvent) -> None:
+    """From here on the source calls the table by another UUID, and how its rows before and after are told apart is not said."""
+    if event.type is DdlType.RESHARD_COLLECTION and (new := event.description.decode().get("reshardUUID")) is not None:
+        raise SourceUnsupported(
+            f"{event}: the table {event.id} became {new}, which a running changefeed cannot follow; "
+            "remove the changefeed and create it again with --start initial"
+        )
 
 
 def _repeated(event: DdlEvent, tables: Tables) -> bool:
