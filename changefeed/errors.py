@@ -5,7 +5,8 @@ SluiceError
 │   ├── coordination_unavailable    etcd does not answer
 │   │   └── outcome_unknown             a transaction was sent to etcd and its answer never came
 │   ├── source_unavailable          the source does not answer, or has no primary
-│   └── sink_unavailable            the target does not answer, refuses writes for now, or is busy
+│   ├── sink_unavailable            the target does not answer, refuses writes for now, or is busy
+│   └── pipeline_unavailable        Spark lost a worker or an executor, or cannot start
 ├── PermanentError          somebody has to do something
 │   ├── coordination_refused        authentication or privileges in etcd
 │   ├── record_unreadable           a value in etcd is damaged, or of a newer version of Sluice
@@ -65,6 +66,10 @@ class SourceUnavailable(RetryableError):
 
 class SinkUnavailable(RetryableError):
     code = "sink_unavailable"
+
+
+class PipelineUnavailable(RetryableError):
+    code = "pipeline_unavailable"
 
 
 class PermanentError(SluiceError):

@@ -1,0 +1,254 @@
+"""`ChangefeedProcessor`: carries out for one changefeed what is decided, on one node, during one session.
+
+A tick takes a view of etcd, takes what finished jobs answered, decides, begins jobs in worker threads, and reports. It never waits
+for the source, the sink or Spark.
+
+Order of what counts: a job's answer says that its window is durable; only then do its tables' checkpoints move, and only then
+are they reported. A job that failed moves nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+import structlog
+
+from changefeed.errors import InvariantError, SluiceError
+from changefeed.lifecycle import ErrorReport
+from changefeed.position import Position
+from changefeed.records import ChangefeedId, CopyProgress, NodeId, PositionReport
+from changefeed.table import TableId
+from coordination.etcd import CreateRevIs, Put
+from coordination.etcd_connection import EtcdConfig
+from coordination.fenced import FencedStore
+from coordination.layout import Layout, encode
+from processor import changefeed
+from processor.changefeed import Following
+from processor.job import Held, JobOutcome, JobSpec
+from processor.job_context import Fence, JobContext
+from processor.lane_plan import LaneLimits
+from processor.lanes import LaneJob, Lanes
+from processor.pipeline import SharedContext
+from processor.stored import Stored
+from processor.windows import WindowLimits
+from schema_store.store import SchemaStore
+
+_REPORT_EVERY = 0.1
+
+_log = structlog.get_logger()
+
+
+class Jobs(Protocol):
+    """What runs windows: `Pipeline`. Its methods may be called in any thread."""
+
+    def run(self, shared: SharedContext, spec: JobSpec) -> JobOutcome: ...
+
+    def cancel(self, shared: SharedContext, spec: JobSpec) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all changefeeds of a node share during one session."""
+
+    store: FencedStore
+    node: NodeId
+    layout: Layout
+    etcd: EtcdConfig
+    jobs: Jobs
+    threads: Executor
+    wake: Callable[[], None]
+    windows: WindowLimits
+    lanes: LaneLimits
+
+
+@dataclass(slots=True)
+class _Running:
+    spec: JobSpec
+    shared: SharedContext
+    future: Future[JobOutcome]
+
+
+class ChangefeedProcessor:
+    """For the processor's thread. A changefeed that begins anew gets a new one."""
+
+    def __init__(self, id: ChangefeedId, stored: Stored, surroundings: Surroundings) -> None:
+        self._id = id
+        self._life = stored.orders.life
+        self._configuration = stored.configuration
+        self._surroundings = surroundings
+        self._info_rev = stored.info_rev
+        self._log = _log.bind(changefeed=id, node=surroundings.node)
+        self._following = Following(lanes=Lanes.empty(stored.orders.barrier.position))
+        self._schemas = SchemaStore()
+        self._records: object = None
+        self._contexts = 0
+        self._shared: SharedContext | None = None
+        self._retired: list[SharedContext] = []
+        self._running: dict[int, _Running] = {}
+        self._reported: PositionReport | None = None
+        self._reported_at = float("-inf")
+        self._unreported = True
+
+    def serves(self, stored: Stored) -> bool:
+        """Not a changefeed that began anew since: nothing of before counts for it."""
+        return stored.orders.life == self._life
+
+    def wound_up(self) -> bool:
+        """Cancels what is at work; whether all of it has ended."""
+        self.cancel()
+        return all(running.future.done() for running in self._running.values())
+
+    def due(self, now: float) -> bool:
+        """Whether there is something to do that no change in etcd announces."""
+        if self._unreported or any(running.future.done() for running in self._running.values()):
+            return True
+        trouble = self._following.trouble
+        return trouble is not None and trouble.retry_at is not None and now >= trouble.retry_at
+
+    def cancel(self) -> None:
+        """Ends what is at work as soon as Spark can; to be waited for by ticks, or by nobody."""
+        for running in self._running.values():
+            self._surroundings.jobs.cancel(running.shared, running.spec)
+
+    def tick(self, stored: Stored) -> None:
+        """Raises what concerns the whole session: the fence, and etcd."""
+        now = time.monotonic()
+        self._take_finished(now)
+        self._derive_schemas(stored)
+        if stored.configuration != self._configuration:
+            self._configuration = stored.configuration
+            self._renew_context()
+        self._following = changefeed.obey(self._following, stored.orders)
+        self._begin_jobs(stored, now)
+        self._retire_contexts()
+        self._report(stored, now)
+
+    def _derive_schemas(self, stored: Stored) -> None:
+        """Only settled records make versions; the barrier of the same view lets nothing pass that presumes others."""
+        if self._records is stored.records:
+            return
+        fresh = self._records is None
+        records = stored.ddls()
+        before = self._schemas
+        self._schemas = SchemaStore.from_records(stored.tables(), records) if fresh else before.take(records)
+        if self._schemas is not before:
+            self._schemas = self._schemas.gc(stored.checkpoint)
+            self._renew_context()
+        self._records = stored.records
+
+    def _begin_jobs(self, stored: Stored, now: float) -> None:
+        jobs = changefeed.begin(
+            self._following, stored.orders, self._surroundings.lanes, now=now, copying=_copying(stored)
+        )
+        if not jobs:
+            return
+        held = _held(stored)
+        for job in jobs:
+            self._following = changefeed.begun(self._following, job)
+            self._submit(JobSpec.of(job, held), self._context_for(job, stored))
+
+    def _submit(self, spec: JobSpec, shared: SharedContext) -> None:
+        future = self._surroundings.threads.submit(self._surroundings.jobs.run, shared, spec)
+        self._running[spec.job.number] = _Running(spec, shared, future)
+        future.add_done_callback(lambda _: self._surroundings.wake())
+
+    def _context_for(self, job: LaneJob, stored: Stored) -> SharedContext:
+        """The same one as long as schemas, tables and run are the same. Its tables are the default lane's."""
+        shared = self._shared
+        stale = shared is None or shared.context.fence.run != stored.orders.run
+        if stale or (job.tables and shared is not None and shared.context.tables is not job.tables):
+            self._renew_context()
+        if self._shared is None:
+            self._shared = SharedContext(self._new_context(job, stored))
+        return self._shared
+
+    def _new_context(self, job: LaneJob, stored: Stored) -> JobContext:
+        surroundings = self._surroundings
+        self._contexts += 1
+        return JobContext(
+            key=f"{surroundings.node}/{self._id}/{self._life}/{self._contexts}",
+            changefeed=self._id,
+            configuration=self._configuration,
+            schemas=self._schemas.versions,
+            tables=job.tables,
+            fence=Fence(
+                etcd=surroundings.etcd,
+                node_key=surroundings.layout.node(surroundings.node),
+                epoch=surroundings.store.epoch,
+                status_key=surroundings.layout.status(self._id),
+                run=stored.orders.run,
+            ),
+        )
+
+    def _renew_context(self) -> None:
+        if self._shared is not None:
+            self._retired.append(self._shared)
+            self._shared = None
+
+    def _retire_contexts(self) -> None:
+        used = {id(running.shared) for running in self._running.values()}
+        for shared in [shared for shared in self._retired if id(shared) not in used]:
+            self._retired.remove(shared)
+            self._surroundings.threads.submit(shared.close)
+
+    def _take_finished(self, now: float) -> None:
+        for number, running in list(self._running.items()):
+            if running.future.done():
+                del self._running[number]
+                self._take(number, running.future, now)
+
+    def _take(self, number: int, future: Future[JobOutcome], now: float) -> None:
+        try:
+            outcome = future.result()
+        except SluiceError as error:
+            self._log.warning("job_failed", job=number, code=error.code, error=str(error))
+            outcome = JobOutcome(error=ErrorReport.of(error, datetime.now(UTC)))
+        except Exception as error:  # noqa: BLE001 - the edge of the job's thread: reported, and the changefeed fails
+            self._log.exception("job_failed", job=number)
+            bug = InvariantError(f"a job failed with {type(error).__name__}: {error}")
+            outcome = JobOutcome(error=ErrorReport.of(bug, datetime.now(UTC)))
+        if outcome.error is not None:
+            self._log.warning("window_failed", job=number, code=outcome.error.code, error=outcome.error.message)
+            self._following = changefeed.failed(self._following, number, outcome.error, now=now)
+        else:
+            self._following = changefeed.succeeded(self._following, number, outcome, self._surroundings.windows)
+        self._tell(number, outcome)
+
+    def _tell(self, number: int, outcome: JobOutcome) -> None:
+        for sample in outcome.samples:
+            self._log.warning("row_deviated", job=number, row=sample)
+        if outcome.divergences or outcome.rejected:
+            self._log.warning("rows_deviated", job=number, repaired=outcome.divergences, rejected=outcome.rejected)
+
+    def _report(self, stored: Stored, now: float) -> None:
+        """At most ten times a second; what is kept back makes a later tick due."""
+        report = changefeed.report(self._following, stored.orders, self._copies())
+        self._unreported = report != self._reported
+        if not self._unreported or now < self._reported_at + _REPORT_EVERY:
+            return
+        surroundings = self._surroundings
+        surroundings.store.commit(
+            [Put(surroundings.layout.position(self._id, surroundings.node), encode(report))],
+            [CreateRevIs(surroundings.layout.info(self._id), self._info_rev)],
+        )
+        self._reported, self._reported_at, self._unreported = report, now, False
+
+    def _copies(self) -> Mapping[TableId, CopyProgress]:
+        return {}
+
+
+def _held(stored: Stored) -> Held:
+    """A create holds no table, as nobody has it yet: its own id says whose events come later."""
+    events = [record.event for record in stored.ddls() if record.open]
+    names = [name for event in events for name in (event.table, event.renamed_to) if name is not None]
+    tables = {event.id for event in events if event.id is not None} | stored.orders.barrier.held.keys()
+    return Held(tables=frozenset(tables), names=frozenset(names))
+
+
+def _copying(stored: Stored) -> Mapping[TableId, Position]:
+    return {table: given.start for table, given in stored.orders.assignment.tables.items() if given.copy}

@@ -1,0 +1,78 @@
+"""What a Spark job is given for one window, and what it answers: small values that are pickled. Pure.
+
+What seldom changes stands in the job's context (`job_context.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from changefeed.event import RowType
+from changefeed.lifecycle import ErrorReport
+from changefeed.table import TableId, TableName
+from processor.lanes import LaneJob
+
+_MOST_SAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """The tables, and the source's names, of DDLs that are not done: events behind those may be nobody's to explain yet."""
+
+    tables: frozenset[TableId] = frozenset()
+    names: frozenset[TableName] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """One job of one lane. The tables of the default lane stand in the context, not here."""
+
+    job: LaneJob
+    default: bool
+    held: Held = field(default_factory=Held)
+
+    @classmethod
+    def of(cls, job: LaneJob, held: Held) -> JobSpec:
+        return cls(job=replace(job, tables=frozenset()), default=bool(job.tables), held=held)
+
+    def whole(self, tables: frozenset[TableId]) -> LaneJob:
+        """With the context's tables, if it is the default lane's."""
+        return replace(self.job, tables=tables) if self.default else self.job
+
+
+@dataclass(slots=True, kw_only=True)
+class JobOutcome:
+    """What became of a window, or of one task's part of it. With an `error` any part of it may have been applied."""
+
+    applied: Counter[RowType] = field(default_factory=Counter)
+    bytes: int = 0
+    duplicates: int = 0
+    skipped: int = 0
+    """Replayed changes that no longer fitted."""
+    retries: int = 0
+    divergences: int = 0
+    rejected: int = 0
+    samples: list[str] = field(default_factory=list)
+    """Some of the divergences and rejections, in words."""
+    error: ErrorReport | None = None
+    took: timedelta = timedelta()
+
+    def add(self, other: JobOutcome) -> None:
+        self.applied.update(other.applied)
+        self.bytes += other.bytes
+        self.duplicates += other.duplicates
+        self.skipped += other.skipped
+        self.retries += other.retries
+        self.divergences += other.divergences
+        self.rejected += other.rejected
+        self.samples = (self.samples + other.samples)[:_MOST_SAMPLES]
+        self.error = _worse(self.error, other.error)
+
+
+def _worse(one: ErrorReport | None, other: ErrorReport | None) -> ErrorReport | None:
+    """What waiting cannot mend says more than what it can."""
+    if one is None or other is None:
+        return one or other
+    return other if one.retryable and not other.retryable else one

@@ -1,0 +1,97 @@
+"""`Pipeline`: runs one window's job in Spark, in the way that suits its width."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+from pyspark import Broadcast
+
+from changefeed.position import Window
+from processor.job import JobOutcome, JobSpec
+from processor.job_context import JobContext
+from processor.spark import Group, SparkRunner
+from processor.window_task import Chunk, apply_bucket, read_slice, replicate_window
+from processor.windows import WindowLimits, slices
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastContext:
+    """What tasks get of a context: a worker that has it open by its key loads nothing."""
+
+    key: str
+    broadcast: Broadcast[JobContext]
+
+    def load(self) -> JobContext:
+        return self.broadcast.value
+
+
+class SharedContext:
+    """A context and its broadcast, which is made by the first job that needs it."""
+
+    def __init__(self, context: JobContext) -> None:
+        self.context = context
+        self._lock = threading.Lock()
+        self._handle: BroadcastContext | None = None
+
+    def through(self, spark: SparkRunner) -> BroadcastContext:
+        with self._lock:
+            if self._handle is None:
+                self._handle = BroadcastContext(self.context.key, spark.broadcast(self.context))
+            return self._handle
+
+    def close(self) -> None:
+        """No job uses it any more."""
+        with self._lock:
+            if self._handle is not None:
+                self._handle.broadcast.destroy(blocking=False)
+                self._handle = None
+
+
+class Pipeline:
+    def __init__(self, spark: SparkRunner, limits: WindowLimits) -> None:
+        self._spark = spark
+        self._limits = limits
+
+    def run(self, shared: SharedContext, spec: JobSpec) -> JobOutcome:
+        """Returns when all of it is durable downstream, or with the error of one of its tasks. For a thread that may wait."""
+        begun_at = time.monotonic()
+        handle = shared.through(self._spark)
+        group = self.group(shared.context, spec)
+        cuts = slices(spec.whole(shared.context.tables).scan, self._limits)
+        if len(cuts) == 1:
+            outcome = self._spark.run_one(group, partial(replicate_window, handle, spec))
+        else:
+            outcome = self._run_wide(group, handle, spec, cuts, shared.context.configuration.pipeline.parallelism)
+        outcome.took = timedelta(seconds=time.monotonic() - begun_at)
+        return outcome
+
+    def cancel(self, shared: SharedContext, spec: JobSpec) -> None:
+        self._spark.cancel(self.group(shared.context, spec))
+
+    @staticmethod
+    def group(context: JobContext, spec: JobSpec) -> Group:
+        return Group(context.changefeed, f"{context.fence.run}-{spec.job.number}")
+
+    def _run_wide(
+        self, group: Group, handle: BroadcastContext, spec: JobSpec, cuts: list[Window], buckets: int
+    ) -> JobOutcome:
+        outcome = JobOutcome()
+        for part in self._spark.run_shuffled(
+            group,
+            list(enumerate(cuts)),
+            partial(_read, handle, spec, buckets),
+            buckets,
+            partial(apply_bucket, handle, spec),
+        ):
+            outcome.add(part)
+        return outcome
+
+
+def _read(handle: BroadcastContext, spec: JobSpec, buckets: int, cut: tuple[int, Window]) -> Iterator[Chunk]:
+    number, window = cut
+    return read_slice(handle, spec, number, window, buckets)

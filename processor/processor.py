@@ -1,0 +1,201 @@
+"""`Processor`: the part of a node that replicates; while its session lives, it ticks every changefeed.
+
+    started ──tick, tick, ...──▶ stopped, fenced or session lost ──jobs cancelled──▶ over
+
+What a lost session allowed stops by itself: its tasks find the node's key gone, and write no more. A node that goes on has a new session,
+and a new `Processor`. The Spark session belongs to the node and outlives it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Self
+
+import structlog
+
+from changefeed.errors import ConflictError, FencedError, RetryableError, SluiceError
+from changefeed.records import ChangefeedId
+from coordination.decoded import Decoded
+from coordination.etcd import KeyValue
+from coordination.etcd_connection import EtcdConfig
+from coordination.fenced import FencedStore
+from coordination.layout import Layout, child
+from coordination.mirror import Mirror, View
+from coordination.session import Session
+from processor import stored
+from processor.changefeed_processor import ChangefeedProcessor, Jobs, Surroundings
+from processor.lane_plan import LaneLimits
+from processor.stored import Stored
+from processor.windows import WindowLimits
+
+_log = structlog.get_logger()
+
+_TICK = timedelta(milliseconds=100)
+_LEAST_PAUSE = timedelta(milliseconds=5)
+_VIEW_TIMEOUT = timedelta(seconds=2)
+_RETRY = timedelta(milliseconds=500)
+_MOST_JOBS = 64
+"""At once, of all changefeeds."""
+
+_Groups = tuple[Mapping[str, KeyValue], ...]
+
+
+class Processor:
+    """Runs in a thread of its own between `start` and `stop`, for one session at most."""
+
+    def __init__(
+        self,
+        session: Session,
+        store: FencedStore,
+        mirror: Mirror,
+        layout: Layout,
+        etcd: EtcdConfig,
+        jobs: Jobs,
+        *,
+        windows: WindowLimits | None = None,
+        lanes: LaneLimits | None = None,
+    ) -> None:
+        self._session = session
+        self._mirror = mirror
+        self._layout = layout
+        self._reader = Decoded(layout)
+        self._log = _log.bind(node=session.node, role="processor")
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._threads = ThreadPoolExecutor(_MOST_JOBS, thread_name_prefix="job")
+        self._surroundings = Surroundings(
+            store=store,
+            node=session.node,
+            layout=layout,
+            etcd=etcd,
+            jobs=jobs,
+            threads=self._threads,
+            wake=self._wake.set,
+            windows=windows or WindowLimits(),
+            lanes=lanes or LaneLimits(),
+        )
+        self._changefeeds: dict[ChangefeedId, ChangefeedProcessor] = {}
+        self._seen: dict[ChangefeedId, _Groups] = {}
+        self._thread = threading.Thread(target=self._run, name="processor", daemon=True)
+        mirror.listen(self._wake.set)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Begins nothing more and cancels what is at work. May be called twice."""
+        self._stopping.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @property
+    def over(self) -> bool:
+        return self._stopping.is_set() or not self._session.alive
+
+    def _run(self) -> None:
+        try:
+            while not self.over:
+                self._wake.clear()
+                self._round()
+                time.sleep(_LEAST_PAUSE.total_seconds())
+                self._wake.wait(_TICK.total_seconds())
+        except FencedError as error:
+            self._log.warning("processor_fenced", error=str(error))
+        except Exception:
+            self._log.exception("processor_failed")
+            raise
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        for changefeed in self._changefeeds.values():
+            changefeed.cancel()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _round(self) -> None:
+        try:
+            present = self._present(self._view())
+        except RetryableError as error:
+            self._log.warning("processor_waits_for_etcd", error=str(error))
+            self._stopping.wait(_RETRY.total_seconds())
+            return
+        for id in self._changefeeds.keys() - present:
+            self._wind_up(id)
+        for id in sorted(present):
+            if not self.over:
+                self._tick(id)
+
+    def _view(self) -> View:
+        return self._mirror.at_least(self._surroundings.store.settle(), _VIEW_TIMEOUT)
+
+    def _present(self, view: View) -> set[ChangefeedId]:
+        groups = (group for group in view.groups_below(self._layout.changefeeds) if view.get(f"{group}info"))
+        return {ChangefeedId(child(group, self._layout.changefeeds)) for group in groups}
+
+    def _wind_up(self, id: ChangefeedId) -> None:
+        """Its tasks find themselves without a changefeed."""
+        self._changefeeds.pop(id).cancel()
+        self._seen.pop(id, None)
+
+    def _tick(self, id: ChangefeedId) -> None:
+        """One changefeed's trouble is its own."""
+        try:
+            self._step(id, self._view())
+        except FencedError:
+            raise
+        except ConflictError:
+            self._log.info("changefeed_is_gone", changefeed=id)
+        except RetryableError as error:
+            self._log.warning("changefeed_waits_for_etcd", changefeed=id, error=str(error))
+        except SluiceError as error:
+            self._log.exception("changefeed_tick_failed", changefeed=id, code=error.code)
+        else:
+            return
+        self._seen.pop(id, None)
+
+    def _step(self, id: ChangefeedId, view: View) -> None:
+        changefeed, groups = self._changefeeds.get(id), self._groups(id, view)
+        if changefeed is not None and not changefeed.due(time.monotonic()) and _same(self._seen.get(id), groups):
+            return
+        known = stored.read(self._reader, view, self._layout, id, self._session.node)
+        if known is not None:
+            self._follow(id, known)
+        self._seen[id] = groups
+
+    def _follow(self, id: ChangefeedId, known: Stored) -> None:
+        changefeed = self._changefeeds.get(id)
+        if changefeed is not None and not changefeed.serves(known):
+            if not changefeed.wound_up():
+                return
+            changefeed = None
+        if changefeed is None:
+            changefeed = self._changefeeds[id] = ChangefeedProcessor(id, known, self._surroundings)
+        changefeed.tick(known)
+
+    def _groups(self, id: ChangefeedId, view: View) -> _Groups:
+        """What of etcd concerns this node and changefeed: groups are the same objects as long as nothing in them changes."""
+        layout = self._layout
+        keys = (
+            layout.changefeed(id),
+            layout.ddls(id),
+            layout.schemas(id),
+            layout.assignment(id, self._session.node),
+            layout.snapshots(id),
+        )
+        return tuple(view.group(key) for key in keys)
+
+
+def _same(before: _Groups | None, now: _Groups) -> bool:
+    return before is not None and all(a is b for a, b in zip(before, now, strict=True))

@@ -1,0 +1,198 @@
+"""`SparkRunner`: the node's one Spark session: started when first needed, shared by all changefeeds, stopped with the node.
+
+PySpark pins each Python thread to a JVM thread, so a job's group and pool are those of the thread that runs it. Jobs of one changefeed
+share a pool, and pools share the cores fairly.
+
+Tasks are never tried again by Spark: a lane tries its window again, and then knows that it replays. Speculation stays off, since two
+copies of a task would write the same rows.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Self, TypeVar
+
+import structlog
+from py4j.protocol import Py4JError
+from pyspark import RDD, Broadcast, SparkConf, SparkContext
+from pyspark.errors import PySparkException
+
+from changefeed.errors import PipelineUnavailable
+
+_DEFAULTS: Mapping[str, str] = {
+    "spark.app.name": "sluice",
+    "spark.master": "local[*]",
+    "spark.scheduler.mode": "FAIR",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.python.worker.reuse": "true",
+    "spark.python.worker.memory": "256m",
+    "spark.driver.memory": "512m",
+}
+_FIXED: Mapping[str, str] = {
+    "spark.task.maxFailures": "1",
+    "spark.stage.maxConsecutiveAttempts": "1",
+    "spark.speculation": "false",
+}
+_LOCAL: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSettings:
+    """`options` are Spark's own (`spark.*`); they are stronger than our defaults, but not than what correctness needs."""
+
+    master: str = "local[*]"
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def all(self) -> dict[str, str]:
+        local = _LOCAL if self.master.startswith("local") else {}
+        return {**_DEFAULTS, **local, "spark.master": self.master, **self.options, **_FIXED}
+
+    @property
+    def python(self) -> str:
+        """What runs the workers: on this machine the interpreter that has our packages, elsewhere what is there."""
+        default = sys.executable if self.master.startswith("local") else "python3"
+        return self.options.get("spark.pyspark.python", default)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Which changefeed a job is for, and which of its lanes: what is cancelled together."""
+
+    changefeed: str
+    lane: str
+
+    def __str__(self) -> str:
+        return f"{self.changefeed}/{self.lane}"
+
+
+class SparkRunner:
+    """Safe to use from many threads; `stop` may be called twice, and nothing runs after it."""
+
+    def __init__(self, settings: SparkSettings | None = None) -> None:
+        self._settings = settings or SparkSettings()
+        self._lock = threading.Lock()
+        self._context: SparkContext | None = None
+        self._one: RDD[int] | None = None
+        self._stopped = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            context, self._context = self._context, None
+        if context is not None:
+            context.stop()
+
+    def run_one(self, group: Group, task: Callable[[], T]) -> T:
+        """One task, one stage: the shortest way through Spark."""
+        with _translated(group):
+            self._enter(group)
+            [answer] = self._single().mapPartitions(partial(_alone, task)).collect()
+            return answer
+
+    def run_each(self, group: Group, items: Sequence[T], task: Callable[[T], U]) -> list[U]:
+        """One task for each item, as many at a time as there are cores; answers in the items' order."""
+        with _translated(group):
+            context = self._enter(group)
+            return context.parallelize(items, len(items)).mapPartitions(partial(_each, task)).collect()
+
+    def run_shuffled(
+        self,
+        group: Group,
+        items: Sequence[T],
+        read: Callable[[T], Iterator[tuple[Any, Any]]],
+        buckets: int,
+        apply: Callable[[Iterator[tuple[Any, Any]]], U],
+    ) -> list[U]:
+        """Two stages. `read` gives records with keys that begin with a bucket; `apply` gets a bucket's records in key order."""
+        with _translated(group):
+            context = self._enter(group)
+            records = context.parallelize(items, len(items)).flatMap(read)
+            sorted_buckets = records.repartitionAndSortWithinPartitions(buckets, _bucket)
+            return sorted_buckets.mapPartitions(partial(_bucketed, apply)).collect()
+
+    def broadcast(self, value: T) -> Broadcast[T]:
+        return self._started().broadcast(value)
+
+    def cancel(self, group: Group) -> None:
+        """Its jobs end with an error soon. Python workers may go on for a while: only a `TaskPermit` stops their writes."""
+        context = self._context
+        if context is not None:
+            context.cancelJobGroup(str(group))
+
+    def _enter(self, group: Group) -> SparkContext:
+        context = self._started()
+        context.setJobGroup(str(group), str(group), interruptOnCancel=True)
+        context.setLocalProperty("spark.scheduler.pool", group.changefeed)
+        return context
+
+    def _single(self) -> RDD[int]:
+        assert self._one is not None
+        return self._one
+
+    def _started(self) -> SparkContext:
+        with self._lock:
+            if self._stopped:
+                raise PipelineUnavailable("Spark has been stopped with its node")
+            if self._context is None:
+                self._context = self._start()
+                self._one = self._context.parallelize([0], 1)
+            return self._context
+
+    def _start(self) -> SparkContext:
+        settings = self._settings.all()
+        conf = SparkConf().setAll(list(settings.items()))
+        context = SparkContext(conf=conf)
+        context.pythonExec = self._settings.python
+        context.setLogLevel(settings["spark.log.level"])
+        _log.info("spark_started", master=context.master, version=context.version, application=context.applicationId)
+        return context
+
+
+def _alone(task: Callable[[], T], numbers: Iterable[int]) -> Iterator[T]:
+    """Takes all of its input: Spark throws a worker away that leaves some."""
+    for _ in numbers:
+        yield task()
+
+
+def _each(task: Callable[[T], U], items: Iterable[T]) -> Iterator[U]:
+    return map(task, items)
+
+
+def _bucketed(apply: Callable[[Iterator[Any]], U], records: Iterator[Any]) -> Iterator[U]:
+    yield apply(records)
+
+
+def _bucket(key: tuple[int, ...]) -> int:
+    return key[0]
+
+
+class _translated:  # noqa: N801 - reads as a function
+    """What Spark itself fails at: tasks answer with their own errors."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Py4JError | PySparkException | ConnectionError | EOFError):
+            text = str(error).strip().partition("\n")[0]
+            raise PipelineUnavailable(f"Spark job {self._group}: {text}") from error

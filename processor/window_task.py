@@ -1,0 +1,165 @@
+"""The tasks of a window's job, as they run in Spark's Python workers.
+
+    narrow window     replicate_window          reads, mounts, folds and applies, all in one task
+    wide window       read_slice, in parallel   reads its slice and packs its events by bucket
+                      ──shuffle: sorted by (slice, chunk) within a bucket──▶
+                      apply_bucket, in parallel mounts, folds and applies a bucket in order
+
+A task never raises an error of ours: Spark would make a text of it. It answers with an outcome that holds a report. An error of a slice
+travels to each bucket at its place in the order, so that what follows it is not applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from struct import Struct
+from typing import Any, TypeAlias
+
+import bson
+import structlog
+from bson.codec_options import CodecOptions, DatetimeConversion
+from pyspark import TaskContext
+
+from changefeed.errors import FencedError, InvariantError, SluiceError
+from changefeed.event import RowType
+from changefeed.lifecycle import ErrorReport
+from changefeed.position import Window
+from changefeed.table import TableName
+from processor.applier import Applier
+from processor.gate import Gate
+from processor.job import JobOutcome, JobSpec
+from processor.workplace import Bench, Shared, workplace
+from source.raw_event import Header, scan
+
+CHUNK_BYTES = 256 * 1024
+
+ChunkKey: TypeAlias = tuple[int, int, int]
+"""Bucket, slice, and the chunk's number within both."""
+Chunk: TypeAlias = tuple[ChunkKey, "bytes | ErrorReport"]
+
+_INT32: Callable[[bytes, int], tuple[int]] = Struct("<i").unpack_from
+_READABLE: CodecOptions[Mapping[str, Any]] = CodecOptions(
+    dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+
+_log = structlog.get_logger()
+
+
+def replicate_window(shared: Shared, spec: JobSpec) -> JobOutcome:
+    """The one stage of a narrow window."""
+
+    def work(bench: Bench) -> JobOutcome:
+        job = spec.whole(bench.context.tables)
+        applier = Applier(bench.writer, job)
+        mount, add = bench.mounter.mount, applier.add
+        for event, header in _events(bench, spec, job.scan):
+            add(mount(event, header))
+        applier.finish()
+        return applier.outcome
+
+    return _answered(shared, work)
+
+
+def read_slice(shared: Shared, spec: JobSpec, number: int, window: Window, buckets: int) -> Iterator[Chunk]:
+    """Its events in order, packed: equal keys go to one bucket, and memory holds at most a chunk for each bucket."""
+    packed: list[list[bytes]] = [[] for _ in range(buckets)]
+    sizes, chunks = [0] * buckets, [0] * buckets
+
+    def chunk(bucket: int, content: bytes | ErrorReport) -> Chunk:
+        chunks[bucket] += 1
+        return (bucket, number, chunks[bucket]), content
+
+    try:
+        with workplace.task(shared) as bench:
+            _first_attempt()
+            table = bench.mounter.table
+            for event, header in _events(bench, spec, window):
+                bucket = table(header).route.bucket(header.key, buckets)
+                packed[bucket].append(event)
+                sizes[bucket] += len(event)
+                if sizes[bucket] >= CHUNK_BYTES:
+                    yield chunk(bucket, b"".join(packed[bucket]))
+                    packed[bucket], sizes[bucket] = [], 0
+            for bucket, events in enumerate(packed):
+                if events:
+                    yield chunk(bucket, b"".join(events))
+    except Exception as error:  # noqa: BLE001 - the edge of a task: it travels on as a report
+        report = _report(error)
+        for bucket in range(buckets):
+            yield chunk(bucket, report)
+
+
+def apply_bucket(shared: Shared, spec: JobSpec, chunks: Iterable[Chunk]) -> JobOutcome:
+    def work(bench: Bench) -> JobOutcome:
+        applier = Applier(bench.writer, spec.whole(bench.context.tables))
+        mount, add = bench.mounter.mount, applier.add
+        for _, content in chunks:
+            if isinstance(content, ErrorReport):
+                applier.finish()
+                applier.outcome.error = content
+                return applier.outcome
+            for event in _unpacked(content):
+                add(mount(event, scan(event)))
+        applier.finish()
+        return applier.outcome
+
+    return _answered(shared, work)
+
+
+def _answered(shared: Shared, work: Callable[[Bench], JobOutcome]) -> JobOutcome:
+    try:
+        with workplace.task(shared) as bench:
+            _first_attempt()
+            return work(bench)
+    except Exception as error:  # noqa: BLE001 - the edge of a task: it travels on as a report
+        return JobOutcome(error=_report(error))
+
+
+def _first_attempt() -> None:
+    """Spark repeats the tasks of an executor it lost, which may still be writing: two writers of one table."""
+    context = TaskContext.get()
+    if context is not None and context.attemptNumber():
+        raise FencedError("Spark repeats a task that may still be at work elsewhere; its job has to begin again")
+
+
+def _report(error: Exception) -> ErrorReport:
+    if isinstance(error, SluiceError):
+        return ErrorReport.of(error, datetime.now(UTC))
+    _log.exception("task_failed")
+    return ErrorReport.of(InvariantError(f"{type(error).__name__} in a task: {error}"), datetime.now(UTC))
+
+
+def _events(bench: Bench, spec: JobSpec, window: Window) -> Iterator[tuple[bytes, Header]]:
+    """What the job takes of a window. Between batches it asks whether it is still wanted."""
+    gate = Gate(spec.whole(bench.context.tables), bench.context.schemas, spec.held)
+    takes, conditional = gate.takes, _has_conditions(bench)
+    for batch in bench.reader.read(window):
+        workplace.permit()
+        for event in batch.events:
+            header = scan(event)
+            if takes(header) and not (conditional and _ignored(bench, event, header)):
+                yield event, header
+
+
+def _has_conditions(bench: Bench) -> bool:
+    return any(rule.ignore_where is not None for rule in bench.context.configuration.filter.events)
+
+
+def _ignored(bench: Bench, event: bytes, header: Header) -> bool:
+    filter_ = bench.filter_of(_name(bench, header))
+    return bool(filter_.conditions) and filter_.ignores_row(
+        RowType(header.type.decode()), bson.decode(event, _READABLE)
+    )
+
+
+def _name(bench: Bench, header: Header) -> TableName:
+    return bench.mounter.table(header).target.source
+
+
+def _unpacked(blob: bytes) -> Iterator[bytes]:
+    at, end = 0, len(blob)
+    while at < end:
+        size = _INT32(blob, at)[0]
+        yield blob[at : at + size]
+        at += size

@@ -1,0 +1,186 @@
+"""`Workplace`: what one Python worker keeps open between the tasks that Spark gives it.
+
+Connections, the mounter's caches and unpickled contexts cost more than a narrow window's events, so they stay. A worker process runs one
+task at a time, so one permit is in force at a time: that of the task at work.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
+from pymongo import MongoClient
+from pymongo.read_concern import ReadConcern
+
+from changefeed import filter_match
+from changefeed.configuration import Configuration, OnDivergence
+from changefeed.document import Document
+from changefeed.errors import FencedError
+from changefeed.filter import TableFilter
+from changefeed.table import TableName
+from changefeed.uri import ConnectionUri
+from coordination.etcd_client import EtcdClient
+from coordination.etcd_connection import EtcdConfig
+from processor.job_context import JobContext
+from processor.mounter import Mounter, MountOptions
+from processor.task_permit import TaskPermit
+from sink.blackhole.row_writer import BlackholeRowWriter
+from sink.mongodb.connection import connect as connect_to_target
+from sink.mongodb.row_writer import MongoRowWriter, RowWriterOptions
+from sink.row import FetchRow, RowWriter, TargetTable
+from source.connection import connect as connect_to_source
+from source.errors import translated
+from source.window_reader import BeforeChange, FullDocument, ReadOptions, WindowReader
+
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
+_RETRY_FOR = timedelta(seconds=10)
+"""A sink that is away for longer is an error of the changefeed, which tries again."""
+
+_MOST_CONTEXTS = 16
+
+_Client = MongoClient[dict[str, Any]]
+
+
+class Shared(Protocol):
+    """A context as it is handed to tasks: `load` may read megabytes."""
+
+    @property
+    def key(self) -> str: ...
+
+    def load(self) -> JobContext: ...
+
+
+class Bench:
+    """One changefeed's context with everything open that its tasks need."""
+
+    def __init__(
+        self, context: JobContext, source: _Client, target: _Client | None, permit: Callable[[], float]
+    ) -> None:
+        configuration = context.configuration
+        self.context = context
+        self.mounter = Mounter(context.schemas, configuration.routes.target, _mount_options(configuration))
+        self.reader = WindowReader(source, _read_options(configuration))
+        self.writer = _writer(configuration, target, permit, _fetch_from(source))
+        self._filters: dict[TableName, TableFilter] = {}
+
+    def filter_of(self, name: TableName) -> TableFilter:
+        found = self._filters.get(name)
+        if found is None:
+            found = self._filters[name] = self.context.configuration.filter.of(name)
+        return found
+
+
+class Workplace:
+    def __init__(self) -> None:
+        self._benches: dict[str, Bench] = {}
+        self._clients: dict[str, _Client] = {}
+        self._etcds: dict[EtcdConfig, EtcdClient] = {}
+        self._permit: TaskPermit | None = None
+
+    @contextmanager
+    def task(self, shared: Shared) -> Iterator[Bench]:
+        """The bench for one task, under a permit of its own."""
+        bench = self._bench(shared)
+        fence = bench.context.fence
+        self._permit = TaskPermit(self._etcd(fence.etcd), fence)
+        try:
+            yield bench
+        finally:
+            self._permit = None
+
+    def permit(self) -> float:
+        if self._permit is None:
+            raise FencedError("no task is at work here; nothing may be written")
+        return self._permit()
+
+    def _bench(self, shared: Shared) -> Bench:
+        bench = self._benches.pop(shared.key, None)
+        if bench is None:
+            context = shared.load()
+            self._forget(context)
+            bench = Bench(context, self._source(context), self._target(context), self.permit)
+        self._benches[shared.key] = bench
+        return bench
+
+    def _forget(self, newer: JobContext) -> None:
+        """The changefeed's older context, those not used for longest, and connections that nobody uses any more."""
+        kept = {key: bench for key, bench in self._benches.items() if bench.context.changefeed != newer.changefeed}
+        self._benches = dict(list(kept.items())[-_MOST_CONTEXTS + 1 :])
+        used = {
+            uri.reference
+            for context in [newer, *(bench.context for bench in self._benches.values())]
+            for uri in (context.configuration.source, context.configuration.sink)
+        }
+        for reference in self._clients.keys() - used:
+            self._clients.pop(reference).close()
+
+    def _source(self, context: JobContext) -> _Client:
+        uri = context.configuration.source
+        if uri.reference not in self._clients:
+            self._clients[uri.reference] = connect_to_source(_expanded(uri))
+        return self._clients[uri.reference]
+
+    def _target(self, context: JobContext) -> _Client | None:
+        uri = context.configuration.sink
+        if uri.scheme == "blackhole":
+            return None
+        if uri.reference not in self._clients:
+            self._clients[uri.reference] = connect_to_target(_expanded(uri))
+        return self._clients[uri.reference]
+
+    def _etcd(self, config: EtcdConfig) -> EtcdClient:
+        if config not in self._etcds:
+            self._etcds[config] = EtcdClient(config)
+        return self._etcds[config]
+
+
+workplace = Workplace()
+"""This process's. Nothing is open in it before its first task."""
+
+
+def _expanded(uri: ConnectionUri) -> str:
+    return uri.expand(os.environ, lambda path: Path(path).read_text(encoding="utf-8"))
+
+
+def _mount_options(configuration: Configuration) -> MountOptions:
+    return MountOptions(order_by=configuration.pipeline.order_by)
+
+
+def _read_options(configuration: Configuration) -> ReadOptions:
+    conditions = [rule.ignore_where for rule in configuration.filter.events if rule.ignore_where is not None]
+    after = any(condition.after_image for condition in conditions)
+    before = any(condition.before_image for condition in conditions)
+    return ReadOptions(
+        match=Document.of(filter_match.rows(configuration.filter)),
+        full_document=FullDocument.WHEN_AVAILABLE if after else FullDocument.DEFAULT,
+        before_change=BeforeChange.WHEN_AVAILABLE if before else BeforeChange.OFF,
+        patience=_RETRY_FOR,
+    )
+
+
+def _writer(
+    configuration: Configuration, target: _Client | None, permit: Callable[[], float], fetch: FetchRow
+) -> RowWriter:
+    if target is None:
+        return BlackholeRowWriter()
+    options = RowWriterOptions(retry_for=_RETRY_FOR, dead_letter=configuration.dead_letter)
+    repairs = configuration.on_divergence is OnDivergence.REPAIR
+    return MongoRowWriter(target, permit=permit, options=options, fetch=fetch if repairs else None)
+
+
+def _fetch_from(source: _Client) -> FetchRow:
+    def fetch(table: TargetTable, key: bytes) -> bytes | None:
+        """As the majority has it now: it may be newer than the change that did not fit, which later changes then meet."""
+        name = table.source
+        collection = source[name.db][name.coll].with_options(_RAW, read_concern=ReadConcern("majority"))
+        with translated(f"reading a row of {name} to repair {table.name}"):
+            found = collection.find_one(RawBSONDocument(key))
+        return bytes(found.raw) if found is not None else None
+
+    return fetch

@@ -1,0 +1,52 @@
+"""A processor in a process of its own, to be killed or frozen by a test: `python processor_process.py NAME ENDPOINT CLUSTER TTL`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from datetime import UTC, datetime, timedelta
+
+from changefeed.records import NodeId, NodeRecord, Role
+from coordination.etcd_client import EtcdClient
+from coordination.etcd_connection import EtcdConfig
+from coordination.layout import Layout
+from coordination.mirror import Mirror
+from coordination.session import open_session
+from processor.pipeline import Pipeline
+from processor.processor import Processor
+from processor.spark import SparkRunner
+from processor.windows import WindowLimits
+
+
+def main(name: str, endpoint: str, cluster: str, ttl: float) -> None:
+    def describe(node: NodeId) -> NodeRecord:
+        return NodeRecord(
+            id=node,
+            name=name,
+            admin_address="",
+            roles=frozenset({Role.PROCESSOR}),
+            version="0",
+            started_at=datetime.now(UTC),
+        )
+
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    layout, config, limits = Layout(cluster), EtcdConfig(endpoints=(endpoint,)), WindowLimits()
+    with EtcdClient(config) as etcd, SparkRunner() as spark:
+        while not stopping.is_set():
+            session, store = open_session(etcd, layout, name=name, describe=describe, ttl=timedelta(seconds=ttl))
+            mirror = Mirror(etcd, layout.root)
+            processor = Processor(session, store, mirror, layout, config, Pipeline(spark, limits), windows=limits)
+            session.start()
+            mirror.start()
+            processor.start()
+            while not stopping.wait(0.2) and session.alive:
+                pass
+            processor.stop()
+            mirror.stop()
+            session.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4]))

@@ -1,0 +1,50 @@
+"""Whether two databases hold the same, found out without any of the product's code: raw BSON, sorted by its bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
+from pymongo import MongoClient
+
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
+
+
+def documents(client: MongoClient[Any], database: str, collection: str) -> list[bytes]:
+    found = client[database][collection].with_options(_RAW).find()
+    return sorted(document.raw for document in found)
+
+
+def indexes(client: MongoClient[Any], database: str, collection: str) -> dict[str, dict[str, Any]]:
+    """By name; without what says where the index stands or which software made it."""
+    listed = client[database][collection].list_indexes()
+    return {index["name"]: {k: v for k, v in index.items() if k not in ("ns", "v")} for index in listed}
+
+
+def options(client: MongoClient[Any], database: str) -> dict[str, dict[str, Any]]:
+    """Options of each collection by its name."""
+    listed = client[database].list_collections()
+    return {entry["name"]: entry.get("options", {}) for entry in listed if not entry["name"].startswith("system.")}
+
+
+def differences(source: MongoClient[Any], source_db: str, target: MongoClient[Any], target_db: str) -> list[str]:
+    """In words; empty when both hold the same collections, options, indexes and documents."""
+    here, there = options(source, source_db), options(target, target_db)
+    found = [f"collections {sorted(here)} became {sorted(there)}"] if sorted(here) != sorted(there) else []
+    for name in here.keys() & there.keys():
+        if here[name] != there[name]:
+            found.append(f"{name}: options {here[name]} became {there[name]}")
+        if indexes(source, source_db, name) != indexes(target, target_db, name):
+            found.append(
+                f"{name}: indexes {indexes(source, source_db, name)} became {indexes(target, target_db, name)}"
+            )
+        expected, observed = documents(source, source_db, name), documents(target, target_db, name)
+        if expected != observed:
+            missing, extra = set(expected) - set(observed), set(observed) - set(expected)
+            found.append(
+                f"{name}: {len(expected)} documents became {len(observed)}: {len(missing)} missing, {len(extra)} extra; "
+                f"{[RawBSONDocument(raw) for raw in sorted(missing)[:2]]} against "
+                f"{[RawBSONDocument(raw) for raw in sorted(extra)[:2]]}"
+            )
+    return found
