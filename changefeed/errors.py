@@ -17,6 +17,7 @@ SluiceError
 │   ├── ddl_refused                 the target refused a DDL
 │   ├── ddl_unsupported             the sink cannot express a DDL
 │   ├── ddl_ambiguous               after a crash the downstream is neither as before a DDL nor as after it
+│   ├── target_occupied         documents stand where a table is to be copied to
 │   ├── row_rejected                the target refused a row for what it is
 │   ├── divergence                  an event does not fit the downstream's document
 │   ├── wrong_state                 what is asked of a changefeed or node does not go with its state
@@ -110,6 +111,10 @@ class DdlUnsupported(PermanentError):
 
 class DdlAmbiguous(PermanentError):
     code = "ddl_ambiguous"
+
+
+class TargetOccupied(PermanentError):
+    code = "target_occupied"
 
 
 class RowRejected(PermanentError):

@@ -28,7 +28,7 @@ _CLUSTER_WIDE = "$cmd.aggregate"
 log = structlog.get_logger(__name__)
 
 
-def _readable(error: OperationFailure) -> OperationFailure:
+def readable(error: OperationFailure) -> OperationFailure:
     """The driver put the raw reply into the message."""
     if not isinstance(error.details, RawBSONDocument):
         return error
@@ -96,5 +96,5 @@ class RawStream:
         try:
             reply = self._client.admin.command(command, codec_options=_RAW, session=self._session)
         except OperationFailure as error:
-            raise _readable(error) from error
+            raise readable(error) from error
         return parse_reply(bytes(reply.raw))

@@ -176,7 +176,7 @@ def _alone(change: RowChange, command: Command) -> tuple[str, Command]:
 def outcome_of(batch: Batch, reply: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> Outcome:
     """`results` are the documents of a `bulkWrite`'s cursor."""
     errors = [item for item in results if not item["ok"]] if batch.joined else reply.get("writeErrors", [])
-    refusals = [_refusal(error) for error in errors]
+    refusals = [refusal_of(error) for error in errors]
     done = refusals[0].index + 1 if refusals and batch.ordered else len(batch.changes)
     if batch.joined:
         at = [
@@ -189,7 +189,7 @@ def outcome_of(batch: Batch, reply: Mapping[str, Any], results: Sequence[Mapping
     return Outcome(done=done, refusals=refusals, unmatched=missed)
 
 
-def _refusal(error: Mapping[str, Any]) -> Refusal:
+def refusal_of(error: Mapping[str, Any]) -> Refusal:
     return Refusal(
         index=error["idx"] if "idx" in error else error["index"],
         code=error["code"],

@@ -1,0 +1,19 @@
+"""`BlackholeDocumentLoader`: takes every document and keeps none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.key_range import KeyRange
+
+
+class BlackholeDocumentLoader:
+    def empty(self) -> bool:
+        return True
+
+    def clear(self, range: KeyRange) -> int:  # noqa: ARG002 - nothing is ever there
+        return 0
+
+    def load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
+        """They are gone."""
