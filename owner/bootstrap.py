@@ -1,12 +1,19 @@
-"""How a changefeed begins: which tables there are, and at which position that is true."""
+"""What the source's catalog says of tables that become known: all of them when a changefeed begins, one when it enters the filter.
+
+The catalog shows the tables of now; what is wanted is how they were at a position. So the DDLs since are read, and undone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from operator import eq
 from typing import Protocol
 
 from changefeed.configuration import Configuration, Start
+from changefeed.document import Document
+from changefeed.errors import SourceUnavailable
 from changefeed.event import DdlEvent
 from changefeed.position import Position, Window
 from changefeed.table import TableName, TableSchema
@@ -43,5 +50,28 @@ def begin(source: Catalog, configuration: Configuration, resume_from: Position |
         copied = asked is None and start is Start.INITIAL
         return Beginning(position=reading.position, tables=reading.tables, copied=copied)
     since = source.ddls(Window(asked, reading.position))
-    in_scope = [event for event in since if configuration.filter.ddl(event) is not None]
-    return Beginning(position=asked, tables=rewound(reading.tables, in_scope, asked), copied=False)
+    then = rewound(reading.tables, since, asked)
+    tables = tuple(table for table in then if configuration.filter.wants_table(table.name))
+    return Beginning(position=asked, tables=tables, copied=False)
+
+
+def look_up(source: Catalog, event: DdlEvent) -> Document:
+    """A table that a rename brought into the filter, as the rename found it: `{options, indexes, shardKey}`."""
+    name = event.renamed_to
+    while True:
+        reading = source.read_tables(partial(eq, name))
+        since = [ddl for ddl in source.ddls(Window(event.position, reading.position)) if ddl.position > event.position]
+        last = next(
+            (ddl.renamed_to for ddl in reversed(since) if ddl.id == event.id and ddl.renamed_to), event.renamed_to
+        )
+        if last == name:
+            break
+        name = last
+    table = next((table for table in rewound(reading.tables, since, event.position) if table.id == event.id), None)
+    if table is None:
+        raise SourceUnavailable(
+            f"{event}: the source shows the table {event.id} neither now nor in its DDL since; asked again"
+        )
+    shard_key = {"shardKey": table.shard_key.decode()} if table.shard_key else {}
+    indexes = [index.decode() for index in table.indexes]
+    return Document.of({"options": table.options.decode(), "indexes": indexes, **shard_key})

@@ -2,7 +2,8 @@
 
 A tick takes a view of etcd that holds this owner's own last commit, decides, and writes; it never waits for the source or the sink, whose
 answers come back through the DDL feed and through jobs. When anything fails half way, what is remembered is dropped, and the next
-tick begins from a view as a new owner would.
+tick begins from a view as a new owner would. An error that is neither the fence nor etcd's is the changefeed's own: its status shows it,
+and the user's next change is still obeyed.
 
     no checkpoint ──begin: bases written──▶ checkpoint ──▶ decided upon at every tick ──removed──▶ its keys are gone
           ▲                                                      │
@@ -12,9 +13,9 @@ tick begins from a view as a new owner would.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Protocol
 
@@ -22,21 +23,21 @@ import structlog
 
 from changefeed.configuration import Configuration
 from changefeed.document import Document
-from changefeed.errors import PermanentError, SluiceError
+from changefeed.errors import CoordinationUnavailable, FencedError, InvariantError, SluiceError
 from changefeed.event import DdlEvent
-from changefeed.lifecycle import ErrorReport, Lifecycle, Sign, State
+from changefeed.lifecycle import Command, ErrorReport, Lifecycle, Sign, State
 from changefeed.position import Position
 from changefeed.records import Barrier, ChangefeedId, ChangefeedStatus, DdlRecord, DesiredState, NodeId
 from changefeed.table import TableName
 from changefeed.uri import ConnectionUri
+from coordination import failpoint
 from coordination.decoded import Decoded
-from coordination.epoch_guard import BUDGET
 from coordination.fenced import FencedStore
 from coordination.layout import Layout
 from coordination.mirror import View
-from owner import oplog_guard, scheduler, stored
+from owner import scheduler, stored
 from owner.background import Background
-from owner.bootstrap import Beginning, Catalog, begin
+from owner.bootstrap import Beginning, Catalog, begin, look_up
 from owner.changefeed import (
     Action,
     ChangefeedState,
@@ -52,8 +53,10 @@ from owner.changefeed_writer import ChangefeedWriter
 from owner.ddl_feed import DdlFeed, Subscription
 from owner.ddl_jobs import DdlJobs
 from owner.ddl_scope import DdlClassifier
+from owner.error_reports import ErrorReports
 from owner.execution import Apply, Observe, RecordExecuting
 from owner.known_tables import KnownTables
+from owner.oplog_guard import OplogGuard, OplogLeft
 from owner.progress import Progress
 from owner.stored import Stored
 from schema_store.store import fold
@@ -63,13 +66,8 @@ from source.oplog_window import OplogWindow
 
 _log = structlog.get_logger()
 
-MARGIN = BUDGET
-"""After a node's lease is gone, its Spark tasks may still write for their budget."""
-
 _HISTORY = 100
 """Settled DDLs that stay in etcd for those who ask what was applied when."""
-
-_OPLOG_EVERY = 10.0
 
 
 class Source(Catalog, Protocol):
@@ -96,6 +94,8 @@ class Term:
     reader: Decoded
     clusters: Clusters
     wake: Callable[[], None]
+    margin: timedelta
+    """How long the Spark tasks of a node may still write after its lease is gone."""
 
 
 @dataclass(slots=True)
@@ -106,6 +106,8 @@ class _Memory:
     progress: Progress = field(default_factory=Progress)
     entered: dict[Position, Document] = field(default_factory=dict)
     arrived: list[DdlEvent] = field(default_factory=list)
+    error: SluiceError | None = None
+    """Why a table that enters the filter could not be looked up."""
     subscription: Subscription | None = None
 
     def leave_feed(self) -> None:
@@ -120,7 +122,6 @@ class ChangefeedOwner:
 
     def __init__(self, id: ChangefeedId, configuration: Configuration, term: Term) -> None:
         self.configuration = configuration
-        self.oplog_left: oplog_guard.OplogLeft | None = None
         self._id = id
         self._term = term
         self._log = _log.bind(changefeed=id, epoch=term.store.epoch)
@@ -128,7 +129,7 @@ class ChangefeedOwner:
         self._writer = ChangefeedWriter(term.store, term.layout, id)
         self._source = term.clusters.acquire(configuration.source)
         self._background = Background(term.wake)
-        self._jobs = DdlJobs(lambda: term.clusters.open_sink(configuration), self._downstream, term.wake)
+        self._jobs = self._new_jobs()
         self._classifier = DdlClassifier(
             filter=configuration.filter,
             routes=configuration.routes,
@@ -137,8 +138,16 @@ class ChangefeedOwner:
         self._memory = _Memory()
         self._gone_at: dict[NodeId, float] = {}
         self._run = 0
-        self._oplog_at = float("-inf")
-        self._reported: tuple[SluiceError, ErrorReport] | None = None
+        self._guard = OplogGuard(id, self._background, self._source.oplog_window)
+        self._reports = ErrorReports()
+
+    def _new_jobs(self) -> DdlJobs:
+        return DdlJobs(lambda: self._term.clusters.open_sink(self.configuration), self._downstream, self._term.wake)
+
+    @property
+    def oplog_left(self) -> OplogLeft | None:
+        """None as long as it is not known."""
+        return self._guard.left
 
     def close(self) -> None:
         """To be called once."""
@@ -148,53 +157,82 @@ class ChangefeedOwner:
         self._term.clusters.release(self.configuration.source)
 
     def tick(self, view: View) -> None:
-        """Raises what concerns the whole term: the fence, and etcd."""
+        """Raises what concerns the whole term, the fence and etcd; and records that cannot be read, which leave nothing to write to."""
         known = stored.read(self._term.reader, view, self._term.layout, self._id)
         if known is None:
             return
         now = time.monotonic()
         self._gone_at = {node: self._gone_at.get(node, now) for node in known.left_behind}
+        self._reports.next_tick()
         try:
             self._step(known)
-        except BaseException:
+        except (FencedError, CoordinationUnavailable):
             self._forget()
             raise
+        except Exception as error:  # noqa: BLE001  # one changefeed's trouble is its own: its status shows it
+            self._forget()
+            self._fail(known, error)
 
     def _step(self, known: Stored) -> None:
-        status = known.status or ChangefeedStatus(info_version=known.info.version, epoch=self._writer.epoch)
+        status = known.status or self._unbegun(known)
         never_began = known.info.desired is DesiredState.REMOVED and status.checkpoint is None
         if status.lifecycle.state is State.REMOVED or never_began:
             if self._stands_still(known):
                 self._writer.remove()
         elif _restarts(known, status):
-            if self._stands_still(known):
-                self._writer.restart(self._fresh_status(known, run=status.run))
-                self._forget()
+            self._restart(known, status)
         elif status.checkpoint is None:
             self._begin(known, status)
         else:
             self._go_on(known, status)
 
+    def _unbegun(self, known: Stored) -> ChangefeedStatus:
+        """The user's first wish, which may be a pause, has not been taken into account."""
+        return ChangefeedStatus(info_version=known.info.version - 1, epoch=self._writer.epoch)
+
     def _stands_still(self, known: Stored) -> bool:
-        """Each living node says that its pipelines stand, and the margin of those that are gone is over."""
-        over = time.monotonic() - MARGIN.total_seconds()
-        return all(
-            report.run == 0 if node in known.processors else self._gone_at[node] <= over
-            for node, report in known.reports.items()
-        )
+        """Each living node says that its pipelines stand, and the margin of those that are gone is over.
+
+        A node that says so may not have heard of the last start yet. So the barrier is written once more after the status that ended
+        the run, and what a node says counts when it has seen that.
+        """
+        if known.barrier is not None and known.barrier_rev < known.status_rev:
+            self._writer.barrier_again(known.barrier)
+            return False
+        over = time.monotonic() - self._term.margin.total_seconds()
+        busy = {node for node, assigned in known.assignments.items() if assigned.record.tables}
+        for node in busy | known.reports.keys():
+            report = known.reports.get(node)
+            if node not in known.processors:
+                still = self._gone_at[node] <= over
+            else:
+                still = report is not None and report.run == 0 and report.barrier_rev >= known.barrier_rev
+            if not still:
+                return False
+        return True
+
+    def _restart(self, known: Stored, status: ChangefeedStatus) -> None:
+        if status.lifecycle.running:
+            stopped = status.lifecycle.after(Command.PAUSE, now=datetime.now(UTC), random=self._random)
+            self._writer.status(replace(status, lifecycle=stopped, epoch=self._writer.epoch), status)
+        elif self._stands_still(known):
+            self._writer.restart(self._fresh_status(known, run=status.run + 1))
+            self._jobs.close()
+            self._jobs = self._new_jobs()
+            self._forget()
 
     def _begin(self, known: Stored, status: ChangefeedStatus) -> None:
         lifecycle = self._lifecycle(
             commanded(known.info, status, now=datetime.now(UTC), random=self._random), Sign.TICK
         )
         if lifecycle.running:
+            question = ("begin", known.info.version)
             try:
                 beginning: Beginning | None = self._background.take(
-                    "begin", lambda: begin(self._source, self.configuration, known.info.resume_from)
+                    question, lambda: begin(self._source, self.configuration, known.info.resume_from)
                 )
             except SluiceError as error:
-                self._log.warning("changefeed_cannot_begin", code=error.code, error=str(error))
-                lifecycle = self._lifecycle(lifecycle, ErrorReport.of(error, datetime.now(UTC)))
+                lifecycle = self._lifecycle(lifecycle, self._reports.of(error))
             else:
                 if beginning is not None:
                     self._write_beginning(known, status, beginning)
@@ -202,6 +240,21 @@ class ChangefeedOwner:
         begun = replace(self._fresh_status(known, run=status.run), lifecycle=lifecycle)
         if begun != known.status:
             self._writer.status(begun, known.status)
+
+    def _fail(self, known: Stored, error: Exception) -> None:
+        if not isinstance(error, SluiceError):
+            self._log.error("changefeed_tick_broke", exc_info=error)
+            error = InvariantError(repr(error))
+        status = known.status or self._unbegun(known)
+        lifecycle = commanded(known.info, status, now=datetime.now(UTC), random=self._random)
+        if lifecycle.state is not State.REMOVED:
+            lifecycle = self._lifecycle(lifecycle, self._reports.of(error))
+        run = status.run + (lifecycle.running and not status.lifecycle.running)
+        failed = replace(
+            status, lifecycle=lifecycle, run=run, info_version=known.info.version, epoch=self._writer.epoch
+        )
+        if failed != known.status:
+            self._writer.status(failed, known.status)
 
     def _write_beginning(self, known: Stored, status: ChangefeedStatus, beginning: Beginning) -> None:
         begun = replace(
@@ -247,17 +300,20 @@ class ChangefeedOwner:
             self._fold(known, status, memory.tables)
 
     def _state(self, known: Stored, status: ChangefeedStatus, tables: KnownTables) -> ChangefeedState:
-        errors = self._guard_oplog(status)
+        errors: list[SluiceError] = []
         resolved = status.resolved
         assert resolved is not None
+        assert status.checkpoint is not None
         if status.lifecycle.running:
+            lost = self._guard.look(status.checkpoint)
+            errors += [lost] if lost else []
             if self._memory.subscription is None:
                 start = max(resolved, known.barrier.position) if known.barrier else resolved
                 self._memory.subscription = self._source.feed.subscribe(start)
             taken = self._memory.subscription.take()
             self._memory.arrived += taken.events
             resolved = taken.resolved
-            errors += [taken.error] if taken.error else []
+            errors += [error for error in (taken.error, self._memory.error) if error is not None]
         else:
             self._memory.leave_feed()
         return ChangefeedState(
@@ -273,38 +329,42 @@ class ChangefeedOwner:
             resolved=resolved,
             executions=self._jobs.progress,
             entered=self._memory.entered,
-            errors=[self._report(error) for error in errors],
+            errors=[self._reports.of(error) for error in errors],
         )
 
     def _carry_out(self, action: Action, known: Stored) -> None:
         match action:
             case LookUp(event):
-                found = self._background.take(event.position, lambda: self._entering(event))
-                if found is not None:
-                    self._memory.entered[event.position] = found
+                self._look_up(event)
             case RecordDdls(records):
                 self._writer.ddls(records)
+                _reach("ddl_recorded", records)
             case PublishBarrier(barrier):
                 self._writer.barrier(barrier, known.barrier)
+                if barrier.held:
+                    failpoint.reach("barrier_closed")
             case ReleaseDdls(records, barrier):
                 self._writer.release(records, barrier)
+                _reach("ddl_released", records)
                 self._jobs.forget(record.position for record in records)
             case RecordExecuting(record):
+                _reach("ddl_observed", [record])
                 self._writer.ddls([record])
+                _reach("ddl_executing_recorded", [record])
             case Observe() | Apply():
                 self._jobs.start(action)
             case PublishStatus(status):
                 self._writer.status(status, known.status)
 
-    def _entering(self, event: DdlEvent) -> Document:
-        """The table as it is now; when it has gone since, the DDL that took it follows."""
-        reading = self._source.read_tables(lambda name: name == event.renamed_to)
-        table = next((table for table in reading.tables if table.id == event.id), None)
-        if table is None:
-            return Document.of({"options": {}, "indexes": []})
-        shard_key = {"shardKey": table.shard_key.decode()} if table.shard_key else {}
-        indexes = [index.decode() for index in table.indexes]
-        return Document.of({"options": table.options.decode(), "indexes": indexes, **shard_key})
+    def _look_up(self, event: DdlEvent) -> None:
+        try:
+            found = self._background.take(event.position, lambda: look_up(self._source, event))
+        except SluiceError as error:
+            self._memory.error = error
+            return
+        self._memory.error = None
+        if found is not None:
+            self._memory.entered[event.position] = found
 
     def _downstream(self, record: DdlRecord) -> DownstreamDdl:
         def route(name: TableName) -> TableName | None:
@@ -313,12 +373,13 @@ class ChangefeedOwner:
 
         assert self._memory.tables is not None
         tip = self._memory.tables.tip
-        before = {table: tip.before(table, record.position) for table in record.scope.tables}
+        touched = record.scope.tables | record.scope.apart
+        before = {table: tip.before(table, record.position) for table in touched}
         names = {table: schema.name for table, schema in before.items() if schema is not None}
         return downstream(record.event, Routing(route=route, tables=names))
 
     def _schedule(self, known: Stored) -> None:
-        actions = scheduler.decide(self._memory.progress, known.moves, now=time.monotonic(), margin=MARGIN)
+        actions = scheduler.decide(self._memory.progress, known.moves, now=time.monotonic(), margin=self._term.margin)
         before = {node: assigned.record for node, assigned in known.assignments.items()}
         self._writer.schedule(before, scheduler.assignments_after(before, actions))
         self._writer.forget(actions)
@@ -329,38 +390,21 @@ class ChangefeedOwner:
         if len(settled) <= 2 * _HISTORY or status.checkpoint is None:
             return
         below = min(status.checkpoint, settled[-_HISTORY])
+        if settled[0] >= below:
+            return
         step = next(fold(known.bases, known.records.values(), below), None)
         if step is not None:
             self._writer.fold(step)
             tables.gc(below)
 
-    def _guard_oplog(self, status: ChangefeedStatus) -> list[SluiceError]:
-        if time.monotonic() - self._oplog_at < _OPLOG_EVERY or not status.lifecycle.running:
-            return []
-        try:
-            window = self._background.take("oplog", self._source.oplog_window)
-            if window is None or status.checkpoint is None:
-                return []
-            self._oplog_at = time.monotonic()
-            self.oplog_left = oplog_guard.check(self._id, status.checkpoint, window)
-        except PermanentError as error:
-            return [error]
-        except SluiceError as error:
-            self._log.info("oplog_window_unknown", error=str(error))
-            return []
-        if self.oplog_left.scarce:
-            self._log.warning("oplog_window_scarce", left_seconds=self.oplog_left.left.total_seconds())
-        return []
-
-    def _report(self, error: SluiceError) -> ErrorReport:
-        """The same report for as long as it is the same error, so that telling it again changes nothing."""
-        if self._reported is None or self._reported[0] is not error:
-            self._reported = (error, ErrorReport.of(error, datetime.now(UTC)))
-        return self._reported[1]
-
     def _forget(self) -> None:
         self._memory.leave_feed()
         self._memory = _Memory()
+
+
+def _reach(point: str, records: Iterable[DdlRecord]) -> None:
+    for record in records:
+        failpoint.reach(point, record.event.type)
 
 
 def _restarts(known: Stored, status: ChangefeedStatus) -> bool:

@@ -69,6 +69,10 @@ class ChangefeedWriter:
             self._commit([self._put_barrier(barrier)])
             self._barrier_at = time.monotonic()
 
+    def barrier_again(self, barrier: Barrier) -> None:
+        """So that a report that has seen it was made in the knowledge of what was written before."""
+        self._commit([self._put_barrier(replace(barrier, epoch=self.epoch))])
+
     def status(self, status: ChangefeedStatus, before: ChangefeedStatus | None) -> None:
         """A new state is told at once, how far it is once a second."""
         same_state = before is not None and _state(before) == _state(status)

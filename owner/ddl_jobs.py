@@ -18,6 +18,7 @@ import structlog
 from changefeed.errors import FencedError, InvariantError, RetryableError, SluiceError
 from changefeed.position import Position
 from changefeed.records import DdlRecord, Observation
+from coordination import failpoint
 from owner.execution import Applied, Apply, Failed, Observe, Observed, Progress, Running
 from owner.workers import Workers
 from sink.ddl import DdlApplier, DownstreamDdl, names_of
@@ -110,7 +111,9 @@ class DdlJobs:
             case Observe():
                 return Observed(sink.observe(names_of(ddl)))
             case Apply(record):
-                return Applied(sink.apply(ddl, _recorded(record)))
+                note = sink.apply(ddl, _recorded(record))
+                failpoint.reach("ddl_applied", record.event.type)
+                return Applied(note)
             case never:
                 assert_never(never)
 

@@ -15,12 +15,13 @@ from datetime import timedelta
 
 import structlog
 
-from changefeed.errors import FencedError, RetryableError, SluiceError
+from changefeed.errors import FencedError, RetryableError
 from changefeed.records import ChangefeedId, ChangefeedInfo
 from coordination.decoded import Decoded
 from coordination.election import Candidate
+from coordination.epoch_guard import BUDGET
 from coordination.fenced import FencedStore
-from coordination.layout import Layout, child
+from coordination.layout import Layout, ResignRequest, child, decode
 from coordination.mirror import Mirror, View
 from coordination.session import Session
 from owner.changefeed_owner import ChangefeedOwner, Clusters, Term
@@ -45,13 +46,20 @@ class Owner:
         mirror: Mirror,
         layout: Layout,
         connect: Callable[[Permit], Clusters],
+        *,
+        margin: timedelta = BUDGET,
     ) -> None:
-        """`connect` gets the term's permit, which is asked before each command downstream."""
+        """`connect` gets the term's permit, which is asked before each command downstream.
+
+        `margin`: how long the Spark tasks of a node may still write after its lease is gone; at least their budget.
+        """
         self._candidate = candidate
         self._session = session
         self._mirror = mirror
         self._layout = layout
         self._connect = connect
+        self._margin = margin
+        self._troubles: dict[ChangefeedId, str] = {}
         self._log = _log.bind(node=session.node, role="owner")
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -121,6 +129,7 @@ class Owner:
             reader=Decoded(self._layout),
             clusters=self._connect(self._permit),
             wake=self._wake.set,
+            margin=self._margin,
         )
         changefeeds: dict[ChangefeedId, ChangefeedOwner] = {}
         try:
@@ -138,41 +147,62 @@ class Owner:
 
     def _round(self, term: Term, changefeeds: dict[ChangefeedId, ChangefeedOwner]) -> None:
         try:
-            present = self._present(self._view(term), term, changefeeds)
+            view = self._view(term)
         except RetryableError as error:
             self._log.warning("owner_waits_for_etcd", error=str(error))
             self._stopping.wait(_RETRY.total_seconds())
             return
-        for id in present:
+        if _asked_to_resign(view, self._layout, term.store.epoch):
+            self._log.info("owner_resigns_as_asked")
+            self._stopping.set()
+            return
+        for id in self._present(view, changefeeds):
             if not self.over:
-                self._tick(id, term, changefeeds[id])
+                self._tick(id, term, changefeeds)
 
     def _view(self, term: Term) -> View:
         return self._mirror.at_least(term.store.settle(), _VIEW_TIMEOUT)
 
-    def _tick(self, id: ChangefeedId, term: Term, changefeed: ChangefeedOwner) -> None:
-        """One changefeed's trouble is its own."""
-        try:
-            changefeed.tick(self._view(term))
-        except FencedError:
-            raise
-        except RetryableError as error:
-            self._log.warning("changefeed_waits_for_etcd", changefeed=id, error=str(error))
-        except SluiceError as error:
-            self._log.exception("changefeed_tick_failed", changefeed=id, code=error.code)
-
-    def _present(self, view: View, term: Term, changefeeds: dict[ChangefeedId, ChangefeedOwner]) -> list[ChangefeedId]:
-        """The changefeeds there are, each with its owner; one whose configuration was changed gets a new one."""
+    def _present(self, view: View, changefeeds: dict[ChangefeedId, ChangefeedOwner]) -> list[ChangefeedId]:
         groups = (group for group in view.groups_below(self._layout.changefeeds) if view.get(f"{group}info"))
         present = [ChangefeedId(child(group, self._layout.changefeeds)) for group in groups]
         for id in changefeeds.keys() - set(present):
             changefeeds.pop(id).close()
-        for id in present:
-            info = term.reader.one(ChangefeedInfo, view, self._layout.info(id))
-            assert info is not None
-            known = changefeeds.get(id)
-            if known is not None and known.configuration != info.record.configuration:
-                changefeeds.pop(id).close()
-            if id not in changefeeds:
-                changefeeds[id] = ChangefeedOwner(id, info.record.configuration, term)
+            self._troubles.pop(id, None)
         return present
+
+    def _tick(self, id: ChangefeedId, term: Term, changefeeds: dict[ChangefeedId, ChangefeedOwner]) -> None:
+        """One changefeed's trouble is its own."""
+        try:
+            view = self._view(term)
+            info = term.reader.one(ChangefeedInfo, view, self._layout.info(id))
+            if info is not None:
+                self._owner_of(info.record, term, changefeeds).tick(view)
+        except FencedError:
+            raise
+        except RetryableError as error:
+            self._log.warning("changefeed_waits_for_etcd", changefeed=id, error=str(error))
+        except Exception as error:  # noqa: BLE001  # the others go on; it is told once, not at every tick
+            if self._troubles.get(id) != str(error):
+                self._troubles[id] = str(error)
+                self._log.exception("changefeed_tick_failed", changefeed=id)
+        else:
+            self._troubles.pop(id, None)
+
+    @staticmethod
+    def _owner_of(
+        info: ChangefeedInfo, term: Term, changefeeds: dict[ChangefeedId, ChangefeedOwner]
+    ) -> ChangefeedOwner:
+        """One whose configuration was changed gets a new one."""
+        id = ChangefeedId(info.configuration.id)
+        known = changefeeds.get(id)
+        if known is not None and known.configuration != info.configuration:
+            changefeeds.pop(id).close()
+        if id not in changefeeds:
+            changefeeds[id] = ChangefeedOwner(id, info.configuration, term)
+        return changefeeds[id]
+
+
+def _asked_to_resign(view: View, layout: Layout, epoch: int) -> bool:
+    found = view.get(layout.resign)
+    return found is not None and decode(ResignRequest, found).epoch == epoch

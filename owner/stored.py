@@ -31,7 +31,9 @@ from owner.progress import NodeState
 class Stored:
     info: ChangefeedInfo
     status: ChangefeedStatus | None
+    status_rev: int
     barrier: Barrier | None
+    barrier_rev: int
     records: Mapping[Position, DdlRecord]
     bases: Mapping[TableId, TableSchema]
     assignments: Mapping[NodeId, decoded.Stored[Assignment]]
@@ -74,7 +76,9 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Store
     return Stored(
         info=info.record,
         status=status.record if status else None,
+        status_rev=status.mod_rev if status else 0,
         barrier=barrier.record if barrier else None,
+        barrier_rev=barrier.mod_rev if barrier else 0,
         records={stored.record.position: stored.record for stored in records},
         bases={TableId(table): stored.record for table, stored in bases.items()},
         assignments=reader.assignments(view, id),

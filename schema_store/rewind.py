@@ -1,27 +1,30 @@
 """The tables as they were at an earlier position: the catalog of now, with the DDLs since then undone. Pure.
 
-A changefeed that starts in the past needs the schemas of then, and a source shows only those of now. Each DDL event says enough
-to undo it, but for two things: of a table that has been dropped only the name and id are known, not its options and indexes, and
-collMod says what it replaced only from 6.0 on. The first does no harm, since the drop follows; the second leaves the newer value.
+A changefeed that starts in the past, and a table that entered the filter a moment ago, need the schemas of then, and a source shows
+only those of now. Each DDL event says enough to undo it, but for two things. Of a table that has been dropped only the name and id are known,
+and what its own events say; the drop follows. And collMod does not say what it replaced: the newer value is taken for the older.
 
     now: b = A {x_1}        events since: create B as c @5, drop B @6, rename A from a to b @7, createIndexes A x_1 @8
     undone, newest first    A {} @8, A named a @7, B there, of unknown options @6, B not there yet @5
     then: a = A {}
+
+`since` must hold every DDL of the source between, not only those in the filter: a table may have been outside it meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from changefeed.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.table import TableId, TableName, TableSchema, view_id
+from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 
 
 def rewound(tables: Iterable[TableSchema], since: Iterable[DdlEvent], position: Position) -> tuple[TableSchema, ...]:
-    """`tables` with every event of `since` undone, valid from `position`."""
+    """`tables`, and those that are gone since, with every event of `since` undone, valid from `position`."""
     then = {schema.id: schema for schema in tables}
     for event in sorted(since, key=lambda event: event.position, reverse=True):
         _undo(event, then)
@@ -39,21 +42,24 @@ def _undo(event: DdlEvent, tables: dict[TableId, TableSchema]) -> None:
         case DdlType.DROP:
             tables[table] = _unknown(table, event)
         case DdlType.RENAME:
-            tables[table] = replace(tables.get(table, _unknown(table, event)), name=event.table)
+            tables[table] = replace(tables.get(table) or _unknown(table, event), name=event.table)
             if event.drop_target is not None and event.renamed_to is not None:
                 tables[event.drop_target] = replace(_unknown(event.drop_target, event), name=event.renamed_to)
         case DdlType.CREATE_INDEXES | DdlType.DROP_INDEXES if table in tables:
             tables[table] = _indexes_undone(tables[table], event)
         case DdlType.MODIFY if table in tables:
             tables[table] = _modify_undone(tables[table], event)
-        case DdlType.SHARD_COLLECTION if table in tables:
-            tables[table] = replace(tables[table], shard_key=None)
+        case DdlType.SHARD_COLLECTION | DdlType.RESHARD_COLLECTION | DdlType.REFINE_SHARD_KEY if table in tables:
+            before = event.description.decode().get("oldShardKey")
+            tables[table] = replace(tables[table], shard_key=Document.of(before) if before else None)
         case _:
             pass
 
 
 def _unknown(table: TableId, event: DdlEvent) -> TableSchema:
-    return TableSchema(id=table, name=event.table or TableName(event.db, "?"), valid_from=event.position)
+    name = event.table or TableName(event.db, "?")
+    kind = TableKind.VIEW if table == view_id(name) else TableKind.COLLECTION
+    return TableSchema(id=table, name=name, kind=kind, valid_from=event.position)
 
 
 def _indexes_undone(schema: TableSchema, event: DdlEvent) -> TableSchema:
@@ -66,8 +72,16 @@ def _indexes_undone(schema: TableSchema, event: DdlEvent) -> TableSchema:
 
 
 def _modify_undone(schema: TableSchema, event: DdlEvent) -> TableSchema:
-    before = event.description.decode().get("stateBeforeChange", {}).get("collectionOptions")
-    if before is None:
+    """What it changed was there: an index of a table that is gone since may be known from this alone."""
+    changed = event.description.decode().get("index")
+    if changed is None or any(_is(index.decode(), changed) for index in schema.indexes):
         return schema
-    options = {option: value for option, value in before.items() if option != "uuid"}
-    return replace(schema, options=Document.of(options))
+    name = changed.get("name") or "_".join(f"{field}_{kind}" for field, kind in changed["keyPattern"].items())
+    index = {"v": 2, "key": changed.get("keyPattern", {name: 1}), "name": name}
+    return replace(schema, indexes=(*schema.indexes, Document.of(index)))
+
+
+def _is(index: Mapping[str, Any], changed: Mapping[str, Any]) -> bool:
+    if "name" in changed:
+        return bool(index["name"] == changed["name"])
+    return list(index["key"].items()) == list(changed["keyPattern"].items())

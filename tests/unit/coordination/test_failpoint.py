@@ -1,0 +1,49 @@
+"""Failpoints are off unless asked for, and a mistake in asking is told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from changefeed.errors import ConfigurationError
+from coordination import failpoint
+
+_REACH = "from coordination import failpoint; failpoint.reach('applied', 'drop'); print('alive')"
+
+
+def run(failpoints: str) -> subprocess.CompletedProcess[bytes]:
+    environment = {failpoint.VARIABLE: failpoints, "PYTHONPATH": str(Path.cwd())}
+    return subprocess.run([sys.executable, "-c", _REACH], env=environment, capture_output=True, check=False)
+
+
+@pytest.mark.parametrize("failpoints", ["applied=kill", "applied/drop=kill", "other=kill applied/drop=kill"])
+def test_a_process_dies_at_its_point(failpoints: str) -> None:
+    killed = run(failpoints)
+    assert (killed.returncode, killed.stdout) == (-9, b"")
+
+
+@pytest.mark.parametrize("failpoints", ["", "applied/create=kill", "observed=kill"])
+def test_other_points_are_passed(failpoints: str) -> None:
+    passed = run(failpoints)
+    assert (passed.returncode, passed.stdout) == (0, b"alive\n")
+
+
+def test_a_pause_says_that_it_was_reached_and_ends_when_its_file_is_there(tmp_path: Path) -> None:
+    pause = failpoint.parse(f"applied=pause:{tmp_path}/go")["applied"]
+    paused = threading.Thread(target=pause, daemon=True)
+    paused.start()
+    while not (tmp_path / "go.reached").exists():
+        assert paused.is_alive()
+    (tmp_path / "go").touch()
+    paused.join(10)
+    assert not paused.is_alive()
+
+
+@pytest.mark.parametrize("wrong", ["applied", "applied=explode", "applied=pause", "applied=kill:now"])
+def test_what_cannot_be_done_is_refused(wrong: str) -> None:
+    with pytest.raises(ConfigurationError, match="point=kill"):
+        failpoint.parse(wrong)
