@@ -40,9 +40,9 @@ class NoteKeeper:
         )
         self._previous_committed_ts = committed_ts
         if wanted:
-            self._write(committed_ts)
+            self.write(committed_ts)
 
-    def _write(self, after_ts: ClusterTime) -> None:
+    def write(self, after_ts: ClusterTime) -> None:
         while self._ways:
             with translated("writing a note at the source"):
                 try:

@@ -1,0 +1,1 @@
+"""Whether source and target of a changefeed are equal."""

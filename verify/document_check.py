@@ -1,0 +1,183 @@
+"""`DocumentCheck`: comparing the documents of one pair of tables, range by range."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from changefeed.table import TableKind
+from source.chunks import divide
+from verify.comparison import EVERY_KEY, Join, Joined, Share, differing_shares, ordered_digest, share_digests
+from verify.key_range import EVERYTHING, KeyRange, ranges_between
+from verify.pairing import Pair
+from verify.passing import Passing
+from verify.raw_document import Canonical
+from verify.report import DifferenceKind, DocumentDifference, DocumentsReport
+from verify.settling import Look, Settling
+from verify.table_reader import Client, TableReader
+
+RANGE_BYTES = 16 << 20
+_MOST_RANGES = 50_000
+_JOINED_AT_ONCE = 500_000
+"""Documents whose keys are held in memory: more come only where a table cannot be divided."""
+_DOCUMENTS_PER_SHARE = 50_000
+_MOST_CANDIDATES = 1_000
+_ATTEMPTS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """The two clusters, and what every reading from them is subject to."""
+
+    source: Client
+    target: Client
+    stop: threading.Event
+    passing: Passing
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentCheck:
+    pair: Pair
+    sides: Sides
+    sources: tuple[TableReader, ...]
+    target: TableReader
+    canonical: Canonical
+    excuses: Mapping[DifferenceKind, str]
+    most: int
+    """Differences that are shown: when there are as many, reading ends."""
+
+    @classmethod
+    def of(
+        cls, pair: Pair, sides: Sides, *, canonical: Canonical, excuses: Mapping[DifferenceKind, str], most: int
+    ) -> DocumentCheck:
+        sources = tuple(TableReader.of_source(sides.source, schema.name, sides.stop) for schema in pair.sources)
+        target = TableReader.of_target(sides.target, pair.name, sides.stop)
+        allowed = {**_natural(pair, sources, target), **excuses}
+        return cls(pair, sides, sources, target, canonical, allowed, most)
+
+    def ranges(self, range_bytes: int) -> tuple[KeyRange, ...]:
+        """Bounds are the source's; on a target of another collation they would not ascend."""
+        division = divide(self.sides.source, self.pair.sources[0], chunk_bytes=range_bytes, most=_MOST_RANGES)
+        if division.whole or self._collated_at_target:
+            return (EVERYTHING,)
+        return ranges_between([bound.raw for bound in division.bounds])
+
+    def compare(self, keys: KeyRange) -> DocumentsReport:
+        if self._timeseries:
+            return self._compare_measurements()
+        counts, shares = self._differing(keys)
+        found: list[DocumentDifference] = []
+        excused: Counter[DifferenceKind] = Counter()
+        complete = True
+        for share in shares:
+            if len(found) >= self.most:
+                complete = False
+                break
+            differences, joined = self._settled(keys, share)
+            found += differences
+            excused.update(joined.excused)
+            complete = complete and joined.complete
+        return replace(
+            counts,
+            differences=tuple(found[: self.most]),
+            excused=excused,
+            complete=complete and len(found) <= self.most,
+        )
+
+    def _settled(self, keys: KeyRange, share: Share) -> tuple[list[DocumentDifference], Joined]:
+        """More candidates than are settled at once are met again by the next attempt, if they are differences."""
+        for _ in range(_ATTEMPTS):
+            joined = self._join(keys, share)
+            found = self._settling().settle(joined.candidates)
+            if joined.complete or len(found) >= self.most:
+                break
+        return found, joined
+
+    def _differing(self, keys: KeyRange) -> tuple[DocumentsReport, list[Share]]:
+        """How many documents there are, and the shares of the keys in which some differ.
+
+        Several tables under one name have no common order; they are joined at once.
+        """
+        if self.pair.fan_in:
+            joined = self._join(keys, EVERY_KEY)
+            return DocumentsReport(source=joined.source, target=joined.target), [EVERY_KEY]
+        readers = self.sources[0], self.target
+        source, target = (ordered_digest(reader.batches(keys), self.canonical) for reader in readers)
+        counts = DocumentsReport(source=source.count, target=target.count)
+        if source == target:
+            return counts, []
+        if source.count <= _JOINED_AT_ONCE:
+            return counts, [EVERY_KEY]
+        of = -(-source.count // _DOCUMENTS_PER_SHARE)
+        at_source, at_target = (share_digests(reader.batches(keys), of, self.canonical) for reader in readers)
+        return counts, list(differing_shares(at_source, at_target, _JOINED_AT_ONCE))
+
+    def _join(self, keys: KeyRange, share: Share) -> Joined:
+        join = Join(self.canonical, self.excuses, max(_MOST_CANDIDATES, self.most), self.pair.fan_in, share)
+        for reader in self.sources:
+            for batch in reader.batches(keys):
+                join.take_source(batch)
+        for batch in self.target.batches(keys):
+            if not join.take_target(batch):
+                break
+        return join.joined()
+
+    def _settling(self) -> Settling:
+        return Settling(
+            look=self._look,
+            wait=partial(self.sides.passing.wait, [schema.id for schema in self.pair.sources]),
+            canonical=self.canonical,
+            fan_in=self.pair.fan_in,
+            excused=self.excuses,
+        )
+
+    def _look(self, keys: Collection[bytes]) -> Iterator[Look]:
+        """The target first: what the source has since then is newer, and shows as a change to be looked at again."""
+        at_target = self.target.look_up(keys)
+        at_sources = zip(*(reader.look_up(keys) for reader in self.sources), strict=True)
+        for (key, target), sources in zip(at_target, at_sources, strict=True):
+            yield Look(key, tuple(document for _, documents in sources for document in documents), target)
+
+    def _compare_measurements(self) -> DocumentsReport:
+        """A time series has no unique key: it is equal as a whole, or it is not."""
+        readers = *self.sources, self.target
+        *sources, target = (share_digests(reader.unordered(), 1, self.canonical)[0] for reader in readers)
+        same = len(sources) == 1 and sources[0] == target
+        count = sum(digest.count for digest in sources)
+        excused = {} if same else {DifferenceKind.CHANGED: abs(count - target.count) or 1}
+        return DocumentsReport(source=count, target=target.count, excused=excused)
+
+    @property
+    def _timeseries(self) -> bool:
+        return any(schema.kind is TableKind.TIMESERIES for schema in self.pair.sources)
+
+    @property
+    def _collated_at_target(self) -> bool:
+        assert self.pair.target is not None
+        collation = self.pair.target.options.decode().get("collation", {})
+        return bool(collation.get("locale", "simple") != "simple")
+
+
+def _natural(pair: Pair, sources: Collection[TableReader], target: TableReader) -> Mapping[DifferenceKind, str]:
+    """What sides may differ in by themselves.
+
+    A full capped collection drops its oldest documents: no event tells of it, and each side does it at its own time. The measurements of
+    a time series are not in the change stream.
+    """
+    if any(schema.kind is TableKind.TIMESERIES for schema in pair.sources):
+        return {DifferenceKind.CHANGED: "change streams do not show the measurements of a time series"}
+    if not any(schema.options.decode().get("capped") for schema in pair.sources):
+        return {}
+    found = {}
+    if target.nearly_full():
+        found[DifferenceKind.MISSING] = (
+            "the collection is capped and full at the target, which drops the oldest by itself"
+        )
+    if any(reader.nearly_full() for reader in sources):
+        found[DifferenceKind.EXTRA] = (
+            "the collection is capped and full at the source, which drops the oldest by itself"
+        )
+    return found

@@ -1,0 +1,43 @@
+"""`Passing`: waiting until replication has passed what was just seen at the source."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from changefeed.table import TableId
+from source.note import NoteKeeper
+from source.oplog_window import newest_time
+from verify.checkpoints import Checkpoints
+from verify.settling import Passed
+from verify.table_reader import Client
+
+_PROMPT = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """For many threads. Without checkpoints nobody replicates."""
+
+    source: Client
+    checkpoints: Checkpoints | None
+    patience: timedelta
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def wait(self, tables: Collection[TableId] = ()) -> Passed:
+        """The time is that of an answer given now, so it is at or after whatever was read before.
+
+        The last write before a silence is not resolved by itself, and no checkpoint passes it: when replication does not come past it
+        promptly, the source is made to write a note.
+        """
+        if self.checkpoints is None:
+            return Passed.STANDING
+        time = newest_time(self.source)
+        passed = self.checkpoints.wait_past(time, tables, _PROMPT)
+        if passed is not Passed.OVERDUE:
+            return passed
+        with self._lock:
+            NoteKeeper(self.source).write(time)
+        return self.checkpoints.wait_past(time, tables, self.patience)

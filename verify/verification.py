@@ -1,0 +1,198 @@
+"""`Verification`: one comparison of all tables of a changefeed, from the catalogs to the last range."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Protocol
+
+import structlog
+
+from changefeed.configuration import Configuration
+from changefeed.errors import RetryableError
+from changefeed.pattern import TablePattern, any_matches
+from changefeed.table import TableKind, TableName
+from source.catalog import read_catalog
+from verify.checkpoints import Checkpoints
+from verify.definition_check import Definition, settled_definitions
+from verify.definitions import definition_results, excuses
+from verify.document_check import RANGE_BYTES, DocumentCheck, Sides
+from verify.key_range import KeyRange
+from verify.pairing import origin, pairs
+from verify.passing import Passing
+from verify.raw_document import as_it_is, fields_sorted
+from verify.report import Aspect, DocumentsReport, Outcome, Progress, Report, TableReport
+from verify.table_reader import Client, Stopped
+from verify.table_result import TableResult
+from verify.target_catalog import read_target
+
+_RETRIES = 5
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """`tables` are patterns on names at the source, as in the filter; none means all."""
+
+    tables: tuple[TablePattern, ...] = ()
+    max_differences: int = 20
+    """Of each table."""
+    parallelism: int = 4
+    ignore_field_order: bool = False
+    patience: timedelta = timedelta(seconds=60)
+    """How long replication may take to come past a difference."""
+    range_bytes: int = RANGE_BYTES
+
+    def chose(self, name: TableName) -> bool:
+        return not self.tables or any_matches(self.tables, name)
+
+
+class Listener(Protocol):
+    """Called on the thread that runs the verification."""
+
+    def progress(self, progress: Progress) -> None: ...
+
+    def table(self, report: TableReport) -> None: ...
+
+
+@dataclass(slots=True)
+class _Table:
+    """A table whose ranges are being read. `ranges` are those not begun."""
+
+    check: DocumentCheck
+    result: TableResult
+    ranges: list[KeyRange]
+    running: int = 0
+    reported: bool = False
+
+
+@dataclass(slots=True)
+class Verification:
+    """Runs once. `stop` ends it early, with `Stopped`. The clients stay the caller's."""
+
+    configuration: Configuration
+    source: Client
+    target: Client
+    listener: Listener
+    wishes: Wishes = field(default_factory=Wishes)
+    checkpoints: Checkpoints | None = None
+    """None: nobody replicates, so what differs differs."""
+    stop: threading.Event = field(default_factory=threading.Event)
+    _reports: list[TableReport] = field(default_factory=list)
+    _tables: int = 0
+    _documents: int = 0
+    _ranges: int = 0
+    _ranges_done: int = 0
+
+    def run(self) -> Report:
+        passing = Passing(self.source, self.checkpoints, self.wishes.patience)
+        definitions = settled_definitions(self._look, passing.wait)
+        self._tables = len(definitions)
+        self._tell()
+        sides = Sides(source=self.source, target=self.target, stop=self.stop, passing=passing)
+        with ThreadPoolExecutor(self.wishes.parallelism, "verify") as threads:
+            try:
+                self._compare_documents(definitions, sides, threads)
+            except BaseException:
+                self.stop.set()
+                raise
+        return Report(tables=tuple(self._reports))
+
+    def _look(self) -> Iterator[Definition]:
+        filter_ = self.configuration.filter
+        reading = read_catalog(self.source, lambda name: filter_.wants_table(name) and self.wishes.chose(name))
+        routed = {self.configuration.routes.target(schema.name) for schema in reading.tables}
+        target = read_target(self.target, lambda name: name in routed or origin(self.configuration, name) is not None)
+        for pair in pairs(self.configuration, reading.tables, target, self.wishes.chose):
+            yield Definition(pair, definition_results(pair, self.configuration))
+
+    def _compare_documents(
+        self, definitions: tuple[Definition, ...], sides: Sides, threads: ThreadPoolExecutor
+    ) -> None:
+        """At most two ranges a thread are begun, so that tables are opened when there is somebody to read them."""
+        running: dict[Future[DocumentsReport], _Table] = {}
+        for table, keys in self._work(definitions, sides):
+            running[threads.submit(self._compare, table.check, keys)] = table
+            if len(running) >= 2 * self.wishes.parallelism:
+                self._collect(running)
+        while running:
+            self._collect(running)
+
+    def _work(self, definitions: tuple[Definition, ...], sides: Sides) -> Iterator[tuple[_Table, KeyRange]]:
+        for definition in definitions:
+            table = self._open(definition, sides)
+            if table is None:
+                self._report(TableResult(definition, {}, self.wishes.max_differences).report(documents=False))
+                continue
+            while table.ranges:
+                keys = table.ranges.pop()
+                if table.result.enough:
+                    table.result.leave_out()
+                    self._ranges_done += 1
+                    continue
+                table.running += 1
+                yield table, keys
+            self._report_when_done(table)
+
+    def _open(self, definition: Definition, sides: Sides) -> _Table | None:
+        """None when there are no documents to compare."""
+        pair = definition.pair
+        if definition.results[Aspect.TABLE].outcome is not Outcome.EQUAL or pair.sources[0].kind is TableKind.VIEW:
+            return None
+        wishes = self.wishes
+        check = DocumentCheck.of(
+            pair,
+            sides,
+            canonical=fields_sorted if wishes.ignore_field_order else as_it_is,
+            excuses=excuses(pair, self.configuration),
+            most=wishes.max_differences,
+        )
+        ranges = check.ranges(wishes.range_bytes)
+        self._ranges += len(ranges)
+        return _Table(check, TableResult(definition, check.excuses, wishes.max_differences), list(reversed(ranges)))
+
+    def _compare(self, check: DocumentCheck, keys: KeyRange) -> DocumentsReport:
+        for _ in range(_RETRIES):
+            try:
+                return check.compare(keys)
+            except RetryableError as error:
+                _log.warning("range_read_again", table=str(check.pair.name), error=str(error))
+                if self.stop.wait(error.retry_after.total_seconds()):
+                    raise Stopped from error
+        return check.compare(keys)
+
+    def _collect(self, running: dict[Future[DocumentsReport], _Table]) -> None:
+        done, _ = wait(running, return_when=FIRST_COMPLETED)
+        for future in done:
+            table = running.pop(future)
+            part = future.result()
+            table.running -= 1
+            table.result.add(part)
+            self._documents += part.source
+            self._ranges_done += 1
+            self._report_when_done(table)
+
+    def _report_when_done(self, table: _Table) -> None:
+        if not (table.ranges or table.running or table.reported):
+            table.reported = True
+            self._report(table.result.report(documents=True))
+        self._tell()
+
+    def _report(self, report: TableReport) -> None:
+        self._reports.append(report)
+        self.listener.table(report)
+
+    def _tell(self) -> None:
+        self.listener.progress(
+            Progress(
+                tables=self._tables,
+                tables_done=len(self._reports),
+                ranges=self._ranges,
+                ranges_done=self._ranges_done,
+                documents=self._documents,
+            )
+        )
