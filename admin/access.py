@@ -1,0 +1,89 @@
+"""Who may call the admin API.
+
+    tokens    client CA    who gets in
+    none      none         everybody on this machine, as operator; listening beyond it must be allowed in so many words
+    none      given        who has a certificate of that CA, as operator
+    given     any          who has a token, as what the token says (and a certificate, where a CA is given)
+
+A token file has a line for each token, `role:token`; empty lines and lines that begin with # count for nothing:
+
+    viewer:9f8c2e5a6b1d4c7e
+    operator:1b6d9e3f8a2c5d7b
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from changefeed.errors import ConfigurationError, NotAuthenticated, NotPermitted
+
+_SHORTEST = 16
+_BEARER = "bearer "
+
+
+class Access(StrEnum):
+    VIEWER = "viewer"
+    """May read."""
+    OPERATOR = "operator"
+    """May do everything."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Token:
+    access: Access
+    secret: str
+
+
+def read_tokens(text: str, *, name: str) -> tuple[Token, ...]:
+    """`name` is the file's, for messages, which never show a token."""
+    problems: list[str] = []
+    tokens: list[Token] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        role, separator, secret = line.strip().partition(":")
+        if not separator or role not in tuple(Access):
+            problems.append(f"{name} line {number}: expected viewer:TOKEN or operator:TOKEN, found another form")
+        elif len(secret) < _SHORTEST or not secret.isascii() or " " in secret:
+            problems.append(
+                f"{name} line {number}: the token is shorter than {_SHORTEST} characters or not plain; "
+                "make one, for example with: openssl rand -hex 32"
+            )
+        else:
+            tokens.append(Token(Access(role), secret))
+    if not tokens and not problems:
+        problems.append(f"{name}: it holds no token; write a line role:token")
+    if problems:
+        raise ConfigurationError(problems)
+    return tuple(tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """`tokens` None: whoever got as far as to call is an operator."""
+
+    tokens: tuple[Token, ...] | None = None
+
+    def demand(self, needed: Access, metadata: Iterable[tuple[str, str | bytes]]) -> None:
+        """Raises unless the caller may do what needs this access."""
+        if self.tokens is None:
+            return
+        granted = self._granted(self.tokens, dict(metadata))
+        if needed is Access.OPERATOR and granted is not Access.OPERATOR:
+            raise NotPermitted(
+                "this call changes something and needs the token of an operator; the one given is a viewer's"
+            )
+
+    @staticmethod
+    def _granted(tokens: tuple[Token, ...], metadata: Mapping[str, str | bytes]) -> Access:
+        given = str(metadata.get("authorization", ""))
+        if not given.lower().startswith(_BEARER):
+            raise NotAuthenticated("this server wants a token; send the metadata authorization: Bearer TOKEN")
+        secret = given[len(_BEARER) :].strip().encode()
+        found = [token.access for token in tokens if hmac.compare_digest(token.secret.encode(), secret)]
+        if not found:
+            raise NotAuthenticated("this server does not know the token; ask its operator for one")
+        return found[0]

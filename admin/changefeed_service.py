@@ -1,0 +1,163 @@
+"""`ChangefeedService`: create, look at, and steer changefeeds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from admin import desired, messages
+from admin.access import Access, Guard
+from admin.changes import Changes
+from admin.cluster_reader import ClusterReader
+from admin.cut_over import CutOver
+from admin.desired_store import DesiredStore
+from admin.rpc import streaming, unary
+from admin.source_probe import check_start, newest_start
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
+from admin.stubs.sluice.admin.v1.admin_pb2_grpc import ChangefeedServiceServicer
+from admin.validation import Validator
+from changefeed.cluster_time import ClusterTime
+from changefeed.configuration import Configuration
+from changefeed.errors import ConfigurationError, NotFoundError, RetryableError
+from changefeed.position import Position
+from changefeed.records import ChangefeedId, ChangefeedInfo
+
+_MOST_STREAMS = 32
+"""Each holds a thread; what is left of them answers the other calls."""
+
+
+class ChangefeedService(ChangefeedServiceServicer):
+    def __init__(self, guard: Guard, reader: ClusterReader, store: DesiredStore, stopping: threading.Event) -> None:
+        self.guard = guard
+        self._reader = reader
+        self._store = store
+        self._stopping = stopping
+        self._validator = Validator(reader)
+        self._cut_over = CutOver(reader, store)
+        self._streams = threading.Semaphore(_MOST_STREAMS)
+
+    @unary(Access.OPERATOR)
+    def CreateChangefeed(self, request: pb.CreateChangefeedRequest, context: Any) -> pb.Changefeed:
+        configuration = Configuration.from_yaml(request.configuration)
+        self._validator.check(configuration)
+        rev = self._store.create(ChangefeedInfo(configuration=configuration, created_at=datetime.now(UTC)))
+        return self._message(configuration.id, rev)
+
+    @unary(Access.OPERATOR)
+    def ValidateChangefeed(self, request: pb.ValidateChangefeedRequest, context: Any) -> pb.ValidateChangefeedResponse:
+        """For operators: it makes the node connect to where the caller says, with the node's own secrets."""
+        try:
+            configuration = Configuration.from_yaml(request.configuration)
+        except ConfigurationError as error:
+            return pb.ValidateChangefeedResponse(problems=error.problems)
+        return pb.ValidateChangefeedResponse(problems=self._validator.problems(configuration))
+
+    @unary(Access.VIEWER)
+    def GetChangefeed(self, request: pb.GetChangefeedRequest, context: Any) -> pb.Changefeed:
+        return self._message(request.id)
+
+    @unary(Access.VIEWER)
+    def ListChangefeeds(self, request: pb.ListChangefeedsRequest, context: Any) -> pb.ListChangefeedsResponse:
+        with self._reader.read() as view:
+            found = view.changefeeds()
+        now = datetime.now(UTC)
+        return pb.ListChangefeedsResponse(
+            changefeeds=[messages.changefeed(id, known, now=now) for id, known in sorted(found.items())]
+        )
+
+    @unary(Access.OPERATOR)
+    def UpdateChangefeed(self, request: pb.UpdateChangefeedRequest, context: Any) -> pb.Changefeed:
+        configuration = Configuration.from_yaml(request.configuration)
+        id = ChangefeedId(request.id)
+        info, status = self._store.read(id)
+        desired.updated(info, status, configuration, request.expected_version)
+        with self._reader.read() as view:
+            known = view.changefeed(id)
+        self._validator.check(configuration, replaces=known)
+        rev = self._store.change(
+            id, lambda info, status: desired.updated(info, status, configuration, request.expected_version)
+        )
+        return self._message(id, rev)
+
+    @unary(Access.OPERATOR)
+    def PauseChangefeed(self, request: pb.PauseChangefeedRequest, context: Any) -> pb.Changefeed:
+        return self._message(request.id, self._store.change(ChangefeedId(request.id), desired.paused))
+
+    @unary(Access.OPERATOR)
+    def ResumeChangefeed(self, request: pb.ResumeChangefeedRequest, context: Any) -> pb.Changefeed:
+        id = ChangefeedId(request.id)
+        info, status = self._store.read(id)
+        start = _start(request.start, info.configuration)
+        desired.resumed(info, status, start)
+        if start is not None:
+            check_start(info.configuration, start)
+        rev = self._store.change(id, lambda info, status: desired.resumed(info, status, start))
+        return self._message(id, rev)
+
+    @unary(Access.OPERATOR)
+    def RemoveChangefeed(self, request: pb.RemoveChangefeedRequest, context: Any) -> pb.RemoveChangefeedResponse:
+        self._store.change(ChangefeedId(request.id), desired.removed)
+        return pb.RemoveChangefeedResponse()
+
+    @streaming(Access.OPERATOR)
+    def FinalizeChangefeed(self, request: pb.FinalizeChangefeedRequest, context: Any) -> Iterator[pb.FinalizeProgress]:
+        with self._following(context) as changes:
+            yield from self._cut_over.finalize(ChangefeedId(request.id), changes)
+
+    @streaming(Access.VIEWER)
+    def WatchChangefeed(self, request: pb.WatchChangefeedRequest, context: Any) -> Iterator[pb.Changefeed]:
+        shown: pb.Changefeed | None = None
+        with self._following(context) as changes:
+            while changes.wait():
+                try:
+                    now = self._message(request.id)
+                except NotFoundError:
+                    if shown is None:
+                        raise
+                    return
+                if shown is None or _but_lag(now) != _but_lag(shown):
+                    yield now
+                    shown = now
+
+    def _message(self, id: str, at_least: int = 0) -> pb.Changefeed:
+        with self._reader.read(at_least) as view:
+            known = view.changefeed(ChangefeedId(id))
+        return messages.changefeed(ChangefeedId(id), known, now=datetime.now(UTC))
+
+    def _following(self, context: Any) -> Changes:
+        if not self._streams.acquire(blocking=False):
+            raise RetryableError(
+                f"this node serves {_MOST_STREAMS} streams already; try again later, or ask another node"
+            )
+        return Changes(self._reader.mirror, context, self._stopping, self._streams.release)
+
+
+def _start(text: str, configuration: Configuration) -> Position | None:
+    if not text:
+        return None
+    if text == "now":
+        return newest_start(configuration)
+    if text == "initial":
+        raise ConfigurationError(
+            ["start: found 'initial'; a changefeed that has begun copies nothing again, remove it and create it anew"]
+        )
+    for parse in (Position.parse, lambda text: Position(ClusterTime.from_iso(text))):
+        try:
+            return parse(text)
+        except ValueError:
+            continue
+    raise ConfigurationError(
+        [
+            f"start: found {text[:60]!r}; write now, a time such as 2026-11-21T00:00:00Z or a cluster time such as 1795224774.9"
+        ]
+    )
+
+
+def _but_lag(message: pb.Changefeed) -> pb.Changefeed:
+    """Lag grows as time passes: that alone is no change."""
+    rest = pb.Changefeed()
+    rest.CopyFrom(message)
+    rest.ClearField("lag")
+    return rest

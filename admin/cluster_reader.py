@@ -1,0 +1,117 @@
+"""`ClusterReader`: what etcd says of the cluster, for those who ask.
+
+Answers come from the node's mirror, so reading costs etcd nothing. A mirror that does not follow is no answer: the caller hears
+that etcd does not answer, and never an old state as if it were the present one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+from changefeed.errors import CoordinationUnavailable, NotFoundError
+from changefeed.position import Position
+from changefeed.records import Assignment, ChangefeedId, NodeId, NodeRecord
+from changefeed.table import TableId, TableSchema
+from coordination import decoded
+from coordination.decoded import Decoded
+from coordination.election import Owner, owner_in
+from coordination.layout import Layout, child
+from coordination.mirror import Mirror, View
+from owner import stored
+from owner.known_tables import KnownTables
+from owner.progress import Progress
+from owner.stored import Stored
+from schema_store.store import SchemaStore
+
+_PATIENCE = timedelta(seconds=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangefeedTables:
+    """The tables of a changefeed now, and how far they are."""
+
+    living: tuple[TableSchema, ...]
+    progress: Progress
+
+    def of(self, table: TableId) -> Position | None:
+        """None for what has no rows, as a view, or is with no node."""
+        return self.progress.of(table)
+
+
+class ClusterView:
+    """The cluster at one revision. Only inside `ClusterReader.read`."""
+
+    def __init__(self, view: View, reader: Decoded, layout: Layout) -> None:
+        self._view = view
+        self._reader = reader
+        self._layout = layout
+
+    @property
+    def owner(self) -> Owner | None:
+        return owner_in(self._view, self._layout)
+
+    @property
+    def nodes(self) -> Mapping[NodeId, decoded.Stored[NodeRecord]]:
+        found = self._reader.group(NodeRecord, self._view, self._layout.nodes)
+        return {NodeId(node): record for node, record in found.items()}
+
+    @property
+    def ids(self) -> list[ChangefeedId]:
+        groups = self._view.groups_below(self._layout.changefeeds)
+        found = (group for group in groups if self._view.get(f"{group}info") is not None)
+        return [ChangefeedId(child(group, self._layout.changefeeds)) for group in found]
+
+    def changefeed(self, id: ChangefeedId) -> Stored:
+        found = stored.read(self._reader, self._view, self._layout, id)
+        if found is None:
+            raise no_such_changefeed(id)
+        return found
+
+    def changefeeds(self) -> dict[ChangefeedId, Stored]:
+        return {id: self.changefeed(id) for id in self.ids}
+
+    def assignments(self, id: ChangefeedId) -> Mapping[NodeId, decoded.Stored[Assignment]]:
+        return self._reader.assignments(self._view, id)
+
+
+class ClusterReader:
+    """For many threads."""
+
+    def __init__(self, mirror: Mirror, layout: Layout) -> None:
+        self.mirror = mirror
+        self.layout = layout
+        self._lock = threading.Lock()
+        self._decoded = Decoded(layout)
+
+    @contextmanager
+    def read(self, at_least: int = 0) -> Iterator[ClusterView]:
+        """With `at_least`, the revision of one's own last write."""
+        with self._lock:
+            yield ClusterView(self._newest(at_least), self._decoded, self.layout)
+
+    def _newest(self, at_least: int) -> View:
+        view = self.mirror.view()
+        if view.revision < at_least:
+            return self.mirror.at_least(at_least, _PATIENCE)
+        if not self.mirror.current:
+            raise CoordinationUnavailable(
+                "this node does not follow etcd at the moment; look at its log, or ask another node"
+            )
+        return view
+
+
+def tables_of(known: Stored) -> ChangefeedTables:
+    if known.status is None or known.status.checkpoint is None:
+        return ChangefeedTables(living=(), progress=Progress())
+    replicated = KnownTables(known.status.copied_from, known.bases, known.records.values()).replicated
+    versions = SchemaStore.from_records(known.bases.values(), known.records.values()).versions
+    living = tuple(schema for _, schema in versions.living())
+    return ChangefeedTables(living=living, progress=Progress().next(replicated, known.nodes({})))
+
+
+def no_such_changefeed(id: ChangefeedId) -> NotFoundError:
+    return NotFoundError(f"there is no changefeed {id!r}; `sluice changefeed list` shows those there are")

@@ -1,0 +1,94 @@
+"""`HttpServer`: `/metrics` for Prometheus, `/healthz` and `/readyz` for whoever runs the node."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import structlog
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from changefeed.errors import ConfigurationError
+
+_TIMEOUT_SECONDS = 10
+_TEXT = "text/plain; charset=utf-8"
+
+_log = structlog.get_logger()
+
+
+class HttpServer:
+    """Listens between `start` and `stop`. `not_ready` says why the node is not ready, or nothing."""
+
+    def __init__(self, address: str, registry: CollectorRegistry, not_ready: Callable[[], str]) -> None:
+        host, _, port = address.rpartition(":")
+        answers = _Answers(registry, not_ready)
+
+        class Handler(_Handler):
+            answer = staticmethod(answers.to)
+
+        try:
+            self._server = ThreadingHTTPServer((host.strip("[]"), int(port)), Handler)
+        except OSError as error:
+            raise ConfigurationError([f"http_address: cannot listen on {address}: {error.strerror}"]) from error
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """May be called twice."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+
+Answer = tuple[HTTPStatus, str, bytes]
+
+
+class _Answers:
+    def __init__(self, registry: CollectorRegistry, not_ready: Callable[[], str]) -> None:
+        self._registry = registry
+        self._not_ready = not_ready
+
+    def to(self, path: str) -> Answer:
+        match path:
+            case "/metrics":
+                return HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(self._registry)
+            case "/healthz":
+                return HTTPStatus.OK, _TEXT, b"ok\n"
+            case "/readyz":
+                reason = self._not_ready()
+                status = HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK
+                return status, _TEXT, f"{reason or 'ready'}\n".encode()
+            case _:
+                return HTTPStatus.NOT_FOUND, _TEXT, b"there are /metrics, /healthz and /readyz\n"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server_version = "sluice"
+    sys_version = ""
+    timeout = _TIMEOUT_SECONDS
+    answer: Callable[[str], Answer]
+
+    def do_GET(self) -> None:
+        try:
+            status, kind, body = self.answer(self.path.partition("?")[0])
+        except Exception:  # noqa: BLE001 - the edge of a request; logged with its traceback
+            _log.exception("http_request_failed", path=self.path)
+            status, kind, body = HTTPStatus.INTERNAL_SERVER_ERROR, _TEXT, b"see the node's log\n"
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Probes come every few seconds: they are not worth a line."""

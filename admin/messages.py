@@ -1,0 +1,156 @@
+"""Records as messages of the admin API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+
+import yaml
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from admin.cluster_reader import ChangefeedTables, ClusterView, tables_of
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
+from changefeed.lifecycle import ErrorReport, Lifecycle
+from changefeed.position import Position
+from changefeed.records import ChangefeedId, CopyProgress, DdlRecord, NodeId
+from changefeed.table import TableKind, TableSchema
+from owner import barrier
+from owner.stored import Stored
+
+
+def changefeed(id: ChangefeedId, known: Stored, *, now: datetime) -> pb.Changefeed:
+    status, info = known.status, known.info
+    lifecycle = status.lifecycle if status else Lifecycle()
+    configuration = yaml.safe_dump(info.configuration.public(), sort_keys=False, allow_unicode=True)
+    checkpoint = status.checkpoint if status else None
+    return pb.Changefeed(
+        id=id,
+        configuration=configuration,
+        version=info.version,
+        desired=f"DESIRED_STATE_{info.desired.name}",
+        state=f"CHANGEFEED_STATE_{lifecycle.state.name}",
+        obeyed=status is not None and status.info_version == info.version,
+        checkpoint=text(checkpoint),
+        resolved=text(status.resolved if status else None),
+        lag=None if checkpoint is None else duration(lag(checkpoint, now)),
+        error=_error(lifecycle.error),
+        created_at=moment(info.created_at),
+        retry_at=moment(lifecycle.retry_at),
+        tables=len(tables_of(known).living),
+        held_tables=len(known.barrier.held) if known.barrier else 0,
+        open_ddls=sum(record.open for record in known.records.values()),
+        copy=copy_progress(copies(known)),
+    )
+
+
+def nodes(view: ClusterView) -> Iterator[pb.Node]:
+    leader = view.owner
+    counts: dict[NodeId, int] = {}
+    for id in view.ids:
+        for node, assigned in view.assignments(id).items():
+            counts[node] = counts.get(node, 0) + len(assigned.record.tables)
+    for node, stored in sorted(view.nodes.items()):
+        record = stored.record
+        yield pb.Node(
+            id=record.id,
+            name=record.name,
+            admin_address=record.admin_address,
+            roles=sorted(record.roles),
+            version=record.version,
+            started_at=moment(record.started_at),
+            owner=leader is not None and leader.node == node,
+            draining=record.draining,
+            tables=counts.get(node, 0),
+        )
+
+
+def tables(known: Stored, found: ChangefeedTables) -> Iterator[pb.Table]:
+    in_copy = {table: copy for report in known.reports.values() for table, copy in report.copies.items()}
+    for schema in sorted(found.living, key=lambda schema: schema.name):
+        node = found.progress.home.get(schema.id)
+        has_rows = schema.kind is not TableKind.VIEW
+        yield pb.Table(
+            id=schema.id,
+            name=str(schema.name),
+            target=_target(known, schema),
+            kind=schema.kind,
+            node=node or "",
+            checkpoint=text(found.of(schema.id)),
+            barrier=text(known.barrier.of(schema.id)) if known.barrier and has_rows else "",
+            held=known.barrier is not None and schema.id in known.barrier.held,
+            leaving=node is not None and schema.id in known.assignments[node].record.leaving,
+            schema_valid_from=text(schema.valid_from),
+            copy=copy_progress([in_copy[schema.id]] if schema.id in in_copy else []),
+        )
+
+
+def ddls(known: Stored, found: ChangefeedTables) -> Iterator[pb.Ddl]:
+    records = sorted(known.records.values(), key=lambda record: record.position)
+    for record in records:
+        event = record.event
+        yield pb.Ddl(
+            position=text(record.position),
+            type=event.type,
+            table=str(event.table or event.db),
+            renamed_to=str(event.renamed_to or ""),
+            state=record.state,
+            waits_for=_waits_for(record, records, found),
+            note=record.note,
+            seen_at=moment(record.seen_at),
+            executing_at=moment(record.executing_at),
+            done_at=moment(record.done_at),
+        )
+
+
+def lag(checkpoint: Position, now: datetime) -> timedelta:
+    """How old the oldest write is that may be missing downstream, at most."""
+    return max(now - checkpoint.ts.to_datetime(), timedelta(0))
+
+
+def copies(known: Stored) -> list[CopyProgress]:
+    """Those under way."""
+    return [copy for report in known.reports.values() for copy in report.copies.values()]
+
+
+def copy_progress(copies: Iterable[CopyProgress]) -> pb.CopyProgress | None:
+    found = list(copies)
+    if not found:
+        return None
+    return pb.CopyProgress(
+        documents=sum(copy.documents for copy in found),
+        bytes=sum(copy.bytes for copy in found),
+        chunks_done=sum(copy.chunks_done for copy in found),
+        chunks=sum(copy.chunks for copy in found),
+    )
+
+
+def text(position: Position | None) -> str:
+    return "" if position is None else str(position)
+
+
+def moment(at: datetime | None) -> Timestamp | None:
+    if at is None:
+        return None
+    stamp = Timestamp()
+    stamp.FromDatetime(at.astimezone(UTC))
+    return stamp
+
+
+def duration(length: timedelta) -> Duration:
+    found = Duration()
+    found.FromTimedelta(length)
+    return found
+
+
+def _waits_for(record: DdlRecord, records: list[DdlRecord], found: ChangefeedTables) -> str:
+    return barrier.waits_for(record, records, found.of) if record.open else ""
+
+
+def _target(known: Stored, schema: TableSchema) -> str:
+    configuration = known.info.configuration
+    return str(configuration.routes.target(schema.name)) if configuration.filter.wants_table(schema.name) else ""
+
+
+def _error(error: ErrorReport | None) -> pb.ErrorReport | None:
+    return None if error is None else pb.ErrorReport(code=error.code, message=error.message, at=moment(error.at))

@@ -1,0 +1,188 @@
+"""`Metrics`: everything that a node tells Prometheus, and what it means.
+
+What stands in etcd is told by the owner alone, when it is asked for, so that a sum over nodes counts nothing twice. What a node's own
+pipelines did is counted by that node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from admin.cluster_reader import ClusterReader, ClusterView
+from changefeed.errors import SluiceError
+from changefeed.lifecycle import State
+from changefeed.records import ChangefeedId, DdlState, NodeId
+from owner.stored import Stored
+
+_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_BYTES = (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 23, 1 << 26, 1 << 29)
+_FEED = ("changefeed",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowFacts:
+    """What became of one window of a lane."""
+
+    events: Mapping[str, int]
+    bytes: int
+    took: timedelta
+    retries: int
+    divergences: int
+    rejected: int
+    failed: bool
+
+
+class Metrics:
+    """A registry of its own: nothing else of the process shows in it."""
+
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
+        self._events = Counter("sluice_events", "Row events applied downstream", (*_FEED, "type"), registry=registry)
+        self._bytes = Counter("sluice_bytes", "Bytes of change events read", _FEED, registry=registry)
+        self._window_seconds = Histogram(
+            "sluice_window_seconds", "How long a window's job ran", _FEED, buckets=_SECONDS, registry=registry
+        )
+        self._window_bytes = Histogram(
+            "sluice_window_bytes", "What a window held", _FEED, buckets=_BYTES, registry=registry
+        )
+        self._windows_failed = Counter(
+            "sluice_windows_failed", "Windows that ended with an error", _FEED, registry=registry
+        )
+        self._retries = Counter("sluice_sink_retries", "Commands sent downstream again", _FEED, registry=registry)
+        self._divergences = Counter(
+            "sluice_divergences", "Events that did not fit the document downstream", _FEED, registry=registry
+        )
+        self._rejected = Counter("sluice_rejected_rows", "Rows that the target refused", _FEED, registry=registry)
+        self._leads = Gauge("sluice_owner", "1 on the node that is the owner", registry=registry)
+        self._elected = Counter("sluice_owner_elections", "Times that this node became the owner", registry=registry)
+        self._sessions = Counter("sluice_sessions", "Sessions that this node has had", registry=registry)
+
+    def window_done(self, changefeed: ChangefeedId, facts: WindowFacts) -> None:
+        for type, count in facts.events.items():
+            self._events.labels(changefeed, type).inc(count)
+        self._bytes.labels(changefeed).inc(facts.bytes)
+        self._window_seconds.labels(changefeed).observe(facts.took.total_seconds())
+        self._window_bytes.labels(changefeed).observe(facts.bytes)
+        self._windows_failed.labels(changefeed).inc(facts.failed)
+        self._retries.labels(changefeed).inc(facts.retries)
+        self._divergences.labels(changefeed).inc(facts.divergences)
+        self._rejected.labels(changefeed).inc(facts.rejected)
+
+    def session_opened(self) -> None:
+        self._sessions.inc()
+
+    def owner_elected(self) -> None:
+        self._elected.inc()
+
+    def leads(self, leads: bool) -> None:
+        self._leads.set(leads)
+
+    def describe_cluster(
+        self,
+        reader: ClusterReader,
+        node: Callable[[], NodeId | None],
+        oplog_left: Callable[[], Mapping[ChangefeedId, timedelta]],
+    ) -> None:
+        """`node` is who this node is at the moment; `oplog_left` what the owner's guard found last."""
+        self.registry.register(_ClusterCollector(reader, node, oplog_left))
+
+
+class _ClusterCollector(Collector):
+    def __init__(
+        self,
+        reader: ClusterReader,
+        node: Callable[[], NodeId | None],
+        oplog_left: Callable[[], Mapping[ChangefeedId, timedelta]],
+    ) -> None:
+        self._reader = reader
+        self._node = node
+        self._oplog_left = oplog_left
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing at registration: there is no cluster yet to look at."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        try:
+            with self._reader.read() as view:
+                if view.owner is None or view.owner.node != self._node():
+                    return
+                nodes, found = len(view.nodes), view.changefeeds()
+                tables = {id: _tables(view, id) for id in found}
+        except SluiceError:
+            return  # sluice_owner and /readyz tell it
+        yield GaugeMetricFamily("sluice_nodes", "Nodes that live", nodes)
+        now = datetime.now(UTC)
+        yield from _states(found)
+        yield from _gauges(found, now)
+        yield _by_changefeed("sluice_tables", "Tables that are with a node", tables)
+        left = {id: span.total_seconds() for id, span in self._oplog_left().items()}
+        yield _by_changefeed(
+            "sluice_oplog_left_seconds", "How long it may stand still before the source forgets what comes next", left
+        )
+        yield _ddl_seconds(found)
+
+
+def _tables(view: ClusterView, id: ChangefeedId) -> int:
+    return sum(len(assigned.record.tables) for assigned in view.assignments(id).values())
+
+
+def _gauges(found: Mapping[ChangefeedId, Stored], now: datetime) -> Iterator[Metric]:
+    begun = {id: known.status for id, known in found.items() if known.status and known.status.checkpoint}
+    checkpoints = {id: status.checkpoint.ts.seconds for id, status in begun.items() if status.checkpoint}
+    resolved = {id: status.resolved.ts.seconds for id, status in begun.items() if status.resolved}
+    barriers = {id: known.barrier.position.ts.seconds for id, known in found.items() if known.barrier}
+    lags = {id: max(now.timestamp() - at, 0) for id, at in checkpoints.items()}
+    ages = {id: max(now.timestamp() - at, 0) for id, at in barriers.items()}
+    yield _by_changefeed("sluice_lag_seconds", "How old the oldest write may be that is not downstream", lags)
+    yield _by_changefeed("sluice_checkpoint_seconds", "Unix time of the checkpoint", checkpoints)
+    yield _by_changefeed("sluice_resolved_seconds", "Unix time up to which all DDL is known", resolved)
+    yield _by_changefeed("sluice_barrier_age_seconds", "How old the barrier is", ages)
+    held = {id: len(known.barrier.held) for id, known in found.items() if known.barrier}
+    yield _by_changefeed("sluice_held_tables", "Tables that a DDL holds", held)
+    open_ddls = {id: sum(record.open for record in known.records.values()) for id, known in found.items()}
+    yield _by_changefeed("sluice_open_ddls", "DDLs that are not done", open_ddls)
+    copies = {id: [copy for r in known.reports.values() for copy in r.copies.values()] for id, known in found.items()}
+    copied = {id: sum(copy.chunks_done for copy in each) for id, each in copies.items()}
+    yield _by_changefeed("sluice_copy_chunks_done", "Chunks copied of the tables now in copy", copied)
+    chunks = {id: sum(copy.chunks for copy in each) for id, each in copies.items()}
+    yield _by_changefeed("sluice_copy_chunks", "Chunks of the tables now in copy", chunks)
+
+
+def _states(found: Mapping[ChangefeedId, Stored]) -> Iterator[Metric]:
+    family = GaugeMetricFamily("sluice_changefeed_state", "1 for the state it is in", labels=(*_FEED, "state"))
+    for id, known in found.items():
+        present = known.status.lifecycle.state if known.status else State.NORMAL
+        for state in State:
+            family.add_metric((id, state), float(state is present))
+    yield family
+
+
+def _ddl_seconds(found: Mapping[ChangefeedId, Stored]) -> Metric:
+    """Over the DDLs that stand in etcd: the newest hundred or so of each changefeed."""
+    family = HistogramMetricFamily(
+        "sluice_ddl_held_seconds", "From when a DDL was seen until it was done, of the newest ones", labels=_FEED
+    )
+    for id, known in found.items():
+        took = [
+            (record.done_at - record.seen_at).total_seconds()
+            for record in known.records.values()
+            if record.state is DdlState.DONE and record.done_at is not None
+        ]
+        buckets = [(str(float(bound)), float(sum(each <= bound for each in took))) for bound in _SECONDS]
+        family.add_metric((id,), [*buckets, ("+Inf", float(len(took)))], sum(took))
+    return family
+
+
+def _by_changefeed(name: str, help: str, values: Mapping[ChangefeedId, float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, help, labels=_FEED)
+    for id, value in sorted(values.items()):
+        family.add_metric((id,), value)
+    return family

@@ -1,0 +1,112 @@
+"""`AdminServer`: the admin API on a port, with health and reflection beside it."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import grpc
+import structlog
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from admin.access import Guard
+from admin.changefeed_service import ChangefeedService
+from admin.cluster_reader import ClusterReader
+from admin.desired_store import DesiredStore
+from admin.node_service import ClusterService, NodeService
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
+from admin.stubs.sluice.admin.v1 import admin_pb2_grpc as rpc
+from admin.table_service import DdlService, TableService
+from changefeed.errors import ConfigurationError
+
+_THREADS = 64
+_MOST_CALLS = 1_000
+_MOST_REQUEST_BYTES = 1 << 20
+"""A configuration is a page of text; etcd takes no larger value anyway."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTls:
+    """Paths of PEM files. `client_ca`: only those with a certificate of this CA get in."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+class AdminServer:
+    """Listens between `start` and `stop`."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        reader: ClusterReader,
+        store: DesiredStore,
+        guard: Guard,
+        tls: ServerTls | None,
+        version: str,
+    ) -> None:
+        self._stopping = threading.Event()
+        self._threads = ThreadPoolExecutor(_THREADS, "admin")
+        self._server = grpc.server(
+            self._threads,
+            maximum_concurrent_rpcs=_MOST_CALLS,
+            options=(("grpc.max_receive_message_length", _MOST_REQUEST_BYTES), ("grpc.so_reuseport", 0)),
+        )
+        self._health = health.HealthServicer()
+        changefeeds = ChangefeedService(guard, reader, store, self._stopping)
+        nodes, tables = NodeService(guard, reader, store), TableService(guard, reader, store)
+        ddls, cluster = DdlService(guard, reader), ClusterService(guard, reader, version)
+        rpc.add_ChangefeedServiceServicer_to_server(changefeeds, self._server)  # type: ignore[no-untyped-call]  # generated
+        rpc.add_NodeServiceServicer_to_server(nodes, self._server)  # type: ignore[no-untyped-call]  # generated
+        rpc.add_TableServiceServicer_to_server(tables, self._server)  # type: ignore[no-untyped-call]  # generated
+        rpc.add_DdlServiceServicer_to_server(ddls, self._server)  # type: ignore[no-untyped-call]  # generated
+        rpc.add_ClusterServiceServicer_to_server(cluster, self._server)  # type: ignore[no-untyped-call]  # generated
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = [service.full_name for service in pb.DESCRIPTOR.services_by_name.values()]
+        reflection.enable_server_reflection((*names, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+        self._names = ("", *names)
+        self.port = self._listen(address, tls)
+
+    def start(self) -> None:
+        self._server.start()
+        self.healthy(serving=False)
+
+    def stop(self, grace: timedelta = timedelta(seconds=2)) -> None:
+        """Calls under way have the grace to end; streams are told to. May be called twice."""
+        self._health.enter_graceful_shutdown()
+        self._stopping.set()
+        self._server.stop(grace.total_seconds()).wait()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def healthy(self, *, serving: bool) -> None:
+        kinds = health_pb2.HealthCheckResponse
+        for name in self._names:
+            self._health.set(name, kinds.SERVING if serving else kinds.NOT_SERVING)
+
+    def _listen(self, address: str, tls: ServerTls | None) -> int:
+        try:
+            port = (
+                self._server.add_secure_port(address, _credentials(tls))
+                if tls is not None
+                else self._server.add_insecure_port(address)
+            )
+        except RuntimeError as error:
+            raise ConfigurationError([f"admin.address: cannot listen on {address}: {error}"]) from error
+        return int(port)
+
+
+def _credentials(tls: ServerTls) -> grpc.ServerCredentials:
+    try:
+        key, cert = tls.key.read_bytes(), tls.cert.read_bytes()
+        client_ca = tls.client_ca.read_bytes() if tls.client_ca else None
+    except OSError as error:
+        raise ConfigurationError([f"admin.tls: {error}"]) from error
+    return grpc.ssl_server_credentials(((key, cert),), client_ca, require_client_auth=client_ca is not None)

@@ -1,0 +1,113 @@
+"""`probe_source`: whether a source can be what a changefeed wants of it, found out by doing what the changefeed will do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from admin.deployment_identity import DeploymentIdentity, identify
+from changefeed.cluster_time import ClusterTime
+from changefeed.configuration import Configuration, Start
+from changefeed.errors import HistoryLost, SluiceError
+from changefeed.position import Position
+from changefeed.table import TableKind, TableName, TableSchema
+from owner.connections import expanded
+from source.catalog import read_catalog
+from source.connection import Client, connect
+from source.errors import translated
+from source.opening import open_ddl_watch
+from source.oplog_window import majority_time, read_oplog_window
+
+_IMAGES = "changeStreamPreAndPostImages"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFindings:
+    """What could be learned; an unreachable source has problems and nothing else."""
+
+    problems: tuple[str, ...] = ()
+    identity: DeploymentIdentity = field(default_factory=DeploymentIdentity)
+    tables: tuple[TableSchema, ...] = ()
+
+
+def probe_source(configuration: Configuration) -> SourceFindings:
+    """Takes as long as the source takes to answer, or not to: some seconds."""
+    try:
+        with closing(connect(expanded(configuration.source), app_name="sluice-validate")) as client:
+            return _findings(client, configuration)
+    except SluiceError as error:
+        return SourceFindings(problems=(f"source: {error}",))
+
+
+def newest_start(configuration: Configuration) -> Position:
+    """Where `now` is at the source."""
+    with closing(connect(expanded(configuration.source), app_name="sluice-validate")) as client:
+        return Position(majority_time(client).next())
+
+
+def check_start(configuration: Configuration, start: Position) -> None:
+    """Raises `HistoryLost` when the source no longer remembers it."""
+    with closing(connect(expanded(configuration.source), app_name="sluice-validate")) as client:
+        problem = _lost(client, start.ts)
+    if problem is not None:
+        raise HistoryLost(problem)
+
+
+def _findings(client: Client, configuration: Configuration) -> SourceFindings:
+    problems: list[str] = []
+    asked = configuration.start
+    start = majority_time(client).next() if isinstance(asked, Start) else asked
+    lost = _lost(client, start)
+    if lost is not None:
+        problems.append(f"start: {lost}")
+    else:
+        problems += _watch_problems(client, start)
+    with translated("asking the source who it is"):
+        identity = identify(client)
+    catalog = read_catalog(client, configuration.filter.wants_table)
+    problems += _image_problems(configuration, catalog.tables)
+    return SourceFindings(problems=tuple(problems), identity=identity, tables=catalog.tables)
+
+
+def _lost(client: Client, start: ClusterTime) -> str | None:
+    window = read_oplog_window(client)
+    if window is None or window.holds(Position(start)):
+        return None
+    return (
+        f"{start} ({start.to_iso()}) is no longer in the source's oplog, the oldest is {window.oldest_ts} ({window.oldest_ts.to_iso()}); "
+        "start later, or with initial"
+    )
+
+
+def _watch_problems(client: Client, start: ClusterTime) -> Iterator[str]:
+    """The deployment's kind and version, and the user's privileges, show when the watch is opened."""
+    try:
+        with closing(open_ddl_watch(client, Position(start))) as watch:
+            watch.poll()
+    except SluiceError as error:
+        yield f"source: {error}"
+
+
+def _image_problems(configuration: Configuration, tables: tuple[TableSchema, ...]) -> Iterator[str]:
+    for schema in sorted(tables, key=lambda schema: schema.name):
+        if schema.kind is not TableKind.COLLECTION or _keeps_images(schema):
+            continue
+        asker = _asker(configuration, schema.name)
+        if asker is not None:
+            yield (
+                f"{asker}: {schema.name} keeps no pre-images, which this needs; at the source run "
+                f'db.runCommand({{collMod: "{schema.name.coll}", {_IMAGES}: {{enabled: true}}}}) in database {schema.name.db}'
+            )
+
+
+def _asker(configuration: Configuration, name: TableName) -> str | None:
+    """The part of the configuration that wants documents as they were before or after a change."""
+    if configuration.pipeline.wants_pre_images(name):
+        return "pipeline.pre_images"
+    wanted = configuration.filter.of(name)
+    return "filter.events" if wanted.needs_before_image or wanted.needs_after_image else None
+
+
+def _keeps_images(schema: TableSchema) -> bool:
+    return bool(schema.options.decode().get(_IMAGES, {}).get("enabled", False))

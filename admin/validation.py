@@ -1,0 +1,111 @@
+"""`Validator`: everything that would keep a changefeed from working, found before it is accepted and told all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from admin.cluster_reader import ClusterReader, tables_of
+from admin.sink_probe import probe_sink
+from admin.source_probe import probe_source
+from changefeed.configuration import Configuration
+from changefeed.errors import ConfigurationError, SluiceError
+from changefeed.lifecycle import State
+from changefeed.records import ChangefeedId, DesiredState
+from changefeed.table import TableName, TableSchema
+from owner.connections import expanded
+from owner.stored import Stored
+
+_MOST_NAMED = 5
+
+
+class Validator:
+    def __init__(self, reader: ClusterReader) -> None:
+        self._reader = reader
+
+    def check(self, configuration: Configuration, *, replaces: Stored | None = None) -> None:
+        problems = self.problems(configuration, replaces=replaces)
+        if problems:
+            raise ConfigurationError(problems)
+
+    def problems(self, configuration: Configuration, *, replaces: Stored | None = None) -> list[str]:
+        """`replaces`: what an update replaces the configuration of."""
+        unusable = list(_unusable_uris(configuration))
+        if unusable:
+            return unusable
+        with ThreadPoolExecutor(2, "validate") as threads:
+            source = threads.submit(probe_source, configuration)
+            databases = _target_databases(configuration)
+            sink = threads.submit(probe_sink, configuration, databases)
+        found, target = source.result(), sink.result()
+        problems = [*found.problems, *target.problems]
+        if found.identity.same(target.identity):
+            problems.append(
+                "sink: it is the same deployment as the source; what is written would be read again, name another target"
+            )
+        with self._reader.read() as view:
+            others = {id: known for id, known in view.changefeeds().items() if id != configuration.id}
+        problems += _shared_targets(configuration, found.tables, others)
+        if replaces is not None:
+            problems += _missing_tables(found.tables, replaces)
+        return problems
+
+
+def _unusable_uris(configuration: Configuration) -> Iterator[str]:
+    for name, uri in (("source", configuration.source), ("sink", configuration.sink)):
+        try:
+            expanded(uri)
+        except SluiceError as error:
+            yield f"{name}: {error}"
+
+
+def _target_databases(configuration: Configuration) -> set[str]:
+    """Those that the patterns name outright."""
+    named = {pattern.db for pattern in configuration.filter.tables if not pattern.negated}
+    plain = {db for db in named if not set(db) & set("*?\\")}
+    return {target for db in plain for target in configuration.routes.target_databases(db)}
+
+
+def _shared_targets(
+    configuration: Configuration, tables: Sequence[TableSchema], others: Mapping[ChangefeedId, Stored]
+) -> Iterator[str]:
+    mine = {_target(configuration, table.name): table.name for table in tables}
+    for id, known in sorted(others.items()):
+        other = known.info.configuration
+        if not other.sink.hosts & configuration.sink.hosts or _writes_no_more(known):
+            continue
+        names = {schema.name for schema in tables_of(known).living}
+        if other.source.hosts & configuration.source.hosts:
+            names |= {table.name for table in tables}
+        theirs = {_target(other, name) for name in names if other.filter.wants_table(name)}
+        shared = sorted(mine.keys() & theirs)
+        if shared:
+            yield (
+                f"routes: changefeed {id!r} writes {_named(shared)} of this target too; "
+                "give one of the two other tables, or another target name"
+            )
+
+
+def _writes_no_more(known: Stored) -> bool:
+    ended = known.status is not None and known.status.lifecycle.state is State.FINISHED
+    return ended or known.info.desired is DesiredState.REMOVED
+
+
+def _missing_tables(tables: Sequence[TableSchema], replaces: Stored) -> Iterator[str]:
+    """A table is copied when a changefeed begins, or when it is created or renamed into the filter; not by an update."""
+    before = replaces.info.configuration.filter
+    missing = sorted(table.name for table in tables if not before.wants_table(table.name))
+    if missing:
+        yield (
+            f"filter.tables: {_named(missing)} stood outside the filter and would not be copied by an update; "
+            "create another changefeed for what is new"
+        )
+
+
+def _target(configuration: Configuration, name: TableName) -> TableName:
+    return configuration.routes.target(name)
+
+
+def _named(names: Sequence[TableName]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(map(str, names[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,73 @@
+"""How values look in a table."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from rich.text import Text
+
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
+from changefeed.lifecycle import State
+from changefeed.position import Position
+
+_STYLES = {
+    State.NORMAL: "green",
+    State.WARNING: "yellow",
+    State.PENDING: "yellow",
+    State.STOPPED: "",
+    State.FAILED: "red",
+    State.FINISHED: "cyan",
+    State.REMOVED: "",
+}
+
+
+def state_of(feed: pb.Changefeed) -> State:
+    return State(pb.ChangefeedState.Name(feed.state).removeprefix("CHANGEFEED_STATE_").lower())
+
+
+def state(feed: pb.Changefeed) -> Text:
+    """With what was asked of it since, as long as the owner has not come to it."""
+    found = state_of(feed)
+    if feed.obeyed:
+        return Text(found, _STYLES[found])
+    asked = {pb.DESIRED_STATE_PAUSED: "pausing", pb.DESIRED_STATE_REMOVED: "removing"}.get(feed.desired, "starting")
+    return Text(asked, "yellow")
+
+
+def seconds(feed: pb.Changefeed) -> str:
+    return f"{feed.lag.ToTimedelta().total_seconds():.1f}s" if feed.HasField("lag") else "-"
+
+
+def position(text: str) -> str:
+    """Its time: the token of an event says nothing to a person."""
+    return Position.parse(text).ts.to_iso() if text else "-"
+
+
+def dash(text: str) -> str:
+    return text or "-"
+
+
+def moment(message: Any, field: str) -> str:
+    if not message.HasField(field):
+        return "-"
+    stamp: Timestamp = getattr(message, field)
+    return stamp.ToDatetime(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def moment_now() -> str:
+    return datetime.now().astimezone().strftime("%H:%M:%S")
+
+
+def took(begin: Timestamp, end: Timestamp) -> str:
+    length = (end.ToDatetime(UTC) - begin.ToDatetime(UTC)).total_seconds()
+    return f"{length:.1f}s"
+
+
+def copy(message: Any) -> str:
+    if not message.HasField("copy"):
+        return "-"
+    progress = message.copy
+    share = f"{100 * progress.chunks_done // progress.chunks}%" if progress.chunks else "0%"
+    return f"{share} {progress.documents:,} docs"

@@ -1,0 +1,64 @@
+"""How a changefeed is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
+from cli import cells
+from cli.output import Column
+
+LISTED: Sequence[Column] = (
+    Column("ID", lambda feed: feed.id),
+    Column("STATE", cells.state),
+    Column("LAG", cells.seconds, right=True),
+    Column("CHECKPOINT", lambda feed: cells.position(feed.checkpoint)),
+    Column("TABLES", lambda feed: f"{feed.tables:,}", right=True),
+    Column("HELD", lambda feed: f"{feed.held_tables:,}", right=True),
+    Column("ERROR", lambda feed: feed.error.code if feed.HasField("error") else "", rigid=False),
+)
+
+
+def facts(feed: pb.Changefeed) -> list[tuple[str, str | Text]]:
+    """For `query`: name and value, in the order of interest. Configuration last, as YAML."""
+    found: list[tuple[str, str | Text]] = [
+        ("id", feed.id),
+        ("state", cells.state(feed)),
+        ("lag", cells.seconds(feed)),
+        ("checkpoint", _place(feed.checkpoint)),
+        ("resolved", _place(feed.resolved)),
+        ("tables", f"{feed.tables:,}"),
+        ("held by DDL", f"{feed.held_tables:,}" if feed.held_tables else ""),
+        ("open DDL", f"{feed.open_ddls:,}" if feed.open_ddls else ""),
+        ("copy", cells.copy(feed) if feed.HasField("copy") else ""),
+        ("created", cells.moment(feed, "created_at")),
+        ("version", str(feed.version)),
+    ]
+    if feed.HasField("error"):
+        found += [
+            ("error", Text(feed.error.code, "red")),
+            ("", feed.error.message),
+            ("since", cells.moment(feed.error, "at")),
+        ]
+    if feed.HasField("retry_at"):
+        found.append(("tries again", cells.moment(feed, "retry_at")))
+    return [*found, ("configuration", feed.configuration.rstrip())]
+
+
+def changed_line(feed: pb.Changefeed) -> str:
+    parts = [
+        cells.moment_now(),
+        f"{cells.state(feed).plain:<9}",
+        f"checkpoint {cells.position(feed.checkpoint)}",
+        f"lag {cells.seconds(feed)}",
+        f"held {feed.held_tables}" if feed.held_tables else "",
+        f"copy {cells.copy(feed)}" if feed.HasField("copy") else "",
+        feed.error.message if feed.HasField("error") else "",
+    ]
+    return "  ".join(part for part in parts if part)
+
+
+def _place(text: str) -> str:
+    return f"{cells.position(text)}  ({text.partition('/')[0]})" if text else "-"

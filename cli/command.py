@@ -1,0 +1,106 @@
+"""What all commands share: options that say which server, failures with exit codes, questions before something is destroyed."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from changefeed.errors import ConfigurationError, SluiceError
+from cli.connection import Connection, current_address
+from cli.failure import ExitCode, Failure
+from cli.output import Output
+
+_PANEL = "Server"
+
+_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "server": (
+        Annotated[
+            str | None,
+            typer.Option(help="host:port of a node's admin API.  [env: SLUICE_SERVER]", rich_help_panel=_PANEL),
+        ],
+        None,
+    ),
+    "token_file": (
+        Annotated[
+            Path | None, typer.Option(help="File with a token.  [env: SLUICE_TOKEN_FILE]", rich_help_panel=_PANEL)
+        ],
+        None,
+    ),
+    "ca": (
+        Annotated[Path | None, typer.Option(help="CA of the server's certificate: use TLS.", rich_help_panel=_PANEL)],
+        None,
+    ),
+    "cert": (Annotated[Path | None, typer.Option(help="Client certificate.", rich_help_panel=_PANEL)], None),
+    "key": (Annotated[Path | None, typer.Option(help="Key of the client certificate.", rich_help_panel=_PANEL)], None),
+}
+
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="For people, or for programs.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+WaitOption = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is so.")]
+TimeoutOption = Annotated[float, typer.Option(min=0.1, help="Seconds to wait at most.")]
+ChangefeedArgument = Annotated[str, typer.Argument(help="Id of a changefeed.", metavar="CHANGEFEED")]
+
+
+def connected(command: Callable[..., None]) -> Callable[..., None]:
+    """The command gets a `Connection` as its first argument, and its users the options that say to where."""
+
+    @wraps(command)
+    def run(**arguments: Any) -> None:
+        flags = {name: arguments.pop(name) for name in _OPTIONS}
+        with reported(), Connection(current_address(flags)) as connection:
+            command(connection, **arguments)
+
+    hints = get_type_hints(command, include_extras=True)
+    own = list(inspect.signature(command).parameters.values())[1:]
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in _OPTIONS.items()
+    ]
+    parameters = [
+        each.replace(annotation=hints[each.name], kind=inspect.Parameter.KEYWORD_ONLY) for each in own
+    ] + shared
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what inspect looks for
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    del run.__wrapped__
+    return run
+
+
+class reported:  # noqa: N801 - reads as a function
+    """Failures end the command with their exit code, in words; what is left is a fault of ours and shows its traceback."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        match error:
+            case Failure():
+                _end(error.exit_code, error.lines)
+            case ConfigurationError():
+                _end(ExitCode.USAGE, error.problems)
+            case SluiceError():
+                _end(ExitCode.FAILED, (str(error),))
+            case BrokenPipeError():
+                raise SystemExit(0)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Failure(ExitCode.USAGE, f"{question} There is nobody to ask; say --yes if you mean it.")
+    if not typer.confirm(question):
+        raise Failure(ExitCode.FAILED, "nothing was changed")
+
+
+def _end(code: ExitCode, lines: tuple[str, ...]) -> None:
+    first, *rest = lines
+    typer.secho(f"sluice: {first}", err=True, fg=typer.colors.RED if sys.stderr.isatty() else None)
+    for line in rest:
+        typer.echo(line, err=True)
+    raise SystemExit(int(code))

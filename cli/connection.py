@@ -1,0 +1,158 @@
+"""`Connection`: the way to a node's admin API, and its errors as failures of a command."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+import yaml
+
+from admin.rpc import CODE_KEY, DETAILS_KEY
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
+from admin.stubs.sluice.admin.v1 import admin_pb2_grpc as rpc
+from changefeed.errors import ConfigurationError, CoordinationUnavailable, OutcomeUnknown
+from cli.failure import ExitCode, Failure
+
+DEFAULT_SERVER = "127.0.0.1:8300"
+
+_FIELDS = ("server", "token_file", "ca", "cert", "key")
+_UNREACHABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+_EXIT_CODES: Mapping[grpc.StatusCode, ExitCode] = {
+    grpc.StatusCode.NOT_FOUND: ExitCode.NOT_FOUND,
+    grpc.StatusCode.ABORTED: ExitCode.CONFLICT,
+}
+_NO_ANSWER = frozenset({CoordinationUnavailable.code, OutcomeUnknown.code})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerAddress:
+    """`ca`: TLS; `cert` and `key`: where the server wants to know its callers."""
+
+    server: str = DEFAULT_SERVER
+    token_file: Path | None = None
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+    @classmethod
+    def found(cls, flags: Mapping[str, Any], environment: Mapping[str, str]) -> ServerAddress:
+        """Flags go first, then SLUICE_SERVER, then the file that SLUICE_CONFIG names, or ~/.config/sluice/config.yaml."""
+        named = environment.get("SLUICE_CONFIG")
+        path = Path(named) if named else Path(environment.get("HOME", "/")) / ".config" / "sluice" / "config.yaml"
+        filed = _filed(path) if named or path.is_file() else {}
+        token = {"token_file": environment["SLUICE_TOKEN_FILE"]} if environment.get("SLUICE_TOKEN_FILE") else {}
+        server = {"server": environment["SLUICE_SERVER"]} if environment.get("SLUICE_SERVER") else {}
+        given = {name: value for name, value in flags.items() if value is not None}
+        merged = {**filed, **server, **token, **given}
+        server_named = str(merged.pop("server", DEFAULT_SERVER))
+        return cls(server=server_named, **{name: Path(value) for name, value in merged.items()})
+
+
+def _filed(path: Path) -> dict[str, Any]:
+    try:
+        fields = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise Failure(ExitCode.USAGE, f"{path}: cannot be read: {error}") from None
+    if not isinstance(fields, dict) or any(not isinstance(value, str) for value in fields.values()):
+        raise Failure(ExitCode.USAGE, f"{path}: write a mapping of {', '.join(_FIELDS)} to texts")
+    unknown = sorted(set(fields) - set(_FIELDS))
+    if unknown:
+        raise Failure(ExitCode.USAGE, f"{path}: unknown key {unknown[0]!r}; allowed are {', '.join(_FIELDS)}")
+    return fields
+
+
+class Connection:
+    """A context manager. Calls go through its stubs, inside `translated`."""
+
+    def __init__(self, address: ServerAddress) -> None:
+        self.address = address
+        self._channel = _channel(address)
+        self.metadata = _metadata(address)
+        self.changefeeds = rpc.ChangefeedServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated
+        self.nodes = rpc.NodeServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated
+        self.tables = rpc.TableServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated
+        self.ddls = rpc.DdlServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated
+        self.cluster = rpc.ClusterServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._channel.close()
+
+    def ask(self, method: Any, request: Any, *, timeout: float = 60.0) -> Any:
+        """One answer."""
+        with self.translated():
+            return method(request, timeout=timeout, metadata=self.metadata)
+
+    def stream(self, method: Any, request: Any, *, timeout: float | None = None) -> Iterator[Any]:
+        with self.translated():
+            yield from method(request, timeout=timeout, metadata=self.metadata)
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        try:
+            yield
+        except grpc.RpcError as error:
+            raise _failure(error, self.address.server) from None
+
+
+def current_address(flags: Mapping[str, Any]) -> ServerAddress:
+    return ServerAddress.found(flags, os.environ)
+
+
+def _failure(error: Any, server: str) -> Failure:
+    status, details = error.code(), error.details() or ""
+    trailing = dict(error.trailing_metadata() or ())
+    code = trailing.get(CODE_KEY)
+    if code is None:
+        if status in _UNREACHABLE:
+            return Failure(
+                ExitCode.UNREACHABLE,
+                f"the server at {server} does not answer: {details}",
+                "name another one with --server or SLUICE_SERVER, or start one with `sluice server`",
+            )
+        return Failure(ExitCode.FAILED, f"the server at {server} answers {status.name}: {details}")
+    problems = (
+        list(pb.ErrorDetails.FromString(trailing[DETAILS_KEY]).problems) if DETAILS_KEY in trailing else [details]
+    )
+    if code in _NO_ANSWER:
+        return Failure(ExitCode.UNREACHABLE, *problems)
+    if code == ConfigurationError.code and len(problems) > 1:
+        return Failure(ExitCode.FAILED, f"{len(problems)} problems:", *(f"  - {problem}" for problem in problems))
+    return Failure(_EXIT_CODES.get(status, ExitCode.FAILED), *problems)
+
+
+def _channel(address: ServerAddress) -> Any:
+    if address.ca is None:
+        if address.cert is not None or address.key is not None:
+            raise Failure(ExitCode.USAGE, "--cert and --key are for TLS; give --ca as well")
+        return grpc.insecure_channel(address.server)
+    if (address.cert is None) != (address.key is None):
+        raise Failure(ExitCode.USAGE, "--cert and --key belong together; give both or none")
+    pem = [_read(path) if path else None for path in (address.ca, address.key, address.cert)]
+    return grpc.secure_channel(address.server, grpc.ssl_channel_credentials(*pem))
+
+
+def _metadata(address: ServerAddress) -> tuple[tuple[str, str], ...]:
+    if address.token_file is None:
+        return ()
+    lines = _read(address.token_file).decode(errors="replace").split()
+    if len(lines) != 1:
+        raise Failure(ExitCode.USAGE, f"{address.token_file}: expected one token and nothing else")
+    return (("authorization", f"Bearer {lines[0].rpartition(':')[2]}"),)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise Failure(ExitCode.USAGE, f"{path}: cannot be read: {error.strerror}") from None

@@ -1,0 +1,34 @@
+"""`sluice`: the command line."""
+
+from __future__ import annotations
+
+from importlib.metadata import version as version_of
+
+import typer
+
+from cli import changefeed, node, table
+from cli.output import print_line
+from cli.server import server
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Replicates MongoDB with schema changes in exact order.",
+    epilog="sluice server --etcd 127.0.0.1:2379   ·   sluice changefeed create orders.yaml   ·   sluice changefeed list",
+)
+app.add_typer(changefeed.app, name="changefeed")
+app.add_typer(node.app, name="node")
+app.add_typer(table.app, name="table")
+app.add_typer(table.ddl_app, name="ddl")
+app.command(epilog="sluice server --config node.yaml   ·   sluice server --etcd etcd-1:2379 --roles owner")(server)
+
+
+@app.command()
+def version() -> None:
+    """The version of this program."""
+    print_line(version_of("sluice"))
+
+
+def main() -> None:
+    app(prog_name="sluice")

@@ -1,0 +1,77 @@
+"""`sluice node`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
+from cli import cells
+from cli.command import OutputOption, TimeoutOption, WaitOption, YesOption, confirm, connected
+from cli.connection import Connection
+from cli.failure import ExitCode, Failure
+from cli.output import Column, Output, print_line, print_messages
+
+app = typer.Typer(no_args_is_help=True, help="Look at nodes, drain one, let the owner change.")
+
+_LOOK_EVERY = 0.3
+
+_LISTED: Sequence[Column] = (
+    Column("ID", lambda node: node.id),
+    Column("ROLES", lambda node: ",".join(node.roles)),
+    Column("OWNER", lambda node: "yes" if node.owner else ""),
+    Column("TABLES", lambda node: f"{node.tables:,}", right=True),
+    Column("DRAINING", lambda node: "yes" if node.draining else ""),
+    Column("ADDRESS", lambda node: cells.dash(node.admin_address)),
+    Column("VERSION", lambda node: node.version),
+    Column("STARTED", lambda node: cells.moment(node, "started_at")),
+)
+
+
+@app.command("list", epilog="sluice node list   ·   sluice node list -o json")
+@connected
+def list_(connection: Connection, output: OutputOption = Output.TABLE) -> None:
+    """The nodes that live."""
+    print_messages(_nodes(connection), _LISTED, output, empty="no nodes")
+
+
+@app.command(epilog="sluice node drain n1 --yes")
+@connected
+def drain(
+    connection: Connection,
+    node: Annotated[str, typer.Argument(help="Id or name of a node.", metavar="NODE")],
+    wait: WaitOption = True,
+    timeout: TimeoutOption = 120.0,
+    yes: YesOption = False,
+) -> None:
+    """Have a node give up its tables, and give it no new ones until its process starts again."""
+    confirm(f"Take all tables from node {node}?", yes=yes)
+    drained = connection.ask(connection.nodes.DrainNode, pb.DrainNodeRequest(id=node))
+    deadline = time.monotonic() + timeout
+    while wait and drained is not None and drained.tables:
+        if time.monotonic() >= deadline:
+            raise Failure(
+                ExitCode.FAILED,
+                f"node {drained.id} still has {drained.tables} tables after {timeout:g} s; it goes on giving them up",
+                "tables stay where no other node takes tables, and those of paused changefeeds until they are resumed",
+            )
+        time.sleep(_LOOK_EVERY)
+        drained = next((each for each in _nodes(connection) if each.id == drained.id), None)
+    print_line(f"node {node} {'drained' if wait else 'is being drained'}")
+
+
+@app.command(epilog="sluice node resign --yes")
+@connected
+def resign(connection: Connection, yes: YesOption = False) -> None:
+    """Have the owner end its work in good order and let another node be elected."""
+    confirm("Have another node elected as the owner?", yes=yes)
+    answer = connection.ask(connection.nodes.ResignOwner, pb.ResignOwnerRequest())
+    print_line(f"{answer.former_owner} resigns")
+
+
+def _nodes(connection: Connection) -> Sequence[pb.Node]:
+    found: Sequence[pb.Node] = connection.ask(connection.nodes.ListNodes, pb.ListNodesRequest()).nodes
+    return found

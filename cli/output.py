@@ -1,0 +1,115 @@
+"""What a command prints: tables for people, JSON and YAML for programs.
+
+For programs the names are those of the API, times are ISO 8601, durations are seconds, absent things are null. Fields are only ever added.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import yaml
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+
+class Output(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`of` gives the cell; `rigid` columns keep their width when the terminal is narrow."""
+
+    name: str
+    of: Callable[[Any], str | Text]
+    right: bool = False
+    rigid: bool = True
+
+
+def console() -> Console:
+    return Console(highlight=False)
+
+
+def print_messages(messages: Iterable[Message], columns: Sequence[Column], output: Output, *, empty: str) -> None:
+    found = list(messages)
+    if output is not Output.TABLE:
+        print_document([plain(message) for message in found], output)
+        return
+    if not found:
+        print_line(empty)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        justify = "right" if column.right else "left"
+        table.add_column(column.name, justify=justify, no_wrap=column.rigid, overflow="fold")  # type: ignore[arg-type]  # its literal types
+    for message in found:
+        table.add_row(*(column.of(message) for column in columns))
+    _print_table(table)
+
+
+def print_document(value: Any, output: Output) -> None:
+    if output is Output.JSON:
+        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    else:
+        yaml.safe_dump(value, sys.stdout, sort_keys=False, allow_unicode=True, explicit_start=True)
+    sys.stdout.flush()
+
+
+def print_line(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def print_facts(facts: Sequence[tuple[str, str | Text]]) -> None:
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        if value:
+            table.add_row(name, value)
+    _print_table(table)
+
+
+def plain(message: Message) -> dict[str, Any]:
+    return {field.name: _value(message, field) for field in message.DESCRIPTOR.fields}
+
+
+def _value(message: Message, field: Any) -> Any:
+    value = getattr(message, field.name)
+    if field.is_repeated:
+        return [plain(each) if isinstance(each, Message) else each for each in value]
+    if field.message_type is not None:
+        return _of_message(value) if message.HasField(field.name) else None
+    if field.enum_type is not None:
+        prefix = field.enum_type.values[0].name.removesuffix("UNSPECIFIED")
+        return field.enum_type.values_by_number[value].name.removeprefix(prefix).lower()
+    if field.name == "configuration":
+        return yaml.safe_load(value)
+    return value
+
+
+def _of_message(value: Message) -> Any:
+    if isinstance(value, Timestamp):
+        return value.ToJsonString()
+    if isinstance(value, Duration):
+        return value.seconds + value.nanos / 1e9
+    return plain(value)
+
+
+def _print_table(table: Table) -> None:
+    """A pipe has no width: nothing is cut or folded there."""
+    out = console()
+    if not out.is_terminal:
+        out.width = max(out.measure(table).maximum, 80)
+    out.print(table)

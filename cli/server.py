@@ -1,0 +1,172 @@
+"""`sluice server`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import structlog
+import typer
+
+from cli.command import reported
+from cli.failure import ExitCode, Failure
+from node import logging
+from node.configuration import LogFormat, NodeConfiguration
+from node.process import NodeProcess
+
+_ETCD, _ADMIN, _SPARK = "etcd", "Admin API", "Spark"
+_AFTER_GRACE = timedelta(seconds=30)
+"""For what cannot be interrupted; then the process ends as it is."""
+
+_log = structlog.get_logger()
+
+
+def server(
+    *,
+    config: Annotated[Path | None, typer.Option(help="A node's configuration; flags replace what it says.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="Name of the cluster.  [default: default]")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the node.  [default: the host's]")] = None,
+    roles: Annotated[str | None, typer.Option(help="owner, processor or both.  [default: owner,processor]")] = None,
+    http_address: Annotated[
+        str | None, typer.Option(help="For /metrics, /healthz and /readyz.  [default: 127.0.0.1:8301]")
+    ] = None,
+    grace: Annotated[
+        float | None, typer.Option(help="Seconds for handing tables over when stopped.  [default: 60]")
+    ] = None,
+    session_ttl: Annotated[
+        float | None, typer.Option(help="Seconds until others notice that the node is gone.  [default: 10]")
+    ] = None,
+    log_format: Annotated[LogFormat | None, typer.Option(help="[default: console]")] = None,
+    etcd: Annotated[
+        str | None,
+        typer.Option(help="Endpoints, host:port,host:port.  [default: 127.0.0.1:2379]", rich_help_panel=_ETCD),
+    ] = None,
+    etcd_user: Annotated[str | None, typer.Option(rich_help_panel=_ETCD, help="User of etcd.")] = None,
+    etcd_password_file: Annotated[str | None, typer.Option(rich_help_panel=_ETCD, help="Its password.")] = None,
+    etcd_ca: Annotated[
+        str | None, typer.Option(rich_help_panel=_ETCD, help="CA of etcd's certificate: use TLS.")
+    ] = None,
+    etcd_cert: Annotated[str | None, typer.Option(rich_help_panel=_ETCD, help="Client certificate.")] = None,
+    etcd_key: Annotated[str | None, typer.Option(rich_help_panel=_ETCD, help="Its key.")] = None,
+    admin_address: Annotated[str | None, typer.Option(help="[default: 127.0.0.1:8300]", rich_help_panel=_ADMIN)] = None,
+    admin_advertise: Annotated[
+        str | None, typer.Option(help="What other machines call it.  [default: the address]", rich_help_panel=_ADMIN)
+    ] = None,
+    admin_cert: Annotated[str | None, typer.Option(help="Certificate: use TLS.", rich_help_panel=_ADMIN)] = None,
+    admin_key: Annotated[str | None, typer.Option(help="Its key.", rich_help_panel=_ADMIN)] = None,
+    admin_client_ca: Annotated[
+        str | None, typer.Option(help="Let in only who has a certificate of this CA.", rich_help_panel=_ADMIN)
+    ] = None,
+    token_file: Annotated[
+        str | None, typer.Option(help="Lines viewer:TOKEN and operator:TOKEN.", rich_help_panel=_ADMIN)
+    ] = None,
+    allow_unauthenticated: Annotated[
+        bool | None,
+        typer.Option("--allow-unauthenticated", help="Listen to other machines without.", rich_help_panel=_ADMIN),
+    ] = None,
+    spark_master: Annotated[str | None, typer.Option(help="[default: local[*]]", rich_help_panel=_SPARK)] = None,
+    spark_conf: Annotated[
+        list[str] | None, typer.Option(help="key=value; may be repeated.", rich_help_panel=_SPARK)
+    ] = None,
+) -> None:
+    """Run a node: the admin API and, by its roles, a candidate for owner and a processor.
+
+    SIGTERM or Ctrl-C hands its tables over and ends; a second one ends at once.
+    """
+    with reported():
+        flags = _nested(
+            {
+                "cluster": cluster,
+                "name": name,
+                "roles": _split(roles),
+                "http_address": http_address,
+                "grace": grace,
+                "session_ttl": session_ttl,
+                "log_format": log_format.value if log_format else None,
+                "etcd.endpoints": _split(etcd),
+                "etcd.user": etcd_user,
+                "etcd.password_file": etcd_password_file,
+                "etcd.ca": etcd_ca,
+                "etcd.cert": etcd_cert,
+                "etcd.key": etcd_key,
+                "admin.address": admin_address,
+                "admin.advertise": admin_advertise,
+                "admin.cert": admin_cert,
+                "admin.key": admin_key,
+                "admin.client_ca": admin_client_ca,
+                "admin.token_file": token_file,
+                "admin.allow_unauthenticated": allow_unauthenticated,
+                "spark.master": spark_master,
+                "spark.conf": dict(_pair(text) for text in spark_conf) if spark_conf else None,
+            }
+        )
+        configuration = NodeConfiguration.of(_text(config), flags)
+        logging.set_up(configuration.log_format)
+        _run(configuration)
+
+
+def _run(configuration: NodeConfiguration) -> None:
+    process = NodeProcess(configuration)
+    _stop_on_signals(process, configuration.grace + _AFTER_GRACE)
+    process.run()
+
+
+def _stop_on_signals(process: NodeProcess, at_most: timedelta) -> None:
+    """Ending at once is safe at any moment: whatever takes over goes on from what etcd says."""
+    signalled = threading.Event()
+
+    def stop(number: int, _: object) -> None:
+        if signalled.is_set():
+            os._exit(128 + number)
+        signalled.set()
+        process.stop()
+        timer = threading.Timer(at_most.total_seconds(), _give_up)
+        timer.daemon = True
+        timer.start()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+
+
+def _give_up() -> None:
+    _log.error("node_did_not_stop_in_time")
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def _text(config: Path | None) -> str | None:
+    if config is None:
+        return None
+    try:
+        return config.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(ExitCode.USAGE, f"{config}: cannot be read: {error}") from None
+
+
+def _split(text: str | None) -> list[str] | None:
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise Failure(ExitCode.USAGE, f"--spark-conf: found {text!r}; write key=value")
+    return key, value
+
+
+def _nested(flags: dict[str, Any]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for path, value in flags.items():
+        if value is None:
+            continue
+        *parents, key = path.split(".", 1) if path != "spark.conf" else ("spark", "conf")
+        below = nested
+        for parent in parents:
+            below = below.setdefault(parent, {})
+        below[key] = value
+    return nested

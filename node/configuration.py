@@ -1,0 +1,191 @@
+"""`NodeConfiguration`: what a node is told when it starts, from a file, from flags, or from both: flags go first.
+
+    cluster: default
+    name: n1                               # default: the host's name
+    roles: [owner, processor]
+    etcd:
+      endpoints: [etcd-1:2379, etcd-2:2379]
+      user: sluice
+      password_file: /run/secrets/etcd
+      ca: /etc/sluice/etcd-ca.pem          # TLS
+      cert: /etc/sluice/etcd.pem           # only where etcd asks for a certificate
+      key: /etc/sluice/etcd.key
+    session_ttl: 10                        # seconds
+    admin:
+      address: 127.0.0.1:8300
+      advertise: n1.example:8300           # what others are told; default: the address
+      cert: /etc/sluice/admin.pem          # TLS
+      key: /etc/sluice/admin.key
+      client_ca: /etc/sluice/clients.pem   # mTLS
+      token_file: /etc/sluice/tokens       # lines role:token
+      allow_unauthenticated: false
+    http_address: 127.0.0.1:8301           # /metrics, /healthz, /readyz
+    spark: {master: "local[2]", conf: {spark.driver.memory: 2g}}
+    grace: 60                              # seconds for handing over when stopped
+    log_format: json                       # or console
+
+All mistakes are reported at once, each with its path.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Mapping
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictStr, ValidationError, model_validator
+
+from changefeed import yaml_text
+from changefeed.errors import ConfigurationError
+from changefeed.options import Options, each_once, problems
+from changefeed.records import Role
+from changefeed.wording import Mistake, did_you_mean, shown
+
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\[\]/@\s]+):(?P<port>\d{1,5})")
+_NAME = re.compile(r"[A-Za-z0-9]+([-_.][A-Za-z0-9]+)*")
+
+
+class LogFormat(StrEnum):
+    CONSOLE = "console"
+    JSON = "json"
+
+
+def _address(value: object) -> str:
+    match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
+    if match is None or int(match["port"]) > 65535:
+        raise Mistake(f"found {shown(value)}; write host:port, for example 127.0.0.1:8300")
+    return match[0]
+
+
+def _seconds(value: object) -> timedelta:
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if number is None or not 1 <= number <= 86_400:
+        raise Mistake(f"found {shown(value)}; write a number of seconds from 1 to 86400")
+    return timedelta(seconds=number)
+
+
+def _role(value: object) -> Role:
+    if not isinstance(value, str) or value not in tuple(Role):
+        raise Mistake(f"found {shown(value)}; allowed are {', '.join(Role)}{did_you_mean(value, Role)}")
+    return Role(value)
+
+
+def _roles(roles: tuple[Role, ...]) -> tuple[Role, ...]:
+    if not roles:
+        raise Mistake("found []; write owner, processor or both")
+    return each_once(roles, "role")
+
+
+def _file(path: Path) -> Path:
+    if not path.is_file():
+        raise Mistake(f"found {str(path)!r}, which is not a file; write the path of one")
+    return path
+
+
+Address: TypeAlias = Annotated[StrictStr, BeforeValidator(_address)]
+Seconds: TypeAlias = Annotated[timedelta, BeforeValidator(_seconds)]
+File: TypeAlias = Annotated[Path, AfterValidator(_file)]
+
+
+class EtcdOptions(Options):
+    endpoints: tuple[Address, ...] = Field(
+        ("127.0.0.1:2379",), min_length=1, description="write a list of host:port, for example [etcd-1:2379]"
+    )
+    user: StrictStr | None = None
+    password_file: File | None = None
+    ca: File | None = None
+    cert: File | None = None
+    key: File | None = None
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> EtcdOptions:
+        if (self.user is None) != (self.password_file is None):
+            raise Mistake("found user or password_file without the other; write both or none")
+        if (self.cert is None) != (self.key is None) or (self.cert is not None and self.ca is None):
+            raise Mistake("found a part of ca, cert and key; write ca alone, or all three")
+        return self
+
+
+class AdminOptions(Options):
+    address: Address = "127.0.0.1:8300"
+    advertise: Address | None = None
+    cert: File | None = None
+    key: File | None = None
+    client_ca: File | None = None
+    token_file: File | None = None
+    allow_unauthenticated: StrictBool = False
+
+    @model_validator(mode="after")
+    def _nobody_unknown_gets_in(self) -> AdminOptions:
+        if (self.cert is None) != (self.key is None):
+            raise Mistake("found cert or key without the other; write both or none")
+        if self.client_ca is not None and self.cert is None:
+            raise Mistake("found client_ca without cert and key, which TLS needs; write all three")
+        authenticated = self.token_file is not None or self.client_ca is not None
+        if not authenticated and not self.allow_unauthenticated and not loopback(self.address):
+            raise Mistake(
+                f"found address {self.address}, which others reach, and no authentication; write token_file or client_ca, "
+                "or allow_unauthenticated: true if the network itself keeps strangers out"
+            )
+        return self
+
+
+class SparkOptions(Options):
+    master: StrictStr = "local[*]"
+    conf: dict[StrictStr, StrictStr] = Field({}, description="write a mapping of text to text, numbers in quotes")
+
+
+class NodeConfiguration(Options):
+    cluster: StrictStr = Field("default", min_length=1, description="write the cluster's name")
+    name: StrictStr = Field(
+        default_factory=socket.gethostname,
+        pattern=rf"^{_NAME.pattern}$",
+        max_length=64,
+        description="write up to 64 letters, digits and single - _ . between them",
+    )
+    roles: Annotated[
+        tuple[Annotated[Role, BeforeValidator(_role)], ...],
+        AfterValidator(_roles),
+        Field(description="write a list of roles: owner, processor"),
+    ] = (Role.OWNER, Role.PROCESSOR)
+    etcd: EtcdOptions = EtcdOptions()
+    session_ttl: Seconds = timedelta(seconds=10)
+    admin: AdminOptions = AdminOptions()
+    http_address: Address = "127.0.0.1:8301"
+    spark: SparkOptions = SparkOptions()
+    grace: Seconds = timedelta(seconds=60)
+    log_format: LogFormat = LogFormat.CONSOLE
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any]) -> NodeConfiguration:
+        try:
+            return cls.model_validate(fields)
+        except ValidationError as error:
+            raise ConfigurationError(problems(error, cls)) from None
+
+    @classmethod
+    def of(cls, text: str | None, flags: Mapping[str, Any]) -> NodeConfiguration:
+        """`flags` are shaped as the file is; what they say replaces what the file says."""
+        return cls.parse(_merged(yaml_text.read(text) if text is not None else {}, flags))
+
+
+def loopback(address: str) -> bool:
+    """Whether only this machine reaches it."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        below = merged.get(key)
+        merged[key] = _merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return merged

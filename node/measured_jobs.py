@@ -1,0 +1,31 @@
+"""`MeasuredJobs`: runs windows as `Pipeline` does, and counts what they did."""
+
+from __future__ import annotations
+
+from admin.metrics import Metrics, WindowFacts
+from changefeed.records import ChangefeedId
+from processor.job import JobOutcome, JobSpec
+from processor.pipeline import Pipeline, SharedContext
+
+
+class MeasuredJobs:
+    def __init__(self, pipeline: Pipeline, metrics: Metrics) -> None:
+        self._pipeline = pipeline
+        self._metrics = metrics
+
+    def run(self, shared: SharedContext, spec: JobSpec) -> JobOutcome:
+        outcome = self._pipeline.run(shared, spec)
+        facts = WindowFacts(
+            events={type.value: count for type, count in outcome.applied.items()},
+            bytes=outcome.bytes,
+            took=outcome.took,
+            retries=outcome.retries,
+            divergences=outcome.divergences,
+            rejected=outcome.rejected,
+            failed=outcome.error is not None,
+        )
+        self._metrics.window_done(ChangefeedId(shared.context.changefeed), facts)
+        return outcome
+
+    def cancel(self, shared: SharedContext, spec: JobSpec) -> None:
+        self._pipeline.cancel(shared, spec)

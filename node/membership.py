@@ -1,0 +1,114 @@
+"""`Membership`: what a node is for as long as one session lives.
+
+The roles notice by themselves when the session is lost, and stop at once; after that a node has another membership, under another id. An
+owner that was asked to resign, or that lost its place alone, stands for election again in the same session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from changefeed.records import NodeId, NodeRecord
+from coordination.election import Candidate, owner_in
+from coordination.etcd import Etcd
+from coordination.layout import Layout, ResignRequest, decode
+from coordination.mirror import Mirror, View
+from coordination.session import Session
+from owner.connections import Connections
+from owner.owner import Owner
+from processor.processor import Processor
+
+_log = structlog.get_logger()
+
+
+class Membership:
+    """A context manager: it ends in the order that lets others go on soonest. `processor` and `candidate` as the roles say."""
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        etcd: Etcd,
+        mirror: Mirror,
+        layout: Layout,
+        owner_role: bool,
+        processor: Processor | None,
+        elected: Callable[[], None],
+    ) -> None:
+        self._session = session
+        self._etcd = etcd
+        self._mirror = mirror
+        self._layout = layout
+        self._owner_role = owner_role
+        self._owner: Owner | None = None
+        self._led = False
+        self._resigned_epoch = 0
+        self._elected = elected
+        self._processor = processor
+
+    def __enter__(self) -> Self:
+        self._session.start()
+        if self._processor is not None:
+            self._processor.start()
+        self._stand()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """The owner first, so that another may lead while the last of this node's windows end; the lease last: until then they may write."""
+        if self._owner is not None:
+            self._owner.stop()
+        if self._processor is not None:
+            self._processor.stop()
+        self._session.close()
+
+    @property
+    def node(self) -> NodeId:
+        return self._session.node
+
+    @property
+    def alive(self) -> bool:
+        return self._session.alive and not (self._processor is not None and self._processor.ended)
+
+    @property
+    def leads(self) -> bool:
+        return self._owner is not None and self._owner.leads.is_set()
+
+    def record(self, view: View) -> NodeRecord | None:
+        """What others read of this node."""
+        found = view.get(self._layout.node(self.node))
+        return decode(NodeRecord, found) if found else None
+
+    def tick(self, view: View) -> None:
+        if self._owner is None:
+            return
+        if self._asked_to_resign(view):
+            _log.info("owner_resigns", node=self.node)
+            self._owner.stop()
+        if self._owner.ended and self._session.alive:
+            self._stand()
+        if self.leads and not self._led:
+            self._elected()
+        self._led = self.leads
+
+    def _stand(self) -> None:
+        if not self._owner_role:
+            return
+        candidate = Candidate(self._etcd, self._layout, lease=self._session.lease, node=self.node)
+        self._owner = Owner(candidate, self._session, self._mirror, self._layout, Connections)
+        self._owner.start()
+
+    def _asked_to_resign(self, view: View) -> bool:
+        request = view.get(self._layout.resign)
+        owner = owner_in(view, self._layout)
+        if request is None or owner is None or owner.node != self.node or owner.epoch <= self._resigned_epoch:
+            return False
+        if decode(ResignRequest, request).epoch != owner.epoch:
+            return False
+        self._resigned_epoch = owner.epoch
+        return True

@@ -1,0 +1,251 @@
+"""`NodeProcess`: a server process from its start to its end.
+
+    start: clients, mirror, admin API, HTTP ──▶ join: session, roles ──▶ serve ──session lost──▶ join again under a new id
+                                                                            │
+                                                      stopped: hand tables over, resign, lease, clients
+
+What faces outward lives as long as the process: a node that has lost etcd still says so to whoever asks.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+
+import structlog
+
+from admin.access import Guard, read_tokens
+from admin.cluster_reader import ClusterReader
+from admin.desired_store import DesiredStore
+from admin.http_server import HttpServer
+from admin.metrics import Metrics
+from admin.server import AdminServer, ServerTls
+from changefeed.errors import NotFoundError, RetryableError
+from changefeed.records import ChangefeedId, NodeId, NodeRecord, Role
+from coordination.etcd_client import EtcdClient
+from coordination.etcd_connection import EtcdConfig, Tls
+from coordination.fenced import FencedStore
+from coordination.layout import Layout
+from coordination.mirror import Mirror
+from coordination.session import Session, open_session
+from node.configuration import AdminOptions, EtcdOptions, NodeConfiguration
+from node.measured_jobs import MeasuredJobs
+from node.membership import Membership
+from processor.pipeline import Pipeline
+from processor.processor import Processor
+from processor.spark import SparkRunner, SparkSettings
+from processor.windows import WindowLimits
+
+VERSION = version("sluice")
+
+_LOOK_EVERY = 0.2
+_RETRY_SECONDS = 1.0
+
+_log = structlog.get_logger()
+
+
+class NodeProcess:
+    """`run` returns after `stop`; it raises what the process cannot live with."""
+
+    def __init__(self, configuration: NodeConfiguration) -> None:
+        self._configuration = configuration
+        self._stopping = threading.Event()
+        self._layout = Layout(configuration.cluster)
+        self._etcd_config = _etcd_config(configuration.etcd)
+        self._etcd = EtcdClient(self._etcd_config)
+        self._mirror = Mirror(self._etcd, self._layout.root)
+        self._reader = ClusterReader(self._mirror, self._layout)
+        self._store = DesiredStore(self._etcd, self._layout)
+        self._metrics = Metrics()
+        self._membership: Membership | None = None
+        self._draining = False
+        self._started_at = datetime.now(UTC)
+        self._spark = SparkRunner(SparkSettings(master=configuration.spark.master, options=configuration.spark.conf))
+        self._metrics.describe_cluster(self._reader, self._node, self._oplog_left)
+        self._admin = AdminServer(
+            configuration.admin.address,
+            reader=self._reader,
+            store=self._store,
+            guard=_guard(configuration.admin),
+            tls=_server_tls(configuration.admin),
+            version=VERSION,
+        )
+        self._http = HttpServer(configuration.http_address, self._metrics.registry, self.not_ready)
+
+    @property
+    def admin_address(self) -> str:
+        """With the port that was taken where 0 was asked for."""
+        host = self._configuration.admin.address.rpartition(":")[0]
+        return self._configuration.admin.advertise or f"{host}:{self._admin.port}"
+
+    @property
+    def http_address(self) -> str:
+        return f"{self._configuration.http_address.rpartition(':')[0]}:{self._http.port}"
+
+    def stop(self) -> None:
+        """May be called from a signal handler, and twice."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        self._mirror.start()
+        self._admin.start()
+        self._http.start()
+        _log.info("node_started", version=VERSION, admin=self.admin_address, http=self.http_address)
+        try:
+            while not self._stopping.is_set():
+                membership = self._join()
+                if membership is not None:
+                    self._live(membership)
+        finally:
+            self._end()
+
+    def not_ready(self) -> str:
+        """Why the node is not ready; empty when it is."""
+        membership = self._membership
+        if self._stopping.is_set():
+            return "the node is stopping"
+        if membership is None or not membership.alive:
+            return "the node has no session in etcd"
+        return "" if self._mirror.current else "the node does not follow etcd"
+
+    def _join(self) -> Membership | None:
+        """None when the process is to stop first."""
+        while not self._stopping.is_set():
+            try:
+                session, store = open_session(
+                    self._etcd,
+                    self._layout,
+                    name=self._configuration.name,
+                    describe=self._describe,
+                    ttl=self._configuration.session_ttl,
+                )
+            except RetryableError as error:
+                _log.warning("node_waits_for_etcd", error=str(error))
+                self._stopping.wait(_RETRY_SECONDS)
+            else:
+                self._metrics.session_opened()
+                return self._member(session, store)
+        return None
+
+    def _member(self, session: Session, store: FencedStore) -> Membership:
+        processor = None
+        if Role.PROCESSOR in self._configuration.roles:
+            limits = WindowLimits()
+            jobs = MeasuredJobs(Pipeline(self._spark, limits), self._metrics)
+            processor = Processor(session, store, self._mirror, self._layout, self._etcd_config, jobs, windows=limits)
+        return Membership(
+            session,
+            etcd=self._etcd,
+            mirror=self._mirror,
+            layout=self._layout,
+            owner_role=Role.OWNER in self._configuration.roles,
+            processor=processor,
+            elected=self._metrics.owner_elected,
+        )
+
+    def _describe(self, node: NodeId) -> NodeRecord:
+        return NodeRecord(
+            id=node,
+            name=self._configuration.name,
+            admin_address=self.admin_address,
+            roles=frozenset(self._configuration.roles),
+            version=VERSION,
+            started_at=self._started_at,
+            draining=self._draining,
+        )
+
+    def _live(self, membership: Membership) -> None:
+        _log.info("node_joined", node=membership.node, roles=sorted(self._configuration.roles))
+        with membership:
+            self._membership = membership
+            while membership.alive and not self._stopping.is_set():
+                self._tick(membership)
+                self._stopping.wait(_LOOK_EVERY)
+            self._admin.healthy(serving=False)
+            if self._stopping.is_set():
+                self._hand_over(membership)
+        self._metrics.leads(False)
+        _log.info("node_left", node=membership.node)
+
+    def _tick(self, membership: Membership) -> None:
+        view = self._mirror.view()
+        membership.tick(view)
+        record = membership.record(view)
+        if record is not None:
+            self._draining = record.draining
+        self._metrics.leads(membership.leads)
+        self._admin.healthy(serving=not self.not_ready())
+
+    def _hand_over(self, membership: Membership) -> None:
+        """Asks for this node's tables to be given to others, and waits until they are, or there is nobody to take them."""
+        if Role.PROCESSOR not in self._configuration.roles or not membership.alive:
+            return
+        deadline = time.monotonic() + self._configuration.grace.total_seconds()
+        asked = False
+        while membership.alive and time.monotonic() < deadline:
+            try:
+                if not self._others_can_take(membership):
+                    return
+                if not asked:
+                    self._store.drain(membership.node)
+                    asked = True
+                    _log.info("node_hands_over", node=membership.node)
+            except NotFoundError:
+                return
+            except RetryableError as error:
+                _log.warning("node_waits_for_etcd", error=str(error))
+            membership.tick(self._mirror.view())
+            time.sleep(_LOOK_EVERY)
+        _log.warning("node_kept_tables", node=membership.node)
+
+    def _others_can_take(self, membership: Membership) -> bool:
+        """Whether this node has tables of changefeeds that run, and another node takes tables."""
+        with self._reader.read() as view:
+            others = [
+                node
+                for node, stored in view.nodes.items()
+                if node != membership.node and Role.PROCESSOR in stored.record.roles and not stored.record.draining
+            ]
+            running = [
+                id
+                for id, known in view.changefeeds().items()
+                if known.status is not None and known.status.lifecycle.running
+            ]
+            mine = (view.assignments(id).get(membership.node) for id in running)
+            return bool(others) and any(assigned is not None and assigned.record.tables for assigned in mine)
+
+    def _end(self) -> None:
+        """Those who ask first, then what works, then etcd."""
+        self._admin.stop()
+        self._http.stop()
+        self._spark.stop()
+        self._mirror.stop()
+        self._etcd.close()
+        _log.info("node_stopped")
+
+    def _node(self) -> NodeId | None:
+        return self._membership.node if self._membership is not None else None
+
+    def _oplog_left(self) -> Mapping[ChangefeedId, timedelta]:
+        return {}
+
+
+def _etcd_config(options: EtcdOptions) -> EtcdConfig:
+    password = options.password_file.read_text(encoding="utf-8").strip() if options.password_file else None
+    tls = Tls(ca=options.ca, cert=options.cert, key=options.key) if options.ca else None
+    return EtcdConfig(endpoints=options.endpoints, tls=tls, user=options.user, password=password)
+
+
+def _guard(options: AdminOptions) -> Guard:
+    if options.token_file is None:
+        return Guard()
+    return Guard(read_tokens(options.token_file.read_text(encoding="utf-8"), name="admin.token_file"))
+
+
+def _server_tls(options: AdminOptions) -> ServerTls | None:
+    if options.cert is None or options.key is None:
+        return None
+    return ServerTls(cert=options.cert, key=options.key, client_ca=options.client_ca)
