@@ -16,9 +16,11 @@ import yaml
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
+
+_NO_WIDTH = 10_000
 
 
 class Output(StrEnum):
@@ -29,33 +31,28 @@ class Output(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`of` gives the cell; `rigid` columns keep their width when the terminal is narrow."""
+    """`of` gives the cell. A `rigid` one is never broken into lines; an `optional` one is left out where the terminal is too narrow."""
 
     name: str
     of: Callable[[Any], str | Text]
     right: bool = False
     rigid: bool = True
+    optional: bool = False
 
 
 def console() -> Console:
-    return Console(highlight=False)
+    """A pipe has no width: nothing is cut or folded there."""
+    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=_NO_WIDTH)
 
 
 def print_messages(messages: Iterable[Message], columns: Sequence[Column], output: Output, *, empty: str) -> None:
     found = list(messages)
     if output is not Output.TABLE:
         print_document([plain(message) for message in found], output)
-        return
-    if not found:
+    elif not found:
         print_line(empty)
-        return
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
-        justify = "right" if column.right else "left"
-        table.add_column(column.name, justify=justify, no_wrap=column.rigid, overflow="fold")  # type: ignore[arg-type]  # its literal types
-    for message in found:
-        table.add_row(*(column.of(message) for column in columns))
-    _print_table(table)
+    else:
+        _print_table(_fitting(found, list(columns)))
 
 
 def print_document(value: Any, output: Output) -> None:
@@ -107,9 +104,32 @@ def _of_message(value: Message) -> Any:
     return plain(value)
 
 
-def _print_table(table: Table) -> None:
-    """A pipe has no width: nothing is cut or folded there."""
+def _fitting(messages: Sequence[Message], columns: list[Column]) -> Table:
     out = console()
-    if not out.is_terminal:
-        out.width = max(out.measure(table).maximum, 80)
-    out.print(table)
+    table = _table(messages, columns)
+    while out.measure(table).maximum > out.width and (dropped := next(filter(_optional, reversed(columns)), None)):
+        columns.remove(dropped)
+        table = _table(messages, columns)
+    return table
+
+
+def _optional(column: Column) -> bool:
+    return column.optional
+
+
+def _table(messages: Sequence[Message], columns: Sequence[Column]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        justify: JustifyMethod = "right" if column.right else "left"
+        table.add_column(column.name, justify=justify, no_wrap=column.rigid, overflow="fold")
+    for message in messages:
+        table.add_row(*(column.of(message) for column in columns))
+    return table
+
+
+def _print_table(table: Table) -> None:
+    out = console()
+    with out.capture() as captured:
+        out.print(table)
+    for line in captured.get().splitlines():
+        print_line(line.rstrip())

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-import threading
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
-import structlog
 import typer
 
 from cli.command import reported
 from cli.failure import ExitCode, Failure
-from node import logging
 from node.configuration import LogFormat, NodeConfiguration
-from node.process import NodeProcess
 
 _ETCD, _ADMIN, _SPARK = "etcd", "Admin API", "Spark"
-_AFTER_GRACE = timedelta(seconds=30)
-"""For what cannot be interrupted; then the process ends as it is."""
-
-_log = structlog.get_logger()
 
 
 def server(
@@ -106,37 +94,9 @@ def server(
             }
         )
         configuration = NodeConfiguration.of(_text(config), flags)
-        logging.set_up(configuration.log_format)
-        _run(configuration)
+        from cli.serving import serve  # noqa: PLC0415 - loads Spark, which other commands need not wait for
 
-
-def _run(configuration: NodeConfiguration) -> None:
-    process = NodeProcess(configuration)
-    _stop_on_signals(process, configuration.grace + _AFTER_GRACE)
-    process.run()
-
-
-def _stop_on_signals(process: NodeProcess, at_most: timedelta) -> None:
-    """Ending at once is safe at any moment: whatever takes over goes on from what etcd says."""
-    signalled = threading.Event()
-
-    def stop(number: int, _: object) -> None:
-        if signalled.is_set():
-            os._exit(128 + number)
-        signalled.set()
-        process.stop()
-        timer = threading.Timer(at_most.total_seconds(), _give_up)
-        timer.daemon = True
-        timer.start()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
-
-
-def _give_up() -> None:
-    _log.error("node_did_not_stop_in_time")
-    sys.stderr.flush()
-    os._exit(1)
+        serve(configuration)
 
 
 def _text(config: Path | None) -> str | None:

@@ -45,7 +45,7 @@ _TABLES: Sequence[Column] = (
     Column("NODE", lambda table: cells.dash(table.node)),
     Column("STATE", _standing),
     Column("CHECKPOINT", lambda table: cells.position(table.checkpoint)),
-    Column("BARRIER", lambda table: cells.position(table.barrier)),
+    Column("BARRIER", lambda table: cells.position(table.barrier), optional=True),
 )
 
 _DDLS: Sequence[Column] = (

@@ -55,6 +55,15 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
+def loopback(address: str) -> bool:
+    """Whether only this machine reaches it."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def _address(value: object) -> str:
     match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
     if match is None or int(match["port"]) > 65535:
@@ -172,15 +181,6 @@ class NodeConfiguration(Options):
     def of(cls, text: str | None, flags: Mapping[str, Any]) -> NodeConfiguration:
         """`flags` are shaped as the file is; what they say replaces what the file says."""
         return cls.parse(_merged(yaml_text.read(text) if text is not None else {}, flags))
-
-
-def loopback(address: str) -> bool:
-    """Whether only this machine reaches it."""
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -158,7 +158,7 @@ class NodeProcess:
         )
 
     def _live(self, membership: Membership) -> None:
-        _log.info("node_joined", node=membership.node, roles=sorted(self._configuration.roles))
+        _log.info("node_joined", node=membership.node, roles=",".join(sorted(self._configuration.roles)))
         with membership:
             self._membership = membership
             while membership.alive and not self._stopping.is_set():
