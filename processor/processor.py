@@ -101,6 +101,11 @@ class Processor:
             self._thread.join()
 
     @property
+    def ended(self) -> bool:
+        """It replicates no more, for whatever reason: going on takes a new session and a new `Processor`."""
+        return self._thread.ident is not None and not self._thread.is_alive()
+
+    @property
     def over(self) -> bool:
         return self._stopping.is_set() or not self._session.alive
 
