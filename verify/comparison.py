@@ -156,7 +156,7 @@ class Join:
                 continue
             found = fingerprint([self.canonical(document)])
             if found not in known.documents:
-                self._add(DifferenceKind.CHANGED, key)
+                self._add(DifferenceKind.CHANGED, known.key)
                 del self._known[row]
             elif self.fan_in or len(known.documents) == 1:
                 del self._known[row]

@@ -172,11 +172,12 @@ def _natural(pair: Pair, sources: Collection[TableReader], target: TableReader) 
     if not any(schema.options.decode().get("capped") for schema in pair.sources):
         return {}
     found = {}
-    if target.nearly_full():
+    assert pair.target is not None
+    if target.nearly_full(pair.target.options):
         found[DifferenceKind.MISSING] = (
             "the collection is capped and full at the target, which drops the oldest by itself"
         )
-    if any(reader.nearly_full() for reader in sources):
+    if any(reader.nearly_full(schema.options) for reader, schema in zip(sources, pair.sources, strict=True)):
         found[DifferenceKind.EXTRA] = (
             "the collection is capped and full at the source, which drops the oldest by itself"
         )

@@ -15,6 +15,7 @@ from pymongo import MongoClient
 from pymongo.collection import Collection as MongoCollection
 from pymongo.read_concern import ReadConcern
 
+from changefeed.document import Document
 from changefeed.errors import PermanentError
 from changefeed.row_key import row_key
 from changefeed.table import TableName
@@ -80,12 +81,12 @@ class TableReader:
             for key in some:
                 yield key, tuple(found[row_key(key)])
 
-    def nearly_full(self) -> bool:
-        """Whether a capped collection drops, or soon drops, its oldest documents."""
+    def nearly_full(self, options: Document) -> bool:
+        """Whether a capped collection of these options drops, or soon drops, its oldest documents."""
+        bounds = options.decode()
         with self.translated():
-            command = {"collStats": self.collection.name}
-            stats = self.collection.database.command(command)
-        sizes = (stats.get("size", 0), stats.get("maxSize", 0)), (stats.get("count", 0), stats.get("max", 0))
+            stats = self.collection.database.command({"collStats": self.collection.name})
+        sizes = (stats.get("size", 0), bounds.get("size", 0)), (stats.get("count", 0), bounds.get("max", 0))
         return any(most > 0 and size >= _NEARLY_FULL * most for size, most in sizes)
 
     def _read(self, options: Mapping[str, Any]) -> Iterator[bytes]:

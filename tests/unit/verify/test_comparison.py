@@ -102,7 +102,7 @@ def test_narrowing_to_shares_of_the_keys_loses_no_difference(
 @pytest.mark.parametrize("other", [1.0, Int64(1), Decimal128("1.00")])
 def test_one_key_in_another_number_type_is_one_key_and_another_document(other: object) -> None:
     found = joined([raw({"_id": 1, "a": 1})], [raw({"_id": other, "a": 1})])
-    assert [key_text(key) for key in found.candidates] == [key_text(raw({"_id": other}))]
+    assert [key_text(key) for key in found.candidates] == ["1"]
 
 
 @pytest.mark.parametrize(("canonical", "differences"), [(as_it_is, 1), (fields_sorted, 0)])

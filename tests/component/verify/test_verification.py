@@ -1,0 +1,208 @@
+"""Tables of two servers that nobody writes to."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from typing import Any
+
+import pytest
+from bson.int64 import Int64
+from bson.objectid import ObjectId
+
+from changefeed.pattern import TablePattern
+from changefeed.table import TableName
+from tests.component.verify.verified import Sides, Verify
+from verify.report import Aspect, DifferenceKind, Outcome
+from verify.verification import Wishes
+
+DAY = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+PAD = "x" * 400
+MANY = [{"_id": number, "n": number, "pad": PAD} for number in range(1_500)]
+MIXED: list[Any] = [None, True, "a", "b", 1.5, Int64(2**40), {"a": 1}, ObjectId(), DAY, b"x"]
+SMALL_RANGES = Wishes(range_bytes=100_000)
+
+
+def test_equal_tables_of_several_kinds_are_equal(sides: Sides, verify: Verify) -> None:
+    sides.on_both("many", MANY)
+    sides.on_both("mixed", [{"_id": key} for key in MIXED] + [{"_id": f"s{number}"} for number in range(1_000)])
+    sides.on_both("empty", [])
+    sides.on_both("capped", [{"_id": number} for number in range(100)], capped=True, size=1 << 20)
+    sides.on_both("clustered", [{"_id": 1}], clusteredIndex={"key": {"_id": 1}, "unique": True})
+    sides.on_both("collated", [{"_id": key} for key in "bAcD"], collation={"locale": "en", "strength": 2})
+    sides.on_both("view", [], viewOn="many", pipeline=[{"$match": {"n": 1}}])
+    series = [{"_id": ObjectId(), "at": DAY, "m": 1, "v": number} for number in range(10)]
+    sides.on_both("series", series, timeseries={"timeField": "at", "metaField": "m"})
+    verified = verify(wishes=SMALL_RANGES)
+    assert verified.report.succeeded
+    assert {table.name.coll: table.outcome for table in verified.report.tables} == dict.fromkeys(
+        ["many", "mixed", "empty", "capped", "clustered", "collated", "view", "series"], Outcome.EQUAL
+    )
+    many = verified.table("many").documents
+    assert many is not None
+    assert (many.source, many.target) == (1_500, 1_500)
+    assert Aspect.DOCUMENTS not in verified.table("view").results
+
+
+def test_progress_ends_with_everything_done(sides: Sides, verify: Verify) -> None:
+    sides.on_both("many", MANY)
+    sides.on_both("few", MANY[:3])
+    heard = verify(wishes=SMALL_RANGES).heard
+    first, last = heard.steps[0], heard.steps[-1]
+    assert (first.tables, first.tables_done) == (2, 0)
+    assert (last.tables_done, last.ranges_done, last.documents) == (2, last.ranges, 1_503)
+    assert last.ranges > 5
+    assert {table.name.coll for table in heard.tables} == {"many", "few"}
+
+
+def test_each_planted_difference_is_found_and_no_other(sides: Sides, verify: Verify) -> None:
+    sides.on_both("many", MANY)
+    sides.target.many.delete_one({"_id": 17})
+    sides.target.many.update_one({"_id": 1_000}, {"$set": {"n": -1}})
+    sides.target.many.insert_many([{"_id": -5}, {"_id": "beyond"}, {"_id": 1_499.5}])
+    verified = verify(wishes=SMALL_RANGES)
+    documents = verified.table("many").documents
+    assert documents is not None
+    assert {(each.kind, each.key) for each in documents.differences} == {
+        (DifferenceKind.MISSING, "17"),
+        (DifferenceKind.CHANGED, "1000"),
+        (DifferenceKind.EXTRA, "-5"),
+        (DifferenceKind.EXTRA, '"beyond"'),
+        (DifferenceKind.EXTRA, "1499.5"),
+    }
+    assert ("n is 1000 at the source, -1 at the target",) in [each.details for each in documents.differences]
+    assert verified.result("many", Aspect.DOCUMENTS).outcome is Outcome.DIFFERENT
+    assert not verified.report.succeeded
+    assert (documents.source, documents.target, documents.complete) == (1_500, 1_502, True)
+
+
+def test_random_differences_are_all_found(sides: Sides, verify: Verify) -> None:
+    chance = random.Random(5)
+    sides.on_both("many", MANY)
+    touched = chance.sample(range(1_500), 40)
+    sides.target.many.delete_many({"_id": {"$in": touched[:20]}})
+    sides.target.many.update_many({"_id": {"$in": touched[20:]}}, {"$set": {"other": 1}})
+    documents = verify(wishes=Wishes(range_bytes=100_000, max_differences=100)).table("many").documents
+    assert documents is not None
+    assert {int(each.key) for each in documents.differences} == set(touched)
+
+
+def test_a_key_of_another_number_type_is_a_changed_document(sides: Sides, verify: Verify) -> None:
+    sides.source.numbers.insert_one({"_id": 1})
+    sides.target.numbers.insert_one({"_id": 1.0})
+    documents = verify().table("numbers").documents
+    assert documents is not None
+    (found,) = documents.differences
+    assert (found.kind, found.key) == (DifferenceKind.CHANGED, "1")
+
+
+@pytest.mark.parametrize(("ignore", "outcome"), [(False, Outcome.DIFFERENT), (True, Outcome.EQUAL)])
+def test_the_order_of_fields(sides: Sides, verify: Verify, ignore: bool, outcome: Outcome) -> None:
+    sides.source.ordered.insert_one({"_id": 1, "a": 1, "b": 2})
+    sides.target.ordered.insert_one({"_id": 1, "b": 2, "a": 1})
+    result = verify(wishes=Wishes(ignore_field_order=ignore)).result("ordered", Aspect.DOCUMENTS)
+    assert result.outcome is outcome
+
+
+def test_tables_on_one_side_only(sides: Sides, verify: Verify) -> None:
+    sides.source.here.insert_one({"_id": 1})
+    sides.target.there.insert_one({"_id": 1})
+    verified = verify()
+    assert "missing at the target" in verified.result("here", Aspect.TABLE).details[0]
+    assert "at the target only" in verified.result("there", Aspect.TABLE).details[0]
+    assert verified.table("here").documents is None
+
+
+def test_options_and_indexes_that_differ(sides: Sides, verify: Verify) -> None:
+    sides.source.create_collection("a", validator={"n": {"$gt": 0}})
+    sides.target.create_collection("a")
+    sides.source.a.create_index("n", unique=True)
+    sides.target.a.create_index("m")
+    verified = verify()
+    assert "validator is" in verified.result("a", Aspect.OPTIONS).details[0]
+    assert verified.result("a", Aspect.INDEXES).details == (
+        "index m_1 is at the target only",
+        "index n_1 is missing at the target",
+    )
+    assert verified.result("a", Aspect.DOCUMENTS).outcome is Outcome.EQUAL
+
+
+def test_a_changed_time_series_is_not_comparable(sides: Sides, verify: Verify) -> None:
+    sides.on_both("series", [], timeseries={"timeField": "at"})
+    sides.source.series.insert_one({"at": DAY})
+    result = verify().result("series", Aspect.DOCUMENTS)
+    assert result.outcome is Outcome.NOT_COMPARABLE
+    assert "measurements" in result.details[0]
+
+
+def test_what_a_full_capped_collection_dropped_is_not_comparable(sides: Sides, verify: Verify) -> None:
+    sides.on_both("capped", [{"_id": number} for number in range(10)], capped=True, size=1 << 20, max=10)
+    sides.target.capped.update_one({"_id": 7}, {"$set": {"a": 1}})
+    sides.source.capped.delete_one({"_id": 1})
+    sides.source.capped.insert_one({"_id": 10})
+    verified = verify()
+    documents = verified.table("capped").documents
+    assert documents is not None
+    assert [each.key for each in documents.differences] == ["7"]
+    assert documents.excused == {DifferenceKind.MISSING: 1, DifferenceKind.EXTRA: 1}
+
+
+def test_a_capped_collection_that_is_not_full_lacks_nothing(sides: Sides, verify: Verify) -> None:
+    sides.on_both("capped", [{"_id": 1}], capped=True, size=1 << 20)
+    sides.source.capped.insert_one({"_id": 2})
+    assert verify().result("capped", Aspect.DOCUMENTS).outcome is Outcome.DIFFERENT
+
+
+def test_ignored_events_excuse_what_they_left_behind_and_nothing_else(sides: Sides, verify: Verify) -> None:
+    sides.on_both("audit", [{"_id": 1}, {"_id": 2}])
+    sides.source.audit.delete_one({"_id": 1})
+    rule = {"tables": [f"{sides.database}.audit"], "ignore": ["delete"]}
+    feed = {"filter": {"tables": [f"{sides.database}.*"], "events": [rule]}}
+    result = verify(**feed).result("audit", Aspect.DOCUMENTS)
+    assert result.outcome is Outcome.NOT_COMPARABLE
+    assert "ignores delete events" in result.details[0]
+    sides.target.audit.delete_one({"_id": 2})
+    assert verify(**feed).result("audit", Aspect.DOCUMENTS).outcome is Outcome.DIFFERENT
+
+
+def test_several_tables_under_one_name(sides: Sides, verify: Verify) -> None:
+    sides.source.a.insert_many([{"_id": number, "from": "a"} for number in range(5)])
+    sides.source.b.insert_many([{"_id": number, "from": "b"} for number in range(4, 9)])
+    sides.target.all.insert_many([{"_id": number, "from": "a" if number < 5 else "b"} for number in range(9)])
+    feed = {"routes": [{"from": f"{sides.database}.*", "to": f"{sides.database}.all"}]}
+    assert verify(**feed).report.outcome is Outcome.EQUAL
+    sides.target.all.delete_one({"_id": 0})
+    sides.target.all.insert_one({"_id": 100})
+    documents = verify(**feed).table("all").documents
+    assert documents is not None
+    assert {each.key for each in documents.differences} == {"0", "100"}
+
+
+def test_only_the_chosen_tables_are_looked_at(sides: Sides, verify: Verify) -> None:
+    sides.source.wanted.insert_one({"_id": 1})
+    sides.source.other.insert_one({"_id": 1})
+    patterns = (TablePattern.parse(f"{sides.database}.w*"),)
+    verified = verify(wishes=Wishes(tables=patterns))
+    assert [table.name for table in verified.report.tables] == [TableName(sides.database, "wanted")]
+
+
+def test_reading_a_table_ends_at_the_most_differences_asked_for(sides: Sides, verify: Verify) -> None:
+    sides.on_both("many", MANY)
+    sides.target.many.delete_many({})
+    documents = verify(wishes=Wishes(range_bytes=100_000, max_differences=3)).table("many").documents
+    assert documents is not None
+    assert (len(documents.differences), documents.complete) == (3, False)
+
+
+def test_a_large_range_that_cannot_be_divided_is_narrowed(
+    sides: Sides, verify: Verify, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bounds are lowered, as half a million documents take too long here."""
+    monkeypatch.setattr("verify.document_check._JOINED_AT_ONCE", 200)
+    monkeypatch.setattr("verify.document_check._DOCUMENTS_PER_SHARE", 100)
+    sides.on_both("collated", MANY, collation={"locale": "en"})
+    sides.target.collated.delete_one({"_id": 17})
+    sides.target.collated.insert_one({"_id": 2_000})
+    documents = verify().table("collated").documents
+    assert documents is not None
+    assert {each.key for each in documents.differences} == {"17", "2000"}

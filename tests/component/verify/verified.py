@@ -1,0 +1,63 @@
+"""What a verification told, and the two databases it compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from devstack.mongodb import Client
+from verify.report import Aspect, Progress, Report, Result, TableReport
+
+
+@dataclass(slots=True)
+class Heard:
+    """What a verification told."""
+
+    tables: list[TableReport] = field(default_factory=list)
+    steps: list[Progress] = field(default_factory=list)
+
+    def progress(self, progress: Progress) -> None:
+        self.steps.append(progress)
+
+    def table(self, report: TableReport) -> None:
+        self.tables.append(report)
+
+
+@dataclass(slots=True)
+class Verified:
+    report: Report
+    heard: Heard
+
+    def table(self, coll: str) -> TableReport:
+        (found,) = (table for table in self.report.tables if table.name.coll == coll)
+        return found
+
+    def result(self, coll: str, aspect: Aspect) -> Result:
+        return self.table(coll).results[aspect]
+
+
+Verify = Callable[..., Verified]
+
+
+@dataclass(slots=True)
+class Sides:
+    """The same database on both servers."""
+
+    database: str
+    source_client: Client
+    target_client: Client
+
+    def on_both(self, coll: str, documents: list[dict[str, Any]], **options: Any) -> None:
+        for client in (self.source_client, self.target_client):
+            client[self.database].create_collection(coll, **options)
+            if documents:
+                client[self.database][coll].insert_many(documents)
+
+    @property
+    def source(self) -> Any:
+        return self.source_client[self.database]
+
+    @property
+    def target(self) -> Any:
+        return self.target_client[self.database]
