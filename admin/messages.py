@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
 import yaml
@@ -13,10 +14,13 @@ from admin.cluster_reader import ChangefeedTables, ClusterView, tables_of
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.lifecycle import ErrorReport, Lifecycle
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, CopyProgress, DdlRecord, NodeId
-from changefeed.table import TableKind, TableSchema
+from changefeed.records import ChangefeedId, CopyProgress, NodeId
+from changefeed.table import TableId, TableKind, TableName, TableSchema
 from owner import barrier
 from owner.stored import Stored
+
+_TABLE_ID = re.compile(r"\b[0-9a-f]{32}\b")
+_TOKEN = re.compile(r"(?<=\d)/[0-9A-F]{16,}")
 
 
 def changefeed(id: ChangefeedId, known: Stored, *, now: datetime) -> pb.Changefeed:
@@ -87,6 +91,7 @@ def tables(known: Stored, found: ChangefeedTables) -> Iterator[pb.Table]:
 
 def ddls(known: Stored, found: ChangefeedTables) -> Iterator[pb.Ddl]:
     records = sorted(known.records.values(), key=lambda record: record.position)
+    names = {schema.id: schema.name for schema in found.living}
     for record in records:
         event = record.event
         yield pb.Ddl(
@@ -95,7 +100,7 @@ def ddls(known: Stored, found: ChangefeedTables) -> Iterator[pb.Ddl]:
             table=str(event.table or event.db),
             renamed_to=str(event.renamed_to or ""),
             state=record.state,
-            waits_for=_waits_for(record, records, found),
+            waits_for=_readable(barrier.waits_for(record, records, found.of), names) if record.open else "",
             note=record.note,
             seen_at=moment(record.seen_at),
             executing_at=moment(record.executing_at),
@@ -143,8 +148,10 @@ def duration(length: timedelta) -> Duration:
     return found
 
 
-def _waits_for(record: DdlRecord, records: list[DdlRecord], found: ChangefeedTables) -> str:
-    return barrier.waits_for(record, records, found.of) if record.open else ""
+def _readable(reason: str, names: Mapping[TableId, TableName]) -> str:
+    """Tables by their names, positions without their tokens."""
+    named = _TABLE_ID.sub(lambda match: str(names.get(TableId(match[0]), match[0])), reason)
+    return _TOKEN.sub("", named)
 
 
 def _target(known: Stored, schema: TableSchema) -> str:

@@ -37,17 +37,21 @@ _VALIDATION_SECONDS = 90.0
 FileArgument = Annotated[
     str | None, typer.Argument(help="A configuration file; - reads standard input.", metavar="[FILE]")
 ]
-ConfigOption = Annotated[str | None, typer.Option("--config", help="A configuration file; - reads standard input.")]
-IdOption = Annotated[str | None, typer.Option("--id", help="Id of the changefeed.")]
-SourceOption = Annotated[str | None, typer.Option(help="URI of the MongoDB to read.")]
-SinkOption = Annotated[str | None, typer.Option(help="URI of what to write.")]
-StartOption = Annotated[str | None, typer.Option(help="initial, now, a time, or a cluster time.")]
-TablesOption = Annotated[list[str] | None, typer.Option(help="A table pattern such as 'shop.*'; may be repeated.")]
+ConfigOption = Annotated[
+    str | None, typer.Option("--config", metavar="FILE", help="A configuration file; - reads standard input.")
+]
+IdOption = Annotated[str | None, typer.Option("--id", metavar="ID", help="Id of the changefeed.")]
+SourceOption = Annotated[str | None, typer.Option(metavar="URI", help="URI of the MongoDB to read.")]
+SinkOption = Annotated[str | None, typer.Option(metavar="URI", help="URI of what to write.")]
+StartOption = Annotated[str | None, typer.Option(metavar="START", help="initial, now, a time, or a cluster time.")]
+TablesOption = Annotated[
+    list[str] | None, typer.Option(metavar="PATTERN", help="A table pattern such as 'shop.*'; may be repeated.")
+]
 
 
 @app.command(
-    epilog="sluice changefeed create --config orders.yaml   ·   "
-    "sluice changefeed create --id orders --source mongodb://db1 --sink mongodb://dr1 --tables 'shop.*'   ·   "
+    epilog="sluice changefeed create --config orders.yaml\n\n"
+    "sluice changefeed create --id orders --source mongodb://db1 --sink mongodb://dr1 --tables 'shop.*'\n\n"
     "cat orders.yaml | sluice changefeed create -"
 )
 @connected
@@ -98,7 +102,7 @@ def validate(
     print_line("no problems")
 
 
-@app.command("list", epilog="sluice changefeed list   ·   sluice changefeed list -o json | jq '.[].lag'")
+@app.command("list", epilog="sluice changefeed list\n\nsluice changefeed list -o json | jq '.[].lag'")
 @connected
 def list_(connection: Connection, output: OutputOption = Output.TABLE) -> None:
     """All changefeeds, with their state and lag."""
@@ -108,7 +112,7 @@ def list_(connection: Connection, output: OutputOption = Output.TABLE) -> None:
     )
 
 
-@app.command(epilog="sluice changefeed query orders   ·   sluice changefeed query orders -o yaml")
+@app.command(epilog="sluice changefeed query orders\n\nsluice changefeed query orders -o yaml")
 @connected
 def query(connection: Connection, id: ChangefeedArgument, output: OutputOption = Output.TABLE) -> None:
     """Everything about one changefeed."""
@@ -131,13 +135,14 @@ def pause(
     print_line(f"changefeed {id} paused")
 
 
-@app.command(epilog="sluice changefeed resume orders   ·   sluice changefeed resume orders --start now --yes")
+@app.command(epilog="sluice changefeed resume orders\n\nsluice changefeed resume orders --start now --yes")
 @connected
 def resume(
     connection: Connection,
     id: ChangefeedArgument,
     start: Annotated[
-        str | None, typer.Option(help="Go on from now, a time or a cluster time: what lies between is left out.")
+        str | None,
+        typer.Option(metavar="START", help="Go on from now, a time or a cluster time: what lies between is left out."),
     ] = None,
     wait: WaitOption = True,
     timeout: TimeoutOption = 60.0,
@@ -153,7 +158,7 @@ def resume(
     print_line(f"changefeed {id} resumed")
 
 
-@app.command(epilog="sluice changefeed update orders orders.yaml   ·   sluice changefeed update orders - --version 3")
+@app.command(epilog="sluice changefeed update orders orders.yaml\n\nsluice changefeed update orders - --version 3")
 @connected
 def update(
     connection: Connection,
@@ -194,7 +199,7 @@ def remove(
     print_line(f"changefeed {id} removed" if wait else f"changefeed {id} is being removed")
 
 
-@app.command(epilog="sluice changefeed watch orders   ·   sluice changefeed watch orders -o json | jq .lag")
+@app.command(epilog="sluice changefeed watch orders\n\nsluice changefeed watch orders -o json | jq .lag")
 @connected
 def watch(connection: Connection, id: ChangefeedArgument, output: OutputOption = Output.TABLE) -> None:
     """Show a changefeed, and again at each change, until Ctrl-C. For programs: a document each time."""

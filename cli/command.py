@@ -22,14 +22,12 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
     "server": (
         Annotated[
             str | None,
-            typer.Option(help="host:port of a node's admin API.  [env: SLUICE_SERVER]", rich_help_panel=_PANEL),
+            typer.Option(metavar="HOST:PORT", help="A node's admin API. Or SLUICE_SERVER.", rich_help_panel=_PANEL),
         ],
         None,
     ),
     "token_file": (
-        Annotated[
-            Path | None, typer.Option(help="File with a token.  [env: SLUICE_TOKEN_FILE]", rich_help_panel=_PANEL)
-        ],
+        Annotated[Path | None, typer.Option(help="File with a token. Or SLUICE_TOKEN_FILE.", rich_help_panel=_PANEL)],
         None,
     ),
     "ca": (
@@ -43,7 +41,7 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="For people, or for programs.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 WaitOption = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is so.")]
-TimeoutOption = Annotated[float, typer.Option(min=0.1, help="Seconds to wait at most.")]
+TimeoutOption = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Wait at most.")]
 ChangefeedArgument = Annotated[str, typer.Argument(help="Id of a changefeed.", metavar="CHANGEFEED")]
 
 

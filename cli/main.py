@@ -15,13 +15,13 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     help="Replicates MongoDB with schema changes in exact order.",
-    epilog="sluice server --etcd 127.0.0.1:2379   ·   sluice changefeed create orders.yaml   ·   sluice changefeed list",
+    epilog="sluice server --etcd 127.0.0.1:2379\n\nsluice changefeed create orders.yaml\n\nsluice changefeed list",
 )
 app.add_typer(changefeed.app, name="changefeed")
 app.add_typer(node.app, name="node")
 app.add_typer(table.app, name="table")
 app.add_typer(table.ddl_app, name="ddl")
-app.command(epilog="sluice server --config node.yaml   ·   sluice server --etcd etcd-1:2379 --roles owner")(server)
+app.command(epilog="sluice server --config node.yaml\n\nsluice server --etcd etcd-1:2379 --roles owner")(server)
 
 
 @app.command()

@@ -31,7 +31,7 @@ _LISTED: Sequence[Column] = (
 )
 
 
-@app.command("list", epilog="sluice node list   ·   sluice node list -o json")
+@app.command("list", epilog="sluice node list\n\nsluice node list -o json")
 @connected
 def list_(connection: Connection, output: OutputOption = Output.TABLE) -> None:
     """The nodes that live."""

@@ -107,14 +107,14 @@ def _of_message(value: Message) -> Any:
 def _fitting(messages: Sequence[Message], columns: list[Column]) -> Table:
     out = console()
     table = _table(messages, columns)
-    while out.measure(table).maximum > out.width and (dropped := next(filter(_optional, reversed(columns)), None)):
+    unbounded = out.options.update(max_width=_NO_WIDTH)
+    while out.measure(table, options=unbounded).maximum > out.width:
+        dropped = next((column for column in reversed(columns) if column.optional), None)
+        if dropped is None:
+            break
         columns.remove(dropped)
         table = _table(messages, columns)
     return table
-
-
-def _optional(column: Column) -> bool:
-    return column.optional
 
 
 def _table(messages: Sequence[Message], columns: Sequence[Column]) -> Table:

@@ -17,22 +17,22 @@ _ETCD, _ADMIN, _SPARK = "etcd", "Admin API", "Spark"
 def server(
     *,
     config: Annotated[Path | None, typer.Option(help="A node's configuration; flags replace what it says.")] = None,
-    cluster: Annotated[str | None, typer.Option(help="Name of the cluster.  [default: default]")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the node.  [default: the host's]")] = None,
-    roles: Annotated[str | None, typer.Option(help="owner, processor or both.  [default: owner,processor]")] = None,
+    cluster: Annotated[str | None, typer.Option(help="Name of the cluster. Default: default.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the node. Default: the host's.")] = None,
+    roles: Annotated[str | None, typer.Option(help="owner, processor or both. Default: owner,processor.")] = None,
     http_address: Annotated[
-        str | None, typer.Option(help="For /metrics, /healthz and /readyz.  [default: 127.0.0.1:8301]")
+        str | None, typer.Option(help="For /metrics, /healthz and /readyz. Default: 127.0.0.1:8301.")
     ] = None,
     grace: Annotated[
-        float | None, typer.Option(help="Seconds for handing tables over when stopped.  [default: 60]")
+        float | None, typer.Option(help="Seconds for handing tables over when stopped. Default: 60.")
     ] = None,
     session_ttl: Annotated[
-        float | None, typer.Option(help="Seconds until others notice that the node is gone.  [default: 10]")
+        float | None, typer.Option(help="Seconds until others notice that the node is gone. Default: 10.")
     ] = None,
-    log_format: Annotated[LogFormat | None, typer.Option(help="[default: console]")] = None,
+    log_format: Annotated[LogFormat | None, typer.Option(help="Default: console.")] = None,
     etcd: Annotated[
         str | None,
-        typer.Option(help="Endpoints, host:port,host:port.  [default: 127.0.0.1:2379]", rich_help_panel=_ETCD),
+        typer.Option(help="Endpoints, host:port,host:port. Default: 127.0.0.1:2379.", rich_help_panel=_ETCD),
     ] = None,
     etcd_user: Annotated[str | None, typer.Option(rich_help_panel=_ETCD, help="User of etcd.")] = None,
     etcd_password_file: Annotated[str | None, typer.Option(rich_help_panel=_ETCD, help="Its password.")] = None,
@@ -41,9 +41,9 @@ def server(
     ] = None,
     etcd_cert: Annotated[str | None, typer.Option(rich_help_panel=_ETCD, help="Client certificate.")] = None,
     etcd_key: Annotated[str | None, typer.Option(rich_help_panel=_ETCD, help="Its key.")] = None,
-    admin_address: Annotated[str | None, typer.Option(help="[default: 127.0.0.1:8300]", rich_help_panel=_ADMIN)] = None,
+    admin_address: Annotated[str | None, typer.Option(help="Default: 127.0.0.1:8300.", rich_help_panel=_ADMIN)] = None,
     admin_advertise: Annotated[
-        str | None, typer.Option(help="What other machines call it.  [default: the address]", rich_help_panel=_ADMIN)
+        str | None, typer.Option(help="What other machines call it. Default: the address.", rich_help_panel=_ADMIN)
     ] = None,
     admin_cert: Annotated[str | None, typer.Option(help="Certificate: use TLS.", rich_help_panel=_ADMIN)] = None,
     admin_key: Annotated[str | None, typer.Option(help="Its key.", rich_help_panel=_ADMIN)] = None,
@@ -57,7 +57,7 @@ def server(
         bool | None,
         typer.Option("--allow-unauthenticated", help="Listen to other machines without.", rich_help_panel=_ADMIN),
     ] = None,
-    spark_master: Annotated[str | None, typer.Option(help="[default: local[*]]", rich_help_panel=_SPARK)] = None,
+    spark_master: Annotated[str | None, typer.Option(help="Default: local[*].", rich_help_panel=_SPARK)] = None,
     spark_conf: Annotated[
         list[str] | None, typer.Option(help="key=value; may be repeated.", rich_help_panel=_SPARK)
     ] = None,

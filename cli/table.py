@@ -58,7 +58,7 @@ _DDLS: Sequence[Column] = (
 )
 
 
-@app.command("list", epilog="sluice table list orders   ·   sluice table list orders -o json")
+@app.command("list", epilog="sluice table list orders\n\nsluice table list orders -o json")
 @connected
 def list_(connection: Connection, changefeed: ChangefeedArgument, output: OutputOption = Output.TABLE) -> None:
     """The tables of a changefeed: where each is, and how far."""
@@ -80,7 +80,7 @@ def move(
     print_line(f"table {table} moves to {answer.node}")
 
 
-@ddl_app.command("list", epilog="sluice ddl list orders   ·   sluice ddl list orders -o json")
+@ddl_app.command("list", epilog="sluice ddl list orders\n\nsluice ddl list orders -o json")
 @connected
 def list_ddl(connection: Connection, changefeed: ChangefeedArgument, output: OutputOption = Output.TABLE) -> None:
     """What was applied when, and what waits for what; the newest last."""
