@@ -20,7 +20,9 @@ from admin.desired_store import DesiredStore
 from admin.node_service import ClusterService, NodeService
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1 import admin_pb2_grpc as rpc
+from admin.stubs.sluice.admin.v1 import verify_pb2, verify_pb2_grpc
 from admin.table_service import DdlService, TableService
+from admin.verify_service import VerifyService
 from changefeed.errors import ConfigurationError
 
 _THREADS = 64
@@ -69,8 +71,11 @@ class AdminServer:
         rpc.add_TableServiceServicer_to_server(tables, self._server)  # type: ignore[no-untyped-call]  # generated
         rpc.add_DdlServiceServicer_to_server(ddls, self._server)  # type: ignore[no-untyped-call]  # generated
         rpc.add_ClusterServiceServicer_to_server(cluster, self._server)  # type: ignore[no-untyped-call]  # generated
+        verifications = VerifyService(guard, reader, self._stopping)
+        verify_pb2_grpc.add_VerifyServiceServicer_to_server(verifications, self._server)  # type: ignore[no-untyped-call]  # generated
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = [service.full_name for service in pb.DESCRIPTOR.services_by_name.values()]
+        files = (pb.DESCRIPTOR, verify_pb2.DESCRIPTOR)
+        names = [service.full_name for file in files for service in file.services_by_name.values()]
         reflection.enable_server_reflection((*names, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
         self._names = ("", *names)
         self.port = self._listen(address, tls)

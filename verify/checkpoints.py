@@ -12,7 +12,7 @@ from verify.settling import Passed
 
 
 class Checkpoints(Protocol):
-    def wait_past(self, time: ClusterTime, tables: Collection[TableId], patience: timedelta) -> Passed:
+    def wait_past(self, passed_ts: ClusterTime, tables: Collection[TableId], patience: timedelta) -> Passed:
         """Until the checkpoints of these tables, or without any the changefeed's, are beyond that time: what happened at it is downstream.
 
         Called by several threads.
