@@ -220,6 +220,9 @@ class ChangefeedProcessor:
         self._tell(number, outcome)
 
     def _tell(self, number: int, outcome: JobOutcome) -> None:
+        applied = {type.value: count for type, count in outcome.applied.items()}
+        took = outcome.took.total_seconds()
+        self._log.debug("window_ended", job=number, applied=applied, took_seconds=took, skipped=outcome.skipped)
         for sample in outcome.samples:
             self._log.warning("row_deviated", job=number, row=sample)
         if outcome.divergences or outcome.rejected:

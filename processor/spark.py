@@ -41,6 +41,8 @@ _FIXED: Mapping[str, str] = {
 }
 _LOCAL: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
+_FAILURES = (Py4JError, PySparkException, ConnectionError, EOFError)
+
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -133,8 +135,12 @@ class SparkRunner:
     def cancel(self, group: Group) -> None:
         """Its jobs end with an error soon. Python workers may go on for a while: only a `TaskPermit` stops their writes."""
         context = self._context
-        if context is not None:
+        if context is None:
+            return
+        try:
             context.cancelJobGroup(str(group))
+        except _FAILURES as error:
+            _log.warning("spark_job_not_cancelled", group=str(group), error=str(error).partition("\n")[0])
 
     def _enter(self, group: Group) -> SparkContext:
         context = self._started()
@@ -193,6 +199,6 @@ class _translated:  # noqa: N801 - reads as a function
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Py4JError | PySparkException | ConnectionError | EOFError):
+        if isinstance(error, _FAILURES):
             text = str(error).strip().partition("\n")[0]
             raise PipelineUnavailable(f"Spark job {self._group}: {text}") from error

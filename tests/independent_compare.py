@@ -13,7 +13,7 @@ _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 
 def documents(client: MongoClient[Any], database: str, collection: str) -> list[bytes]:
     found = client[database][collection].with_options(_RAW).find()
-    return sorted(document.raw for document in found)
+    return sorted(bytes(document.raw) for document in found)
 
 
 def indexes(client: MongoClient[Any], database: str, collection: str) -> dict[str, dict[str, Any]]:

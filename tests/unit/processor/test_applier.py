@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import bson
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.event import RowType
+from changefeed.position import Position, Window
+from changefeed.table import TableId, TableName
+from processor import applier
+from processor.applier import Applier
+from processor.lanes import LaneJob
+from sink.row import RowChange, TargetTable, WriteResult
+
+A, B = TableId("aa" * 16), TableId("bb" * 16)
+
+
+def at(seconds: int, token: str = "") -> Position:
+    return Position(ClusterTime(seconds, 0), token)
+
+
+class RecordingWriter:
+    def __init__(self) -> None:
+        self.written: list[tuple[list[tuple[str, int]], bool]] = []
+
+    def write(self, changes: Sequence[RowChange], *, replay: bool) -> WriteResult:
+        rows = [(change.table.id[0], bson.decode(change.key)["_id"]) for change in changes]
+        self.written.append((rows, replay))
+        return WriteResult(skipped=int(replay))
+
+    def close(self) -> None:
+        pass
+
+
+def change(table: TableId, seconds: int, id: int, kind: RowType = RowType.INSERT) -> RowChange:
+    target = TargetTable(id=table, source=TableName("s", table[0]), name=TableName("t", table[0]))
+    document = None if kind is RowType.DELETE else bson.encode({"_id": id})
+    return RowChange(target, kind, bson.encode({"_id": id}), document, None, seconds << 32, b"82")
+
+
+def job(**replay: Any) -> LaneJob:
+    return LaneJob(
+        number=1, window=Window(at(100), at(200)), tables=frozenset({A, B}), **{"replay_until": at(100), **replay}
+    )
+
+
+def test_what_may_have_been_applied_is_written_first_and_as_a_replay() -> None:
+    writer = RecordingWriter()
+    applying = Applier(writer, job(replay_until=at(150), own_replay={B: at(120)}))
+    for table, seconds, id in ((A, 110, 1), (B, 119, 2), (B, 120, 3), (A, 149, 4), (A, 150, 5)):
+        applying.add(change(table, seconds, id))
+    applying.finish()
+    assert writer.written == [([("a", 1), ("b", 2), ("a", 4)], True), ([("b", 3), ("a", 5)], False)]
+    assert applying.outcome.skipped == 1
+
+
+def test_without_replay_everything_goes_in_one_write() -> None:
+    writer = RecordingWriter()
+    applying = Applier(writer, job())
+    applying.add(change(A, 110, 1))
+    applying.add(change(B, 111, 2))
+    applying.finish()
+    assert writer.written == [([("a", 1), ("b", 2)], False)]
+
+
+def test_events_are_counted_as_they_came_though_they_were_folded() -> None:
+    writer = RecordingWriter()
+    applying = Applier(writer, job())
+    applying.add(change(A, 110, 1))
+    applying.add(change(A, 111, 1, RowType.DELETE))
+    applying.finish()
+    assert writer.written == [([("a", 1)], False)]
+    assert applying.outcome.applied == {RowType.INSERT: 1, RowType.DELETE: 1}
+
+
+def test_a_batch_is_written_when_it_is_large() -> None:
+    writer = RecordingWriter()
+    applying = Applier(writer, job())
+    for id in range(applier.BATCH_CHANGES + 1):
+        applying.add(change(A, 110, id))
+    assert [len(rows) for rows, _ in writer.written] == [applier.BATCH_CHANGES]
+    applying.finish()
+    assert [len(rows) for rows, _ in writer.written] == [applier.BATCH_CHANGES, 1]
+
+
+def test_nothing_is_written_when_there_is_nothing() -> None:
+    writer = RecordingWriter()
+    Applier(writer, job()).finish()
+    assert writer.written == []
