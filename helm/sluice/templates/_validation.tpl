@@ -1,0 +1,50 @@
+{{/* What the schema cannot say: values that contradict each other. Each message tells what was found and what to do. */}}
+{{- define "sluice.validate" -}}
+{{- $etcd := .Values.etcd -}}
+{{- if and (not $etcd.endpoints) (not $etcd.dev.enabled) -}}
+{{- fail "etcd.endpoints: found none; write the host:port of your etcd's members, or etcd.dev.enabled: true for trying things" -}}
+{{- end -}}
+{{- if and $etcd.endpoints $etcd.dev.enabled -}}
+{{- fail "etcd.dev.enabled: found true beside etcd.endpoints; choose one" -}}
+{{- end -}}
+{{- if and $etcd.dev.enabled (or $etcd.auth.existingSecret $etcd.tls.existingSecret) -}}
+{{- fail "etcd.dev.enabled: found true beside etcd.auth or etcd.tls, which the bundled etcd does not have; use your own etcd" -}}
+{{- end -}}
+{{- if and $etcd.tls.clientCertificate (not $etcd.tls.existingSecret) -}}
+{{- fail "etcd.tls.clientCertificate: found true without etcd.tls.existingSecret; name the Secret with ca.crt, tls.crt and tls.key" -}}
+{{- end -}}
+{{- $admin := .Values.admin -}}
+{{- if not (or $admin.tokens.existingSecret $admin.tls.clientCertificates $admin.allowUnauthenticated) -}}
+{{- fail "admin: found no authentication; name a Secret in admin.tokens.existingSecret, or set admin.tls.clientCertificates: true, or admin.allowUnauthenticated: true if the network itself keeps strangers out" -}}
+{{- end -}}
+{{- if and $admin.tls.clientCertificates (not $admin.tls.existingSecret) -}}
+{{- fail "admin.tls.clientCertificates: found true without admin.tls.existingSecret; name the Secret with tls.crt, tls.key and ca.crt" -}}
+{{- end -}}
+{{- if and $admin.tokens.existingSecret (not $admin.tls.existingSecret) (not $admin.allowPlaintext) -}}
+{{- fail "admin.tokens: found tokens without TLS; name a Secret in admin.tls.existingSecret, or set admin.allowPlaintext: true to let them travel in clear" -}}
+{{- end -}}
+{{- if and $admin.tls.clientCertificates (not $admin.tls.clientSecret) -}}
+{{- fail "admin.tls.clientSecret: found none, but draining and the creation of changefeeds must identify themselves; name a Secret with tls.crt and tls.key" -}}
+{{- end -}}
+{{- if and .Values.credentials.existingSecret .Values.credentials.data -}}
+{{- fail "credentials.data: found beside credentials.existingSecret; choose one" -}}
+{{- end -}}
+{{- $executor := .Values.spark.executor -}}
+{{- if lt (int $executor.max) (int $executor.min) -}}
+{{- fail (printf "spark.executor.max: found %d, which is less than spark.executor.min %d; write at least as many" (int $executor.max) (int $executor.min)) -}}
+{{- end -}}
+{{- $scaling := .Values.processor.autoscaling -}}
+{{- if lt (int $scaling.maxReplicas) (int $scaling.minReplicas) -}}
+{{- fail (printf "processor.autoscaling.maxReplicas: found %d, which is less than minReplicas %d; write at least as many" (int $scaling.maxReplicas) (int $scaling.minReplicas)) -}}
+{{- end -}}
+{{- $ids := dict -}}
+{{- range .Values.changefeeds -}}
+{{- if hasKey $ids .id -}}
+{{- fail (printf "changefeeds: found the id %q twice; give each changefeed its own" .id) -}}
+{{- end -}}
+{{- $_ := set $ids .id true -}}
+{{- end -}}
+{{- if and .Values.metrics.alerts.enabled (not .Values.metrics.serviceMonitor.enabled) -}}
+{{- fail "metrics.alerts.enabled: found true without metrics.serviceMonitor.enabled; alerts on metrics that nobody scrapes would never fire" -}}
+{{- end -}}
+{{- end -}}
