@@ -16,6 +16,7 @@ import yaml
 from admin.rpc import CODE_KEY, DETAILS_KEY
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1 import admin_pb2_grpc as rpc
+from admin.stubs.sluice.admin.v1.verify_pb2_grpc import VerifyServiceStub
 from changefeed.errors import ConfigurationError, CoordinationUnavailable, OutcomeUnknown
 from cli.failure import ExitCode, Failure
 
@@ -79,6 +80,7 @@ class Connection:
         self.tables = rpc.TableServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated
         self.ddls = rpc.DdlServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated
         self.cluster = rpc.ClusterServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated
+        self.verifications = VerifyServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated
 
     def __enter__(self) -> Self:
         return self

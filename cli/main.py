@@ -9,6 +9,7 @@ import typer
 from cli import changefeed, node, table
 from cli.output import print_line
 from cli.server import server
+from cli.verify import verify
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -22,6 +23,7 @@ app.add_typer(node.app, name="node")
 app.add_typer(table.app, name="table")
 app.add_typer(table.ddl_app, name="ddl")
 app.command(epilog="sluice server --config node.yaml\n\nsluice server --etcd etcd-1:2379 --roles owner")(server)
+app.command(epilog="sluice verify orders\n\nsluice verify orders --tables 'shop.*' -o json")(verify)
 
 
 @app.command()
