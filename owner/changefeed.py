@@ -9,6 +9,7 @@ in the order given, and each prefix of them is a state from which the next decis
     ReleaseDdls         done records and the barrier without them, in one transaction: no open gate without a durable DDL
     Observe, Apply      begin a job in a worker thread; its outcome comes back in a later state
     RecordExecuting     before Apply may begin
+    TakeBack            a refused DDL is pending again
     PublishStatus       the checkpoint and the lifecycle, for people and for the next owner
 """
 
@@ -38,7 +39,7 @@ from changefeed.records import (
 from changefeed.table import TableId
 from owner import barrier
 from owner.ddl_scope import DdlClassifier, Tables
-from owner.execution import Apply, Failed, Observe, Progress, RecordExecuting, Release, Step, next_step
+from owner.execution import Apply, Failed, Observe, Progress, RecordExecuting, Release, Step, TakeBack, next_step
 
 _MOST_RELEASED = 16
 """By one decision, since it is one transaction: etcd takes 1.5 MiB, and a DDL's record holds options and indexes."""
@@ -114,7 +115,7 @@ class PublishStatus:
 
 
 Action: TypeAlias = (
-    LookUp | RecordDdls | PublishBarrier | ReleaseDdls | PublishStatus | Observe | Apply | RecordExecuting
+    LookUp | RecordDdls | PublishBarrier | ReleaseDdls | PublishStatus | Observe | Apply | RecordExecuting | TakeBack
 )
 
 

@@ -54,7 +54,7 @@ from owner.ddl_feed import DdlFeed, Subscription
 from owner.ddl_jobs import DdlJobs
 from owner.ddl_scope import DdlClassifier
 from owner.error_reports import ErrorReports
-from owner.execution import Apply, Observe, RecordExecuting
+from owner.execution import Apply, Observe, RecordExecuting, TakeBack
 from owner.known_tables import KnownTables
 from owner.oplog_guard import OplogGuard, OplogLeft
 from owner.progress import Progress
@@ -351,6 +351,8 @@ class ChangefeedOwner:
                 _reach("ddl_observed", [record])
                 self._writer.ddls([record])
                 _reach("ddl_executing_recorded", [record])
+            case TakeBack(record):
+                self._writer.ddls([record])
             case Observe() | Apply():
                 self._jobs.start(action)
             case PublishStatus(status):

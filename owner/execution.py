@@ -1,6 +1,7 @@
 """How one DDL goes downstream, step by step. Pure.
 
     pending ──observe──▶ (observed) ──record──▶ executing ──apply──▶ (applied) ──release──▶ done
+       │                                     └──refused──▶ pending
        └─────── not to be sent, or unsupported and to be skipped ────────release──▶ skipped
 
 What is in brackets is known to this process alone; the rest stands in etcd. A crash just after
@@ -9,7 +10,9 @@ What is in brackets is known to this process alone; the rest stands in etcd. A c
     apply        the effect is there: the next owner's `apply` finds it and does nothing
     release      the record is done and the gate open, in one transaction
 
-A failure is tried again after a delay, at the step that failed, as long as it is one that may go away.
+A failure is tried again after a delay, at the step that failed, as long as it is one that may go away. A DDL that the target refuses
+has had no effect and is not under way any more: it is pending again, so that after somebody mended the target and resumed the
+changefeed, the downstream is looked at anew. It would else be compared for ever with what stood there before the mending.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeAlias
 
-from changefeed.errors import DdlUnsupported, RetryableError, SluiceError
+from changefeed.errors import DdlRefused, DdlUnsupported, RetryableError, SluiceError
 from changefeed.filter import Disposition
 from changefeed.records import DdlRecord, DdlState, Observation
 
@@ -70,7 +73,12 @@ class Release:
     record: DdlRecord
 
 
-Step: TypeAlias = Observe | RecordExecuting | Apply | Release
+@dataclass(frozen=True, slots=True)
+class TakeBack:
+    record: DdlRecord
+
+
+Step: TypeAlias = Observe | RecordExecuting | Apply | Release | TakeBack
 
 
 def next_step(
@@ -86,6 +94,8 @@ def next_step(
             return Release(replace(record, state=DdlState.DONE, note=note, done_at=now))
         case Failed(DdlUnsupported() as error, _, _) if skip_unsupported:
             return Release(_skipped(record, str(error), now))
+        case Failed(DdlRefused(), _, _) if record.state is DdlState.EXECUTING:
+            return TakeBack(replace(record, state=DdlState.PENDING, before=None, executing_at=None))
         case Failed(error, _, retry_deadline) if not isinstance(error, RetryableError) or monotonic < retry_deadline:
             return None
         case _:

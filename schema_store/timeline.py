@@ -36,6 +36,14 @@ class Timeline(Generic[Value]):
     def last(self) -> Value | None:
         return self.values[-1] if self.values else None
 
+    @property
+    def began(self) -> Position:
+        """Since when there has been something without a gap, in a timeline that has not ended."""
+        first = len(self.values)
+        while first and self.values[first - 1] is not None:
+            first -= 1
+        return self.positions[first]
+
     def changes_at(self, position: Position) -> bool:
         index = bisect_left(self.positions, position)
         return index < len(self.positions) and self.positions[index] == position

@@ -106,10 +106,10 @@ class SchemaVersions:
         return tuple(table for table in found if table is not None)
 
     def living(self) -> Iterator[tuple[Position, TableSchema]]:
-        """The latest version of each table that has not ended, with the first position at which the table is known."""
+        """The latest version of each table that has not ended, with the first position of its present life."""
         for _, timeline in sorted(self._tables.items()):
             if timeline.last is not None:
-                yield timeline.positions[0], timeline.last
+                yield timeline.began, timeline.last
 
     def in_database(self, db: str, position: Position) -> tuple[TableSchema, ...]:
         found = (self.by_name(name, position) for name in sorted(self._names.get(db, {})))

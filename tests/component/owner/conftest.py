@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+from pymongo.database import Database as _Database
 
 from changefeed.configuration import Configuration
+from changefeed.errors import CoordinationUnavailable
+from changefeed.lifecycle import State
 from changefeed.position import Position
 from changefeed.records import (
     Barrier,
@@ -22,17 +30,24 @@ from changefeed.records import (
     ChangefeedStatus,
     DdlRecord,
     DesiredState,
+    MoveRequest,
+    NodeId,
+    NodeRecord,
 )
 from changefeed.table import TableId
+from coordination import failpoint
 from coordination.decoded import Decoded
 from coordination.election import owner_in
 from coordination.etcd import Put
 from coordination.etcd_client import EtcdClient
 from coordination.etcd_connection import EtcdConfig
-from coordination.layout import Layout, encode
+from coordination.layout import Layout, OwnerRecord, child, decode, encode
 from coordination.mirror import Mirror
 from devstack.mongodb import Client
 from tests.component.owner.scripted_processor import ScriptedProcessor
+
+T = TypeVar("T")
+Database = _Database[dict[str, Any]]
 
 _PROCESS = Path(__file__).with_name("owner_process.py")
 _DEADLINE_SECONDS = 40.0
@@ -49,41 +64,95 @@ class Cluster:
         self._reader = Decoded(self.layout)
         self._mirror = Mirror(self.etcd, self.layout.root)
         self._mirror.start()
+        self._history: dict[ChangefeedId, list[Barrier]] = defaultdict(list)
+        self._watch = self.etcd.watch(self.layout.changefeeds, self.etcd.range(self.layout.root).revision + 1)
+        self._historian = threading.Thread(target=self._remember_barriers, daemon=True)
+        self._historian.start()
+
+    def _remember_barriers(self) -> None:
+        """Each barrier that was ever published."""
+        while True:
+            try:
+                update = self._watch.next(timedelta(seconds=1))
+            except CoordinationUnavailable:
+                return
+            for change in update.changes if update else ():
+                if change.now is not None and change.key.endswith("/barrier"):
+                    id = ChangefeedId(child(change.key, self.layout.changefeeds))
+                    self._history[id].append(decode(Barrier, change.now))
 
     def close(self) -> None:
+        self._watch.close()
+        self._historian.join()
         for process in self.owners.values():
             process.kill()
             process.wait()
         self._mirror.stop()
         self.etcd.close()
 
-    def start_owner(self, name: str, *, ttl: float = 3.0, environment: Mapping[str, str] | None = None) -> None:
-        command = [sys.executable, str(_PROCESS), name, self.endpoint, self.layout.cluster, str(ttl)]
-        self.owners[name] = subprocess.Popen(command, env=dict(environment) if environment else None)
+    def start_owner(self, name: str, *, ttl: float = 10.0, margin: float = 1.0, failpoints: str = "") -> None:
+        """Stands in line before those that are started after `stand`."""
+        command = [sys.executable, str(_PROCESS), name, self.endpoint, self.layout.cluster, str(ttl), str(margin)]
+        self.owners[name] = subprocess.Popen(command, env={**os.environ, failpoint.VARIABLE: failpoints})
 
-    def processor(self, name: str = "p1") -> ScriptedProcessor:
-        return ScriptedProcessor(self.etcd, self.layout, name, timedelta(seconds=3))
+    def stand(self) -> None:
+        """Waits until all that were started lead or stand in line."""
+        self.until(lambda: all(map(self._stands, self.owners)), "the line of owners")
 
-    def create(self, id: str, database: str, **configuration: Any) -> ChangefeedId:
+    def _stands(self, name: str) -> bool:
+        line = self._mirror.view().group(self.layout.owners).values()
+        return any(_name_of(decode(OwnerRecord, kv).node) == name for kv in line)
+
+    def died(self, name: str) -> int:
+        """How its process ended."""
+        return self.owners[name].wait(_DEADLINE_SECONDS)
+
+    def revoke_lease(self, name: str) -> None:
+        """What the expiry of a dead process's lease does, without the wait."""
+        for kv in self._mirror.view().group(self.layout.nodes).values():
+            if _name_of(decode(NodeRecord, kv).id) == name:
+                self.etcd.revoke(kv.lease)
+
+    def processor(self, name: str = "p1", *, ttl: float = 10.0) -> ScriptedProcessor:
+        return ScriptedProcessor(self.etcd, self.layout, name, timedelta(seconds=ttl))
+
+    @property
+    def source_uri(self) -> str:
+        return self._uris[0]
+
+    def create(
+        self, id: str, *databases: str, desired: DesiredState = DesiredState.RUNNING, **configuration: Any
+    ) -> ChangefeedId:
+        """Each database is replicated to the one named like it with `_to` at the end."""
         source, target = self._uris
         fields = {
             "id": id,
             "source": source,
             "sink": target,
             "start": "now",
-            "filter": {"tables": [f"{database}.*"]},
-            "routes": [{"from": f"{database}.*", "to": f"{database}_to.*"}],
+            "filter": {"tables": [f"{database}.*" for database in databases]},
+            "routes": [{"from": f"{database}.*", "to": f"{database}_to.*"} for database in databases],
         }
-        info = ChangefeedInfo(configuration=Configuration.parse(fields | configuration), created_at=datetime.now(UTC))
+        parsed = Configuration.parse(fields | configuration)
+        info = ChangefeedInfo(configuration=parsed, desired=desired, created_at=datetime.now(UTC))
         feed = ChangefeedId(id)
         self.etcd.txn((), (Put(self.layout.info(feed), encode(info)),))
         return feed
 
-    def change(self, id: ChangefeedId, desired: DesiredState, resume_from: Position | None = None) -> None:
-        stored = self._reader_of(ChangefeedInfo, self.layout.info(id))
-        assert stored is not None
+    def change(
+        self,
+        id: ChangefeedId,
+        desired: DesiredState = DesiredState.RUNNING,
+        resume_from: Position | None = None,
+        **configuration: Any,
+    ) -> None:
+        """The user's next change."""
+        found = self.etcd.get(self.layout.info(id))
+        assert found is not None
+        stored = decode(ChangefeedInfo, found)
+        fields = stored.configuration.model_dump(mode="json", by_alias=True) | configuration
         info = ChangefeedInfo(
-            configuration=stored.configuration,
+            configuration=Configuration.parse(fields),
             desired=desired,
             version=stored.version + 1,
             created_at=stored.created_at,
@@ -111,9 +180,47 @@ class Cluster:
         assignments = Decoded(self.layout).assignments(self._mirror.view(), id)
         return {table: node for node, stored in assignments.items() for table in stored.record.tables}
 
+    def copied(self, id: ChangefeedId, table: TableId) -> bool:
+        """Whether its node was told to copy the table first."""
+        assignments = Decoded(self.layout).assignments(self._mirror.view(), id)
+        return any(stored.record.tables[table].copy for stored in assignments.values() if table in stored.record.tables)
+
+    def barriers_held(self, id: ChangefeedId) -> int:
+        """How many barriers since the changefeed began held a table."""
+        return sum(1 for barrier in self._history.get(id, []) if barrier.held)
+
     def owner(self) -> str | None:
         owner = owner_in(self._mirror.view(), self.layout)
-        return owner.node.rpartition("-")[0] if owner else None
+        return _name_of(owner.node) if owner else None
+
+    def next_owner(self, dead: AbstractSet[str]) -> str:
+        """Who leads when those are gone."""
+        self.until(lambda: (self.owner() or "") not in {"", *dead}, "another owner")
+        return self.owner() or ""
+
+    def state(self, id: ChangefeedId) -> State | None:
+        status = self.status(id)
+        return status.lifecycle.state if status else None
+
+    def obeyed(self, id: ChangefeedId) -> bool:
+        """The user's last change has been taken into account."""
+        found = self.etcd.get(self.layout.info(id))
+        status = self.status(id)
+        return found is not None and status is not None and status.info_version == decode(ChangefeedInfo, found).version
+
+    def error(self, id: ChangefeedId) -> str:
+        status = self.status(id)
+        error = status.lifecycle.error if status else None
+        return f"{error.code}: {error.message}" if error else ""
+
+    def move(self, id: ChangefeedId, table: TableId, node: NodeId) -> None:
+        self.etcd.txn((), (Put(self.layout.move(id, table), encode(MoveRequest(node=node))),))
+
+    def drain(self, node: NodeId) -> None:
+        key = self.layout.node(node)
+        found = self.etcd.get(key)
+        assert found is not None
+        self.etcd.txn((), (Put(key, encode(replace(decode(NodeRecord, found), draining=True)), found.lease),))
 
     def exists(self, id: ChangefeedId) -> bool:
         return bool(self.etcd.range(self.layout.changefeed(id)).items)
@@ -128,17 +235,36 @@ class Cluster:
         return len(records) >= count and not any(record.open for record in records)
 
     @staticmethod
-    def until(condition: Callable[[], object], what: str = "the condition") -> None:
+    def until(condition: Callable[[], T], what: str = "the condition") -> T:
+        """What the condition gives once it is true."""
         deadline = time.monotonic() + _DEADLINE_SECONDS
-        while not condition():
+        while not (found := condition()):
             assert time.monotonic() < deadline, f"{what} did not come true within {_DEADLINE_SECONDS:g} s"
             time.sleep(0.02)
+        return found
+
+
+def _name_of(node: NodeId) -> str:
+    return node.rpartition("-")[0]
 
 
 @pytest.fixture
 def cluster(
     etcd_endpoint: str, source_uri: str, target_uri: str, source_client: Client, target_client: Client
 ) -> Iterator[Cluster]:
+    """For a test that kills or freezes its owners."""
     made = Cluster(etcd_endpoint, source_uri, target_uri, source_client, target_client)
     yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def led(
+    etcd_endpoint: str, source_uri: str, target_uri: str, source_client: Client, target_client: Client
+) -> Iterator[Cluster]:
+    """With one owner and one processor that live as long as the session: each test has changefeeds of its own."""
+    made = Cluster(etcd_endpoint, source_uri, target_uri, source_client, target_client)
+    made.start_owner("o1")
+    with made.processor():
+        yield made
     made.close()

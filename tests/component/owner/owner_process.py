@@ -1,4 +1,4 @@
-"""An owner in a process of its own, to be killed or frozen by a test: `python owner_process.py NAME ENDPOINT CLUSTER TTL`."""
+"""An owner in a process of its own, to be killed or frozen by a test: `python owner_process.py NAME ENDPOINT CLUSTER TTL MARGIN`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from owner.connections import Connections
 from owner.owner import Owner
 
 
-def main(name: str, endpoint: str, cluster: str, ttl: float) -> None:
+def main(name: str, endpoint: str, cluster: str, ttl: float, margin: float) -> None:
     def describe(node: NodeId) -> NodeRecord:
         return NodeRecord(
             id=node,
@@ -36,7 +36,7 @@ def main(name: str, endpoint: str, cluster: str, ttl: float) -> None:
         session, _ = open_session(etcd, layout, name=name, describe=describe, ttl=timedelta(seconds=ttl))
         mirror = Mirror(etcd, layout.root)
         candidate = Candidate(etcd, layout, lease=session.lease, node=session.node)
-        owner = Owner(candidate, session, mirror, layout, Connections)
+        owner = Owner(candidate, session, mirror, layout, Connections, margin=timedelta(seconds=margin))
         session.start()
         mirror.start()
         owner.start()
@@ -48,4 +48,4 @@ def main(name: str, endpoint: str, cluster: str, ttl: float) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4]), float(sys.argv[5]))

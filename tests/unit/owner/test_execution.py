@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import DdlRefused, DdlUnsupported, SinkUnavailable
+from changefeed.errors import DdlAmbiguous, DdlRefused, DdlUnsupported, SinkUnavailable
 from changefeed.event import DdlEvent, DdlType
 from changefeed.filter import Disposition
 from changefeed.position import Position
@@ -22,6 +22,7 @@ from owner.execution import (
     Release,
     Running,
     Step,
+    TakeBack,
     next_step,
 )
 
@@ -67,8 +68,20 @@ def test_a_failure_that_may_go_away_is_tried_again_at_the_step_that_failed_when_
     assert step(EXECUTING, failed, monotonic=60.0) == Apply(EXECUTING)
 
 
-def test_a_refusal_is_not_tried_again() -> None:
-    assert step(EXECUTING, Failed(DdlRefused("duplicate key"), NOW, retry_deadline=0.0)) is None
+def test_a_refused_ddl_is_pending_again_and_not_tried_by_itself() -> None:
+    refused = Failed(DdlRefused("duplicate key"), NOW, retry_deadline=0.0)
+    assert step(EXECUTING, refused) == TakeBack(PENDING)
+    assert step(PENDING, refused) is None
+
+
+def test_after_mending_the_downstream_is_looked_at_anew() -> None:
+    taken_back = step(EXECUTING, Failed(DdlRefused("stands there"), NOW, retry_deadline=0.0))
+    assert isinstance(taken_back, TakeBack)
+    assert step(taken_back.record, None) == Observe(PENDING)
+
+
+def test_what_is_neither_as_before_nor_as_after_stays_compared_with_what_was_recorded() -> None:
+    assert step(EXECUTING, Failed(DdlAmbiguous("another UUID"), NOW, retry_deadline=0.0)) is None
 
 
 def test_an_unsupported_ddl_is_skipped_only_where_the_user_said_so() -> None:
@@ -80,7 +93,9 @@ def test_an_unsupported_ddl_is_skipped_only_where_the_user_said_so() -> None:
 
 
 def test_a_refusal_is_never_skipped() -> None:
-    assert step(EXECUTING, Failed(DdlRefused("duplicate key"), NOW, retry_deadline=0.0), skip=True) is None
+    refused = Failed(DdlRefused("duplicate key"), NOW, retry_deadline=0.0)
+    assert step(EXECUTING, refused, skip=True) == TakeBack(PENDING)
+    assert step(PENDING, refused, skip=True) is None
 
 
 def test_a_ddl_that_the_user_does_not_want_downstream_goes_through_the_schema_store_only() -> None:

@@ -1,0 +1,140 @@
+"""`kill -9` of the owner at each step of a DDL, for each kind of DDL: another owner takes over, and the DDL is there exactly once.
+
+The lease of the one killed is revoked at once, which is what its expiry does, without the wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from changefeed.records import ChangefeedId
+from tests.component.owner.conftest import Cluster, Database
+
+POINTS = ["ddl_recorded", "ddl_observed", "ddl_executing_recorded", "ddl_applied", "ddl_released"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """`subject`: the type of the DDL at whose failpoint the owner dies. `command`: what the target's oplog calls it."""
+
+    subject: str
+    prepare: Callable[[Database], object]
+    ddl: Callable[[Database], object]
+    command: str
+    there: Callable[[Database], bool]
+    ddls: int = 1
+    harmless_twice: bool = False
+    """Sent again it sets what is set: it may have been sent twice, and has had its effect once."""
+
+
+def _two_to_rename(db: Database) -> None:
+    db.create_collection("new")
+    db.create_collection("old")
+
+
+def _two_to_go(db: Database) -> None:
+    db.create_collection("one")
+    db.create_collection("two")
+
+
+def _unique(db: Database) -> bool:
+    index = db["indexed"].index_information().get("code_1", {})
+    return bool(index.get("unique"))
+
+
+KINDS: dict[str, Kind] = {
+    "create": Kind(
+        subject="create",
+        prepare=lambda db: None,
+        ddl=lambda db: db.create_collection("made", capped=True, size=4096),
+        command="create",
+        there=lambda db: db["made"].options().get("capped") is True,
+    ),
+    "createIndexes": Kind(
+        subject="createIndexes",
+        prepare=lambda db: db.create_collection("indexed"),
+        ddl=lambda db: db["indexed"].create_index("code", unique=True),
+        command="createIndexes",
+        there=_unique,
+    ),
+    "rename with dropTarget": Kind(
+        subject="rename",
+        prepare=_two_to_rename,
+        ddl=lambda db: db["new"].rename("old", dropTarget=True),
+        command="renameCollection",
+        there=lambda db: db.list_collection_names() == ["old"],
+    ),
+    "drop": Kind(
+        subject="drop",
+        prepare=lambda db: db.create_collection("doomed"),
+        ddl=lambda db: db.drop_collection("doomed"),
+        command="drop",
+        there=lambda db: db.list_collection_names() == [],
+    ),
+    "collMod": Kind(
+        subject="modify",
+        prepare=lambda db: db.create_collection("strict"),
+        ddl=lambda db: db.command("collMod", "strict", validator={"total": {"$gte": 0}}),
+        command="collMod",
+        there=lambda db: db["strict"].options().get("validator") == {"total": {"$gte": 0}},
+        harmless_twice=True,
+    ),
+    "dropDatabase": Kind(
+        subject="drop",
+        prepare=_two_to_go,
+        ddl=lambda db: db.client.drop_database(db.name),
+        ddls=2,
+        command="drop",
+        there=lambda db: db.list_collection_names() == [],
+    ),
+}
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_ddl_is_there_exactly_once_after_its_owner_was_killed(
+    cluster: Cluster, fresh_database: Callable[[], str], point: str
+) -> None:
+    names = {kind: fresh_database() for kind in KINDS}
+    for kind, of_kind in KINDS.items():
+        if kind == "dropDatabase":
+            cluster.stand()  # its drops would kill the owner that is to die of a drop
+        cluster.start_owner(kind, failpoints=f"{point}/{of_kind.subject}=kill")
+    cluster.stand()
+    cluster.start_owner("last")
+    feed = cluster.create("f", *names.values())
+    with cluster.processor():
+        cluster.until(lambda: cluster.began(feed))
+        cluster.stand()
+        done, killed = 0, set[str]()
+        while (kind := cluster.next_owner(killed)) != "last":
+            done += _dies_and_is_followed(cluster, feed, kind, names[kind], done)
+            killed.add(kind)
+        assert killed == KINDS.keys()
+
+
+def _dies_and_is_followed(cluster: Cluster, feed: ChangefeedId, name: str, database: str, done: int) -> int:
+    kind, source, target = KINDS[name], cluster.source[database], cluster.target[f"{database}_to"]
+    kind.prepare(source)
+    prepared = len(source.list_collection_names())
+    cluster.until(lambda: cluster.settled(feed, done + prepared), f"what {name} needs")
+    before = _commands(cluster, f"{database}_to", kind.command)
+    kind.ddl(source)
+    assert cluster.died(name) == -9, f"{name}: the owner did not die at its failpoint"
+    cluster.revoke_lease(name)
+    cluster.until(lambda: cluster.settled(feed, done + prepared + kind.ddls), name)
+    assert kind.there(target), name
+    sent = _commands(cluster, f"{database}_to", kind.command) - before
+    assert sent == kind.ddls or (kind.harmless_twice and sent == 2), name
+    return prepared + kind.ddls
+
+
+def _commands(cluster: Cluster, database: str, command: str) -> int:
+    """How often a command has had an effect in a database of the target."""
+    entries: Any = cluster.target["local"]["oplog.rs"]
+    return int(
+        entries.count_documents({"op": "c", f"o.{command}": {"$exists": True}, "ns": {"$regex": f"^{database}\\."}})
+    )

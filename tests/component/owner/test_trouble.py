@@ -1,0 +1,212 @@
+"""What goes wrong with one changefeed: it says so, the others go on, and after mending it goes on too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bson.timestamp import Timestamp
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.lifecycle import State
+from changefeed.position import Position
+from changefeed.records import DdlState, DesiredState
+from tests.component.owner.conftest import Cluster
+
+NOWHERE = "mongodb://127.0.0.1:9/?serverSelectionTimeoutMS=200&connectTimeoutMS=200"
+
+
+def now(cluster: Cluster) -> Position:
+    time: Timestamp = cluster.source.admin.command("ping")["operationTime"]
+    return Position(ClusterTime.from_bson(time))
+
+
+def test_an_unreachable_source_is_told_and_slows_no_other_changefeed(led: Cluster, database: str) -> None:
+    lost = led.create("lost", "nowhere", source=NOWHERE)
+    led.until(lambda: led.state(lost) is State.WARNING and "source_unavailable" in led.error(lost))
+    well = led.create("well", database)
+    led.until(lambda: led.began(well))
+    led.source[database].create_collection("orders")
+    led.until(lambda: led.settled(well, 1))
+    assert led.state(well) is State.NORMAL
+    led.change(lost, DesiredState.PAUSED)
+    led.until(lambda: led.state(lost) is State.STOPPED, "a pause while beginning")
+    led.change(lost, DesiredState.REMOVED)
+    led.until(lambda: not led.exists(lost), "a removal while beginning")
+
+
+def test_a_source_that_comes_back_is_begun_with(led: Cluster, database: str) -> None:
+    feed = led.create("late", database, source=NOWHERE)
+    led.until(lambda: led.state(feed) is State.WARNING)
+    led.change(feed, source=led.source_uri)
+    led.until(lambda: led.began(feed))
+    led.until(lambda: led.state(feed) is State.NORMAL)
+
+
+def test_a_missing_credential_fails_its_changefeed_alone_and_setting_it_helps(led: Cluster, database: str) -> None:
+    feed = led.create("secret", database, source="mongodb://reader:${env:SLUICE_TEST_UNSET}@127.0.0.1:9/")
+    led.until(lambda: led.state(feed) is State.FAILED)
+    assert "SLUICE_TEST_UNSET is not set" in led.error(feed)
+    led.change(feed, source=led.source_uri)
+    led.until(lambda: led.began(feed))
+
+
+def test_a_changefeed_created_paused_does_not_begin(led: Cluster, database: str) -> None:
+    feed = led.create("asleep", database, desired=DesiredState.PAUSED)
+    led.until(lambda: led.state(feed) is State.STOPPED)
+    assert not led.began(feed)
+    led.change(feed)
+    led.until(lambda: led.began(feed))
+
+
+def test_a_refused_ddl_fails_the_changefeed_and_after_mending_it_goes_on(led: Cluster, database: str) -> None:
+    source, target = led.source[database], led.target[f"{database}_to"]
+    feed = led.create("refused", database)
+    led.until(lambda: led.began(feed))
+    target.create_collection("orders", capped=True, size=4096)
+    source.create_collection("orders")
+    source.create_collection("items")
+    led.until(lambda: led.state(feed) is State.FAILED)
+    assert "ddl_refused" in led.error(feed)
+    assert f"{database}_to.orders stands at the target with other options" in led.error(feed)
+    assert "then resume the changefeed" in led.error(feed)
+    target["orders"].drop()
+    led.change(feed)
+    led.until(lambda: led.settled(feed, 2))
+    led.until(lambda: led.state(feed) is State.NORMAL)
+    assert sorted(target.list_collection_names()) == ["items", "orders"]
+
+
+def test_a_refused_unique_index_may_be_taken_out_by_the_filter(led: Cluster, database: str) -> None:
+    source, target = led.source[database], led.target[f"{database}_to"]
+    feed = led.create("duplicates", database)
+    led.until(lambda: led.began(feed))
+    source.create_collection("orders")
+    led.until(lambda: led.settled(feed, 1))
+    target["orders"].insert_many([{"code": 1}, {"code": 1}])
+    source["orders"].create_index("code", unique=True)
+    led.until(lambda: led.state(feed) is State.FAILED)
+    assert "createIndexes" in led.error(feed)
+    rule = {"tables": [f"{database}.orders"], "ignore": ["createIndexes"]}
+    led.change(feed, filter={"tables": [f"{database}.*"], "events": [rule]})
+    led.until(lambda: led.settled(feed, 2))
+    assert [record.state for record in led.ddls(feed)] == [DdlState.DONE, DdlState.SKIPPED]
+    assert list(target["orders"].index_information()) == ["_id_"]
+
+
+def test_what_the_target_cannot_express_fails_or_is_skipped_as_the_user_says(led: Cluster, database: str) -> None:
+    """Two tables under one name: which rows a rename takes along cannot be told."""
+    source = led.source[database]
+    together = [{"from": f"{database}.*", "to": f"{database}_to.all"}]
+    feed = led.create("fan", database, routes=[{"from": f"{database}.b", "to": f"{database}_to.own"}, *together])
+    led.until(lambda: led.began(feed))
+    source.create_collection("a")
+    source.create_collection("other")
+    source["a"].rename("b")
+    led.until(lambda: led.state(feed) is State.FAILED)
+    assert "ddl_unsupported" in led.error(feed)
+    led.change(feed, ddl={"unsupported": "skip"})
+    led.until(lambda: led.settled(feed, 3))
+    led.until(lambda: led.state(feed) is State.NORMAL)
+    assert led.ddls(feed)[-1].state is DdlState.SKIPPED
+    assert "cannot be told apart" in led.ddls(feed)[-1].note
+
+
+def test_an_event_that_the_schemas_cannot_explain_fails_its_changefeed_alone(led: Cluster, database: str) -> None:
+    source = led.source[database]
+    source.create_collection("private")
+    feed = led.create("unexplained", database, filter={"tables": [f"{database}.*", f"!{database}.private"]})
+    led.until(lambda: led.began(feed))
+    led.change(feed, filter={"tables": [f"{database}.*"]})
+    led.until(lambda: led.obeyed(feed))
+    source["private"].create_index("code")
+    led.until(lambda: led.state(feed) is State.FAILED)
+    assert "invariant_violated" in led.error(feed)
+    led.change(feed, DesiredState.REMOVED)
+    led.until(lambda: not led.exists(feed), "a removal of a failed changefeed")
+
+
+def test_a_removed_changefeed_leaves_no_key_behind(led: Cluster, database: str) -> None:
+    feed = led.create("removed", database)
+    led.source[database].create_collection("orders")
+    led.until(lambda: led.began(feed) and led.assigned(feed))
+    led.change(feed, DesiredState.REMOVED)
+    led.until(lambda: not led.exists(feed))
+
+
+def test_a_restart_begins_again_where_the_user_says(led: Cluster, database: str) -> None:
+    source, target = led.source[database], led.target[f"{database}_to"]
+    feed = led.create("restart", database)
+    led.until(lambda: led.began(feed))
+    source.create_collection("orders")
+    led.until(lambda: led.settled(feed, 1))
+    place = now(led)
+    source["orders"].create_index("code", unique=True)
+    led.until(lambda: led.settled(feed, 2))
+    target["orders"].drop_index("code_1")
+    led.change(feed, resume_from=place)
+    led.until(lambda: led.obeyed(feed) and led.began(feed))
+    led.until(lambda: led.settled(feed, 1) and "code_1" in target["orders"].index_information(), "the DDL again")
+    status = led.status(feed)
+    assert status is not None
+    assert status.start == place
+
+
+def test_a_start_in_the_past_takes_the_ddl_since(led: Cluster, database: str) -> None:
+    source, target = led.source[database], led.target[f"{database}_to"]
+    source.create_collection("kept")
+    target.create_collection("kept")
+    place = now(led)
+    source["kept"].create_index("code", unique=True)
+    source["kept"].rename("orders")
+    source.create_collection("gone")
+    source["gone"].drop()
+    source.create_collection("new")
+    feed = led.create("past", database, start=str(place.ts.next()))
+    led.until(lambda: led.began(feed))
+    led.until(lambda: led.settled(feed, 5), "all DDL since")
+    assert sorted(target.list_collection_names()) == ["new", "orders"]
+    assert "code_1" in target["orders"].index_information()
+
+
+def test_a_target_time_finishes_the_changefeed_and_nothing_after_it_is_taken(led: Cluster, database: str) -> None:
+    source, target = led.source[database], led.target[f"{database}_to"]
+    feed = led.create("until", database)
+    led.until(lambda: led.began(feed))
+    source.create_collection("before")
+    last = now(led).ts.next()
+    led.change(feed, target=str(last))
+    led.until(lambda: led.obeyed(feed))
+    source.create_collection("after")
+    led.until(lambda: led.state(feed) is State.FINISHED)
+    status = led.status(feed)
+    assert status is not None
+    assert status.checkpoint == Position(last)
+    assert target.list_collection_names() == ["before"]
+
+
+def test_a_paused_changefeed_takes_nothing_and_loses_nothing(led: Cluster, database: str) -> None:
+    source, target = led.source[database], led.target[f"{database}_to"]
+    feed = led.create("paused", database)
+    led.until(lambda: led.began(feed))
+    led.change(feed, DesiredState.PAUSED)
+    led.until(lambda: led.state(feed) is State.STOPPED)
+    source.create_collection("orders")
+    source["orders"].create_index("code")
+    other = led.create("awake", database, routes=[{"from": f"{database}.*", "to": f"{database}_other.*"}])
+    led.until(lambda: led.began(other))
+    assert target.list_collection_names() == []
+    led.change(feed)
+    led.until(lambda: led.settled(feed, 2))
+    assert "code_1" in target["orders"].index_information()
+
+
+def test_two_changefeeds_of_one_source_each_take_their_own(led: Cluster, fresh_database: Callable[[], str]) -> None:
+    one, two = fresh_database(), fresh_database()
+    first, second = led.create("first", one), led.create("second", two)
+    led.until(lambda: led.began(first) and led.began(second))
+    led.target[f"{one}_to"].create_collection("orders", capped=True, size=4096)
+    led.source[one].create_collection("orders")
+    led.source[two].create_collection("orders")
+    led.until(lambda: led.state(first) is State.FAILED and led.settled(second, 1))
+    assert led.state(second) is State.NORMAL
+    assert led.target[f"{two}_to"].list_collection_names() == ["orders"]
