@@ -93,6 +93,7 @@ class MongoDocumentLoader:
     def _remove(self, keys: list[RawBSONDocument]) -> None:
         deletes = [{"q": key, "limit": 1} for key in keys]
         command = {"delete": self._table.name.coll, "deletes": deletes, "ordered": False, "writeConcern": _MAJORITY}
+        self._commander.begin()
         reply = self._commander.send(self._table.name.db, command, f"removing remains from {self._table.name}").document
         if errors := reply.get("writeErrors"):
             raise SinkUnavailable(f"removing remains from {self._table.name}: {errors[0].get('errmsg')}")
