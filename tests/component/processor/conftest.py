@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
+from changefeed.configuration import Configuration
+from changefeed.records import ChangefeedId, NodeId, NodeRecord, PositionReport
+from coordination.etcd import Put
+from coordination.layout import decode, encode
 from devstack.mongodb import Client
 from tests.component.owner.conftest import Cluster
+from tests.component.processor.scripted_owner import ScriptedOwner
+from tests.independent_compare import differences
+
+T = TypeVar("T")
 
 _PROCESS = Path(__file__).with_name("processor_process.py")
+_DEADLINE_SECONDS = 90.0
+"""A Spark session alone takes 5 s to start, on a busy machine 20."""
 
 
 class ReplicatingCluster(Cluster):
@@ -20,9 +33,10 @@ class ReplicatingCluster(Cluster):
 
     def __init__(self, endpoint: str, source_uri: str, target_uri: str, source: Client, target: Client) -> None:
         super().__init__(endpoint, source_uri, target_uri, source, target)
+        self._source_uri, self._target_uri = source_uri, target_uri
         self.processors: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start_processor(self, name: str, *, ttl: float = 5.0) -> subprocess.Popen[bytes]:
+    def start_processor(self, name: str, *, ttl: float = 10.0) -> subprocess.Popen[bytes]:
         command = [sys.executable, str(_PROCESS), name, self.endpoint, self.layout.cluster, str(ttl)]
         self.processors[name] = subprocess.Popen(command)
         return self.processors[name]
@@ -33,11 +47,69 @@ class ReplicatingCluster(Cluster):
             process.wait()
         super().close()
 
+    def scripted(self, id: str, database: str, **configuration: Any) -> ScriptedOwner:
+        """A changefeed without an owner process, from a database to the one named like it with `_to` at the end."""
+        fields = {
+            "id": id,
+            "source": self._source_uri,
+            "sink": self._target_uri,
+            "start": "now",
+            "filter": {"tables": [f"{database}.*"]},
+            "routes": [{"from": f"{database}.*", "to": f"{database}_to.*"}],
+        }
+        return ScriptedOwner(self.etcd, self.layout, Configuration.parse(fields | configuration), self.source)
+
+    def nodes(self, name: str) -> list[NodeId]:
+        """The living sessions of a processor."""
+        records = [decode(NodeRecord, kv) for kv in self.etcd.range(self.layout.nodes).items]
+        return [record.id for record in records if record.name == name]
+
+    def node(self, name: str) -> NodeId:
+        self.until(lambda: self.nodes(name), f"a session of {name}")
+        [node] = self.nodes(name)
+        return node
+
+    def report(self, id: ChangefeedId, node: NodeId) -> PositionReport | None:
+        kv = self.etcd.get(self.layout.position(id, node))
+        return decode(PositionReport, kv) if kv else None
+
+    def drain(self, name: str) -> None:
+        kv = self.etcd.get(self.layout.node(self.node(name)))
+        assert kv is not None
+        drained = replace(decode(NodeRecord, kv), draining=True)
+        self.etcd.txn((), (Put(kv.key, encode(drained), kv.lease),))
+
+    def differences(self, database: str) -> list[str]:
+        return differences(self.source, database, self.target, f"{database}_to")
+
+    def equal(self, database: str) -> None:
+        self.until(lambda: not self.differences(database), f"equality of {database}")
+
+    @staticmethod
+    def until(condition: Callable[[], T], what: str = "the condition") -> T:
+        deadline = time.monotonic() + _DEADLINE_SECONDS
+        while not (met := condition()):
+            assert time.monotonic() < deadline, f"{what} did not come true within {_DEADLINE_SECONDS:g} s"
+            time.sleep(0.05)
+        return met
+
 
 @pytest.fixture
 def cluster(
     etcd_endpoint: str, source_uri: str, target_uri: str, source_client: Client, target_client: Client
 ) -> Iterator[ReplicatingCluster]:
     made = ReplicatingCluster(etcd_endpoint, source_uri, target_uri, source_client, target_client)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def standing(
+    etcd_endpoint: str, source_uri: str, target_uri: str, source_client: Client, target_client: Client
+) -> Iterator[ReplicatingCluster]:
+    """With one owner and one processor `p1`, for tests that leave them as they are."""
+    made = ReplicatingCluster(etcd_endpoint, source_uri, target_uri, source_client, target_client)
+    made.start_owner("o1")
+    made.start_processor("p1")
     yield made
     made.close()

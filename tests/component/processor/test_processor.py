@@ -1,18 +1,18 @@
-"""Rows and DDL of a source arrive at a target through an owner and processors."""
+"""Rows and DDL of a source arrive at a target through an owner and a processor."""
 
 from __future__ import annotations
 
+from changefeed.lifecycle import State
+from changefeed.records import ChangefeedId, DesiredState, NodeId
+from changefeed.table import TableName
 from tests.component.processor.conftest import ReplicatingCluster
-from tests.independent_compare import differences
 
 
-def test_rows_of_all_kinds_arrive_with_ddl_between_them(cluster: ReplicatingCluster, database: str) -> None:
-    source = cluster.source[database]
+def test_rows_of_all_kinds_arrive_with_ddl_between_them(standing: ReplicatingCluster, database: str) -> None:
+    source = standing.source[database]
     source.create_collection("orders")
-    cluster.start_owner("o1")
-    cluster.start_processor("p1")
-    feed = cluster.create("f", database)
-    cluster.until(lambda: cluster.began(feed), "the beginning")
+    feed = standing.create("kinds", database)
+    standing.until(lambda: standing.began(feed), "the beginning")
     source["orders"].insert_many([{"_id": n, "n": n} for n in range(100)])
     source["orders"].update_many({"_id": {"$lt": 50}}, {"$set": {"x": "y"}, "$unset": {"n": ""}})
     source["orders"].delete_many({"_id": {"$gte": 90}})
@@ -21,4 +21,102 @@ def test_rows_of_all_kinds_arrive_with_ddl_between_them(cluster: ReplicatingClus
     source["orders"].create_index("x")
     source["orders"].rename("sales")
     source["sales"].replace_one({"_id": 60}, {"z": 1})
-    cluster.until(lambda: not differences(cluster.source, database, cluster.target, f"{database}_to"), "equality")
+    standing.equal(database)
+
+
+def test_what_is_written_during_a_pause_arrives_after_it(standing: ReplicatingCluster, database: str) -> None:
+    source = standing.source[database]
+    source.create_collection("orders")
+    feed = standing.create("paused", database)
+    standing.until(lambda: standing.began(feed), "the beginning")
+    source["orders"].insert_one({"_id": 1})
+    standing.equal(database)
+    standing.change(feed, DesiredState.PAUSED)
+    node = standing.node("p1")
+    standing.until(lambda: _run(standing, feed, node) == 0, "all pipelines to stand")
+    source["orders"].insert_one({"_id": 2})
+    source["orders"].create_index("x")
+    source["orders"].update_one({"_id": 1}, {"$set": {"x": 1}})
+    assert standing.target[f"{database}_to"]["orders"].count_documents({}) == 1
+    standing.change(feed, DesiredState.RUNNING)
+    standing.equal(database)
+
+
+def _run(cluster: ReplicatingCluster, feed: ChangefeedId, node: NodeId) -> int | None:
+    report = cluster.report(feed, node)
+    return report.run if report else None
+
+
+def test_one_changefeed_that_fails_leaves_another_alone(standing: ReplicatingCluster, database: str) -> None:
+    source = standing.source[database]
+    source.create_collection("orders")
+    unreachable = "mongodb://127.0.0.1:1/?replicaSet=none&serverSelectionTimeoutMS=500"
+    away = standing.create("away", database, sink=unreachable)
+    feed = standing.create("here", database)
+    standing.until(lambda: standing.began(feed) and standing.began(away), "both beginnings")
+    source["orders"].insert_many([{"_id": n} for n in range(10)])
+    standing.until(lambda: standing.target[f"{database}_to"]["orders"].count_documents({}) == 10, "the rows of one")
+    standing.until(lambda: _state(standing, away) is State.WARNING, "the warning of the other")
+    assert _state(standing, feed) is State.NORMAL
+
+
+def _state(cluster: ReplicatingCluster, feed: ChangefeedId) -> State | None:
+    status = cluster.status(feed)
+    return status.lifecycle.state if status else None
+
+
+def test_a_held_table_stands_exactly_at_its_barrier_while_others_flow(
+    cluster: ReplicatingCluster, database: str
+) -> None:
+    source, target = cluster.source[database], cluster.target[f"{database}_to"]
+    source.create_collection("held")
+    source.create_collection("free")
+    owner = cluster.scripted("held", database)
+    held, free = (owner.knows(TableName(database, name)) for name in ("held", "free"))
+    cluster.start_processor("p1")
+    node = cluster.node("p1")
+    owner.barrier(owner.start)
+    owner.assign(node, {held: owner.start, free: owner.start})
+    source["held"].insert_one({"_id": "before"})
+    gate = owner.now()
+    cluster.until(lambda: owner.now() > gate, "a later second")
+    for number in range(5):
+        source["held"].insert_one({"_id": number})
+        source["free"].insert_one({"_id": number})
+        owner.barrier(owner.now(), {held: gate})
+        cluster.until(lambda: target["free"].find_one({"_id": number}), "the free table")  # noqa: B023 - called in this turn
+    report = owner.report(node)
+    assert report is not None
+    assert report.of(held) == gate
+    assert [row["_id"] for row in target["held"].find()] == ["before"]
+    owner.barrier(owner.now())
+    cluster.equal(database)
+
+
+def test_rows_that_the_user_ignores_stay_away(standing: ReplicatingCluster, database: str) -> None:
+    source, target = standing.source[database], standing.target[f"{database}_to"]
+    source.create_collection("audit")
+    rule = {
+        "tables": [f"{database}.audit"],
+        "ignore": ["delete"],
+        "ignore_where": {"insert": {"level": "debug"}, "update_new": {"hidden": True}},
+    }
+    feed = standing.create("ignoring", database, filter={"tables": [f"{database}.*"], "events": [rule]})
+    standing.until(lambda: standing.began(feed), "the beginning")
+    source["audit"].insert_many([{"_id": 1, "level": "debug"}, {"_id": 2, "level": "info"}, {"_id": 3}])
+    source["audit"].delete_one({"_id": 3})
+    source["audit"].insert_one({"_id": 4})
+    standing.until(lambda: target["audit"].find_one({"_id": 4}), "the last row")
+    assert sorted(row["_id"] for row in target["audit"].find()) == [2, 3, 4]
+
+
+def test_a_start_before_the_oplog_is_an_error_that_says_so(standing: ReplicatingCluster, database: str) -> None:
+    source = standing.source[database]
+    source.create_collection("orders")
+    source["orders"].insert_one({"_id": 1})
+    feed = standing.create("past", database, start="2001-01-01T00:00:00Z")
+    standing.until(lambda: _state(standing, feed) is State.FAILED, "the failure")
+    status = standing.status(feed)
+    assert status is not None
+    assert status.lifecycle.error is not None
+    assert status.lifecycle.error.code == "history_lost"

@@ -1,0 +1,82 @@
+"""`ScriptedOwner`: says in etcd whatever a test wants an owner to have said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.configuration import Configuration
+from changefeed.lifecycle import Lifecycle, State
+from changefeed.position import Position
+from changefeed.records import (
+    AssignedTable,
+    Assignment,
+    Barrier,
+    ChangefeedId,
+    ChangefeedInfo,
+    ChangefeedStatus,
+    NodeId,
+    PositionReport,
+)
+from changefeed.table import TableId, TableName, TableSchema
+from coordination.etcd import Etcd, KeyValue, Put
+from coordination.layout import Layout, assignment_puts, decode, encode, join_assignment
+from devstack.mongodb import Client
+from source.connection import session_time
+
+
+class ScriptedOwner:
+    """Of one changefeed that follows collections of the source as they are now."""
+
+    def __init__(self, etcd: Etcd, layout: Layout, configuration: Configuration, source: Client) -> None:
+        self._etcd, self._layout, self._source = etcd, layout, source
+        self.id = ChangefeedId(configuration.id)
+        self.start = self.now()
+        self._status = ChangefeedStatus(
+            start=self.start, checkpoint=self.start, resolved=self.start, run=1, info_version=1, epoch=1
+        )
+        info = ChangefeedInfo(configuration=configuration, created_at=datetime.now(UTC))
+        etcd.txn((), (Put(layout.info(self.id), encode(info)),))
+        self.say(self._status)
+
+    def now(self) -> Position:
+        """Past everything that has been written."""
+        with self._source.start_session(causal_consistency=False) as session:
+            self._source.admin.command("ping", session=session)
+            return Position(ClusterTime(session_time(session).seconds + 1, 0))
+
+    def say(self, status: ChangefeedStatus) -> None:
+        self._status = status
+        self._etcd.txn((), (Put(self._layout.status(self.id), encode(status)),))
+
+    def pause(self) -> None:
+        self.say(replace(self._status, lifecycle=Lifecycle(state=State.STOPPED)))
+
+    def resume(self) -> None:
+        self.say(replace(self._status, lifecycle=Lifecycle(), run=self._status.run + 1))
+
+    def knows(self, name: TableName) -> TableId:
+        """Writes the table's base schema."""
+        [listed] = self._source[name.db].list_collections(filter={"name": name.coll})
+        id = TableId(listed["info"]["uuid"].hex())
+        schema = TableSchema(id=id, name=name, valid_from=self.start)
+        self._etcd.txn((), (Put(self._layout.schema(self.id, id), encode(schema)),))
+        return id
+
+    def barrier(self, position: Position, held: Mapping[TableId, Position] | None = None) -> None:
+        barrier = Barrier(epoch=1, position=position, held=held or {})
+        self._etcd.txn((), (Put(self._layout.barrier(self.id), encode(barrier)),))
+
+    def assign(
+        self, node: NodeId, starts: Mapping[TableId, Position], leaving: frozenset[TableId] = frozenset()
+    ) -> None:
+        group = self._layout.assignment(self.id, node)
+        before, _ = join_assignment(self._etcd.range(group).items)
+        tables = {table: AssignedTable(start=start) for table, start in starts.items()}
+        self._etcd.txn((), assignment_puts(group, before, Assignment(tables=tables, leaving=leaving)))
+
+    def report(self, node: NodeId) -> PositionReport | None:
+        found: KeyValue | None = self._etcd.get(self._layout.position(self.id, node))
+        return decode(PositionReport, found) if found else None

@@ -1,0 +1,88 @@
+"""Operations of all kinds on tables of a database, the same ones for the same seed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from random import Random
+from typing import Any, Self
+
+from pymongo import DeleteOne, InsertOne, ReplaceOne, UpdateOne
+
+from devstack.mongodb import Client
+
+Operation = InsertOne[Any] | UpdateOne | ReplaceOne[Any] | DeleteOne
+_KEYS = 400
+_BATCH = 250
+_ALIKE = 50
+"""The driver sends successive operations of one kind as one command."""
+
+
+class MixedOperations:
+    """Few keys, so that operations of one document follow each other closely."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._random = Random(seed)
+        self._count = 0
+
+    def batch(self) -> list[Operation]:
+        kinds = [self._random.randrange(10) for _ in range(_BATCH // _ALIKE)]
+        return [self._operation(kind) for kind in kinds for _ in range(_ALIKE)]
+
+    def _operation(self, kind: int) -> Operation:
+        random = self._random
+        self._count += 1
+        key = {"_id": random.randrange(_KEYS)}
+        change: dict[str, Any]
+        match kind:
+            case 0 | 1:
+                return DeleteOne(key)
+            case 2 | 3:
+                return ReplaceOne(key, {"replaced": self._count, "list": [1, 2, 3], "nested": {"0": 1}}, upsert=True)
+            case 4:
+                return InsertOne({"_id": f"{self._seed}-{self._count}", "text": "x" * random.randrange(300)})
+            case 5:
+                change = {"$unset": {"a": "", "replaced": ""}, "$inc": {"c": 1}}
+            case 6:
+                change = {"$push": {"pushed": {"$each": [self._count], "$slice": -3}}}
+            case 7:
+                change = {"$set": {"nested.0": self._count, "nested.deep.er": [self._count]}}
+            case _:
+                change = {"$set": {"a": self._count, "b": {"n": random.random()}}}
+        return UpdateOne(key, change, upsert=kind != 5)
+
+
+def write(client: Client, database: str, tables: list[str], operations: int, seed: int = 1) -> None:
+    """Table after table in turn, batch by batch."""
+    mixed = MixedOperations(seed)
+    for number in range(operations // _BATCH):
+        client[database][tables[number % len(tables)]].bulk_write(mixed.batch(), ordered=True)
+
+
+class Beside:
+    """Runs something in a thread for as long as the block takes, and raises what it raised."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:  # noqa: BLE001 - raised again in the test's thread
+            self._error = error
+
+    @property
+    def going_on(self) -> bool:
+        return self._thread.is_alive()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
