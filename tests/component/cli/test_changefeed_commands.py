@@ -1,0 +1,168 @@
+"""`sluice changefeed`, against a real server, a source and a target."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from coordination.etcd_client import EtcdClient
+from coordination.etcd_connection import EtcdConfig
+from coordination.layout import Layout
+from devstack.mongodb import Client
+from tests.component.node.server_process import Server
+from tests.component.owner.conftest import Cluster
+from tests.component.owner.scripted_processor import ScriptedProcessor
+
+
+@pytest.fixture
+def flags(database: str, source_uri: str, target_uri: str) -> list[str]:
+    return [
+        "--id",
+        database,
+        "--source",
+        source_uri,
+        "--sink",
+        target_uri,
+        "--start",
+        "now",
+        "--tables",
+        f"{database}.*",
+    ]
+
+
+def test_a_changefeed_lives_from_create_to_remove(server: Server, flags: list[str], database: str) -> None:
+    created = server.sluice("changefeed", "create", *flags)
+    assert (created.stdout, created.returncode) == (f"changefeed {database} created\n", 0), created.stderr
+    listed = json.loads(server.sluice("changefeed", "list", "-o", "json").stdout)
+    assert [(each["state"], each["desired"]) for each in listed if each["id"] == database] == [("normal", "running")]
+    assert server.sluice("changefeed", "pause", database).stdout == f"changefeed {database} paused\n"
+    queried = yaml.safe_load(server.sluice("changefeed", "query", database, "-o", "yaml").stdout)
+    assert (queried["state"], queried["obeyed"], queried["version"]) == ("stopped", True, 2)
+    assert server.sluice("changefeed", "resume", database).returncode == 0
+    assert server.sluice("changefeed", "remove", database, "--yes").stdout == f"changefeed {database} removed\n"
+    gone = server.sluice("changefeed", "query", database)
+    assert gone.returncode == 3
+    assert f"there is no changefeed '{database}'" in gone.stderr
+
+
+def test_update_goes_with_a_paused_changefeed_alone(
+    server: Server, flags: list[str], database: str, tmp_path: Path
+) -> None:
+    server.sluice("changefeed", "create", *flags)
+    file = tmp_path / "feed.yaml"
+    feed = {"id": database, "source": flags[3], "sink": flags[5], "start": "now"}
+    file.write_text(yaml.safe_dump(feed | {"filter": {"tables": [f"{database}.*", f"!{database}.tmp"]}}))
+    running = server.sluice("changefeed", "update", database, str(file))
+    assert (running.returncode, "pause it first" in running.stderr) == (1, True)
+    server.sluice("changefeed", "pause", database)
+    updated = server.sluice("changefeed", "update", database, "--config", str(file), "--version", "2")
+    assert updated.stdout == f"changefeed {database} updated to version 3; resume it to go on\n", updated.stderr
+    stale = server.sluice("changefeed", "update", database, str(file), "--version", "2")
+    assert (stale.returncode, "somebody else changed it" in stale.stderr) == (4, True)
+    queried = json.loads(server.sluice("changefeed", "query", database, "-o", "json").stdout)
+    assert queried["configuration"]["filter"]["tables"] == [f"{database}.*", f"!{database}.tmp"]
+    server.sluice("changefeed", "remove", database, "--yes")
+
+
+def test_create_reads_standard_input_and_refuses_a_second_of_the_name(
+    server: Server, flags: list[str], database: str
+) -> None:
+    text = yaml.safe_dump({"id": database, "source": flags[3], "sink": flags[5], "start": "now"})
+    text += f"filter: {{tables: ['{database}.*']}}\n"
+    assert server.sluice("changefeed", "create", "-", input=text).returncode == 0
+    again = server.sluice("changefeed", "create", "-", input=text)
+    assert (again.returncode, "exists already" in again.stderr) == (4, True)
+    server.sluice("changefeed", "remove", database, "--yes")
+
+
+def test_validate_tells_all_problems_at_once(
+    server: Server, flags: list[str], database: str, source_client: Client, source_uri: str
+) -> None:
+    source_client[database]["orders"].insert_one({"_id": 1})
+    server.sluice("changefeed", "create", *flags)
+    fields = {
+        "id": f"{database}-too",
+        "source": source_uri,
+        "sink": flags[5],
+        "start": "1000000000.1",
+        "filter": {"tables": [f"{database}.*"]},
+        "pipeline": {"pre_images": [f"{database}.orders"]},
+    }
+    refused = server.sluice("changefeed", "validate", "-", input=yaml.safe_dump(fields))
+    assert refused.returncode == 1
+    heading, *problems = refused.stderr.splitlines()
+    assert heading == "sluice: 3 problems:"
+    assert "start: 1000000000.1 (2001-09-09T01:46:40Z) is no longer in the source's oplog" in problems[0]
+    assert f"pipeline.pre_images: {database}.orders keeps no pre-images" in problems[1]
+    assert f"routes: changefeed '{database}' writes {database}.orders of this target too" in problems[2]
+    server.sluice("changefeed", "remove", database, "--yes")
+
+
+def test_the_target_is_never_the_source_by_another_name(server: Server, source_uri: str, database: str) -> None:
+    other_name = source_uri.replace("127.0.0.1", "localhost")
+    fields = ["--id", database, "--source", source_uri, "--sink", other_name, "--tables", f"{database}.*"]
+    refused = server.sluice("changefeed", "create", *fields)
+    assert refused.returncode == 1
+    assert "sink: it is the same deployment as the source" in refused.stderr
+
+
+def test_servers_that_do_not_answer_are_named_both(server: Server) -> None:
+    nobody = "mongodb://127.0.0.1:{}/?serverSelectionTimeoutMS=300"
+    fields = ["--id", "f", "--source", nobody.format(1), "--sink", nobody.format(2), "--tables", "shop.*"]
+    refused = server.sluice("changefeed", "validate", *fields)
+    assert refused.returncode == 1
+    assert "  - source: " in refused.stderr
+    assert "  - sink: " in refused.stderr
+
+
+def test_finalize_finishes_and_lets_documents_expire_again(
+    server: Server, flags: list[str], database: str, source_client: Client, target_client: Client, etcd_endpoint: str
+) -> None:
+    server.sluice("changefeed", "create", *flags)
+    with (
+        EtcdClient(EtcdConfig(endpoints=(etcd_endpoint,))) as etcd,
+        ScriptedProcessor(etcd, Layout(server.cluster), "p1"),
+    ):
+        source_client[database]["sessions"].create_index([("at", 1)], expireAfterSeconds=60)
+        Cluster.until(lambda: "at_1" in target_client[database]["sessions"].index_information(), "the index")
+        expiry = target_client[database]["sessions"].index_information()["at_1"]["expireAfterSeconds"]
+        finished = server.sluice("changefeed", "finalize", database, "--yes")
+    assert expiry == 2**31 - 1
+    assert finished.returncode == 0, finished.stderr
+    assert "expiries restored downstream: 1" in finished.stdout
+    assert target_client[database]["sessions"].index_information()["at_1"]["expireAfterSeconds"] == 60
+    again = server.sluice("changefeed", "finalize", database, "--yes")
+    assert (again.returncode, "expiries restored downstream: 1" in again.stdout) == (0, True)
+    resumed = server.sluice("changefeed", "resume", database)
+    assert (resumed.returncode, "has reached its target" in resumed.stderr) == (1, True)
+    server.sluice("changefeed", "remove", database, "--yes")
+
+
+def test_nothing_shows_a_password(server: Server, flags: list[str], database: str) -> None:
+    flags[3] = flags[3].replace("mongodb://", "mongodb://${env:SLUICE_NOBODY}:${env:SLUICE_NOBODY}@")
+    refused = server.sluice("changefeed", "create", *flags)
+    assert refused.returncode == 1
+    assert "the environment variable SLUICE_NOBODY is not set on this node" in refused.stderr
+    hidden = [*flags[:3], "mongodb://root:hunter2hunter2@127.0.0.1:1/?serverSelectionTimeoutMS=200", *flags[4:]]
+    shown = server.sluice("changefeed", "validate", *hidden)
+    assert shown.returncode == 1
+    assert "hunter2" not in shown.stderr + shown.stdout + server.log
+
+
+def test_tables_and_ddl_of_an_empty_changefeed_say_so(server: Server, flags: list[str], database: str) -> None:
+    server.sluice("changefeed", "create", *flags)
+    assert server.sluice("table", "list", database).stdout == f"changefeed {database} has no tables yet\n"
+    assert server.sluice("ddl", "list", database, "-o", "json").stdout == "[]\n"
+    server.sluice("changefeed", "remove", database, "--yes")
+
+
+def test_nodes_are_listed_for_people_without_colours_in_a_pipe(server: Server) -> None:
+    listed = server.sluice("node", "list")
+    heading, node = listed.stdout.splitlines()
+    assert heading.split() == ["ID", "ROLES", "OWNER", "TABLES", "DRAINING", "ADDRESS", "VERSION", "STARTED"]
+    assert node.startswith("n1-")
+    assert node.index("owner") == heading.index("ROLES")
+    assert "\x1b" not in listed.stdout

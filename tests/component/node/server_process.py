@@ -1,0 +1,106 @@
+"""A real node: `sluice server` in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from devstack.ports import free_port
+
+SLUICE = Path(sys.executable).with_name("sluice")
+_DEADLINE_SECONDS = 40.0
+
+
+class Server:
+    """Started by `with`. It has the role of owner alone unless `roles` says otherwise: that needs no Spark."""
+
+    def __init__(
+        self,
+        etcd_endpoint: str,
+        log: Path,
+        *flags: str,
+        cluster: str | None = None,
+        name: str = "n1",
+        roles: str = "owner",
+        host: str = "127.0.0.1",
+    ) -> None:
+        self.cluster = cluster or f"test-{uuid.uuid4().hex[:12]}"
+        self.address = f"{host}:{free_port()}"
+        self.http = f"127.0.0.1:{free_port()}"
+        self._log = log
+        self._command = [
+            *(str(SLUICE), "server", "--etcd", etcd_endpoint, "--cluster", self.cluster, "--name", name),
+            *("--roles", roles, "--admin-address", self.address, "--http-address", self.http),
+            *("--session-ttl", "3", "--log-format", "json", *flags),
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(self._command, stderr=self._log.open("ab"))
+        self.until_ready()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def until_ready(self) -> None:
+        deadline = time.monotonic() + _DEADLINE_SECONDS
+        while self.get("/readyz")[0] != 200:
+            assert self._process is not None
+            assert self._process.poll() is None, f"the server ended: {self.log}"
+            assert time.monotonic() < deadline, f"the server is not ready: {self.get('/readyz')}, {self.log}"
+            time.sleep(0.05)
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body; 0 when nobody answers."""
+        try:
+            with urllib.request.urlopen(f"http://{self.http}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError as error:
+            return 0, str(error)
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def wait(self, timeout: float = _DEADLINE_SECONDS) -> int:
+        assert self._process is not None
+        return self._process.wait(timeout)
+
+    def sluice(
+        self, *arguments: str, environment: Mapping[str, str] | None = None, input: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """What a user at a shell would see of `sluice ARGUMENTS`."""
+        return run(arguments, {"SLUICE_SERVER": self.address, **(environment or {})}, input)
+
+
+def run(
+    arguments: Sequence[str], environment: Mapping[str, str], input: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(SLUICE), *arguments],
+        env={**os.environ, "HOME": "/nonexistent", **environment},
+        capture_output=True,
+        text=True,
+        input=input or "",
+        timeout=120,
+        check=False,
+    )

@@ -1,0 +1,102 @@
+"""What a user's verbs make of a changefeed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from admin import desired
+from changefeed.cluster_time import ClusterTime
+from changefeed.configuration import Configuration
+from changefeed.errors import ConfigurationError, ConflictError, WrongState
+from changefeed.lifecycle import Lifecycle, State
+from changefeed.position import Position
+from changefeed.records import ChangefeedInfo, ChangefeedStatus, DesiredState
+
+_CONFIGURATION = Configuration.parse({"id": "f", "source": "mongodb://a", "sink": "mongodb://b"})
+_OTHER = Configuration.parse({"id": "f", "source": "mongodb://a", "sink": "mongodb://b", "on_divergence": "fail"})
+_INFO = ChangefeedInfo(configuration=_CONFIGURATION, created_at=datetime(2026, 11, 21, tzinfo=UTC))
+_AT = Position(ClusterTime(100, 1))
+
+
+def _status(state: State, *, version: int = 1, begun: bool = True) -> ChangefeedStatus:
+    at = _AT if begun else None
+    return ChangefeedStatus(lifecycle=Lifecycle(state=state), checkpoint=at, resolved=at, info_version=version, epoch=1)
+
+
+def test_pause_and_resume_count_as_changes_once() -> None:
+    paused = desired.paused(_INFO, _status(State.NORMAL))
+    assert (paused.desired, paused.version) == (DesiredState.PAUSED, 2)
+    assert desired.paused(paused, _status(State.NORMAL)) == paused
+    resumed = desired.resumed(paused, _status(State.STOPPED, version=2), None)
+    assert (resumed.desired, resumed.version) == (DesiredState.RUNNING, 3)
+    assert desired.resumed(resumed, _status(State.NORMAL, version=3), None) == resumed
+
+
+def test_resume_before_the_owner_obeyed_the_pause_still_counts() -> None:
+    paused = desired.paused(_INFO, _status(State.NORMAL))
+    assert desired.resumed(paused, _status(State.NORMAL), None).version == 3
+
+
+@pytest.mark.parametrize("state", [State.FAILED, State.FINISHED])
+def test_what_has_ended_is_not_paused(state: State) -> None:
+    with pytest.raises(WrongState, match="nothing to pause"):
+        desired.paused(_INFO, _status(state))
+
+
+def test_a_new_start_is_for_what_rests_and_is_forgotten_once_obeyed() -> None:
+    with pytest.raises(WrongState, match="pause it first"):
+        desired.resumed(_INFO, _status(State.NORMAL), _AT)
+    info = replace(_INFO, desired=DesiredState.PAUSED)
+    restarted = desired.resumed(info, _status(State.STOPPED), _AT)
+    assert (restarted.resume_from, restarted.version) == (_AT, 2)
+    assert desired.paused(restarted, _status(State.STOPPED)).resume_from == _AT
+    assert desired.paused(restarted, _status(State.NORMAL, version=2, begun=False)).resume_from == _AT
+    assert desired.paused(restarted, _status(State.NORMAL, version=2)).resume_from is None
+
+
+def test_an_update_is_for_what_rests_and_for_the_version_that_was_seen() -> None:
+    with pytest.raises(WrongState, match="pause it first"):
+        desired.updated(_INFO, _status(State.NORMAL), _OTHER, 1)
+    with pytest.raises(WrongState, match="pause it first"):
+        desired.updated(replace(_INFO, version=2), _status(State.STOPPED), _OTHER, 2)
+    with pytest.raises(ConflictError, match="is at version 1, and was to be at 7"):
+        desired.updated(_INFO, _status(State.STOPPED), _OTHER, 7)
+    with pytest.raises(ConfigurationError, match="does not rename"):
+        desired.updated(_INFO, _status(State.STOPPED), _OTHER.model_copy(update={"id": "g"}), 1)
+    updated = desired.updated(_INFO, _status(State.STOPPED), _OTHER, 0)
+    assert (updated.configuration, updated.version, updated.desired) == (_OTHER, 2, DesiredState.PAUSED)
+    assert desired.updated(_INFO, _status(State.STOPPED), _CONFIGURATION, 1) == _INFO
+
+
+def test_an_end_is_set_once_and_only_comes_nearer() -> None:
+    now, later = ClusterTime(200, 0), ClusterTime(300, 0)
+    ending = desired.ending(_INFO, _status(State.NORMAL), now)
+    assert (ending.configuration.target, ending.version) == (now, 2)
+    assert desired.ending(ending, _status(State.NORMAL), later) == ending
+    far = replace(_INFO, configuration=_CONFIGURATION.model_copy(update={"target": later}))
+    assert desired.ending(far, _status(State.NORMAL), now).configuration.target == now
+    assert desired.ending(_INFO, _status(State.FINISHED), now) == _INFO
+    with pytest.raises(WrongState, match="resume it"):
+        desired.ending(replace(_INFO, desired=DesiredState.PAUSED), _status(State.STOPPED), now)
+
+
+def test_what_finished_goes_on_only_with_a_later_end() -> None:
+    with pytest.raises(WrongState, match="has reached its target"):
+        desired.resumed(_INFO, _status(State.FINISHED), None)
+
+
+def test_what_is_being_removed_takes_no_other_verb() -> None:
+    removed = desired.removed(_INFO, _status(State.NORMAL))
+    assert (removed.desired, desired.removed(removed, None)) == (DesiredState.REMOVED, removed)
+    status = _status(State.NORMAL)
+    for verb in (
+        lambda: desired.paused(removed, status),
+        lambda: desired.resumed(removed, status, None),
+        lambda: desired.updated(removed, status, _OTHER, 0),
+        lambda: desired.ending(removed, status, ClusterTime(1, 0)),
+    ):
+        with pytest.raises(WrongState, match="is being removed"):
+            verb()

@@ -1,0 +1,46 @@
+"""What programs get does not depend on what is set."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
+from cli import cells
+from cli.output import Column, Output, plain, print_messages
+
+
+def test_plain_values_name_every_field_and_need_no_protobuf() -> None:
+    feed = pb.Changefeed(id="f", configuration="id: f\n", state="CHANGEFEED_STATE_WARNING", tables=3)
+    feed.lag.FromTimedelta(timedelta(seconds=1.5))
+    shown = plain(feed)
+    assert (shown["state"], shown["lag"], shown["tables"]) == ("warning", 1.5, 3)
+    assert shown["configuration"] == {"id": "f"}
+    assert (shown["error"], shown["checkpoint"], shown["copy"]) == (None, "", None)
+    assert list(shown) == [field.name for field in pb.Changefeed.DESCRIPTOR.fields]
+
+
+def test_a_pipe_gets_every_column_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [pb.Node(id="n" * 150, version="1"), pb.Node(id="m", version="22")]
+    columns = [
+        Column("ID", lambda node: node.id),
+        Column("VERSION", lambda node: node.version, right=True, optional=True),
+    ]
+    print_messages(nodes, columns, Output.TABLE, empty="none")
+    heading, first, second = capsys.readouterr().out.splitlines()
+    assert heading == f"{'ID':<150}  VERSION"
+    assert first == f"{'n' * 150}  {'1':>7}"
+    assert second == f"{'m':<150}  {'22':>7}"
+
+
+def test_nothing_is_a_sentence_for_people_and_an_empty_list_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    print_messages([], [], Output.TABLE, empty="no nodes")
+    print_messages([], [], Output.JSON, empty="no nodes")
+    assert capsys.readouterr().out == "no nodes\n[]\n"
+
+
+def test_a_state_that_is_asked_for_is_not_shown_as_reached() -> None:
+    pausing = pb.Changefeed(state="CHANGEFEED_STATE_NORMAL", desired="DESIRED_STATE_PAUSED", obeyed=False)
+    paused = pb.Changefeed(state="CHANGEFEED_STATE_STOPPED", desired="DESIRED_STATE_PAUSED", obeyed=True)
+    assert (cells.state(pausing).plain, cells.state(paused).plain) == ("pausing", "stopped")

@@ -1,0 +1,111 @@
+"""What is wrong with a command line is said in words, without a server, with exit code 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.main import app
+
+_URIS = ["--source", "mongodb://a", "--sink", "mongodb://b"]
+
+_WRONG: list[tuple[list[str], str]] = [
+    (["changefeed", "nonsense"], "No such command 'nonsense'"),
+    (["changefeed", "creat"], "Did you mean"),
+    (["changefeed", "query"], "Missing argument 'CHANGEFEED'"),
+    (["changefeed", "pause"], "Missing argument 'CHANGEFEED'"),
+    (["changefeed", "list", "-o", "xml"], "'xml' is not one of 'table', 'json', 'yaml'"),
+    (["changefeed", "list", "--serve", "a:1"], "No such option"),
+    (["changefeed", "create"], "give a configuration file, or --id, --source and --sink"),
+    (["changefeed", "create", "nowhere.yaml"], "nowhere.yaml: No such file or directory"),
+    (["changefeed", "create", "a.yaml", "--config", "b.yaml"], "give one configuration file to create"),
+    (["changefeed", "create", "--id", "f"], "source: missing; write the URI of the MongoDB to read"),
+    (["changefeed", "create", "--id", "f g", *_URIS], "id: found 'f g'; write up to 64 letters, digits"),
+    (
+        ["changefeed", "create", "--id", "f", "--source", "db1", "--sink", "mongodb://b"],
+        "source: found a text without ://",
+    ),
+    (
+        ["changefeed", "create", "--id", "f", "--source", "mysql://a", "--sink", "mongodb://b"],
+        "found the scheme 'mysql'",
+    ),
+    (
+        ["changefeed", "create", "--id", "f", "--source", "mongodb://a", "--sink", "mongodb://a"],
+        "which is the source's too",
+    ),
+    (
+        ["changefeed", "create", "--id", "f", *_URIS, "--start", "tomorrow"],
+        "start: found 'tomorrow'; write initial, now",
+    ),
+    (["changefeed", "create", "--id", "f", *_URIS, "--start", "initail"], "did you mean 'initial'?"),
+    (["changefeed", "create", "--id", "f", *_URIS, "--tables", "shop"], "found 'shop'; write database.collection"),
+    (["changefeed", "create", "--id", "f", *_URIS, "--tables", "admin.*"], "are never replicated"),
+    (["changefeed", "create", "--id", "f", *_URIS, "--timeout", "0"], "'--timeout'"),
+    (["changefeed", "update", "f"], "give one configuration file to update"),
+    (["changefeed", "update", "f", "nowhere.yaml"], "nowhere.yaml: No such file or directory"),
+    (["changefeed", "update", "f", "--version", "-1"], "'--version'"),
+    (["changefeed", "remove", "f"], "There is nobody to ask; say --yes if you mean it."),
+    (["changefeed", "finalize", "f"], "There is nobody to ask; say --yes if you mean it."),
+    (["changefeed", "resume", "f", "--start", "now"], "There is nobody to ask; say --yes if you mean it."),
+    (["changefeed", "list", "--cert", "c.pem"], "--cert and --key are for TLS; give --ca as well"),
+    (["changefeed", "list", "--ca", "nowhere.pem"], "nowhere.pem: cannot be read: No such file or directory"),
+    (["changefeed", "list", "--ca", "c.pem", "--cert", "c.pem"], "--cert and --key belong together"),
+    (["changefeed", "list", "--token-file", "nowhere"], "nowhere: cannot be read: No such file or directory"),
+    (["node", "drain", "n1"], "There is nobody to ask; say --yes if you mean it."),
+    (["node", "resign"], "There is nobody to ask; say --yes if you mean it."),
+    (["table", "move", "f", "shop.orders"], "Missing argument 'NODE'"),
+    (["ddl", "list"], "Missing argument 'CHANGEFEED'"),
+    (["server", "--config", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
+    (["server", "--roles", "ower"], "roles[0]: found 'ower'; allowed are owner, processor (did you mean 'owner'?)"),
+    (["server", "--roles", ""], "roles: found []; write owner, processor or both"),
+    (["server", "--etcd", "etcd-1"], "etcd.endpoints[0]: found 'etcd-1'; write host:port"),
+    (["server", "--admin-address", "8300"], "admin.address: found '8300'; write host:port"),
+    (["server", "--admin-address", "0.0.0.0:8300"], "which others reach, and no authentication; write token_file"),
+    (["server", "--admin-cert", "nowhere.pem"], "admin.cert: found 'nowhere.pem', which is not a file"),
+    (["server", "--etcd-user", "root"], "etcd: found user or password_file without the other"),
+    (["server", "--spark-conf", "spark.driver.memory"], "--spark-conf: found 'spark.driver.memory'; write key=value"),
+    (["server", "--grace", "0"], "grace: found 0.0; write a number of seconds from 1 to 86400"),
+    (["server", "--log-format", "xml"], "'xml' is not one of 'console', 'json'"),
+    (["server", "--name", "n 1"], "name: found 'n 1'; write up to 64 letters"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), _WRONG, ids=lambda value: "" if isinstance(value, str) else " ".join(value)
+)
+def test_a_wrong_invocation_says_what_is_wrong(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "c.pem").write_text("no certificate")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    answer = CliRunner().invoke(app, arguments, env={"SLUICE_SERVER": "127.0.0.1:1", "TERMINAL_WIDTH": "200"})
+    assert answer.exit_code == 2, answer.output
+    assert message in answer.stderr
+    assert answer.stdout == ""
+
+
+def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "feed.yaml"
+    file.write_text("id: f\nsource: mongodb://a\nsink: mongodb://b\nddl: {ttl: later}\nroutse: []\n")
+    answer = CliRunner().invoke(app, ["changefeed", "create", str(file)])
+    assert answer.exit_code == 2
+    assert "ddl.ttl: found 'later'; allowed are deferred, copied" in answer.stderr
+    assert "routse: unknown key; allowed are" in answer.stderr
+
+
+def test_a_configuration_in_the_home_directory_must_be_one(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("servre: a:1\n")
+    answer = CliRunner().invoke(app, ["node", "list"], env={"SLUICE_CONFIG": str(file)})
+    assert answer.exit_code == 2
+    assert f"{file}: unknown key 'servre'; allowed are server, token_file, ca, cert, key" in answer.stderr
+
+
+def test_help_of_every_command_shows_an_example() -> None:
+    for command in ("changefeed create", "changefeed watch", "node drain", "table move", "ddl list", "server"):
+        shown = CliRunner().invoke(app, [*command.split(), "--help"], env={"TERMINAL_WIDTH": "100"})
+        assert shown.exit_code == 0
+        assert f"sluice {command}" in shown.stdout.partition("Usage:")[2].partition("\n")[2], command

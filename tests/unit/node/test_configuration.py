@@ -1,0 +1,58 @@
+"""What a node is told, from a file and from flags."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from changefeed.errors import ConfigurationError
+from changefeed.records import Role
+from node.configuration import NodeConfiguration, loopback
+
+
+def test_flags_replace_what_the_file_says_and_leave_the_rest() -> None:
+    file = "name: n1\netcd: {endpoints: ['a:1', 'b:2']}\nspark: {master: 'local[2]', conf: {spark.driver.memory: 2g}}\n"
+    found = NodeConfiguration.of(file, {"name": "n2", "spark": {"conf": {"spark.ui.enabled": "true"}}, "grace": 5})
+    assert (found.name, found.etcd.endpoints, found.spark.master) == ("n2", ("a:1", "b:2"), "local[2]")
+    assert found.spark.conf == {"spark.driver.memory": "2g", "spark.ui.enabled": "true"}
+    assert (found.grace, found.roles) == (timedelta(seconds=5), (Role.OWNER, Role.PROCESSOR))
+
+
+def test_all_mistakes_are_told_with_their_paths() -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        NodeConfiguration.of("roles: owner\netcd: {endpoint: a}\nhttp_address: ':1'\nsession_ttl: ten\n", {})
+    assert sorted(problem.partition(":")[0] for problem in refused.value.problems) == [
+        "etcd.endpoint",
+        "http_address",
+        "roles",
+        "session_ttl",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("address", "local"),
+    [
+        ("127.0.0.1:1", True),
+        ("[::1]:1", True),
+        ("localhost:1", True),
+        ("0.0.0.0:1", False),
+        ("[::]:1", False),
+        ("10.0.0.1:1", False),
+        ("node.example:1", False),
+        ("localhost.example:1", False),
+    ],
+)
+def test_only_this_machine_reaches_loopback(address: str, local: bool) -> None:
+    assert loopback(address) is local
+
+
+def test_nobody_listens_to_strangers_unasked(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("operator:0123456789abcdef\n")
+    with pytest.raises(ConfigurationError, match=r"^admin: found address 0.0.0.0:1, which others reach"):
+        NodeConfiguration.of(None, {"admin": {"address": "0.0.0.0:1"}})
+    for allowed in ({"token_file": tokens}, {"allow_unauthenticated": True}):
+        found = NodeConfiguration.of(None, {"admin": {"address": "0.0.0.0:1", **allowed}})
+        assert found.admin.address == "0.0.0.0:1"
