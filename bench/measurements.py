@@ -10,6 +10,7 @@ import bson
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 
+from bench.etcd_writes import etcd_writes
 from bench.recorded import replies
 from bench.result import Result
 from bench.workload import DATABASE, Workload
@@ -99,4 +100,8 @@ def _best_seconds(run: Callable[[], None], *, times: int = 5) -> float:
     return min(taken)
 
 
-MEASUREMENTS: dict[str, Callable[[Servers], list[Result]]] = {"event_scan": event_scan, "window_reader": window_reader}
+MEASUREMENTS: dict[str, Callable[[Servers], list[Result]]] = {
+    "event_scan": event_scan,
+    "window_reader": window_reader,
+    "etcd_writes": lambda servers: etcd_writes(servers.stack),
+}

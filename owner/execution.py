@@ -92,14 +92,20 @@ def next_step(
             return None
         case Applied(note):
             return Release(replace(record, state=DdlState.DONE, note=note, done_at=now))
-        case Failed(DdlUnsupported() as error, _, _) if skip_unsupported:
-            return Release(_skipped(record, str(error), now))
-        case Failed(DdlRefused(), _, _) if record.state is DdlState.EXECUTING:
-            return TakeBack(replace(record, state=DdlState.PENDING, before=None, executing_at=None))
-        case Failed(error, _, retry_deadline) if not isinstance(error, RetryableError) or monotonic < retry_deadline:
-            return None
+        case Failed(error, _, retry_deadline):
+            if isinstance(error, RetryableError):
+                return None if monotonic < retry_deadline else _forward(record, progress, now)
+            return _refused(record, error, now, skip_unsupported=skip_unsupported)
         case _:
             return _forward(record, progress, now)
+
+
+def _refused(record: DdlRecord, error: SluiceError, now: datetime, *, skip_unsupported: bool) -> Step | None:
+    if skip_unsupported and isinstance(error, DdlUnsupported):
+        return Release(_skipped(record, str(error), now))
+    if isinstance(error, DdlRefused) and record.state is DdlState.EXECUTING:
+        return TakeBack(replace(record, state=DdlState.PENDING, before=None, executing_at=None))
+    return None
 
 
 def _forward(record: DdlRecord, progress: Progress | None, now: datetime) -> Step:

@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -41,10 +41,10 @@ from coordination.election import owner_in
 from coordination.etcd import Put
 from coordination.etcd_client import EtcdClient
 from coordination.etcd_connection import EtcdConfig
-from coordination.layout import Layout, OwnerRecord, child, decode, encode
+from coordination.layout import Layout, OwnerRecord, ResignRequest, child, decode, encode
 from coordination.mirror import Mirror
 from devstack.mongodb import Client
-from tests.component.owner.scripted_processor import ScriptedProcessor
+from devstack.scripted_processor import ScriptedProcessor
 
 T = TypeVar("T")
 Database = _Database[dict[str, Any]]
@@ -85,7 +85,7 @@ class Cluster:
         self._watch.close()
         self._historian.join()
         for process in self.owners.values():
-            process.kill()
+            process.kill()  # a frozen one too
             process.wait()
         self._mirror.stop()
         self.etcd.close()
@@ -185,6 +185,16 @@ class Cluster:
         assignments = Decoded(self.layout).assignments(self._mirror.view(), id)
         return any(stored.record.tables[table].copy for stored in assignments.values() if table in stored.record.tables)
 
+    def held(self, id: ChangefeedId) -> Mapping[TableId, Position]:
+        barrier = self.barrier(id)
+        return barrier.held if barrier else {}
+
+    def next_barrier(self, id: ChangefeedId) -> Barrier:
+        """One that is published from now on."""
+        seen = len(self._history[id])
+        self.until(lambda: len(self._history[id]) > seen, "another barrier")
+        return self._history[id][-1]
+
     def barriers_held(self, id: ChangefeedId) -> int:
         """How many barriers since the changefeed began held a table."""
         return sum(1 for barrier in self._history.get(id, []) if barrier.held)
@@ -192,6 +202,16 @@ class Cluster:
     def owner(self) -> str | None:
         owner = owner_in(self._mirror.view(), self.layout)
         return _name_of(owner.node) if owner else None
+
+    def epoch(self) -> int:
+        owner = owner_in(self._mirror.view(), self.layout)
+        return owner.epoch if owner else 0
+
+    def ask_to_resign(self) -> None:
+        line = self._mirror.view().group(self.layout.owners).values()
+        [leader] = [kv for kv in line if kv.create_rev == self.epoch()]
+        request = encode(ResignRequest(epoch=leader.create_rev))
+        self.etcd.txn((), (Put(self.layout.resign, request, leader.lease),))
 
     def next_owner(self, dead: AbstractSet[str]) -> str:
         """Who leads when those are gone."""
@@ -215,6 +235,13 @@ class Cluster:
 
     def move(self, id: ChangefeedId, table: TableId, node: NodeId) -> None:
         self.etcd.txn((), (Put(self.layout.move(id, table), encode(MoveRequest(node=node))),))
+
+    def moves(self, id: ChangefeedId) -> bool:
+        """Whether a request to move a table stands."""
+        return bool(self._mirror.view().group(self.layout.moves(id)))
+
+    def reports_of(self, id: ChangefeedId, node: NodeId) -> bool:
+        return self._mirror.view().get(self.layout.position(id, node)) is not None
 
     def drain(self, node: NodeId) -> None:
         key = self.layout.node(node)

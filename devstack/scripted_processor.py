@@ -6,9 +6,9 @@ import threading
 from datetime import UTC, datetime, timedelta
 from typing import Self
 
-from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import (
+    AssignedTable,
     Barrier,
     ChangefeedId,
     ChangefeedStatus,
@@ -25,40 +25,44 @@ from coordination.layout import Layout, child, encode
 from coordination.mirror import Mirror, View
 from coordination.session import open_session
 
+_LEAST_PAUSE = 0.1
+
 
 class ScriptedProcessor:
-    """`stuck` tables stay where they are; `error` is reported as long as it is set."""
+    """Follows each changefeed of the cluster as a processor does, at most ten reports a second."""
 
     def __init__(self, etcd: EtcdClient, layout: Layout, name: str, ttl: timedelta = timedelta(seconds=10)) -> None:
-        self._layout = layout
-        self._reader = Decoded(layout)
-        self._session, self._store = open_session(etcd, layout, name=name, describe=self._describe(name), ttl=ttl)
-        self._mirror = Mirror(etcd, layout.root)
-        self._stopping = threading.Event()
-        self._wake = threading.Event()
-        self._mirror.listen(self._wake.set)
-        self._places: dict[tuple[ChangefeedId, TableId], Position] = {}
-        self._reported: dict[ChangefeedId, PositionReport] = {}
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.stuck: set[TableId] = set()
-        self.error: ErrorReport | None = None
-
-    @staticmethod
-    def _describe(name: str):  # type: ignore[no-untyped-def]  # one lambda would hide the fields
         def describe(node: NodeId) -> NodeRecord:
             roles = frozenset({Role.PROCESSOR})
             now = datetime.now(UTC)
             return NodeRecord(id=node, name=name, admin_address="", roles=roles, version="0", started_at=now)
 
-        return describe
+        self._layout = layout
+        self._reader = Decoded(layout)
+        self._session, self._store = open_session(etcd, layout, name=name, describe=describe, ttl=ttl)
+        self._mirror = Mirror(etcd, layout.root)
+        self._stopping = threading.Event()
+        self._wake = threading.Event()
+        self._mirror.listen(self._wake.set)
+        self._places: dict[tuple[ChangefeedId, TableId], Position] = {}
+        self._given: dict[tuple[ChangefeedId, TableId], AssignedTable] = {}
+        self._reported: dict[ChangefeedId, PositionReport] = {}
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
     @property
     def node(self) -> NodeId:
         return self._session.node
 
-    @property
-    def tables(self) -> set[TableId]:
-        return {table for _, table in self._places}
+    def places(self, id: ChangefeedId) -> dict[TableId, Position]:
+        """How far this node's tables are."""
+        return {table: place for (feed, table), place in dict(self._places).items() if feed == id}
+
+    def kill(self) -> None:
+        """Falls silent; the lease runs out by itself."""
+        self._stopping.set()
+        self._wake.set()
+        self._thread.join()
+        self._session.lost.set()
 
     def __enter__(self) -> Self:
         self._session.start()
@@ -76,6 +80,7 @@ class ScriptedProcessor:
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._wake.wait(0.2)
+            self._stopping.wait(_LEAST_PAUSE)
             self._wake.clear()
             view = self._mirror.view()
             for group in view.groups_below(self._layout.changefeeds):
@@ -93,10 +98,13 @@ class ScriptedProcessor:
         leaving = assigned.record.leaving if assigned else frozenset()
         running = status.record.lifecycle.running
         for table in [table for feed, table in self._places if feed == id and table not in tables]:
-            del self._places[id, table]
+            del self._places[id, table], self._given[id, table]
         for table, given in tables.items():
-            at = self._places.setdefault((id, table), given.start)
-            if running and table not in leaving and table not in self.stuck:
+            if self._given.get((id, table)) != given:
+                self._given[id, table] = given
+                self._places[id, table] = given.start
+            at = self._places[id, table]
+            if running and table not in leaving:
                 self._places[id, table] = max(at, barrier.record.of(table))
         places = {table: self._places[id, table] for table in tables}
         report = PositionReport(
@@ -106,7 +114,6 @@ class ScriptedProcessor:
             checkpoint=barrier.record.position,
             exceptions={table: at for table, at in places.items() if at != barrier.record.position},
             released={table: places[table] for table in leaving},
-            error=self.error,
         )
         if report != self._reported.get(id):
             self._store.commit([Put(self._layout.position(id, self.node), encode(report))])
