@@ -53,6 +53,8 @@ def read(text: str) -> Mapping[str, Any]:
         fields: Mapping[str, Any] = loader.construct_document(node)
     except yaml.YAMLError as error:
         raise ConfigurationError([_syntax(error)]) from None
+    except RecursionError:
+        raise ConfigurationError(["the configuration: found brackets or mappings nested too deeply"]) from None
     return fields
 
 

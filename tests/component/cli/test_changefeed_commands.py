@@ -12,9 +12,9 @@ from coordination.etcd_client import EtcdClient
 from coordination.etcd_connection import EtcdConfig
 from coordination.layout import Layout
 from devstack.mongodb import Client
+from devstack.scripted_processor import ScriptedProcessor
 from tests.component.node.server_process import Server
 from tests.component.owner.conftest import Cluster
-from tests.component.owner.scripted_processor import ScriptedProcessor
 
 
 @pytest.fixture

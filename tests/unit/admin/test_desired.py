@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -92,11 +93,12 @@ def test_what_is_being_removed_takes_no_other_verb() -> None:
     removed = desired.removed(_INFO, _status(State.NORMAL))
     assert (removed.desired, desired.removed(removed, None)) == (DesiredState.REMOVED, removed)
     status = _status(State.NORMAL)
-    for verb in (
+    verbs: list[Callable[[], object]] = [
         lambda: desired.paused(removed, status),
         lambda: desired.resumed(removed, status, None),
         lambda: desired.updated(removed, status, _OTHER, 0),
         lambda: desired.ending(removed, status, ClusterTime(1, 0)),
-    ):
+    ]
+    for verb in verbs:
         with pytest.raises(WrongState, match="is being removed"):
             verb()

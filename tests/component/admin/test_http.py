@@ -1,0 +1,49 @@
+"""What a node says over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from devstack.etcd import Etcd
+from tests.component.node.server_process import Server
+from tests.component.owner.conftest import Cluster
+
+
+def test_the_owner_tells_of_each_changefeed(server: Server, database: str, source_uri: str) -> None:
+    flags = ("--id", database, "--source", source_uri, "--sink", "blackhole://", "--tables", f"{database}.*")
+    assert server.sluice("changefeed", "create", *flags).returncode == 0
+    status, text = server.get("/metrics")
+    assert status == 200
+    found = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.labels.get("changefeed", database) == database
+    }
+    assert found["sluice_owner"] == 1
+    assert found["sluice_nodes"] == 1
+    assert 0 <= found["sluice_lag_seconds"] < 60
+    assert found["sluice_checkpoint_seconds"] > 1_700_000_000
+    assert {"sluice_barrier_age_seconds", "sluice_open_ddls", "sluice_ddl_held_seconds_count"} <= found.keys()
+    assert f'sluice_changefeed_state{{changefeed="{database}",state="normal"}} 1.0' in text
+    assert server.sluice("changefeed", "remove", database, "--yes").returncode == 0
+
+
+def test_unknown_paths_are_not_found(server: Server) -> None:
+    assert server.get("/") == (404, "there are /metrics, /healthz and /readyz\n")
+    assert server.get("/healthz") == (200, "ok\n")
+
+
+def test_a_node_without_etcd_lives_and_is_not_ready(own_etcd: Etcd, tmp_path: Path) -> None:
+    with Server(own_etcd.endpoint, tmp_path / "log") as server:
+        own_etcd.kill()
+        Cluster.until(lambda: server.get("/readyz")[0] == 503, "not ready")
+        assert server.get("/healthz")[0] == 200
+        assert server.get("/metrics")[0] == 200
+        answer = server.sluice("changefeed", "list")
+        assert (answer.returncode, "does not follow etcd" in answer.stderr) == (5, True)
+        own_etcd.start()
+        server.until_ready()
+        assert server.sluice("changefeed", "list").returncode == 0
