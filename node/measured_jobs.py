@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from admin.metrics import Metrics, WindowFacts
+from changefeed.lifecycle import ErrorReport
 from changefeed.records import ChangefeedId
+from processor.copy_work import CopyAnswer, CopyWork
 from processor.job import JobOutcome, JobSpec
 from processor.pipeline import Pipeline, SharedContext
 
@@ -26,6 +28,9 @@ class MeasuredJobs:
         )
         self._metrics.window_done(ChangefeedId(shared.context.changefeed), facts)
         return outcome
+
+    def copy(self, shared: SharedContext, work: CopyWork) -> CopyAnswer | ErrorReport:
+        return self._pipeline.copy(shared, work)
 
     def cancel(self, shared: SharedContext, spec: JobSpec) -> None:
         self._pipeline.cancel(shared, spec)

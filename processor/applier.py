@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from changefeed.position import Position
 from changefeed.table import TableId
+from processor.copied_ranges import CopiedRanges, Fate, Sieve
 from processor.folding import fold
 from processor.gate import place
 from processor.job import JobOutcome
@@ -19,31 +20,49 @@ BATCH_BYTES = 16 << 20
 class Applier:
     """For one task. Each batch is durable before the next begins; what was added counts once `finish` has returned.
 
-    Changes that may have been applied before are a beginning of each table's changes, so writing them first keeps
-    every table's order.
+    Changes that may have been applied before are a beginning of each row's changes, so writing them first keeps
+    every row's order.
     """
 
-    def __init__(self, writer: RowWriter, job: LaneJob) -> None:
+    def __init__(self, writer: RowWriter, job: LaneJob, copied: Mapping[TableId, CopiedRanges] | None = None) -> None:
+        """`copied` are the tables whose initial copy holds some of their changes already."""
         self._writer = writer
         self._replay = _Replay(job)
-        self._changes: list[RowChange] = []
+        self._sieves = {table: Sieve(ranges) for table, ranges in (copied or {}).items()}
+        self._selective = self._replay.possible or bool(self._sieves)
+        self._again: list[RowChange] = []
+        self._first_time: list[RowChange] = []
         self._bytes = 0
         self.outcome = JobOutcome()
 
     def add(self, change: RowChange) -> None:
-        self._changes.append(change)
+        if self._selective and self._sorted_out(change):
+            return
+        self._first_time.append(change)
+        self._grown(change)
+
+    def _sorted_out(self, change: RowChange) -> bool:
+        """Whether it is no plain change, and has been seen to."""
+        sieve = self._sieves.get(change.table.id)
+        fate = sieve.fate(change.key, change.time) if sieve else Fate.NEW
+        if fate is Fate.NEW and not self._replay.of(change):
+            return False
+        if fate is not Fate.HELD:
+            self._again.append(change)
+            self._grown(change)
+        return True
+
+    def _grown(self, change: RowChange) -> None:
         self._bytes += change.size
-        if len(self._changes) >= BATCH_CHANGES or self._bytes >= BATCH_BYTES:
+        if len(self._again) + len(self._first_time) >= BATCH_CHANGES or self._bytes >= BATCH_BYTES:
             self.finish()
 
     def finish(self) -> None:
-        changes, size = self._changes, self._bytes
-        self._changes, self._bytes = [], 0
-        again = [change for change in changes if self._replay.of(change)] if self._replay.possible else []
-        first_time = [change for change in changes if not self._replay.of(change)] if again else changes
+        again, first_time, size = self._again, self._first_time, self._bytes
+        self._again, self._first_time, self._bytes = [], [], 0
         self._write(again, replay=True)
         self._write(first_time, replay=False)
-        self.outcome.applied.update(change.type for change in changes)
+        self.outcome.applied.update(change.type for changes in (again, first_time) for change in changes)
         self.outcome.bytes += size
 
     def _write(self, changes: Sequence[RowChange], *, replay: bool) -> None:

@@ -20,6 +20,7 @@ another node may have had it since. An assignment counts as obeyed only when no 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -74,35 +75,42 @@ class Following:
     trouble: Trouble | None = None
 
 
-def obey(following: Following, orders: Orders) -> Following:
-    """The lanes as the assignment wants them, as far as running jobs allow; and the orders' run, once the last one is over."""
+def obey(following: Following, orders: Orders, copying: AbstractSet[TableId] = frozenset()) -> Following:
+    """The lanes as the assignment wants them, as far as running jobs allow; and the orders' run, once the last one is over.
+
+    `copying` are the tables with a task of their initial copy at work.
+    """
     lanes, given = following.lanes, orders.assignment
     if following.assignment_rev != orders.assignment_rev:
         returned = (lanes.leaving & given.tables.keys()) - given.leaving
         gone = (lanes.tables - given.tables.keys()) | returned
         lanes = lanes.leave((given.leaving & lanes.tables) | gone)
-        lanes = lanes.remove([table for table in gone if not lanes.busy(table)])
+        lanes = lanes.remove([table for table in gone if not lanes.busy(table) and table not in copying])
         new = given.tables.keys() - lanes.tables
         lanes = lanes.assign({table: given.tables[table].start for table in new}, orders.barrier) if new else lanes
         lanes = lanes.leave(given.leaving)
         waiting = gone & lanes.tables & lanes.leaving - given.leaving
         if not waiting:
             following = replace(following, assignment_rev=orders.assignment_rev)
-    if orders.running and following.run != orders.run and not lanes.running:
+    if orders.running and following.run != orders.run and not lanes.running and not copying:
         following = replace(following, run=orders.run, trouble=None)
     return replace(following, lanes=lanes)
+
+
+def may_begin(following: Following, orders: Orders, *, now: float) -> bool:
+    trouble = following.trouble
+    paused = trouble is not None and (trouble.retry_at is None or now < trouble.retry_at)
+    return orders.running and following.run == orders.run and not paused
 
 
 def begin(
     following: Following, orders: Orders, limits: LaneLimits, *, now: float, copying: Mapping[TableId, Position]
 ) -> list[LaneJob]:
-    """The jobs to begin. Tables in copy stay at their starts, as if a DDL held them there."""
-    if not orders.running or following.run != orders.run:
+    """The jobs to begin. Tables in copy go no further than `copying` says, as if a DDL held them there."""
+    if not may_begin(following, orders, now=now):
         return []
-    trouble = following.trouble
-    if trouble is not None and (trouble.retry_at is None or now < trouble.retry_at):
-        return []
-    barrier = replace(orders.barrier, held={**orders.barrier.held, **copying}) if copying else orders.barrier
+    limits_of_copies = {table: min(limit, orders.barrier.of(table)) for table, limit in copying.items()}
+    barrier = replace(orders.barrier, held={**orders.barrier.held, **limits_of_copies})
     return plan(following.lanes, barrier, following.paces, limits)
 
 
@@ -124,6 +132,16 @@ def succeeded(following: Following, number: int, outcome: JobOutcome, limits: Wi
 
 
 def failed(following: Following, number: int, error: ErrorReport, *, now: float) -> Following:
+    return troubled(replace(following, lanes=following.lanes.failed(number)), error, now=now)
+
+
+def moved(following: Following, places: Mapping[TableId, Position], orders: Orders) -> Following:
+    """Tables that an initial copy has brought elsewhere; no job has them."""
+    lanes = following.lanes.remove(places).assign(places, orders.barrier) if places else following.lanes
+    return replace(following, lanes=lanes)
+
+
+def troubled(following: Following, error: ErrorReport, *, now: float) -> Following:
     """Pauses double from half a second to ten; what waiting cannot mend waits for the next run."""
     failures = following.trouble.failures + 1 if following.trouble else 1
     pause = min(FIRST_PAUSE * 2 ** min(failures - 1, 10), LONGEST_PAUSE)
@@ -132,23 +150,26 @@ def failed(following: Following, number: int, error: ErrorReport, *, now: float)
     lasting = following.trouble
     if lasting is not None and lasting.retry_at is None:
         trouble = lasting
-    return replace(following, lanes=following.lanes.failed(number), trouble=trouble)
+    return replace(following, trouble=trouble)
 
 
 def report(
-    following: Following, orders: Orders, copies: Mapping[TableId, CopyProgress] | None = None
+    following: Following,
+    orders: Orders,
+    copies: Mapping[TableId, CopyProgress] | None = None,
+    copying: AbstractSet[TableId] = frozenset(),
 ) -> PositionReport:
     checkpoint, exceptions = following.lanes.reported()
     released = following.lanes.released()
     takes_part = orders.running and following.run == orders.run
     error = following.trouble.error if following.trouble else None
     return PositionReport(
-        run=following.run if takes_part or following.lanes.running else 0,
+        run=following.run if takes_part or following.lanes.running or copying else 0,
         barrier_rev=orders.barrier_rev,
         assignment_rev=following.assignment_rev,
         checkpoint=checkpoint,
         exceptions=exceptions,
-        released={table: released[table] for table in orders.assignment.leaving & released.keys()},
+        released={table: released[table] for table in (orders.assignment.leaving & released.keys()) - copying},
         copies=copies or {},
         error=None if error is None or error.code == FencedError.code else error,
     )

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -21,20 +22,23 @@ import structlog
 from changefeed.errors import InvariantError, SluiceError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, CopyProgress, NodeId, PositionReport
+from changefeed.records import ChangefeedId, NodeId, PositionReport
 from changefeed.table import TableId
 from coordination.etcd import CreateRevIs, Put
 from coordination.etcd_connection import EtcdConfig
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, encode
+from coordination.mirror import View
 from processor import changefeed
 from processor.changefeed import Following
+from processor.copy_work import CopyAnswer, CopyWork
 from processor.job import Held, JobOutcome, JobSpec
 from processor.job_context import Fence, JobContext
 from processor.lane_plan import LaneLimits
-from processor.lanes import LaneJob, Lanes
+from processor.lanes import Lanes
 from processor.pipeline import SharedContext
 from processor.stored import Stored
+from processor.table_copies import TableCopies
 from processor.windows import WindowLimits
 from schema_store.store import SchemaStore
 
@@ -47,6 +51,8 @@ class Jobs(Protocol):
     """What runs windows: `Pipeline`. Its methods may be called in any thread."""
 
     def run(self, shared: SharedContext, spec: JobSpec) -> JobOutcome: ...
+
+    def copy(self, shared: SharedContext, work: CopyWork) -> CopyAnswer | ErrorReport: ...
 
     def cancel(self, shared: SharedContext, spec: JobSpec) -> None: ...
 
@@ -84,6 +90,8 @@ class ChangefeedProcessor:
         self._info_rev = stored.info_rev
         self._log = _log.bind(changefeed=id, node=surroundings.node)
         self._following = Following(lanes=Lanes.empty(stored.orders.barrier.position))
+        self._copies = TableCopies(id, surroundings.layout)
+        self._copies_written = False
         self._schemas = SchemaStore()
         self._records: object = None
         self._contexts = 0
@@ -105,7 +113,12 @@ class ChangefeedProcessor:
 
     def due(self, now: float) -> bool:
         """Whether there is something to do that no change in etcd announces."""
-        if self._unreported or any(running.future.done() for running in self._running.values()):
+        if (
+            self._unreported
+            or self._copies_written
+            or self._copies.ended
+            or any(running.future.done() for running in self._running.values())
+        ):
             return True
         trouble = self._following.trouble
         return trouble is not None and trouble.retry_at is not None and now >= trouble.retry_at
@@ -115,7 +128,7 @@ class ChangefeedProcessor:
         for running in self._running.values():
             self._surroundings.jobs.cancel(running.shared, running.spec)
 
-    def tick(self, stored: Stored) -> None:
+    def tick(self, view: View, stored: Stored) -> None:
         """Raises what concerns the whole session: the fence, and etcd."""
         now = time.monotonic()
         self._take_finished(now)
@@ -123,8 +136,9 @@ class ChangefeedProcessor:
         if stored.configuration != self._configuration:
             self._configuration = stored.configuration
             self._renew_context()
-        self._following = changefeed.obey(self._following, stored.orders)
-        self._begin_jobs(stored, now)
+        self._following = changefeed.obey(self._following, stored.orders, self._copies.busy)
+        limits = self._tick_copies(view, stored, now)
+        self._begin_jobs(stored, now, limits)
         self._retire_contexts()
         self._report(stored, now)
 
@@ -141,33 +155,53 @@ class ChangefeedProcessor:
             self._renew_context()
         self._records = stored.records
 
-    def _begin_jobs(self, stored: Stored, now: float) -> None:
-        jobs = changefeed.begin(
-            self._following, stored.orders, self._surroundings.lanes, now=now, copying=_copying(stored)
-        )
+    def _tick_copies(self, view: View, stored: Stored, now: float) -> Mapping[TableId, Position]:
+        """How far the tables in copy may go."""
+        submit = partial(self._submit_copy, stored)
+        begins = changefeed.may_begin(self._following, stored.orders, now=now)
+        lanes = self._following.lanes
+        tick = self._copies.tick(view, stored, self._schemas.versions, lanes.checkpoint_of, submit if begins else None)
+        self._copies_written = bool(tick.ops)
+        if tick.ops:
+            self._surroundings.store.commit_in_parts(tick.ops)
+        self._following = changefeed.moved(self._following, tick.moved, stored.orders)
+        for error in tick.errors:
+            self._log.warning("copy_failed", code=error.code, error=error.message)
+            self._following = changefeed.troubled(self._following, error, now=now)
+        return {**tick.limits, **tick.moved}
+
+    def _submit_copy(self, stored: Stored, work: CopyWork) -> Future[CopyAnswer | ErrorReport]:
+        shared = self._context_for(frozenset(), stored)
+        future = self._surroundings.threads.submit(_copied, self._surroundings.jobs, shared, work)
+        future.add_done_callback(lambda _: self._surroundings.wake())
+        return future
+
+    def _begin_jobs(self, stored: Stored, now: float, limits: Mapping[TableId, Position]) -> None:
+        jobs = changefeed.begin(self._following, stored.orders, self._surroundings.lanes, now=now, copying=limits)
         if not jobs:
             return
         held = _held(stored)
         for job in jobs:
             self._following = changefeed.begun(self._following, job)
-            self._submit(JobSpec.of(job, held), self._context_for(job, stored))
+            copied = self._copies.ranges({table for table in job.own_windows if job.of(table)})
+            self._submit(JobSpec.of(job, held, copied), self._context_for(job.tables, stored))
 
     def _submit(self, spec: JobSpec, shared: SharedContext) -> None:
         future = self._surroundings.threads.submit(self._surroundings.jobs.run, shared, spec)
         self._running[spec.job.number] = _Running(spec, shared, future)
         future.add_done_callback(lambda _: self._surroundings.wake())
 
-    def _context_for(self, job: LaneJob, stored: Stored) -> SharedContext:
+    def _context_for(self, tables: frozenset[TableId], stored: Stored) -> SharedContext:
         """The same one as long as schemas, tables and run are the same. Its tables are the default lane's."""
         shared = self._shared
         stale = shared is None or shared.context.fence.run != stored.orders.run
-        if stale or (job.tables and shared is not None and shared.context.tables is not job.tables):
+        if stale or (tables and shared is not None and shared.context.tables is not tables):
             self._renew_context()
         if self._shared is None:
-            self._shared = SharedContext(self._new_context(job, stored))
+            self._shared = SharedContext(self._new_context(tables, stored))
         return self._shared
 
-    def _new_context(self, job: LaneJob, stored: Stored) -> JobContext:
+    def _new_context(self, tables: frozenset[TableId], stored: Stored) -> JobContext:
         surroundings = self._surroundings
         self._contexts += 1
         return JobContext(
@@ -175,7 +209,7 @@ class ChangefeedProcessor:
             changefeed=self._id,
             configuration=self._configuration,
             schemas=self._schemas.versions,
-            tables=job.tables,
+            tables=tables,
             fence=Fence(
                 etcd=surroundings.etcd,
                 node_key=surroundings.layout.node(surroundings.node),
@@ -230,7 +264,8 @@ class ChangefeedProcessor:
 
     def _report(self, stored: Stored, now: float) -> None:
         """At most ten times a second; what is kept back makes a later tick due."""
-        report = changefeed.report(self._following, stored.orders, self._copies())
+        copies = self._copies
+        report = changefeed.report(self._following, stored.orders, copies.progress, copies.busy)
         self._unreported = report != self._reported
         if not self._unreported or now < self._reported_at + _REPORT_EVERY:
             return
@@ -241,9 +276,6 @@ class ChangefeedProcessor:
         )
         self._reported, self._reported_at, self._unreported = report, now, False
 
-    def _copies(self) -> Mapping[TableId, CopyProgress]:
-        return {}
-
 
 def _held(stored: Stored) -> Held:
     """A create holds no table, as nobody has it yet: its own id says whose events come later."""
@@ -253,5 +285,8 @@ def _held(stored: Stored) -> Held:
     return Held(tables=frozenset(tables), names=frozenset(names))
 
 
-def _copying(stored: Stored) -> Mapping[TableId, Position]:
-    return {table: given.start for table, given in stored.orders.assignment.tables.items() if given.copy}
+def _copied(jobs: Jobs, shared: SharedContext, work: CopyWork) -> CopyAnswer | ErrorReport:
+    try:
+        return jobs.copy(shared, work)
+    except SluiceError as error:
+        return ErrorReport.of(error, datetime.now(UTC))

@@ -6,12 +6,14 @@ What seldom changes stands in the job's context (`job_context.py`).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from changefeed.event import RowType
 from changefeed.lifecycle import ErrorReport
 from changefeed.table import TableId, TableName
+from processor.copied_ranges import CopiedRanges
 from processor.lanes import LaneJob
 
 _MOST_SAMPLES = 5
@@ -32,10 +34,12 @@ class JobSpec:
     job: LaneJob
     default: bool
     held: Held = field(default_factory=Held)
+    copied: Mapping[TableId, CopiedRanges] = field(default_factory=dict)
+    """What the initial copies of tables still in copy hold already."""
 
     @classmethod
-    def of(cls, job: LaneJob, held: Held) -> JobSpec:
-        return cls(job=replace(job, tables=frozenset()), default=bool(job.tables), held=held)
+    def of(cls, job: LaneJob, held: Held, copied: Mapping[TableId, CopiedRanges]) -> JobSpec:
+        return cls(job=replace(job, tables=frozenset()), default=bool(job.tables), held=held, copied=copied)
 
     def whole(self, tables: frozenset[TableId]) -> LaneJob:
         """With the context's tables, if it is the default lane's."""

@@ -101,12 +101,12 @@ class Mounter:
                 f"this table under this name, observed {f'{schema.name} ({schema.id})' if schema else 'no such table'}; "
                 f"a DDL was missed: remove the changefeed and create it again with --start initial"
             )
-        mounted = self._mounted(schema)
+        mounted = self.mounted(schema)
         if self._schemas.latest(schema.id) is schema:
             self._settled[header.uuid + header.ns] = (schema.valid_from.ts.to_int(), mounted)
         return mounted
 
-    def _mounted(self, schema: TableSchema) -> MountedTable:
+    def mounted(self, schema: TableSchema) -> MountedTable:
         mounted = self._made.get(schema)
         if mounted is None:
             mounted = self._made[schema] = self._mount_table(schema)

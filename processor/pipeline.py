@@ -11,7 +11,9 @@ from functools import partial
 
 from pyspark import Broadcast
 
+from changefeed.lifecycle import ErrorReport
 from changefeed.position import Window
+from processor.copy_work import CopyAnswer, CopyWork, do_copy_work
 from processor.job import JobOutcome, JobSpec
 from processor.job_context import JobContext
 from processor.spark import Group, SparkRunner
@@ -69,6 +71,11 @@ class Pipeline:
             outcome = self._run_wide(group, handle, spec, cuts, shared.context.configuration.pipeline.parallelism)
         outcome.took = timedelta(seconds=time.monotonic() - begun_at)
         return outcome
+
+    def copy(self, shared: SharedContext, work: CopyWork) -> CopyAnswer | ErrorReport:
+        """Work of an initial copy, in a task of its own."""
+        group = Group(shared.context.changefeed, f"{shared.context.fence.run}-copy")
+        return self._spark.run_one(group, partial(do_copy_work, shared.through(self._spark), work))
 
     def cancel(self, shared: SharedContext, spec: JobSpec) -> None:
         self._spark.cancel(self.group(shared.context, spec))

@@ -176,10 +176,10 @@ class Processor:
             return
         known = stored.read(self._reader, view, self._layout, id, self._session.node)
         if known is not None:
-            self._follow(id, known)
+            self._follow(id, view, known)
         self._seen[id] = groups
 
-    def _follow(self, id: ChangefeedId, known: Stored) -> None:
+    def _follow(self, id: ChangefeedId, view: View, known: Stored) -> None:
         changefeed = self._changefeeds.get(id)
         if changefeed is not None and not changefeed.serves(known):
             if not changefeed.wound_up():
@@ -187,7 +187,7 @@ class Processor:
             changefeed = None
         if changefeed is None:
             changefeed = self._changefeeds[id] = ChangefeedProcessor(id, known, self._surroundings)
-        changefeed.tick(known)
+        changefeed.tick(view, known)
 
     def _groups(self, id: ChangefeedId, view: View) -> _Groups:
         """What of etcd concerns this node and changefeed: groups are the same objects as long as nothing in them changes."""

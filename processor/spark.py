@@ -130,7 +130,8 @@ class SparkRunner:
             return sorted_buckets.mapPartitions(partial(_bucketed, apply)).collect()
 
     def broadcast(self, value: T) -> Broadcast[T]:
-        return self._started().broadcast(value)
+        with _translated("broadcast"):
+            return self._started().broadcast(value)
 
     def cancel(self, group: Group) -> None:
         """Its jobs end with an error soon. Python workers may go on for a while: only a `TaskPermit` stops their writes."""
@@ -192,8 +193,8 @@ def _bucket(key: tuple[int, ...]) -> int:
 class _translated:  # noqa: N801 - reads as a function
     """What Spark itself fails at: tasks answer with their own errors."""
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    def __init__(self, doing: Group | str) -> None:
+        self._doing = doing
 
     def __enter__(self) -> None:
         pass
@@ -201,4 +202,4 @@ class _translated:  # noqa: N801 - reads as a function
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, _FAILURES):
             text = str(error).strip().partition("\n")[0]
-            raise PipelineUnavailable(f"Spark job {self._group}: {text}") from error
+            raise PipelineUnavailable(f"Spark, {self._doing}: {text}") from error

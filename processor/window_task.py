@@ -51,7 +51,7 @@ def replicate_window(shared: Shared, spec: JobSpec) -> JobOutcome:
 
     def work(bench: Bench) -> JobOutcome:
         job = spec.whole(bench.context.tables)
-        applier = Applier(bench.writer, job)
+        applier = Applier(bench.writer, job, spec.copied)
         mount, add = bench.mounter.mount, applier.add
         for event, header in _events(bench, spec, job.scan):
             add(mount(event, header))
@@ -85,14 +85,14 @@ def read_slice(shared: Shared, spec: JobSpec, number: int, window: Window, bucke
                 if events:
                     yield chunk(bucket, b"".join(events))
     except Exception as error:  # noqa: BLE001 - the edge of a task: it travels on as a report
-        report = _report(error)
+        report = report_of(error)
         for bucket in range(buckets):
             yield chunk(bucket, report)
 
 
 def apply_bucket(shared: Shared, spec: JobSpec, chunks: Iterable[Chunk]) -> JobOutcome:
     def work(bench: Bench) -> JobOutcome:
-        applier = Applier(bench.writer, spec.whole(bench.context.tables))
+        applier = Applier(bench.writer, spec.whole(bench.context.tables), spec.copied)
         mount, add = bench.mounter.mount, applier.add
         for _, content in chunks:
             if isinstance(content, ErrorReport):
@@ -113,7 +113,7 @@ def _answered(shared: Shared, work: Callable[[Bench], JobOutcome]) -> JobOutcome
             _first_attempt()
             return work(bench)
     except Exception as error:  # noqa: BLE001 - the edge of a task: it travels on as a report
-        return JobOutcome(error=_report(error))
+        return JobOutcome(error=report_of(error))
 
 
 def _first_attempt() -> None:
@@ -123,7 +123,7 @@ def _first_attempt() -> None:
         raise FencedError("Spark repeats a task that may still be at work elsewhere; its job has to begin again")
 
 
-def _report(error: Exception) -> ErrorReport:
+def report_of(error: Exception) -> ErrorReport:
     if isinstance(error, SluiceError):
         return ErrorReport.of(error, datetime.now(UTC))
     _log.exception("task_failed")

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,18 +24,25 @@ from changefeed.configuration import Configuration, OnDivergence
 from changefeed.document import Document
 from changefeed.errors import FencedError
 from changefeed.filter import TableFilter
-from changefeed.table import TableName
+from changefeed.table import TableName, TableSchema
 from changefeed.uri import ConnectionUri
 from coordination.etcd_client import EtcdClient
 from coordination.etcd_connection import EtcdConfig
 from processor.job_context import JobContext
 from processor.mounter import Mounter, MountOptions
 from processor.task_permit import TaskPermit
+from sink.blackhole.ddl_applier import BlackholeDdlApplier
+from sink.blackhole.document_loader import BlackholeDocumentLoader
 from sink.blackhole.row_writer import BlackholeRowWriter
+from sink.ddl import DdlApplier
+from sink.load import DocumentLoader
 from sink.mongodb.connection import connect as connect_to_target
+from sink.mongodb.ddl_applier import MongoDdlApplier
+from sink.mongodb.document_loader import MongoDocumentLoader
 from sink.mongodb.row_writer import MongoRowWriter, RowWriterOptions
 from sink.row import FetchRow, RowWriter, TargetTable
 from source.connection import connect as connect_to_source
+from source.connection import deployment_of
 from source.errors import translated
 from source.window_reader import BeforeChange, FullDocument, ReadOptions, WindowReader
 
@@ -64,10 +72,31 @@ class Bench:
     ) -> None:
         configuration = context.configuration
         self.context = context
+        self.source = source
+        self._target = target
+        self._permit = permit
         self.mounter = Mounter(context.schemas, configuration.routes.target, _mount_options(configuration))
         self.reader = WindowReader(source, _read_options(configuration))
         self.writer = _writer(configuration, target, permit, _fetch_from(source))
         self._filters: dict[TableName, TableFilter] = {}
+
+    @cached_property
+    def source_version(self) -> tuple[int, int]:
+        return deployment_of(self.source).version
+
+    @cached_property
+    def ddl(self) -> DdlApplier:
+        """For the tables of initial copies; all other DDL is the owner's."""
+        if self._target is None:
+            return BlackholeDdlApplier()
+        return MongoDdlApplier(self._target, permit=self._permit, ttl=self.context.configuration.ddl.ttl)
+
+    def loader(self, schema: TableSchema, *, once: bool) -> DocumentLoader:
+        """`once`: no document may be sent twice."""
+        if self._target is None:
+            return BlackholeDocumentLoader()
+        table, options = self.mounter.mounted(schema).target, _writer_options(self.context.configuration)
+        return MongoDocumentLoader(self._target, table=table, once=once, permit=self._permit, options=options)
 
     def filter_of(self, name: TableName) -> TableFilter:
         found = self._filters.get(name)
@@ -169,9 +198,13 @@ def _writer(
 ) -> RowWriter:
     if target is None:
         return BlackholeRowWriter()
-    options = RowWriterOptions(retry_for=_RETRY_FOR, dead_letter=configuration.dead_letter)
+    options = _writer_options(configuration)
     repairs = configuration.on_divergence is OnDivergence.REPAIR
     return MongoRowWriter(target, permit=permit, options=options, fetch=fetch if repairs else None)
+
+
+def _writer_options(configuration: Configuration) -> RowWriterOptions:
+    return RowWriterOptions(retry_for=_RETRY_FOR, dead_letter=configuration.dead_letter)
 
 
 def _fetch_from(source: _Client) -> FetchRow:

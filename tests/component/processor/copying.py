@@ -68,7 +68,7 @@ class Copying:
         self.schema = replace(self.schema, valid_from=self.checkpoint)
         routing = Routing(route=lambda name: name, tables={self.schema.id: self.name})
         self.creation: Creation = creation_of(self.schema, self.name, routing)
-        self.table = Mounter(SchemaVersions.of([self.schema]), lambda name: name)._mounted(self.schema).target
+        self.table = Mounter(SchemaVersions.of([self.schema]), lambda name: name).mounted(self.schema).target
         self.ddl = MongoDdlApplier(self.target, permit=permit)
 
     def close(self) -> None:

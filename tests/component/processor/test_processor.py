@@ -120,3 +120,17 @@ def test_a_start_before_the_oplog_is_an_error_that_says_so(standing: Replicating
     assert status is not None
     assert status.lifecycle.error is not None
     assert status.lifecycle.error.code == "history_lost"
+
+
+def test_an_initial_copy_is_followed_by_what_happened_meanwhile(standing: ReplicatingCluster, database: str) -> None:
+    source = standing.source[database]
+    source["rows"].insert_many([{"_id": n, "n": n} for n in range(2000)])
+    source["rows"].create_index("n", unique=True)
+    source["few"].insert_one({"_id": "text"})
+    standing.create("copied", database, start="initial")
+    for number in range(200):
+        source["rows"].update_one({"_id": number}, {"$set": {"during": number}})
+        source["rows"].delete_one({"_id": 1999 - number})
+    standing.equal(database)
+    source["rows"].insert_one({"_id": "afterwards", "n": "afterwards"})
+    standing.equal(database)

@@ -1,0 +1,262 @@
+"""`TableCopies`: carries out the initial copies of one changefeed's tables on one node; `copy_plan.py` decides what is next for each.
+
+A tick looks at each table in copy, takes what ended, records it in etcd, and begins what is next in worker threads. What is recorded is
+the only memory: another node goes on with the chunks that are missing. To the lanes a copy says how far a table may go, and which
+of its changes the copy holds already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+
+from changefeed.errors import InvariantError
+from changefeed.lifecycle import ErrorReport
+from changefeed.position import Position
+from changefeed.records import ChangefeedId, CopiedChunk, CopyProgress, CopyStage
+from changefeed.table import TableId, TableSchema
+from coordination.etcd import KeyValue, Op
+from coordination.layout import Layout
+from coordination.mirror import View
+from processor import copy_store
+from processor.copied_ranges import CopiedRanges
+from processor.copy_plan import (
+    Begin,
+    BuildIndexes,
+    CatchUp,
+    CopyChunks,
+    CopySight,
+    Empty,
+    Release,
+    StopCopying,
+    Wait,
+    decide,
+)
+from processor.copy_work import CopyAnswer, CopyChunk, CopyWork, Index, MakeEmpty, Prepare
+from processor.stored import Stored
+from processor.table_copy import TableCopy
+from schema_store.versions import SchemaVersions
+from source.chunks import Division
+
+Submit = Callable[[CopyWork], "Future[CopyAnswer | ErrorReport]"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyTick:
+    """What a tick found: `limits` for the lanes, tables whose checkpoint moves without them, what to write, what went wrong."""
+
+    limits: Mapping[TableId, Position] = field(default_factory=dict)
+    moved: Mapping[TableId, Position] = field(default_factory=dict)
+    ops: tuple[Op, ...] = ()
+    errors: tuple[ErrorReport, ...] = ()
+
+
+@dataclass(slots=True)
+class _Task:
+    work: CopyWork
+    at: Position
+    future: Future[CopyAnswer | ErrorReport]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A copy as etcd has it, as long as it does not change there."""
+
+    record: KeyValue | None
+    parts: Mapping[str, KeyValue]
+    copy: TableCopy | None
+
+
+class TableCopies:
+    """For the processor's thread."""
+
+    def __init__(self, id: ChangefeedId, layout: Layout) -> None:
+        self._id = id
+        self._layout = layout
+        self._known: dict[TableId, _Known] = {}
+        self._tasks: dict[TableId, list[_Task]] = {}
+        self._progress: dict[TableId, CopyProgress] = {}
+
+    @property
+    def busy(self) -> frozenset[TableId]:
+        return frozenset(self._tasks)
+
+    @property
+    def progress(self) -> Mapping[TableId, CopyProgress]:
+        return dict(self._progress)
+
+    @property
+    def ended(self) -> bool:
+        """Whether something waits to be taken."""
+        return any(task.future.done() for tasks in self._tasks.values() for task in tasks)
+
+    def ranges(self, tables: set[TableId]) -> dict[TableId, CopiedRanges]:
+        copies = {table: self._known[table].copy for table in tables if table in self._known}
+        return {
+            table: copy.ranges for table, copy in copies.items() if copy is not None and copy.stage is CopyStage.COPYING
+        }
+
+    def tick(
+        self,
+        view: View,
+        stored: Stored,
+        schemas: SchemaVersions,
+        checkpoint_of: Callable[[TableId], Position],
+        submit: Submit | None,
+    ) -> CopyTick:
+        """Without `submit` nothing is begun. Ops have to be written before the next tick."""
+        self._forget_others(stored)
+        limits: dict[TableId, Position] = {}
+        moved: dict[TableId, Position] = {}
+        ops: list[Op] = []
+        errors: list[ErrorReport] = []
+        free = stored.configuration.pipeline.parallelism - sum(map(len, self._tasks.values()))
+        for table, given in stored.orders.assignment.tables.items():
+            copy = self._copy(view, table) if given.copy else None
+            if not given.copy or (copy is not None and copy.stage is CopyStage.DONE):
+                self._progress.pop(table, None)
+                continue
+            checkpoint = limits[table] = checkpoint_of(table)
+            taken = self._take(table, copy, errors, moved)
+            if taken:
+                ops += taken
+                continue
+            leaving = table in stored.orders.assignment.leaving
+            if submit is None or leaving:
+                continue
+            action = decide(copy, self._sight(table, given.start, checkpoint, stored, max(0, free)))
+            before = len(self._tasks.get(table, ()))
+            match action:
+                case CatchUp(until):
+                    limits[table] = until
+                case Release(at):
+                    moved[table] = at
+                    ops += copy_store.forgotten(self._layout, self._id, table)
+                case Wait() | StopCopying():
+                    pass
+                case _ if free > 0 and not (before and not isinstance(action, CopyChunks)):
+                    self._begin(table, copy, action, schemas, checkpoint, submit)
+            free -= len(self._tasks.get(table, ())) - before
+        return CopyTick(limits=limits, moved=moved, ops=tuple(ops), errors=tuple(errors))
+
+    def _copy(self, view: View, table: TableId) -> TableCopy | None:
+        record = view.get(self._layout.snapshot(self._id, table))
+        parts = view.group(self._layout.snapshot_parts(self._id, table))
+        known = self._known.get(table)
+        if known is None or known.record is not record or known.parts is not parts:
+            copy = copy_store.read(view, self._layout, self._id, table)
+            known = self._known[table] = _Known(record, parts, copy)
+            if copy is not None:
+                self._progress[table] = copy.progress
+        return known.copy
+
+    def _sight(
+        self, table: TableId, start: Position, checkpoint: Position, stored: Stored, parallelism: int
+    ) -> CopySight:
+        tasks = self._tasks.get(table, [])
+        running = frozenset(task.work.number for task in tasks if isinstance(task.work, CopyChunk))
+        held_at = stored.orders.barrier.held.get(table)
+        holding = [record.event for record in stored.ddls() if record.position == held_at] if held_at else []
+        return CopySight(
+            table=table,
+            start=start,
+            checkpoint=checkpoint,
+            barrier=stored.orders.barrier.of(table),
+            held_by=holding[0] if holding else None,
+            running=running,
+            parallelism=parallelism + len(running),
+        )
+
+    def _begin(
+        self,
+        table: TableId,
+        copy: TableCopy | None,
+        action: Begin | CopyChunks | BuildIndexes | Empty,
+        schemas: SchemaVersions,
+        checkpoint: Position,
+        submit: Submit,
+    ) -> None:
+        match action:
+            case Begin(start):
+                work: CopyWork = Prepare(schema=_schema(schemas, table, start), ours=copy is not None)
+                self._start(table, work, start, submit)
+            case BuildIndexes(at):
+                self._start(table, Index(schema=_schema(schemas, table, at)), at, submit)
+            case Empty(at):
+                self._start(table, MakeEmpty(schema=_before(schemas, table, at)), at, submit)
+            case CopyChunks(numbers):
+                assert copy is not None
+                for number in numbers:
+                    work = CopyChunk(
+                        schema=_schema(schemas, table, checkpoint),
+                        number=number,
+                        range=copy.chunks[number],
+                        whole=copy.record.whole,
+                        not_before=checkpoint,
+                        copied_from=copy.start,
+                    )
+                    self._start(table, work, copy.start, submit)
+
+    def _start(self, table: TableId, work: CopyWork, at: Position, submit: Submit) -> None:
+        self._tasks.setdefault(table, []).append(_Task(work, at, submit(work)))
+
+    def _take(
+        self, table: TableId, copy: TableCopy | None, errors: list[ErrorReport], moved: dict[TableId, Position]
+    ) -> list[Op]:
+        """What has to be written of what ended since."""
+        ops: list[Op] = []
+        for task in [task for task in self._tasks.get(table, []) if task.future.done()]:
+            self._tasks[table].remove(task)
+            answer = task.future.result()
+            if isinstance(answer, ErrorReport):
+                errors.append(answer)
+                continue
+            copy = _after(copy, task.work, task.at, answer)
+            if isinstance(task.work, CopyChunk):
+                ops.append(copy_store.chunk_written(self._layout, self._id, table, copy, task.work.number))
+            else:
+                ops += copy_store.written(self._layout, self._id, table, copy)
+            if isinstance(task.work, MakeEmpty):
+                moved[table] = task.at
+        if not self._tasks.get(table):
+            self._tasks.pop(table, None)
+        return ops
+
+    def _forget_others(self, stored: Stored) -> None:
+        """Tables that this node has no more; what still runs of them is waited for."""
+        for table in self._known.keys() - stored.orders.assignment.tables.keys():
+            del self._known[table]
+            self._progress.pop(table, None)
+        for table in self._tasks.keys() - stored.orders.assignment.tables.keys():
+            self._tasks[table] = [task for task in self._tasks[table] if not task.future.done()]
+        self._tasks = {table: tasks for table, tasks in self._tasks.items() if tasks}
+
+
+def _after(copy: TableCopy | None, work: CopyWork, at: Position, answer: CopyAnswer) -> TableCopy:
+    match work, answer:
+        case Prepare(), Division():
+            return TableCopy.planned(at, answer.bounds, whole=answer.whole)
+        case CopyChunk(number=number), CopiedChunk() if copy is not None:
+            return copy.with_chunk(number, answer)
+        case Index(), None if copy is not None:
+            return copy.done()
+        case MakeEmpty(), None:
+            return TableCopy.restarting(at)
+        case _:
+            raise InvariantError(f"{type(work).__name__} of a copy was answered with {answer!r}")
+
+
+def _schema(schemas: SchemaVersions, table: TableId, position: Position) -> TableSchema:
+    """As it is at a position; `valid_from` says from then on at which position its task looks at the other tables."""
+    schema = schemas.at(table, position)
+    if schema is None:
+        raise InvariantError(f"table {table} is copied at {position}, where the schema store does not know it")
+    return replace(schema, valid_from=position)
+
+
+def _before(schemas: SchemaVersions, table: TableId, position: Position) -> TableSchema:
+    schema = schemas.before(table, position)
+    if schema is None:
+        raise InvariantError(f"table {table} is emptied for a DDL at {position}, before which nobody knows it")
+    return schema
