@@ -25,19 +25,25 @@ class Passing:
     checkpoints: Checkpoints | None
     patience: timedelta
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _stuck: threading.Event = field(default_factory=threading.Event)
 
     def wait(self, tables: Collection[TableId] = ()) -> Passed:
         """The time is that of an answer given now, so it is at or after whatever was read before.
 
         The last write before a silence is not resolved by itself, and no checkpoint passes it: when replication does not come past it
-        promptly, the source is made to write a note.
+        promptly, the source is made to write a note. All patience is lost but once: while replication stands still, each further difference
+        costs no more than the moment in which it could have come past.
         """
         if self.checkpoints is None:
             return Passed.STANDING
         time = newest_time(self.source)
         passed = self.checkpoints.wait_past(time, tables, _PROMPT)
-        if passed is not Passed.OVERDUE:
-            return passed
-        with self._lock:
-            NoteKeeper(self.source).write(time)
-        return self.checkpoints.wait_past(time, tables, self.patience)
+        if passed is Passed.OVERDUE and not self._stuck.is_set():
+            with self._lock:
+                NoteKeeper(self.source).write(time)
+            passed = self.checkpoints.wait_past(time, tables, self.patience)
+        if passed is Passed.OVERDUE:
+            self._stuck.set()
+        else:
+            self._stuck.clear()
+        return passed

@@ -39,7 +39,7 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TableReader:
-    """Reads what a majority has."""
+    """Of the source it reads what a majority has, since nothing else is replicated; a target may be a server that has no majority."""
 
     collection: MongoCollection[dict[str, Any]]
     translated: Translated
@@ -47,12 +47,13 @@ class TableReader:
 
     @classmethod
     def of_source(cls, client: Client, name: TableName, stop: threading.Event) -> Self:
-        return cls(_collection(client, name), partial(translated_of_source, f"reading {name} of the source"), stop)
+        collection = client[name.db].get_collection(name.coll, read_concern=ReadConcern("majority"))
+        return cls(collection, partial(translated_of_source, f"reading {name} of the source"), stop)
 
     @classmethod
     def of_target(cls, client: Client, name: TableName, stop: threading.Event) -> Self:
         doing = f"reading {name} of the target"
-        return cls(_collection(client, name), partial(translated_of_target, doing, PermanentError), stop)
+        return cls(client[name.db][name.coll], partial(translated_of_target, doing, PermanentError), stop)
 
     def batches(self, keys: KeyRange = EVERYTHING) -> Iterator[bytes]:
         """Documents of the range, one after the other, in the order of the index on `_id`."""
@@ -95,10 +96,6 @@ class TableReader:
                 if self.stop.is_set():
                     raise Stopped
                 yield cast("bytes", batch)  # what the driver says in its documentation, if not in its types
-
-
-def _collection(client: Client, name: TableName) -> MongoCollection[dict[str, Any]]:
-    return client[name.db].get_collection(name.coll, read_concern=ReadConcern("majority"))
 
 
 def _one_of(keys: Collection[bytes]) -> bytes:

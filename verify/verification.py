@@ -103,8 +103,8 @@ class Verification:
         return Report(tables=tuple(self._reports))
 
     def _look(self) -> Iterator[Definition]:
-        filter_ = self.configuration.filter
-        reading = read_catalog(self.source, lambda name: filter_.wants_table(name) and self.wishes.chose(name))
+        """All tables of the source are read, as one that was not chosen may stand under one name with one that was."""
+        reading = read_catalog(self.source, self.configuration.filter.wants_table)
         routed = {self.configuration.routes.target(schema.name) for schema in reading.tables}
         target = read_target(self.target, lambda name: name in routed or origin(self.configuration, name) is not None)
         for pair in pairs(self.configuration, reading.tables, target, self.wishes.chose):

@@ -178,6 +178,15 @@ def test_several_tables_under_one_name(sides: Sides, verify: Verify) -> None:
     assert {each.key for each in documents.differences} == {"0", "100"}
 
 
+def test_a_chosen_table_is_compared_with_those_it_shares_its_name_with(sides: Sides, verify: Verify) -> None:
+    for coll, key in (("a", 1), ("b", 2)):
+        sides.source[coll].insert_one({"_id": key})
+        sides.target.all.insert_one({"_id": key})
+    feed = {"routes": [{"from": f"{sides.database}.*", "to": f"{sides.database}.all"}]}
+    chosen = Wishes(tables=(TablePattern.parse(f"{sides.database}.a"),))
+    assert verify(wishes=chosen, **feed).report.outcome is Outcome.EQUAL
+
+
 def test_only_the_chosen_tables_are_looked_at(sides: Sides, verify: Verify) -> None:
     sides.source.wanted.insert_one({"_id": 1})
     sides.source.other.insert_one({"_id": 1})
