@@ -1,0 +1,110 @@
+"""Questions are asked in threads, answered once, and asked again after their delay."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from changefeed.errors import InvariantError, SourceRefused, SourceUnavailable
+from owner.background import Background
+from owner.workers import Workers
+
+
+def taken(background: Background, call: Callable[[], object]) -> object:
+    deadline = time.monotonic() + 10
+    while (answer := background.take("key", call)) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    return answer
+
+
+def test_an_answer_is_given_once_and_then_asked_for_anew() -> None:
+    answers = iter([1, 2])
+    background = Background(lambda: None)
+    assert taken(background, lambda: next(answers)) == 1
+    assert taken(background, lambda: next(answers)) == 2
+
+
+def test_a_retryable_error_is_told_until_its_delay_is_over() -> None:
+    asked = []
+
+    def call() -> object:
+        asked.append(time.monotonic())
+        if len(asked) == 1:
+            raise SourceUnavailable("away", retry_after=timedelta(milliseconds=300))
+        return "here"
+
+    background = Background(lambda: None)
+    with pytest.raises(SourceUnavailable):
+        taken(background, call)
+    with pytest.raises(SourceUnavailable):
+        background.take("key", call)
+    deadline = time.monotonic() + 10
+    while len(asked) < 2:
+        assert time.monotonic() < deadline
+        try:
+            background.take("key", call)
+        except SourceUnavailable:
+            time.sleep(0.01)
+    assert asked[1] - asked[0] >= 0.3
+
+
+def test_a_permanent_error_is_told_once() -> None:
+    outcomes: list[object] = [SourceRefused("no privilege"), "granted"]
+
+    def call() -> object:
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    background = Background(lambda: None)
+    with pytest.raises(SourceRefused):
+        taken(background, call)
+    assert taken(background, call) == "granted"
+
+
+def test_what_nobody_foresaw_is_an_invariant_violated() -> None:
+    background = Background(lambda: None)
+    with pytest.raises(InvariantError, match="KeyError"):
+        taken(background, lambda: dict[str, str]()["nothing"])
+
+
+def test_workers_do_no_more_at_a_time_than_they_may_and_all_of_it_in_the_end() -> None:
+    lock, working, most, done = threading.Lock(), [0], [0], threading.Semaphore(0)
+
+    def call() -> None:
+        with lock:
+            working[0] += 1
+            most[0] = max(most[0], working[0])
+        with lock:
+            working[0] -= 1
+        done.release()
+
+    workers = Workers("test", 3)
+    for _ in range(50):
+        workers.submit(call)
+    assert all(done.acquire(timeout=10) for _ in range(50))
+    assert most[0] <= 3
+
+
+def test_closed_workers_begin_nothing_more() -> None:
+    begun, go = threading.Event(), threading.Event()
+    late = threading.Event()
+
+    def first() -> None:
+        begun.set()
+        go.wait(10)
+
+    workers = Workers("test", 1)
+    workers.submit(first)
+    assert begun.wait(10)
+    workers.submit(late.set)
+    workers.close()
+    workers.submit(late.set)
+    go.set()
+    assert not late.wait(0.1)

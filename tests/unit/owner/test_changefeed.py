@@ -1,0 +1,204 @@
+"""The owner's decision, accident by accident; the machine beside it walks all ways at random."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+import pytest
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.configuration import Configuration
+from changefeed.document import Document
+from changefeed.errors import DdlRefused, DdlUnsupported, SourceUnsupported
+from changefeed.event import DdlEvent, DdlType
+from changefeed.lifecycle import State
+from changefeed.position import Position
+from changefeed.records import Barrier, ChangefeedInfo, ChangefeedStatus, DdlRecord, DdlState
+from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
+from owner.changefeed import (
+    ChangefeedState,
+    Decision,
+    LookUp,
+    PublishBarrier,
+    PublishStatus,
+    RecordDdls,
+    ReleaseDdls,
+    decide,
+)
+from owner.ddl_scope import DdlClassifier
+from owner.execution import Failed, Progress
+from schema_store.versions import SchemaVersions
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+A, B = TableId("a" * 32), TableId("b" * 32)
+
+
+def at(increment: int) -> Position:
+    return Position(ClusterTime(100, increment))
+
+
+def ddl(increment: int, type: DdlType, coll: str, id: TableId | None = None, **more: Any) -> DdlEvent:
+    return DdlEvent(position=at(increment), type=type, db="shop", table=TableName("shop", coll), id=id, **more)
+
+
+def table(id: TableId, coll: str, kind: TableKind = TableKind.COLLECTION) -> TableSchema:
+    return TableSchema(id=id, name=TableName("shop", coll), kind=kind, valid_from=at(1))
+
+
+class Checkpoints:
+    def __init__(self, places: Mapping[TableId, Position]) -> None:
+        self._places = places
+
+    def of(self, table: TableId) -> Position | None:
+        return self._places.get(table)
+
+    @property
+    def least(self) -> Position | None:
+        return min(self._places.values(), default=None)
+
+
+class Feed:
+    """One changefeed at rest at 5, with the tables given; `decide` says what an owner does with what is shown."""
+
+    def __init__(self, *tables: TableSchema, **configuration: Any) -> None:
+        fields = {
+            "id": "f",
+            "source": "mongodb://s",
+            "sink": "mongodb://t",
+            "filter": {"tables": ["shop.*", "!shop.private"]},
+        }
+        self.configuration = Configuration.parse(fields | configuration)
+        self.classifier = DdlClassifier(
+            filter=self.configuration.filter, routes=self.configuration.routes, background_indexes=True
+        )
+        self.status = ChangefeedStatus(checkpoint=at(5), resolved=at(5), run=1, info_version=1, epoch=1)
+        self.tip = SchemaVersions.of(tables)
+        self.records: dict[Position, DdlRecord] = {}
+
+    def decide(
+        self,
+        arrived: Sequence[DdlEvent] = (),
+        resolved: int = 20,
+        places: Mapping[TableId, Position] | None = None,
+        executions: Mapping[Position, Progress] | None = None,
+        barrier: Barrier | None = None,
+    ) -> Decision:
+        state = ChangefeedState(
+            epoch=1,
+            info=ChangefeedInfo(configuration=self.configuration, created_at=NOW),
+            status=self.status,
+            barrier=barrier,
+            records=self.records,
+            reports=(),
+            checkpoints=Checkpoints(places or {}),
+            tip=self.tip,
+            arrived=arrived,
+            resolved=at(resolved),
+            executions=executions or {},
+        )
+        return decide(state, self.classifier, now=NOW, monotonic=0.0, random=Random(1))
+
+    def knows(self, event: DdlEvent, state: DdlState = DdlState.PENDING) -> DdlRecord:
+        record = self.classifier.classify(event, self.tip, NOW)
+        assert record is not None
+        self.records[event.position] = replace(record, state=state)
+        self.tip = self.tip.apply(record.event)
+        return self.records[event.position]
+
+
+def barrier_of(decision: Decision) -> Barrier:
+    [action] = [action for action in decision.actions if isinstance(action, PublishBarrier)]
+    return action.barrier
+
+
+def status_of(decision: Decision) -> ChangefeedStatus:
+    [action] = [action for action in decision.actions if isinstance(action, PublishStatus)]
+    return action.status
+
+
+def test_a_ddl_is_recorded_before_the_barrier_passes_it() -> None:
+    decision = Feed(table(A, "a")).decide([ddl(11, DdlType.DROP, "a", A)], places={A: at(5)})
+    kinds = [type(action) for action in decision.actions]
+    assert kinds.index(RecordDdls) < kinds.index(PublishBarrier)
+    assert barrier_of(decision).held == {A: at(11)}
+
+
+def test_a_ddl_is_not_lost_when_the_owner_dies_after_the_checkpoint_reached_it() -> None:
+    """All that is left of it is its record; the watch of the next owner begins past it."""
+    feed = Feed(table(A, "a"))
+    feed.knows(ddl(11, DdlType.DROP, "a", A))
+    feed.status = replace(feed.status, checkpoint=at(10), resolved=at(20))
+    decision = feed.decide(places={A: at(11)}, barrier=Barrier(epoch=0, position=at(20), held={A: at(11)}))
+    assert "Observe" in [type(action).__name__ for action in decision.actions]
+    assert status_of(decision).checkpoint == at(11)
+
+
+def test_a_new_epoch_publishes_the_barrier_anew() -> None:
+    feed = Feed()
+    assert barrier_of(feed.decide(barrier=Barrier(epoch=0, position=at(20)))).epoch == 1
+
+
+def test_an_event_of_a_filtered_out_table_is_no_ddl_of_this_changefeed() -> None:
+    decision = Feed().decide([ddl(11, DdlType.CREATE, "private", A)])
+    assert not any(isinstance(action, RecordDdls) for action in decision.actions)
+    assert barrier_of(decision) == Barrier(epoch=1, position=at(20))
+
+
+def test_nothing_passes_a_table_of_which_nothing_is_known_yet() -> None:
+    rename = ddl(11, DdlType.RENAME, "private", A, renamed_to=TableName("shop", "a"))
+    later = ddl(12, DdlType.CREATE, "b", B)
+    decision = Feed().decide([rename, later])
+    assert LookUp(rename) in decision.actions
+    assert decision.waiting == (rename, later)
+    assert barrier_of(decision).position == at(11)
+
+
+def test_a_flood_of_ddl_is_recorded_in_parts_and_the_barrier_waits_for_the_rest() -> None:
+    creates = [ddl(10 + n, DdlType.CREATE, f"t{n}", TableId(f"{n:032x}")) for n in range(1_200)]
+    decision = Feed().decide(creates, resolved=2_000)
+    [recorded] = [action for action in decision.actions if isinstance(action, RecordDdls)]
+    assert len(recorded.records) == 500
+    assert barrier_of(decision).position == creates[500].position
+    assert decision.waiting == tuple(creates[500:])
+
+
+def test_what_may_be_skipped_does_not_fail_the_changefeed() -> None:
+    unsupported = Failed(DdlUnsupported("not sharded"), NOW, retry_deadline=0.0)
+    for policy, state in (("skip", State.NORMAL), ("fail", State.FAILED)):
+        feed = Feed(table(A, "a"), ddl={"unsupported": policy})
+        feed.knows(ddl(11, DdlType.DROP, "a", A))
+        decision = feed.decide(places={A: at(11)}, executions={at(11): unsupported})
+        released = [action for action in decision.actions if isinstance(action, ReleaseDdls)]
+        assert bool(released) == (policy == "skip")
+        assert status_of(decision).lifecycle.state is state
+
+
+def test_a_refused_ddl_that_the_filter_ignores_from_now_on_is_released() -> None:
+    rule = {"tables": ["shop.a"], "ignore": ["createIndexes"]}
+    feed = Feed(table(A, "a"), filter={"tables": ["shop.*"], "events": [rule]})
+    unique = Document.of({"indexes": [{"v": 2, "key": {"x": 1}, "name": "x_1", "unique": True}]})
+    wanted_before = Feed(table(A, "a")).knows(ddl(11, DdlType.CREATE_INDEXES, "a", A, description=unique))
+    feed.records[at(11)] = replace(wanted_before, state=DdlState.PENDING)
+    refused = Failed(DdlRefused("duplicate key"), NOW, retry_deadline=0.0)
+    feed.status = replace(feed.status, lifecycle=replace(feed.status.lifecycle, state=State.STOPPED))
+    decision = feed.decide(places={A: at(11)}, executions={at(11): refused})
+    [released] = [action for action in decision.actions if isinstance(action, ReleaseDdls)]
+    assert released.records[0].state is DdlState.SKIPPED
+
+
+def test_a_dropped_database_takes_its_views_along() -> None:
+    view = view_id(TableName("shop", "v"))
+    feed = Feed(table(A, "a"), table(view, "v", TableKind.VIEW))
+    event = DdlEvent(position=at(11), type=DdlType.DROP_DATABASE, db="shop")
+    scope = feed.knows(event).scope
+    assert (set(scope.tables), set(scope.apart)) == ({A}, {view})
+
+
+def test_a_table_that_gets_a_new_identity_is_not_guessed_about() -> None:
+    resharded = Document.of({"shardKey": {"x": 1}, "reshardUUID": B})
+    with pytest.raises(SourceUnsupported, match="create it again with --start initial"):
+        Feed(table(A, "a")).decide([ddl(11, DdlType.RESHARD_COLLECTION, "a", A, description=resharded)])
