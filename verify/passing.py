@@ -32,16 +32,16 @@ class Passing:
 
         The last write before a silence is not resolved by itself, and no checkpoint passes it: when replication does not come past it
         promptly, the source is made to write a note. All patience is lost but once: while replication stands still, each further difference
-        costs no more than the moment in which it could have come past.
+        costs no more than a moment.
         """
         if self.checkpoints is None:
             return Passed.STANDING
         time = newest_time(self.source)
         passed = self.checkpoints.wait_past(time, tables, _PROMPT)
-        if passed is Passed.OVERDUE and not self._stuck.is_set():
+        if passed is Passed.OVERDUE:
             with self._lock:
                 NoteKeeper(self.source).write(time)
-            passed = self.checkpoints.wait_past(time, tables, self.patience)
+            passed = self.checkpoints.wait_past(time, tables, _PROMPT if self._stuck.is_set() else self.patience)
         if passed is Passed.OVERDUE:
             self._stuck.set()
         else:

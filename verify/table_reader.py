@@ -13,12 +13,14 @@ from typing import Any, Self, TypeAlias, cast
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo.collection import Collection as MongoCollection
+from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 
 from changefeed.document import Document
 from changefeed.errors import PermanentError
 from changefeed.row_key import row_key
 from changefeed.table import TableName
+from sink.mongodb.errors import NAMESPACE_NOT_FOUND
 from sink.mongodb.errors import translated as translated_of_target
 from source.bson_bytes import document_of, elements
 from source.errors import translated as translated_of_source
@@ -86,7 +88,13 @@ class TableReader:
         """Whether a capped collection of these options drops, or soon drops, its oldest documents."""
         bounds = options.decode()
         with self.translated():
-            stats = self.collection.database.command({"collStats": self.collection.name})
+            try:
+                stats = self.collection.database.command({"collStats": self.collection.name})
+            except OperationFailure as error:
+                # dropped since the catalogs were read
+                if error.code != NAMESPACE_NOT_FOUND:
+                    raise
+                return False
         sizes = (stats.get("size", 0), bounds.get("size", 0)), (stats.get("count", 0), bounds.get("max", 0))
         return any(most > 0 and size >= _NEARLY_FULL * most for size, most in sizes)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 import structlog
 
@@ -30,6 +31,8 @@ from verify.table_result import TableResult
 from verify.target_catalog import read_target
 
 _RETRIES = 5
+
+T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 
@@ -90,7 +93,7 @@ class Verification:
 
     def run(self) -> Report:
         passing = Passing(self.source, self.checkpoints, self.wishes.patience)
-        definitions = settled_definitions(self._look, passing.wait)
+        definitions = settled_definitions(partial(self._patiently, self._look), passing.wait)
         self._tables = len(definitions)
         self._tell()
         sides = Sides(source=self.source, target=self.target, stop=self.stop, passing=passing)
@@ -102,13 +105,13 @@ class Verification:
                 raise
         return Report(tables=tuple(self._reports))
 
-    def _look(self) -> Iterator[Definition]:
+    def _look(self) -> list[Definition]:
         """All tables of the source are read, as one that was not chosen may stand under one name with one that was."""
         reading = read_catalog(self.source, self.configuration.filter.wants_table)
         routed = {self.configuration.routes.target(schema.name) for schema in reading.tables}
         target = read_target(self.target, lambda name: name in routed or origin(self.configuration, name) is not None)
-        for pair in pairs(self.configuration, reading.tables, target, self.wishes.chose):
-            yield Definition(pair, definition_results(pair, self.configuration))
+        found = pairs(self.configuration, reading.tables, target, self.wishes.chose)
+        return [Definition(pair, definition_results(pair, self.configuration)) for pair in found]
 
     def _compare_documents(
         self, definitions: tuple[Definition, ...], sides: Sides, threads: ThreadPoolExecutor
@@ -116,7 +119,7 @@ class Verification:
         """At most two ranges a thread are begun, so that tables are opened when there is somebody to read them."""
         running: dict[Future[DocumentsReport], _Table] = {}
         for table, keys in self._work(definitions, sides):
-            running[threads.submit(self._compare, table.check, keys)] = table
+            running[threads.submit(self._patiently, partial(table.check.compare, keys))] = table
             if len(running) >= 2 * self.wishes.parallelism:
                 self._collect(running)
         while running:
@@ -124,7 +127,7 @@ class Verification:
 
     def _work(self, definitions: tuple[Definition, ...], sides: Sides) -> Iterator[tuple[_Table, KeyRange]]:
         for definition in definitions:
-            table = self._open(definition, sides)
+            table = self._patiently(partial(self._open, definition, sides))
             if table is None:
                 self._report(TableResult(definition, {}, self.wishes.max_differences).report(documents=False))
                 continue
@@ -155,15 +158,16 @@ class Verification:
         self._ranges += len(ranges)
         return _Table(check, TableResult(definition, check.excuses, wishes.max_differences), list(reversed(ranges)))
 
-    def _compare(self, check: DocumentCheck, keys: KeyRange) -> DocumentsReport:
+    def _patiently(self, work: Callable[[], T]) -> T:
+        """A verification may take hours: a side that is away for a moment does not end it."""
         for _ in range(_RETRIES):
             try:
-                return check.compare(keys)
+                return work()
             except RetryableError as error:
-                _log.warning("range_read_again", table=str(check.pair.name), error=str(error))
+                _log.warning("verification_tries_again", changefeed=self.configuration.id, error=str(error))
                 if self.stop.wait(error.retry_after.total_seconds()):
                     raise Stopped from error
-        return check.compare(keys)
+        return work()
 
     def _collect(self, running: dict[Future[DocumentsReport], _Table]) -> None:
         done, _ = wait(running, return_when=FIRST_COMPLETED)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from bson.int64 import Int64
 from bson.objectid import ObjectId
 
+from changefeed.configuration import Configuration
 from changefeed.pattern import TablePattern
 from changefeed.table import TableName
-from tests.component.verify.verified import Sides, Verify
-from verify.report import Aspect, DifferenceKind, Outcome
-from verify.verification import Wishes
+from devstack.mongodb import Client, MongoDB
+from source.connection import connect
+from tests.component.verify.verified import Heard, Sides, Verify
+from verify.report import Aspect, DifferenceKind, Outcome, Progress
+from verify.verification import Verification, Wishes
 
 DAY = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 PAD = "x" * 400
@@ -215,3 +220,27 @@ def test_a_large_range_that_cannot_be_divided_is_narrowed(
     documents = verify().table("collated").documents
     assert documents is not None
     assert {each.key for each in documents.differences} == {"17", "2000"}
+
+
+def test_a_target_that_is_away_for_a_moment_does_not_end_it(
+    sides: Sides, source_uri: str, own_mongodb: Callable[[str], MongoDB]
+) -> None:
+    server = own_mongodb("target")
+    with connect(source_uri) as source, Client(server.uri, serverSelectionTimeoutMS=200) as target:
+        for client in (source, target):
+            client[sides.database].orders.insert_many(MANY)
+        gone = Heard()
+
+        class Killing(Heard):
+            def progress(self, progress: Progress) -> None:
+                if not gone.steps:
+                    server.kill()
+                    self.back = threading.Timer(1.0, server.start)
+                    self.back.start()
+                gone.progress(progress)
+
+        fields = {"id": "f", "source": source_uri, "sink": server.uri, "filter": {"tables": [f"{sides.database}.*"]}}
+        killing = Killing()
+        report = Verification(Configuration.parse(fields), source, target, killing, SMALL_RANGES).run()
+        killing.back.join()
+    assert report.outcome is Outcome.EQUAL
