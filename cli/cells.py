@@ -37,6 +37,9 @@ def state(feed: pb.Changefeed) -> Text:
 
 
 def seconds(feed: pb.Changefeed) -> str:
+    """What has finished lags behind nothing."""
+    if state_of(feed) is State.FINISHED:
+        return "-"
     return f"{feed.lag.ToTimedelta().total_seconds():.1f}s" if feed.HasField("lag") else "-"
 
 

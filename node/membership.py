@@ -6,27 +6,24 @@ owner that was asked to resign, or that lost its place alone, stands for electio
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
-import structlog
-
-from changefeed.records import NodeId, NodeRecord
-from coordination.election import Candidate, owner_in
+from changefeed.records import ChangefeedId, NodeId, NodeRecord
+from coordination.election import Candidate
 from coordination.etcd import Etcd
-from coordination.layout import Layout, ResignRequest, decode
+from coordination.layout import Layout, decode
 from coordination.mirror import Mirror, View
 from coordination.session import Session
 from owner.connections import Connections
 from owner.owner import Owner
 from processor.processor import Processor
 
-_log = structlog.get_logger()
-
 
 class Membership:
-    """A context manager: it ends in the order that lets others go on soonest. `processor` and `candidate` as the roles say."""
+    """A context manager: it ends in the order that lets others go on soonest. The roles are as the node was told."""
 
     def __init__(
         self,
@@ -46,7 +43,6 @@ class Membership:
         self._owner_role = owner_role
         self._owner: Owner | None = None
         self._led = False
-        self._resigned_epoch = 0
         self._elected = elected
         self._processor = processor
 
@@ -84,12 +80,13 @@ class Membership:
         found = view.get(self._layout.node(self.node))
         return decode(NodeRecord, found) if found else None
 
-    def tick(self, view: View) -> None:
+    @property
+    def oplog_left(self) -> Mapping[ChangefeedId, timedelta]:
+        return self._owner.oplog_left if self._owner is not None and self.leads else {}
+
+    def tick(self) -> None:
         if self._owner is None:
             return
-        if self._asked_to_resign(view):
-            _log.info("owner_resigns", node=self.node)
-            self._owner.stop()
         if self._owner.ended and self._session.alive:
             self._stand()
         if self.leads and not self._led:
@@ -102,13 +99,3 @@ class Membership:
         candidate = Candidate(self._etcd, self._layout, lease=self._session.lease, node=self.node)
         self._owner = Owner(candidate, self._session, self._mirror, self._layout, Connections)
         self._owner.start()
-
-    def _asked_to_resign(self, view: View) -> bool:
-        request = view.get(self._layout.resign)
-        owner = owner_in(view, self._layout)
-        if request is None or owner is None or owner.node != self.node or owner.epoch <= self._resigned_epoch:
-            return False
-        if decode(ResignRequest, request).epoch != owner.epoch:
-            return False
-        self._resigned_epoch = owner.epoch
-        return True

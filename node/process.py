@@ -23,7 +23,7 @@ from admin.desired_store import DesiredStore
 from admin.http_server import HttpServer
 from admin.metrics import Metrics
 from admin.server import AdminServer, ServerTls
-from changefeed.errors import NotFoundError, RetryableError
+from changefeed.errors import FencedError, NotFoundError, RetryableError
 from changefeed.records import ChangefeedId, NodeId, NodeRecord, Role
 from coordination.etcd_client import EtcdClient
 from coordination.etcd_connection import EtcdConfig, Tls
@@ -122,7 +122,7 @@ class NodeProcess:
                     describe=self._describe,
                     ttl=self._configuration.session_ttl,
                 )
-            except RetryableError as error:
+            except (RetryableError, FencedError) as error:
                 _log.warning("node_waits_for_etcd", error=str(error))
                 self._stopping.wait(_RETRY_SECONDS)
             else:
@@ -169,10 +169,11 @@ class NodeProcess:
                 self._hand_over(membership)
         self._metrics.leads(False)
         _log.info("node_left", node=membership.node)
+        self._stopping.wait(_RETRY_SECONDS)
 
     def _tick(self, membership: Membership) -> None:
         view = self._mirror.view()
-        membership.tick(view)
+        membership.tick()
         record = membership.record(view)
         if record is not None:
             self._draining = record.draining
@@ -197,7 +198,7 @@ class NodeProcess:
                 return
             except RetryableError as error:
                 _log.warning("node_waits_for_etcd", error=str(error))
-            membership.tick(self._mirror.view())
+            membership.tick()
             time.sleep(_LOOK_EVERY)
         _log.warning("node_kept_tables", node=membership.node)
 
@@ -230,7 +231,7 @@ class NodeProcess:
         return self._membership.node if self._membership is not None else None
 
     def _oplog_left(self) -> Mapping[ChangefeedId, timedelta]:
-        return {}
+        return self._membership.oplog_left if self._membership is not None else {}
 
 
 def _etcd_config(options: EtcdOptions) -> EtcdConfig:

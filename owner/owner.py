@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 import structlog
@@ -65,6 +65,8 @@ class Owner:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="owner", daemon=True)
         self.leads = threading.Event()
+        self.oplog_left: Mapping[ChangefeedId, timedelta] = {}
+        """How long each changefeed may stand still before its source forgets what comes next, as far as that is known."""
         mirror.listen(self._wake.set)
 
     def start(self) -> None:
@@ -159,6 +161,7 @@ class Owner:
         for id in self._present(view, changefeeds):
             if not self.over:
                 self._tick(id, term, changefeeds)
+        self.oplog_left = {id: known.oplog_left.left for id, known in changefeeds.items() if known.oplog_left}
 
     def _view(self, term: Term) -> View:
         return self._mirror.at_least(term.store.settle(), _VIEW_TIMEOUT)
