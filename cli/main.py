@@ -6,7 +6,7 @@ from importlib.metadata import version as version_of
 
 import typer
 
-from cli import changefeed, node, table
+from cli import changefeed, dev, node, table
 from cli.output import print_line
 from cli.server import server
 from cli.verify import verify
@@ -22,6 +22,7 @@ app.add_typer(changefeed.app, name="changefeed")
 app.add_typer(node.app, name="node")
 app.add_typer(table.app, name="table")
 app.add_typer(table.ddl_app, name="ddl")
+app.add_typer(dev.app, name="dev")
 app.command(epilog="sluice server --config node.yaml\n\nsluice server --etcd etcd-1:2379 --roles owner")(server)
 app.command(epilog="sluice verify orders\n\nsluice verify orders --tables 'shop.*' -o json")(verify)
 
