@@ -17,7 +17,7 @@ from typing import Self
 from devstack.ports import free_port
 
 SLUICE = Path(sys.executable).with_name("sluice")
-_DEADLINE_SECONDS = 40.0
+_DEADLINE_SECONDS = 90.0
 
 
 class Server:

@@ -1,0 +1,109 @@
+"""Real nodes come, are drained and stop, and tables move between them, while the source is written to. All through the command line."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from devstack.mongodb import Client
+from tests.component.node.server_process import Server
+
+_TABLES = ("customers", "items", "orders", "returns")
+_DEADLINE_SECONDS = 180.0
+
+
+def _until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + _DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not come true within {_DEADLINE_SECONDS:g} s"
+        time.sleep(0.2)
+
+
+@contextmanager
+def _writing(source: Any) -> Iterator[Callable[[], None]]:
+    """Every table changes all the time, by inserts, updates and deletes, until what it gives is called."""
+    stopping = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not stopping.wait(0.02):
+            for table in _TABLES:
+                source[table].insert_one({"_id": number, "v": 0})
+                source[table].update_one({"_id": number // 2}, {"$inc": {"v": 1}})
+                source[table].delete_one({"_id": number - 50})
+            number += 1
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+
+    def stop() -> None:
+        stopping.set()
+        writer.join()
+
+    yield stop
+    stop()
+
+
+def _json(server: Server, *arguments: str) -> Any:
+    answer = server.sluice(*arguments, "-o", "json")
+    assert answer.returncode == 0, answer.stderr
+    return json.loads(answer.stdout)
+
+
+def _tables_of(server: Server, feed: str) -> dict[str, str]:
+    """Each table's node, by name."""
+    found = _json(server, "table", "list", feed)
+    return {table["name"].partition(".")[2]: table["node"].rpartition("-")[0] for table in found}
+
+
+def _contents(database: Any) -> dict[str, list[Any]]:
+    return {table: sorted(database[table].find(), key=lambda row: row["_id"]) for table in _TABLES}
+
+
+def test_tables_move_while_the_source_is_written_to_and_nothing_is_lost(
+    etcd_endpoint: str,
+    tmp_path: Path,
+    database: str,
+    source_uri: str,
+    target_uri: str,
+    source_client: Client,
+    target_client: Client,
+) -> None:
+    source, target = source_client[database], target_client[database]
+
+    def started(name: str, *, cluster: str | None = None, roles: str = "owner,processor") -> Server:
+        ttl = ("--session-ttl", "10")  # nodes share two cores with their Spark
+        return Server(etcd_endpoint, tmp_path / name, *ttl, cluster=cluster, name=name, roles=roles)
+
+    with started("n1") as n1:
+        flags = ("--source", source_uri, "--sink", target_uri, "--start", "now", "--tables", f"{database}.*")
+        assert n1.sluice("changefeed", "create", "--id", database, *flags).returncode == 0
+        with (
+            started("n2", cluster=n1.cluster) as n2,
+            started("n3", cluster=n1.cluster, roles="owner") as n3,
+            _writing(source) as stop_writing,
+        ):
+            _until(lambda: sorted(_tables_of(n1, database).values()) == ["n1", "n1", "n2", "n2"], "an even load")
+            moved = next(name for name, node in _tables_of(n1, database).items() if node == "n1")
+            assert n2.sluice("table", "move", database, f"{database}.{moved}", "n2").returncode == 0
+            _until(lambda: _tables_of(n2, database)[moved] == "n2", "the move")
+            n1.signal(signal.SIGTERM)
+            assert n1.wait(_DEADLINE_SECONDS) == 0
+            assert "node_kept_tables" not in n1.log
+            assert set(_tables_of(n3, database).values()) == {"n2"}
+            with started("n4", cluster=n1.cluster):
+                drained = n3.sluice("node", "drain", "n2", "--yes", "--timeout", str(_DEADLINE_SECONDS))
+                assert drained.stdout == "node n2 drained\n", drained.stderr
+                assert set(_tables_of(n3, database).values()) == {"n4"}
+                n2.signal(signal.SIGTERM)
+                assert n2.wait(_DEADLINE_SECONDS) == 0
+                stop_writing()
+                finished = n3.sluice("changefeed", "finalize", database, "--yes")
+                assert finished.returncode == 0, finished.stderr
+        assert _contents(target) == _contents(source)
