@@ -90,6 +90,8 @@ class NodeProcess:
         self._stopping.set()
 
     def run(self) -> None:
+        if Role.PROCESSOR in self._configuration.roles:
+            self._spark.warm_up()
         self._mirror.start()
         self._admin.start()
         self._http.start()

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from typing import Any, Self, TypeVar
 
 import structlog
@@ -21,7 +22,7 @@ from py4j.protocol import Py4JError
 from pyspark import RDD, Broadcast, SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
-from changefeed.errors import PipelineUnavailable
+from changefeed.errors import PipelineUnavailable, SluiceError
 
 _DEFAULTS: Mapping[str, str] = {
     "spark.app.name": "sluice",
@@ -93,6 +94,16 @@ class SparkRunner:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def warm_up(self) -> None:
+        """Starts Spark and a worker in the background, which takes seconds that the first table need not wait for."""
+        threading.Thread(target=self._warm_up, name="spark-warm-up", daemon=True).start()
+
+    def _warm_up(self) -> None:
+        try:
+            self.run_one(Group("sluice", "warm-up"), _nothing)
+        except SluiceError as error:
+            _log.warning("spark_not_warm", error=str(error))
 
     def stop(self) -> None:
         with self._lock:
@@ -176,6 +187,11 @@ def _alone(task: Callable[[], T], numbers: Iterable[int]) -> Iterator[T]:
     """Takes all of its input: Spark throws a worker away that leaves some."""
     for _ in numbers:
         yield task()
+
+
+def _nothing() -> None:
+    """What a warm-up does, having loaded the modules that a window's task needs."""
+    import_module("processor.window_task")
 
 
 def _each(task: Callable[[T], U], items: Iterable[T]) -> Iterator[U]:
