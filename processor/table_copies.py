@@ -76,6 +76,7 @@ class TableCopies:
         self._layout = layout
         self._known: dict[TableId, _Known] = {}
         self._tasks: dict[TableId, list[_Task]] = {}
+        self._unfinished: tuple[object, object, list[TableId]] = (None, None, [])
         self._progress: dict[TableId, CopyProgress] = {}
 
     @property
@@ -112,11 +113,8 @@ class TableCopies:
         ops: list[Op] = []
         errors: list[ErrorReport] = []
         free = stored.configuration.pipeline.parallelism - sum(map(len, self._tasks.values()))
-        for table, given in stored.orders.assignment.tables.items():
-            copy = self._copy(view, table) if given.copy else None
-            if not given.copy or (copy is not None and copy.stage is CopyStage.DONE):
-                self._progress.pop(table, None)
-                continue
+        for table in self._in_copy(view, stored):
+            copy, given = self._copy(view, table), stored.orders.assignment.tables[table]
             checkpoint = limits[table] = checkpoint_of(table)
             taken = self._take(table, copy, errors, moved)
             if taken:
@@ -139,6 +137,21 @@ class TableCopies:
                     self._begin(table, copy, action, schemas, checkpoint, submit)
             free -= len(self._tasks.get(table, ())) - before
         return CopyTick(limits=limits, moved=moved, ops=tuple(ops), errors=tuple(errors))
+
+    def _in_copy(self, view: View, stored: Stored) -> list[TableId]:
+        """Looked for among all tables only when the assignment or a record changes; parts of copies lie elsewhere."""
+        assignment, records = stored.orders.assignment, view.group(self._layout.snapshots(self._id))
+        if self._unfinished[0] is not assignment or self._unfinished[1] is not records:
+            tables = [table for table, given in assignment.tables.items() if given.copy and not self._done(view, table)]
+            self._unfinished = assignment, records, tables
+        return self._unfinished[2]
+
+    def _done(self, view: View, table: TableId) -> bool:
+        copy = self._copy(view, table)
+        done = copy is not None and copy.stage is CopyStage.DONE
+        if done:
+            self._progress.pop(table, None)
+        return done
 
     def _copy(self, view: View, table: TableId) -> TableCopy | None:
         record = view.get(self._layout.snapshot(self._id, table))

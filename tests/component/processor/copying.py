@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.document import Document
+from changefeed.errors import RetryableError
 from changefeed.event import RowType
 from changefeed.position import Position, Window
 from changefeed.records import ChangefeedId, CopiedChunk, CopyPart, CopyRecord, CopyStage
@@ -97,7 +98,10 @@ class Copying:
             sight = CopySight(
                 table=self.schema.id, start=self.checkpoint, checkpoint=self.checkpoint, barrier=barrier, parallelism=2
             )
-            self.act(copy, decide(copy, sight))
+            try:
+                self.act(copy, decide(copy, sight))
+            except RetryableError as error:
+                sys.stdout.write(f"again after: {error}\n")
 
     def act(self, copy: TableCopy | None, action: object) -> None:
         match action:

@@ -82,22 +82,22 @@ def test_an_empty_table_is_copied_with_its_options_and_indexes(
     assert different(source_client, target_client, database) == []
 
 
-def test_writes_during_the_copy_of_200_000_documents_end_in_equality(
+def test_writes_during_a_copy_end_in_equality(
     copying: Make, source_client: Client, target_client: Client, database: str
 ) -> None:
     rows = source_client[database]["rows"]
-    for first in range(0, 200_000, 20_000):
+    for first in range(0, 60_000, 20_000):
         rows.insert_many([{"_id": first + n, "u": first + n, "f": "x" * 40} for n in range(20_000)])
     rows.create_index("u", unique=True)
-    copy = copying(chunk_bytes=4096 * _KIB)
+    copy = copying(chunk_bytes=1024 * _KIB)  # few chunks: SecantusDB walks the whole table for each
     stop = threading.Event()
 
     def write() -> None:
-        """SecantusDB walks the whole table for each range, so there are few chunks. A unique value moves between documents of different chunks, fields change their order, documents go and come."""
+        """A unique value moves between documents of different chunks, fields change their order, documents go and come."""
         number = 0
-        while not stop.is_set():
+        while not stop.wait(0.01):
             number += 1
-            low, high = number * 13 % 90_000, 110_000 + number * 17 % 90_000
+            low, high = number * 13 % 28_000, 32_000 + number * 17 % 28_000
             rows.update_one({"_id": low}, {"$set": {"u": -number}})
             rows.update_one({"_id": high}, {"$set": {"u": low, "g": number}})
             rows.update_one({"_id": low}, {"$unset": {"f": 1}})

@@ -1,0 +1,269 @@
+"""The shell of one changefeed over an etcd in memory, with jobs that answer when the test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.configuration import Configuration
+from changefeed.errors import ConflictError, SinkUnavailable
+from changefeed.event import DdlEvent, DdlType
+from changefeed.lifecycle import ErrorReport
+from changefeed.position import Position
+from changefeed.records import (
+    AssignedTable,
+    Assignment,
+    Barrier,
+    ChangefeedId,
+    ChangefeedInfo,
+    ChangefeedStatus,
+    CopiedChunk,
+    CopyRecord,
+    CopyStage,
+    DdlRecord,
+    DdlState,
+    NodeId,
+    PositionReport,
+    Scope,
+)
+from changefeed.table import TableId, TableName, TableSchema
+from coordination.decoded import Decoded
+from coordination.etcd import Delete, Put
+from coordination.etcd_connection import EtcdConfig
+from coordination.fenced import FencedStore
+from coordination.layout import Layout, assignment_puts, decode, encode, join_assignment
+from coordination.memory_etcd import MemoryEtcd
+from coordination.mirror import Mirror, View
+from processor import stored
+from processor.changefeed_processor import ChangefeedProcessor, Surroundings
+from processor.copy_work import CopyAnswer, CopyChunk, CopyWork, Index, Prepare
+from processor.job import JobOutcome, JobSpec
+from processor.lane_plan import LaneLimits
+from processor.pipeline import SharedContext
+from processor.windows import WindowLimits
+from source.chunks import Division
+
+LAYOUT, FEED, NODE = Layout("test"), ChangefeedId("f"), NodeId("n1")
+A, B = TableId("aa" * 16), TableId("bb" * 16)
+
+
+def at(seconds: int) -> Position:
+    return Position(ClusterTime(seconds, 0))
+
+
+class HeldJobs(Executor):
+    """Both the threads and what runs in them: each call waits until the test lets it run."""
+
+    def __init__(self) -> None:
+        self.specs: list[JobSpec] = []
+        self.contexts: list[SharedContext] = []
+        self.works: list[CopyWork] = []
+        self.answer: JobOutcome = JobOutcome()
+        self.copy_answer: CopyAnswer | ErrorReport = None
+        self._calls: list[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._calls.append((future, fn, args))
+        return future
+
+    def let_run(self) -> None:
+        calls, self._calls = self._calls, []
+        for future, fn, args in calls:
+            future.set_result(fn(*args))
+
+    def run(self, shared: SharedContext, spec: JobSpec) -> JobOutcome:
+        self.specs.append(spec)
+        self.contexts.append(shared)
+        return self.answer
+
+    def copy(self, shared: SharedContext, work: CopyWork) -> CopyAnswer | ErrorReport:
+        self.works.append(work)
+        return self.copy_answer
+
+    def cancel(self, shared: SharedContext, spec: JobSpec) -> None:
+        pass
+
+
+class Cluster:
+    def __init__(self, *, copy: bool = False) -> None:
+        self.server = MemoryEtcd()
+        lease = self.server.grant(timedelta(seconds=10)).id
+        epoch = self.server.txn([], [Put(LAYOUT.node(NODE), b"{}", lease)]).revision
+        self.store = FencedStore(self.server.connect(), key=LAYOUT.node(NODE), epoch=epoch)
+        self.jobs = HeldJobs()
+        self._mirror = Mirror(self.server.connect(), LAYOUT.root)
+        self._reader = Decoded(LAYOUT)
+        fields = {"id": "f", "source": "mongodb://a", "sink": "mongodb://b"}
+        info = ChangefeedInfo(configuration=Configuration.parse(fields), created_at=datetime.now(UTC))
+        status = ChangefeedStatus(checkpoint=at(100), resolved=at(100), run=1, info_version=1, epoch=1)
+        schema = TableSchema(id=A, name=TableName("s", "a"), valid_from=at(100))
+        self.put(LAYOUT.info(FEED), info)
+        self.put(LAYOUT.status(FEED), status)
+        self.put(LAYOUT.schema(FEED, A), schema)
+        self.barrier(100)
+        self.assign(copy=copy)
+        self._node: ChangefeedProcessor | None = None
+
+    def put(self, key: str, record: object) -> None:
+        self.server.txn([], [Put(key, encode(record))])
+
+    def barrier(self, seconds: int) -> None:
+        self.put(LAYOUT.barrier(FEED), Barrier(epoch=1, position=at(seconds)))
+
+    def assign(self, *, copy: bool = False) -> None:
+        group = LAYOUT.assignment(FEED, NODE)
+        before, _ = join_assignment(self.server.range(group).items)
+        after = Assignment(tables={A: AssignedTable(start=at(100), copy=copy)})
+        self.server.txn([], assignment_puts(group, before, after))
+
+    def tick(self) -> None:
+        view, known = self.look()
+        if self._node is None:
+            self._node = ChangefeedProcessor(FEED, known, self._surroundings())
+        self.step(view, known)
+
+    def step(self, view: View, known: stored.Stored) -> None:
+        """As if the last report were long ago."""
+        assert self._node is not None
+        self._node._reported_at = float("-inf")
+        self._node.tick(view, known)
+
+    def look(self) -> tuple[View, stored.Stored]:
+        while self._mirror.poll(timedelta()):
+            pass
+        view = self._mirror.view()
+        known = stored.read(self._reader, view, LAYOUT, FEED, NODE)
+        assert known is not None
+        return view, known
+
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(
+            store=self.store,
+            node=NODE,
+            layout=LAYOUT,
+            etcd=EtcdConfig(),
+            jobs=self.jobs,
+            threads=self.jobs,
+            wake=lambda: None,
+            windows=WindowLimits(),
+            lanes=LaneLimits(),
+        )
+
+    @property
+    def report(self) -> PositionReport | None:
+        kv = self.server.get(LAYOUT.position(FEED, NODE))
+        return decode(PositionReport, kv) if kv else None
+
+    @property
+    def checkpoint(self) -> int:
+        assert self.report is not None
+        return self.report.of(A).ts.seconds
+
+
+def test_a_checkpoint_is_published_only_after_its_job_has_answered() -> None:
+    cluster = Cluster()
+    cluster.barrier(110)
+    cluster.tick()
+    assert cluster.checkpoint == 100
+    cluster.jobs.let_run()
+    assert cluster.checkpoint == 100
+    cluster.tick()
+    assert cluster.checkpoint == 110
+
+
+def test_a_job_with_an_error_moves_nothing_and_says_why() -> None:
+    cluster = Cluster()
+    cluster.barrier(110)
+    cluster.jobs.answer = JobOutcome(error=ErrorReport.of(SinkUnavailable("away"), datetime.now(UTC)))
+    cluster.tick()
+    cluster.jobs.let_run()
+    cluster.tick()
+    assert cluster.checkpoint == 100
+    assert cluster.report is not None
+    assert cluster.report.error is not None
+    assert cluster.report.error.code == "sink_unavailable"
+
+
+def test_the_keys_of_a_removed_changefeed_are_not_written_again() -> None:
+    cluster = Cluster()
+    cluster.tick()
+    cluster.jobs.let_run()
+    cluster.barrier(110)
+    cluster.tick()
+    cluster.jobs.let_run()
+    view, known = cluster.look()
+    cluster.server.txn([], [Delete(LAYOUT.info(FEED)), Delete(LAYOUT.position(FEED, NODE))])
+    with pytest.raises(ConflictError):
+        cluster.step(view, known)
+    assert cluster.report is None
+
+
+def test_jobs_share_a_context_until_a_ddl_is_done() -> None:
+    cluster = Cluster()
+    for seconds in (110, 120):
+        cluster.barrier(seconds)
+        cluster.tick()
+        cluster.jobs.let_run()
+    event = DdlEvent(position=at(125), type=DdlType.CREATE, db="s", table=TableName("s", "b"), id=B)
+    record = DdlRecord(event=event, scope=Scope(), state=DdlState.DONE, seen_at=datetime.now(UTC))
+    cluster.put(LAYOUT.ddl(FEED, record.position), record)
+    cluster.barrier(130)
+    cluster.tick()
+    cluster.jobs.let_run()
+    first, second, third = cluster.jobs.contexts
+    assert first is second
+    assert first.context.key != third.context.key
+    assert third.context.schemas.latest(B) is not None
+
+
+def test_an_open_create_is_named_so_that_its_rows_are_no_surprise() -> None:
+    cluster = Cluster()
+    event = DdlEvent(position=at(105), type=DdlType.CREATE, db="s", table=TableName("s", "b"), id=B)
+    record = DdlRecord(event=event, scope=Scope(), seen_at=datetime.now(UTC))
+    cluster.put(LAYOUT.ddl(FEED, record.position), record)
+    cluster.barrier(110)
+    cluster.tick()
+    cluster.jobs.let_run()
+    [spec] = cluster.jobs.specs
+    assert spec.held.tables == {B}
+    assert spec.held.names == {TableName("s", "b")}
+
+
+def test_a_table_is_copied_caught_up_and_indexed_before_it_follows() -> None:
+    cluster = Cluster(copy=True)
+    cluster.barrier(130)
+    chunk = CopiedChunk(after=ClusterTime(110, 0), until=ClusterTime(110, 0), documents=5, bytes=50)
+    expected = ((Prepare, Division()), (CopyChunk, chunk))
+    for kind, answer in expected:
+        cluster.jobs.copy_answer = answer
+        cluster.tick()
+        cluster.jobs.let_run()
+        assert isinstance(cluster.jobs.works[-1], kind)
+        cluster.tick()
+    assert cluster.checkpoint == 100
+    cluster.tick()
+    cluster.jobs.let_run()
+    [spec] = cluster.jobs.specs
+    assert set(spec.copied) == {A}
+    cluster.jobs.copy_answer = None
+    cluster.tick()
+    assert cluster.checkpoint == 110
+    assert cluster.report is not None
+    assert cluster.report.copies[A].documents == 5
+    cluster.jobs.let_run()
+    assert isinstance(cluster.jobs.works[-1], Index)
+    cluster.tick()
+    kv = cluster.server.get(LAYOUT.snapshot(FEED, A))
+    assert kv is not None
+    assert decode(CopyRecord, kv).stage is CopyStage.DONE
+    cluster.tick()
+    cluster.jobs.let_run()
+    cluster.tick()
+    assert cluster.checkpoint == 130
+    assert cluster.report.copies == {}
