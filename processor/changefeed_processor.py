@@ -12,14 +12,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
 
 import structlog
 
-from changefeed.errors import InvariantError, SluiceError
+from changefeed.errors import ConflictError, FencedError, InvariantError, RetryableError, SluiceError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import ChangefeedId, NodeId, PositionReport
@@ -109,7 +109,7 @@ class ChangefeedProcessor:
     def wound_up(self) -> bool:
         """Cancels what is at work; whether all of it has ended."""
         self.cancel()
-        return all(running.future.done() for running in self._running.values())
+        return all(running.future.done() for running in self._running.values()) and not self._copies.at_work
 
     def due(self, now: float) -> bool:
         """Whether there is something to do that no change in etcd announces."""
@@ -129,9 +129,21 @@ class ChangefeedProcessor:
             self._surroundings.jobs.cancel(running.shared, running.spec)
 
     def tick(self, view: View, stored: Stored) -> None:
-        """Raises what concerns the whole session: the fence, and etcd."""
+        """Raises what concerns the whole session: the fence, and etcd. What is wrong with the changefeed itself is reported."""
         now = time.monotonic()
         self._take_finished(now)
+        try:
+            self._go_on(view, stored, now)
+        except (FencedError, RetryableError, ConflictError):
+            raise
+        except SluiceError as error:
+            self._log.exception("changefeed_cannot_go_on", code=error.code)
+            report = ErrorReport.of(error, datetime.now(UTC))
+            self._following = changefeed.troubled(self._following, report, now=now)
+        self._retire_contexts()
+        self._report(stored, now)
+
+    def _go_on(self, view: View, stored: Stored, now: float) -> None:
         self._derive_schemas(stored)
         if stored.configuration != self._configuration:
             self._configuration = stored.configuration
@@ -139,8 +151,6 @@ class ChangefeedProcessor:
         self._following = changefeed.obey(self._following, stored.orders, self._copies.busy)
         limits = self._tick_copies(view, stored, now)
         self._begin_jobs(stored, now, limits)
-        self._retire_contexts()
-        self._report(stored, now)
 
     def _derive_schemas(self, stored: Stored) -> None:
         """Only settled records make versions; the barrier of the same view lets nothing pass that presumes others."""
@@ -225,6 +235,9 @@ class ChangefeedProcessor:
             self._shared = None
 
     def _retire_contexts(self) -> None:
+        """Those that no job uses; while tables are copied, none."""
+        if self._copies.busy:
+            return
         used = {id(running.shared) for running in self._running.values()}
         for shared in [shared for shared in self._retired if id(shared) not in used]:
             self._retired.remove(shared)
@@ -250,7 +263,8 @@ class ChangefeedProcessor:
             self._log.warning("window_failed", job=number, code=outcome.error.code, error=outcome.error.message)
             self._following = changefeed.failed(self._following, number, outcome.error, now=now)
         else:
-            self._following = changefeed.succeeded(self._following, number, outcome, self._surroundings.windows)
+            limits = replace(self._surroundings.windows, bytes=self._configuration.pipeline.max_lag_batch)
+            self._following = changefeed.succeeded(self._following, number, outcome, limits)
         self._tell(number, outcome)
 
     def _tell(self, number: int, outcome: JobOutcome) -> None:
@@ -290,3 +304,7 @@ def _copied(jobs: Jobs, shared: SharedContext, work: CopyWork) -> CopyAnswer | E
         return jobs.copy(shared, work)
     except SluiceError as error:
         return ErrorReport.of(error, datetime.now(UTC))
+    except Exception as error:  # noqa: BLE001 - the edge of the copy's thread: it travels on as a report
+        _log.exception("copy_work_failed", work=type(work).__name__)
+        bug = InvariantError(f"{type(work).__name__} of a copy failed with {type(error).__name__}: {error}")
+        return ErrorReport.of(bug, datetime.now(UTC))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
@@ -64,11 +64,12 @@ class Pipeline:
         begun_at = time.monotonic()
         handle = shared.through(self._spark)
         group = self.group(shared.context, spec)
-        cuts = slices(spec.whole(shared.context.tables).scan, self._limits)
+        parallelism = shared.context.configuration.pipeline.parallelism
+        cuts = slices(spec.whole(shared.context.tables).scan, replace(self._limits, slices=parallelism))
         if len(cuts) == 1:
             outcome = self._spark.run_one(group, partial(replicate_window, handle, spec))
         else:
-            outcome = self._run_wide(group, handle, spec, cuts, shared.context.configuration.pipeline.parallelism)
+            outcome = self._run_wide(group, handle, spec, cuts, parallelism)
         outcome.took = timedelta(seconds=time.monotonic() - begun_at)
         return outcome
 

@@ -84,6 +84,10 @@ class TableCopies:
         return frozenset(self._tasks)
 
     @property
+    def at_work(self) -> bool:
+        return any(not task.future.done() for tasks in self._tasks.values() for task in tasks)
+
+    @property
     def progress(self) -> Mapping[TableId, CopyProgress]:
         return dict(self._progress)
 

@@ -267,3 +267,17 @@ def test_a_table_is_copied_caught_up_and_indexed_before_it_follows() -> None:
     cluster.tick()
     assert cluster.checkpoint == 130
     assert cluster.report.copies == {}
+
+
+def test_a_schema_that_makes_no_sense_is_an_error_of_the_changefeed() -> None:
+    cluster = Cluster()
+    event = DdlEvent(position=at(105), type=DdlType.CREATE_INDEXES, db="s", table=TableName("s", "b"), id=B)
+    record = DdlRecord(event=event, scope=Scope(), state=DdlState.DONE, seen_at=datetime.now(UTC))
+    cluster.put(LAYOUT.ddl(FEED, record.position), record)
+    cluster.barrier(110)
+    cluster.tick()
+    cluster.jobs.let_run()
+    assert cluster.jobs.specs == []
+    assert cluster.report is not None
+    assert cluster.report.error is not None
+    assert cluster.report.error.code == "invariant_violated"
