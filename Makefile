@@ -5,6 +5,7 @@ BIN := .venv/bin
 PY := $(BIN)/python
 INSTALLED := .venv/.installed
 STUBS := $(patsubst proto/%,admin/stubs/%,$(shell find proto -name '*.proto'))
+COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate
 PROTOC := $(PY) -m grpc_tools.protoc -Iadmin/stubs=proto
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check fix proto bench lock clean
@@ -48,8 +49,9 @@ bench: setup  ## Measurements, each beside a baseline of the same run
 	$(PY) -m bench
 
 lock: $(INSTALLED)  ## Resolve the dependencies anew
-	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
-	  --no-header --no-annotate --all-extras --upgrade --output-file requirements.lock pyproject.toml
+	$(COMPILE) --all-extras --upgrade --output-file requirements.lock pyproject.toml
+	$(COMPILE) --constraint requirements.lock --output-file container/runtime.lock pyproject.toml
+	echo 'setuptools>=77' | $(COMPILE) --constraint requirements.lock --output-file container/build.lock -
 
 clean:  ## Remove what the commands above made
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

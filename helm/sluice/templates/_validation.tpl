@@ -13,6 +13,16 @@
 {{- if and $etcd.tls.clientCertificate (not $etcd.tls.existingSecret) -}}
 {{- fail "etcd.tls.clientCertificate: found true without etcd.tls.existingSecret; name the Secret with ca.crt, tls.crt and tls.key" -}}
 {{- end -}}
+{{- range $etcd.endpoints -}}
+{{- if contains "/" . -}}
+{{- fail (printf "etcd.endpoints: found %q; write host:port without http://, TLS is a matter of etcd.tls" .) -}}
+{{- end -}}
+{{- end -}}
+{{- range $path, $image := dict "image" .Values.image "etcd.dev.image" $etcd.dev.image -}}
+{{- if eq $image.tag "latest" -}}
+{{- fail (printf "%s.tag: found \"latest\", under which nobody knows what runs; write a version" $path) -}}
+{{- end -}}
+{{- end -}}
 {{- $admin := .Values.admin -}}
 {{- if not (or $admin.tokens.existingSecret $admin.tls.clientCertificates $admin.allowUnauthenticated) -}}
 {{- fail "admin: found no authentication; name a Secret in admin.tokens.existingSecret, or set admin.tls.clientCertificates: true, or admin.allowUnauthenticated: true if the network itself keeps strangers out" -}}

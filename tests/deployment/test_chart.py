@@ -1,0 +1,260 @@
+"""What helm makes of the chart, for values as users write them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from changefeed.configuration import Configuration
+from node.configuration import NodeConfiguration
+from tests.deployment.helm import Chart, Manifest, Refused
+from tests.deployment.kubernetes import VERSIONS, Api
+from tests.deployment.values import BAD, GOOD, PRODUCTION, Values
+
+each_good = pytest.mark.parametrize("values", GOOD.values(), ids=GOOD.keys())
+
+
+@each_good
+def test_lint_finds_nothing(chart: Chart, values: Values) -> None:
+    told = chart.lint(values)
+    assert "0 chart(s) failed" in told
+    assert "WARNING" not in told
+    assert "ERROR" not in told
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@each_good
+def test_each_object_is_one_that_kubernetes_takes(chart: Chart, values: Values, version: str) -> None:
+    api = Api(version)
+    manifests = [*chart.render(values, version), *_executor_pods(chart.render(values, version))]
+    assert [problem for manifest in manifests for problem in api.problems(manifest)] == []
+
+
+@each_good
+def test_what_an_object_refers_to_is_there(chart: Chart, values: Values) -> None:
+    manifests = chart.render(values)
+    given = set(_texts(values)) | {"replication-owner"}
+    made = {(each["kind"], each["metadata"]["name"]) for each in manifests}
+    for owner, pod in _pods(manifests):
+        for volume in pod.get("volumes", ()):
+            if "secret" in volume:
+                name = volume["secret"]["secretName"]
+                assert ("Secret", name) in made or name in given, f"{owner}: Secret {name}"
+            if "configMap" in volume:
+                assert ("ConfigMap", volume["configMap"]["name"]) in made, f"{owner}: {volume}"
+        for container in pod["containers"]:
+            volumes = {volume["name"] for volume in pod.get("volumes", ())} | _claims(manifests, owner)
+            assert {mount["name"] for mount in container["volumeMounts"]} <= volumes, owner
+        account = pod.get("serviceAccountName")
+        assert account is None or ("ServiceAccount", account) in made or account in given, f"{owner}: {account}"
+
+
+@each_good
+def test_selectors_find_pods_and_their_ports(chart: Chart, values: Values) -> None:
+    manifests = chart.render(values)
+    pods = [
+        (each["spec"]["template"]["metadata"]["labels"], each["spec"]["template"]["spec"])
+        for each in manifests
+        if each["kind"] in ("Deployment", "StatefulSet")
+    ]
+    for service in (each for each in manifests if each["kind"] == "Service"):
+        wanted = service["spec"]["selector"].items()
+        found = [pod for labels, pod in pods if wanted <= labels.items()]
+        assert found, service["metadata"]["name"]
+        for pod in found:
+            ports = {port["name"] for container in pod["containers"] for port in container["ports"]}
+            assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
+    for each in manifests:
+        if each["kind"] in ("Deployment", "StatefulSet"):
+            assert (
+                each["spec"]["selector"]["matchLabels"].items()
+                <= each["spec"]["template"]["metadata"]["labels"].items()
+            )
+
+
+@each_good
+def test_no_image_is_unpinned(chart: Chart, values: Values) -> None:
+    manifests = chart.render(values)
+    images = [c["image"] for _, pod in _pods(manifests) for c in pod["containers"]]
+    for image in images:
+        tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2]
+        assert any(letter.isdigit() for letter in tag), image
+        assert tag != "latest"
+
+
+@each_good
+def test_containers_can_do_little(chart: Chart, values: Values) -> None:
+    for owner, pod in _pods(chart.render(values)):
+        assert pod["securityContext"]["runAsNonRoot"], owner
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, owner
+        assert pod.get("automountServiceAccountToken") is (
+            "processor" in owner and values.get("spark", {}).get("master") != "local"
+        ), owner
+        for container in pod["containers"]:
+            assert container["securityContext"]["readOnlyRootFilesystem"], owner
+            assert not container["securityContext"]["allowPrivilegeEscalation"], owner
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}, owner
+            assert "resources" in container or "executor" in owner
+
+
+@each_good
+def test_nodes_understand_their_configuration(
+    chart: Chart, values: Values, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The files that it names are Secrets of the cluster; here any file stands for them."""
+    some_file = tmp_path_factory.mktemp("secret") / "file"
+    some_file.touch()
+    configuration = _configuration(chart.render(values))
+    for role in ("owner", "processor"):
+        text = configuration[f"{role}.yaml"]
+        for path in (word for word in text.split() if word.startswith("/run/secrets/")):
+            text = text.replace(path, str(some_file))
+        node = NodeConfiguration.of(
+            text, {"name": "replication-processor-0", "admin": {"advertise": "node.example:8300"}}
+        )
+        assert [str(each) for each in node.roles] == [role]
+
+
+@each_good
+def test_a_stopping_pod_has_time_to_hand_its_tables_over(chart: Chart, values: Values) -> None:
+    manifests = chart.render(values)
+    grace = yaml.safe_load(_configuration(manifests)["processor.yaml"])["grace"]
+    for _, pod in _nodes(manifests):
+        assert pod["terminationGracePeriodSeconds"] >= grace + 15
+
+
+def test_executors_have_the_secrets_where_nodes_have_them(chart: Chart) -> None:
+    manifests = chart.render(GOOD["secured etcd"] | {"credentials": {"existingSecret": "mongodb"}})
+    [executor] = _executor_pods(manifests)
+    paths = {mount["mountPath"] for mount in executor["spec"]["containers"][0]["volumeMounts"]}
+    for _, pod in _nodes(manifests):
+        shared = {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"] if "admin" not in mount["name"]}
+        assert shared - {"/etc/sluice"} <= paths
+    assert {"/run/secrets/sluice", "/run/secrets/etcd-tls", "/run/secrets/etcd-auth"} <= paths
+
+
+def test_executors_find_their_driver(chart: Chart) -> None:
+    manifests = chart.render(PRODUCTION)
+    [(_, pod)] = [each for each in _nodes(manifests) if "processor" in each[0]]
+    container = pod["containers"][0]
+    options = dict(arg.removeprefix("--spark-conf=").split("=", 1) for arg in container["args"] if "spark-conf" in arg)
+    options |= yaml.safe_load(_configuration(manifests)["processor.yaml"])["spark"]["conf"]
+    service = next(
+        each for each in manifests if each["metadata"]["name"] == "trial-sluice-processor" and each["kind"] == "Service"
+    )
+    assert options["spark.driver.host"] == "$(POD_NAME).trial-sluice-processor.data.svc"
+    assert options["spark.kubernetes.driver.pod.name"] == "$(POD_NAME)"
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"]
+    open_to_executors = {
+        port["port"]
+        for policy in manifests
+        if policy["kind"] == "NetworkPolicy" and policy["metadata"]["name"].endswith("-nodes")
+        for rule in policy["spec"]["ingress"]
+        for port in rule["ports"]
+        if "executor" in json.dumps(rule)
+    }
+    assert open_to_executors == {int(options["spark.driver.port"]), int(options["spark.driver.blockManager.port"])}
+    assert options["spark.dynamicAllocation.shuffleTracking.enabled"] == "true"
+
+
+def test_users_options_of_spark_go_first(chart: Chart) -> None:
+    manifests = chart.render(GOOD["own accounts and names"])
+    assert yaml.safe_load(_configuration(manifests)["processor.yaml"])["spark"]["conf"]["spark.executor.memory"] == "3g"
+
+
+def test_changefeeds_of_the_values_are_configurations(chart: Chart) -> None:
+    manifests = chart.render(GOOD["changefeeds"])
+    files = next(
+        each["data"] for each in manifests if each["metadata"]["name"] == "trial-sluice-changefeeds" and "data" in each
+    )
+    feeds = [Configuration.from_yaml(text) for name, text in files.items() if name.endswith(".yaml")]
+    assert {feed.id for feed in feeds} == {"orders-to-dr", "audit"}
+
+
+def test_the_schema_knows_each_key_of_a_changefeed(chart: Chart) -> None:
+    schema = json.loads((chart.path / "values.schema.json").read_text())
+    assert set(schema["$defs"]["changefeed"]["properties"]) == set(Configuration.model_fields)
+
+
+def test_pods_are_rolled_when_their_configuration_changes(chart: Chart) -> None:
+    before, after = chart.render(PRODUCTION), chart.render(PRODUCTION | {"grace": 90})
+    assert _checksums(before).isdisjoint(_checksums(after))
+
+
+def test_without_spark_on_kubernetes_nobody_may_start_pods(chart: Chart) -> None:
+    kinds = {each["kind"] for each in chart.render(GOOD["trial"])}
+    assert {"Role", "RoleBinding"}.isdisjoint(kinds)
+
+
+def test_notes_say_what_to_do_next(chart: Chart) -> None:
+    assert "sluice changefeed create -" in chart.notes(PRODUCTION)
+    trial = chart.notes(GOOD["trial"])
+    assert "WARNING: the bundled etcd is one member that loses everything with its pod" in trial
+    assert "WARNING: the admin API asks nobody" in trial
+    assert "orders-to-dr" in trial
+
+
+@pytest.mark.parametrize(("values", "message"), BAD.values(), ids=BAD.keys())
+def test_wrong_values_are_refused_in_words(chart: Chart, values: Values, message: str) -> None:
+    with pytest.raises(Refused) as refused:
+        chart.render(values)
+    assert message in str(refused.value)
+
+
+def _nodes(manifests: list[Manifest]) -> list[tuple[str, Manifest]]:
+    return [each for each in _pods(manifests) if each[0].endswith(("-owner", "-processor"))]
+
+
+def _pods(manifests: list[Manifest]) -> list[tuple[str, Manifest]]:
+    """Whose, and its spec."""
+    direct = [(each["metadata"]["name"], each["spec"]) for each in manifests if each["kind"] == "Pod"]
+    templates = [
+        (each["metadata"]["name"], each["spec"]["template"]["spec"])
+        for each in manifests
+        if "template" in each.get("spec", {})
+    ]
+    return direct + templates + [("executor", pod["spec"]) for pod in _executor_pods(manifests)]
+
+
+def _executor_pods(manifests: list[Manifest]) -> list[Manifest]:
+    text = _configuration(manifests).get("executor.yaml")
+    return [yaml.safe_load(text)] if text else []
+
+
+def _configuration(manifests: list[Manifest]) -> dict[str, str]:
+    return next(each["data"] for each in manifests if each["kind"] == "ConfigMap" and "owner.yaml" in each["data"])
+
+
+def _claims(manifests: list[Manifest], name: str) -> set[str]:
+    return {
+        claim["metadata"]["name"]
+        for each in manifests
+        if each["metadata"]["name"] == name
+        for claim in each.get("spec", {}).get("volumeClaimTemplates", ())
+    }
+
+
+def _checksums(manifests: list[Manifest]) -> set[str]:
+    annotated = [
+        each["spec"]["template"]["metadata"].get("annotations", {})
+        for each in manifests
+        if each["kind"] in ("Deployment", "StatefulSet")
+    ]
+    return {each["checksum/configuration"] for each in annotated if each}
+
+
+def _texts(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for each in value.values():
+                yield from _texts(each)
+        case list():
+            for each in value:
+                yield from _texts(each)

@@ -1,0 +1,136 @@
+"""Dashboard and alerts look at metrics that nodes have, and each alert has its remedy in the handbook."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
+
+from admin import metrics
+from admin.metrics import Metrics, WindowFacts
+from changefeed.records import ChangefeedId
+from tests.deployment.container_build import ROOT
+from tests.deployment.helm import Chart, Manifest
+from tests.deployment.values import GOOD
+
+_NAME = re.compile(r"\bsluice_[a-z_]+\b")
+_LABELS_OF_SCRAPING = {"namespace", "service", "pod", "le"}
+_SUFFIX = re.compile(r"_(total|bucket|sum|count|created)$")
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, set[str]]:
+    """Labels of each metric: those a node counts, read from its registry, and those of the cluster, made from no changefeeds at all."""
+    node = Metrics()
+    facts = WindowFacts(
+        events={"insert": 1}, bytes=1, took=timedelta(1), retries=1, divergences=1, rejected=1, failed=True
+    )
+    node.window_done(ChangefeedId("a"), facts)
+    return _labels_in(node.registry) | _labels_of(_cluster_metrics())
+
+
+def test_the_dashboard_shows_what_there_is(known: dict[str, set[str]]) -> None:
+    for expression in _dashboard_expressions():
+        _assert_known(expression, known)
+
+
+def test_the_dashboard_shows_each_metric(known: dict[str, set[str]]) -> None:
+    shown = {name for expression in _dashboard_expressions() for name in _NAME.findall(expression)}
+    assert {_SUFFIX.sub("", name) for name in shown} == {_SUFFIX.sub("", name) for name in known}
+
+
+def test_alerts_watch_what_there_is(chart: Chart, known: dict[str, set[str]]) -> None:
+    for rule in _alerts(chart):
+        _assert_known(rule["expr"], known)
+
+
+def test_alerts_cover_what_stops_replication(chart: Chart) -> None:
+    names = {rule["alert"] for rule in _alerts(chart)}
+    assert {
+        "SluiceLag",
+        "SluiceBarrierClosed",
+        "SluiceOplogWindowShrinking",
+        "SluiceChangefeedFailed",
+        "SluiceNoOwner",
+    } <= names
+
+
+def test_each_alert_has_its_remedy_in_the_handbook(chart: Chart) -> None:
+    handbook = (ROOT / "docs" / "operations.md").read_text()
+    assert {rule["alert"] for rule in _alerts(chart)} == set(
+        re.findall(r"^### (Sluice\w+)$", handbook, flags=re.MULTILINE)
+    )
+
+
+def test_alerts_are_those_of_their_release(chart: Chart) -> None:
+    for rule in _alerts(chart):
+        assert set(re.findall(r"sluice_\w+\{", rule["expr"])) == {f"{name}{{" for name in _NAME.findall(rule["expr"])}
+        for labels in re.findall(r"\{(.*?)\}", rule["expr"]):
+            assert labels.startswith('namespace="data",service="trial-sluice-metrics"')
+
+
+def test_panels_lie_side_by_side() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in _dashboard()["panels"]:
+        at = panel["gridPos"]
+        cells = {(at["x"] + column, at["y"] + line) for column in range(at["w"]) for line in range(at["h"])}
+        assert taken.isdisjoint(cells), panel["title"]
+        assert all(column < 24 for column, _ in cells), panel["title"]
+        taken |= cells
+
+
+def _dashboard() -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((ROOT / "helm" / "sluice" / "files" / "dashboard.json").read_text())
+    return read
+
+
+def _dashboard_expressions() -> list[str]:
+    return [target["expr"] for panel in _dashboard()["panels"] for target in panel.get("targets", ())]
+
+
+def _alerts(chart: Chart) -> list[Manifest]:
+    [found] = [each for each in chart.render(GOOD["monitored"]) if each["kind"] == "PrometheusRule"]
+    return [rule for group in found["spec"]["groups"] for rule in group["rules"]]
+
+
+def _assert_known(expression: str, known: dict[str, set[str]]) -> None:
+    names = _NAME.findall(expression)
+    assert names, expression
+    used = {label for labels in re.findall(r"(?:by|on) \(([^)]*)\)", expression) for label in re.split(r",\s*", labels)}
+    used |= {label for labels in re.findall(r"\{([^}]*)\}", expression) for label in re.findall(r"(\w+)=~?\"", labels)}
+    for name in names:
+        assert name in known, f"{name}: no node has it"
+    there = set.union(*(known[name] for name in names)) | _LABELS_OF_SCRAPING
+    assert used <= there, f"{expression}: {used - there}"
+
+
+def _cluster_metrics() -> Iterator[Metric]:
+    """Those that the owner makes from etcd: their names do not depend on what is there."""
+    yield from metrics._states({})
+    yield from metrics._gauges({}, datetime.now(UTC))
+    yield metrics._ddl_seconds({})
+    source = (ROOT / "admin" / "metrics.py").read_text()
+    for name in re.findall(r'_by_changefeed\(\s*"(\w+)"', source):
+        yield metrics._by_changefeed(name, "", {})
+    for name in re.findall(r'GaugeMetricFamily\(\s*"(\w+)"', source):
+        yield Metric(name, "", "gauge")
+
+
+def _labels_in(registry: CollectorRegistry) -> dict[str, set[str]]:
+    samples = [sample for family in registry.collect() for sample in family.samples]
+    names = {sample.name for sample in samples if not sample.name.endswith("_created")}
+    return {name: {label for sample in samples if sample.name == name for label in sample.labels} for name in names}
+
+
+def _labels_of(families: Iterator[Metric]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for family in families:
+        for suffix in ("_bucket", "_sum", "_count") if family.type == "histogram" else ("",):
+            found.setdefault(f"{family.name}{suffix}", set()).update(getattr(family, "_labelnames", ()))
+    return found

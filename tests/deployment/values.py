@@ -1,0 +1,189 @@
+"""Values as users of the chart write them: what is taken, and what is refused with which words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Values = dict[str, Any]
+
+_ETCD: Values = {"etcd": {"endpoints": ["etcd-0.etcd:2379", "etcd-1.etcd:2379"]}}
+_ADMIN: Values = {"admin": {"tls": {"existingSecret": "admin-tls"}, "tokens": {"existingSecret": "admin-tokens"}}}
+_FEED: Values = {
+    "id": "orders-to-dr",
+    "source": "mongodb://${file:/run/secrets/sluice/source}",
+    "sink": "mongodb://${file:/run/secrets/sluice/target}",
+    "filter": {"tables": ["shop.*", "!shop.tmp_*"]},
+    "routes": [{"from": "shop.*", "to": "shop_dr.*"}],
+}
+PRODUCTION: Values = {**_ETCD, **_ADMIN}
+
+GOOD: dict[str, Values] = {
+    "production": PRODUCTION,
+    "trial": {
+        "etcd": {"dev": {"enabled": True}},
+        "admin": {"allowUnauthenticated": True},
+        "spark": {"master": "local"},
+        "credentials": {"data": {"source": "reader:secret@db1.example"}},
+        "changefeeds": [_FEED],
+    },
+    "etcd kept on a disk": {"etcd": {"dev": {"enabled": True, "storage": "1Gi", "storageClass": "fast"}}, **_ADMIN},
+    "secured etcd": {
+        "etcd": {
+            "endpoints": ["etcd:2379"],
+            "auth": {"user": "sluice", "existingSecret": "etcd-password"},
+            "tls": {"existingSecret": "etcd-tls", "clientCertificate": True},
+        },
+        **_ADMIN,
+    },
+    "client certificates": {
+        **_ETCD,
+        "admin": {"tls": {"existingSecret": "admin-tls", "clientCertificates": True, "clientSecret": "admin-client"}},
+    },
+    "tokens in clear": {**_ETCD, "admin": {"tokens": {"existingSecret": "admin-tokens"}, "allowPlaintext": True}},
+    "changefeeds": {
+        **PRODUCTION,
+        "credentials": {"existingSecret": "mongodb"},
+        "changefeeds": [_FEED, {"id": "audit", "source": "mongodb+srv://db.example", "sink": "blackhole://"}],
+    },
+    "monitored": {
+        **PRODUCTION,
+        "metrics": {
+            "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+            "dashboard": {"enabled": True},
+            "alerts": {"enabled": True, "lagSeconds": 30, "oplogWindowHours": 48},
+        },
+    },
+    "autoscaled": {**PRODUCTION, "processor": {"autoscaling": {"enabled": True, "minReplicas": 3, "maxReplicas": 9}}},
+    "closed network": {
+        **PRODUCTION,
+        "networkPolicy": {
+            "adminFrom": [{"namespaceSelector": {"matchLabels": {"team": "data"}}}],
+            "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
+            "egress": [{"to": [{"ipBlock": {"cidr": "192.0.2.0/24"}}], "ports": [{"port": 27017}]}],
+        },
+    },
+    "closed network for trying": {
+        "etcd": {"dev": {"enabled": True}},
+        **_ADMIN,
+        "networkPolicy": {"egress": [{"ports": [{"port": 27017}]}]},
+    },
+    "placed": {
+        **PRODUCTION,
+        "image": {
+            "repository": "images.example/data/sluice",
+            "tag": "0.1.0",
+            "digest": f"sha256:{'0a' * 32}",
+            "pullSecrets": ["pull"],
+        },
+        "owner": {
+            "replicas": 3,
+            "nodeSelector": {"pool": "small"},
+            "tolerations": [{"key": "small", "operator": "Exists"}],
+            "priorityClassName": "high",
+            "podAnnotations": {"note": "owner"},
+            "podLabels": {"team": "data"},
+        },
+        "processor": {
+            "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+            "topologySpreadConstraints": [
+                {
+                    "maxSkew": 1,
+                    "topologyKey": "zone",
+                    "whenUnsatisfiable": "DoNotSchedule",
+                    "labelSelector": {"matchLabels": {"app.kubernetes.io/component": "processor"}},
+                }
+            ],
+        },
+        "spark": {
+            "executor": {"min": 0, "max": 20, "nodeSelector": {"pool": "spot"}, "tolerations": [{"operator": "Exists"}]}
+        },
+        "extraEnv": [
+            {"name": "SOURCE_PASSWORD", "valueFrom": {"secretKeyRef": {"name": "mongodb", "key": "password"}}}
+        ],
+        "extraEnvFrom": [{"secretRef": {"name": "more"}}],
+    },
+    "own accounts and names": {
+        **PRODUCTION,
+        "fullnameOverride": "replication",
+        "serviceAccount": {"create": False, "processorName": "spark"},
+        "networkPolicy": {"enabled": False},
+        "owner": {"podDisruptionBudget": {"enabled": False}},
+        "spark": {"conf": {"spark.executor.memory": "3g", "spark.python.worker.memory": "512m"}},
+    },
+}
+
+BAD: dict[str, tuple[Values, str]] = {
+    "no etcd": (_ADMIN, "etcd.endpoints: found none"),
+    "two etcds": (
+        {"etcd": {**_ETCD["etcd"], "dev": {"enabled": True}}, **_ADMIN},
+        "etcd.dev.enabled: found true beside etcd.endpoints",
+    ),
+    "secured bundled etcd": (
+        {"etcd": {"dev": {"enabled": True}, "auth": {"existingSecret": "x"}}, **_ADMIN},
+        "found true beside etcd.auth or etcd.tls",
+    ),
+    "client certificate of etcd without a Secret": (
+        {"etcd": {**_ETCD["etcd"], "tls": {"clientCertificate": True}}, **_ADMIN},
+        "etcd.tls.clientCertificate: found true without etcd.tls.existingSecret",
+    ),
+    "etcd as a URL": (
+        {"etcd": {"endpoints": ["http://etcd:2379"]}, **_ADMIN},
+        'etcd.endpoints: found "http://etcd:2379"; write host:port',
+    ),
+    "etcd without a port": ({"etcd": {"endpoints": ["etcd"]}, **_ADMIN}, "at '/etcd/endpoints/0'"),
+    "nobody is asked": (_ETCD, "admin: found no authentication"),
+    "tokens in clear": (
+        {**_ETCD, "admin": {"tokens": {"existingSecret": "x"}}},
+        "admin.tokens: found tokens without TLS",
+    ),
+    "mTLS without TLS": ({**_ETCD, "admin": {"tls": {"clientCertificates": True}}}, "without admin.tls.existingSecret"),
+    "mTLS without a certificate of its own": (
+        {**_ETCD, "admin": {"tls": {"existingSecret": "x", "clientCertificates": True}}},
+        "admin.tls.clientSecret: found none",
+    ),
+    "one owner": ({**PRODUCTION, "owner": {"replicas": 1}}, "at '/owner/replicas': minimum: got 1, want 2"),
+    "latest": ({**PRODUCTION, "image": {"tag": "latest"}}, 'image.tag: found "latest"'),
+    "half a digest": (
+        {**PRODUCTION, "image": {"digest": "sha256:12"}},
+        "at '/image/digest': 'sha256:12' does not match pattern",
+    ),
+    "misspelt key": ({**PRODUCTION, "procesor": {"replicas": 3}}, "additional properties 'procesor' not allowed"),
+    "misspelt key inside": (
+        {**PRODUCTION, "spark": {"executor": {"maximum": 3}}},
+        "at '/spark/executor': additional properties 'maximum'",
+    ),
+    "text for a number": ({**PRODUCTION, "grace": "60"}, "at '/grace': got string, want integer"),
+    "a size Spark does not read": (
+        {**PRODUCTION, "spark": {"executor": {"memory": "2Gi"}}},
+        "at '/spark/executor/memory': '2Gi'",
+    ),
+    "unknown master": (
+        {**PRODUCTION, "spark": {"master": "yarn"}},
+        "at '/spark/master': value must be one of 'kubernetes', 'local'",
+    ),
+    "executors the wrong way round": (
+        {**PRODUCTION, "spark": {"executor": {"min": 5, "max": 2}}},
+        "spark.executor.max: found 2, which is less than spark.executor.min 5",
+    ),
+    "scaling the wrong way round": (
+        {**PRODUCTION, "processor": {"autoscaling": {"minReplicas": 5, "maxReplicas": 2}}},
+        "processor.autoscaling.maxReplicas: found 2",
+    ),
+    "changefeed without a sink": (
+        {**PRODUCTION, "changefeeds": [{"id": "a", "source": "mongodb://a"}]},
+        "missing property 'sink'",
+    ),
+    "another database": (
+        {**PRODUCTION, "changefeeds": [{"id": "a", "source": "postgres://a", "sink": "mongodb://b"}]},
+        "at '/changefeeds/0/source': 'postgres://a' does not match pattern",
+    ),
+    "one id twice": ({**PRODUCTION, "changefeeds": [_FEED, _FEED]}, 'changefeeds: found the id "orders-to-dr" twice'),
+    "credentials twice": (
+        {**PRODUCTION, "credentials": {"existingSecret": "a", "data": {"b": "c"}}},
+        "credentials.data: found beside credentials.existingSecret",
+    ),
+    "alerts on nothing": (
+        {**PRODUCTION, "metrics": {"alerts": {"enabled": True}}},
+        "metrics.alerts.enabled: found true without",
+    ),
+}
