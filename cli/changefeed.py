@@ -203,12 +203,16 @@ def remove(
 @connected
 def watch(connection: Connection, id: ChangefeedArgument, output: OutputOption = Output.TABLE) -> None:
     """Show a changefeed, and again at each change, until Ctrl-C. For programs: a document each time."""
-    for feed in connection.stream(connection.changefeeds.WatchChangefeed, pb.WatchChangefeedRequest(id=id)):
-        if output is Output.TABLE:
-            print_line(changed_line(feed))
-        else:
-            print_document(plain(feed), output)
-    print_line(f"changefeed {id} is gone")
+    try:
+        for feed in connection.stream(connection.changefeeds.WatchChangefeed, pb.WatchChangefeedRequest(id=id)):
+            if output is Output.TABLE:
+                print_line(changed_line(feed))
+            else:
+                print_document(plain(feed), output)
+    except KeyboardInterrupt:
+        return
+    if output is Output.TABLE:
+        print_line(f"changefeed {id} is gone")
 
 
 @app.command(epilog="sluice changefeed finalize orders --yes")

@@ -52,6 +52,23 @@ def test_a_node_waits_for_an_etcd_that_is_not_there_yet(own_etcd: Etcd, tmp_path
         assert server.get("/readyz") == (200, "ready\n")
 
 
+def test_a_node_that_cannot_reach_etcd_ends_when_it_is_told_to(own_etcd: Etcd, tmp_path: Path) -> None:
+    with Server(own_etcd.endpoint, tmp_path / "log") as server:
+        own_etcd.pause()
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+        assert "node_stopped" in server.log
+
+
+def test_a_second_signal_ends_a_node_at_once(own_etcd: Etcd, tmp_path: Path) -> None:
+    with Server(own_etcd.endpoint, tmp_path / "log") as server:
+        own_etcd.pause()  # so that the first takes its time
+        server.signal(signal.SIGTERM)
+        Cluster.until(lambda: server.get("/readyz") == (503, "the node is stopping\n"), "the first signal")
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 128 + signal.SIGTERM
+
+
 def test_what_cannot_work_ends_the_process_with_words(etcd_endpoint: str, tmp_path: Path) -> None:
     with Server(etcd_endpoint, tmp_path / "log") as server:
         same_port = server.sluice(

@@ -46,8 +46,10 @@ def _writing(source: Any) -> Iterator[Callable[[], None]]:
         stopping.set()
         writer.join()
 
-    yield stop
-    stop()
+    try:
+        yield stop
+    finally:
+        stop()
 
 
 def _json(server: Server, *arguments: str) -> Any:
@@ -78,8 +80,8 @@ def test_tables_move_while_the_source_is_written_to_and_nothing_is_lost(
     source, target = source_client[database], target_client[database]
 
     def started(name: str, *, cluster: str | None = None, roles: str = "owner,processor") -> Server:
-        ttl = ("--session-ttl", "10")  # nodes share two cores with their Spark
-        return Server(etcd_endpoint, tmp_path / name, *ttl, cluster=cluster, name=name, roles=roles)
+        patience = ("--session-ttl", "10", "--grace", "150")  # nodes share two cores with their Spark
+        return Server(etcd_endpoint, tmp_path / name, *patience, cluster=cluster, name=name, roles=roles)
 
     with started("n1") as n1:
         flags = ("--source", source_uri, "--sink", target_uri, "--start", "now", "--tables", f"{database}.*")
