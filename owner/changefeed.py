@@ -269,6 +269,7 @@ def _lifecycle(state: ChangefeedState, checkpoint: Position, now: datetime, rand
         Sign.TICK,
         *([Sign.PROGRESS] if progress else []),
         *_errors(state),
+        *_ddl_failures(state, lifecycle),
         *([Sign.TARGET_REACHED] if target is not None and checkpoint >= Position(target) else []),
     ]
     for event in events:
@@ -293,13 +294,18 @@ def commanded(info: ChangefeedInfo, status: ChangefeedStatus, *, now: datetime, 
 def _errors(state: ChangefeedState) -> list[ErrorReport]:
     """Those of this run: what an earlier one met says nothing about this one."""
     reported = [report.error for report in state.reports if report.error is not None and report.run == state.status.run]
-    executions = [
+    return [*state.errors, *reported]
+
+
+def _ddl_failures(state: ChangefeedState, lifecycle: Lifecycle) -> list[ErrorReport]:
+    """One that is tried again makes a warning, and no more however long it takes: it holds its own tables, and only those."""
+    failures = [
         ErrorReport.of(progress.error, progress.failed_at)
         for _, progress in sorted(state.executions.items())
         if isinstance(progress, Failed)
         and not (isinstance(progress.error, DdlUnsupported) and _skips_unsupported(state))
     ]
-    return [*state.errors, *reported, *executions]
+    return [error for error in failures if not error.retryable or lifecycle.state is not State.WARNING]
 
 
 def check_invariants(before: ChangefeedStatus, after: ChangefeedStatus) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
@@ -13,9 +13,9 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.configuration import Configuration
 from changefeed.document import Document
-from changefeed.errors import DdlRefused, DdlUnsupported, SourceUnsupported
+from changefeed.errors import DdlRefused, DdlUnsupported, SinkUnavailable, SourceUnsupported
 from changefeed.event import DdlEvent, DdlType
-from changefeed.lifecycle import State
+from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position
 from changefeed.records import Barrier, ChangefeedInfo, ChangefeedStatus, DdlRecord, DdlState
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
@@ -175,6 +175,18 @@ def test_what_may_be_skipped_does_not_fail_the_changefeed() -> None:
         released = [action for action in decision.actions if isinstance(action, ReleaseDdls)]
         assert bool(released) == (policy == "skip")
         assert status_of(decision).lifecycle.state is state
+
+
+def test_a_ddl_that_is_tried_again_for_hours_warns_and_stops_no_other_table() -> None:
+    feed = Feed(table(A, "a"), table(B, "b"))
+    feed.knows(ddl(11, DdlType.DROP, "a", A))
+    busy = Failed(SinkUnavailable("an index is being built"), NOW - timedelta(hours=3), retry_deadline=0.0)
+    for since in (None, NOW - timedelta(hours=3)):
+        state = State.NORMAL if since is None else State.WARNING
+        feed.status = replace(feed.status, lifecycle=Lifecycle(state=state, since_at=since))
+        decision = feed.decide(places={A: at(11), B: at(20)}, executions={at(11): busy})
+        assert status_of(decision).lifecycle.state is State.WARNING
+        assert barrier_of(decision).of(B) == at(20)
 
 
 def test_a_refused_ddl_that_the_filter_ignores_from_now_on_is_released() -> None:
