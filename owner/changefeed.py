@@ -269,11 +269,13 @@ def _lifecycle(state: ChangefeedState, checkpoint: Position, now: datetime, rand
         Sign.TICK,
         *([Sign.PROGRESS] if progress else []),
         *_errors(state),
-        *_ddl_failures(state, lifecycle),
         *([Sign.TARGET_REACHED] if target is not None and checkpoint >= Position(target) else []),
     ]
     for event in events:
         lifecycle = lifecycle.after(event, now=now, random=random)
+    for failure in _ddl_failures(state):
+        if not (failure.retryable and lifecycle.state is State.WARNING):
+            lifecycle = lifecycle.after(failure, now=now, random=random)
     return lifecycle
 
 
@@ -297,15 +299,14 @@ def _errors(state: ChangefeedState) -> list[ErrorReport]:
     return [*state.errors, *reported]
 
 
-def _ddl_failures(state: ChangefeedState, lifecycle: Lifecycle) -> list[ErrorReport]:
+def _ddl_failures(state: ChangefeedState) -> list[ErrorReport]:
     """One that is tried again makes a warning, and no more however long it takes: it holds its own tables, and only those."""
-    failures = [
+    return [
         ErrorReport.of(progress.error, progress.failed_at)
         for _, progress in sorted(state.executions.items())
         if isinstance(progress, Failed)
         and not (isinstance(progress.error, DdlUnsupported) and _skips_unsupported(state))
     ]
-    return [error for error in failures if not error.retryable or lifecycle.state is not State.WARNING]
 
 
 def check_invariants(before: ChangefeedStatus, after: ChangefeedStatus) -> None:

@@ -183,7 +183,7 @@ def test_a_ddl_that_is_tried_again_for_hours_warns_and_stops_no_other_table() ->
     busy = Failed(SinkUnavailable("an index is being built"), NOW - timedelta(hours=3), retry_deadline=0.0)
     for since in (None, NOW - timedelta(hours=3)):
         state = State.NORMAL if since is None else State.WARNING
-        feed.status = replace(feed.status, lifecycle=Lifecycle(state=state, since_at=since))
+        feed.status = replace(feed.status, checkpoint=at(11), lifecycle=Lifecycle(state=state, since_at=since))
         decision = feed.decide(places={A: at(11), B: at(20)}, executions={at(11): busy})
         assert status_of(decision).lifecycle.state is State.WARNING
         assert barrier_of(decision).of(B) == at(20)
