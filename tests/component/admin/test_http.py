@@ -7,8 +7,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from devstack.etcd import Etcd
-from tests.component.node.server_process import Server
-from tests.component.owner.conftest import Cluster
+from tests.component.node.server_process import Server, until
 
 
 def test_the_owner_tells_of_each_changefeed(server: Server, database: str, source_uri: str) -> None:
@@ -39,7 +38,7 @@ def test_unknown_paths_are_not_found(server: Server) -> None:
 def test_a_node_without_etcd_lives_and_is_not_ready(own_etcd: Etcd, tmp_path: Path) -> None:
     with Server(own_etcd.endpoint, tmp_path / "log") as server:
         own_etcd.kill()
-        Cluster.until(lambda: server.get("/readyz")[0] == 503, "not ready")
+        until(lambda: server.get("/readyz")[0] == 503, "not ready")
         assert server.get("/healthz")[0] == 200
         assert server.get("/metrics")[0] == 200
         answer = server.sluice("changefeed", "list")

@@ -13,8 +13,7 @@ from coordination.etcd_connection import EtcdConfig
 from coordination.layout import Layout
 from devstack.mongodb import Client
 from devstack.scripted_processor import ScriptedProcessor
-from tests.component.node.server_process import Server
-from tests.component.owner.conftest import Cluster
+from tests.component.node.server_process import Server, until
 
 
 @pytest.fixture
@@ -127,7 +126,7 @@ def test_finalize_finishes_and_lets_documents_expire_again(
         ScriptedProcessor(etcd, Layout(server.cluster), "p1"),
     ):
         source_client[database]["sessions"].create_index([("at", 1)], expireAfterSeconds=60)
-        Cluster.until(lambda: "at_1" in target_client[database]["sessions"].index_information(), "the index")
+        until(lambda: "at_1" in target_client[database]["sessions"].index_information(), "the index")
         expiry = target_client[database]["sessions"].index_information()["at_1"]["expireAfterSeconds"]
         finished = server.sluice("changefeed", "finalize", database, "--yes")
     assert expiry == 2**31 - 1

@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -90,6 +90,13 @@ class Server:
     ) -> subprocess.CompletedProcess[str]:
         """What a user at a shell would see of `sluice ARGUMENTS`."""
         return run(arguments, {"SLUICE_SERVER": self.address, **(environment or {})}, input)
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + _DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not come true within {_DEADLINE_SECONDS:g} s"
+        time.sleep(0.05)
 
 
 def run(

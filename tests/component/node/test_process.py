@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from devstack.etcd import Etcd
-from tests.component.node.server_process import Server
-from tests.component.owner.conftest import Cluster
+from tests.component.node.server_process import Server, until
 
 
 def _nodes(server: Server) -> dict[str, Any]:
@@ -25,22 +24,22 @@ def test_the_owner_changes_when_it_is_asked_to_and_when_it_stops(etcd_endpoint: 
         before = _nodes(first)["n1"]["id"]
         resigned = second.sluice("node", "resign", "--yes")
         assert resigned.stdout == f"{before} resigns\n", resigned.stderr
-        Cluster.until(lambda: _nodes(first)["n2"]["owner"], "another owner")
+        until(lambda: _nodes(first)["n2"]["owner"], "another owner")
         assert _nodes(first)["n1"]["id"] == before, "it resigned from one role, and kept its session"
         second.signal(signal.SIGTERM)
         assert second.wait() == 0
         assert list(_nodes(first)) == ["n1"]
-        Cluster.until(lambda: _nodes(first)["n1"]["owner"], "the first to lead again")
+        until(lambda: _nodes(first)["n1"]["owner"], "the first to lead again")
 
 
 def test_a_lost_session_is_followed_by_another_under_a_new_id(own_etcd: Etcd, tmp_path: Path) -> None:
     with Server(own_etcd.endpoint, tmp_path / "log") as server:
         before = _nodes(server)["n1"]["id"]
         own_etcd.pause()
-        Cluster.until(lambda: "no session" in server.get("/readyz")[1], "the loss")
+        until(lambda: "no session" in server.get("/readyz")[1], "the loss")
         own_etcd.resume()
         server.until_ready()
-        Cluster.until(lambda: _nodes(server).get("n1", {}).get("owner"), "the owner")
+        until(lambda: _nodes(server).get("n1", {}).get("owner"), "the owner")
         assert _nodes(server)["n1"]["id"] != before
 
 
@@ -64,7 +63,7 @@ def test_a_second_signal_ends_a_node_at_once(own_etcd: Etcd, tmp_path: Path) -> 
     with Server(own_etcd.endpoint, tmp_path / "log") as server:
         own_etcd.pause()  # so that the first takes its time
         server.signal(signal.SIGTERM)
-        Cluster.until(lambda: server.get("/readyz") == (503, "the node is stopping\n"), "the first signal")
+        until(lambda: server.get("/readyz") == (503, "the node is stopping\n"), "the first signal")
         server.signal(signal.SIGTERM)
         assert server.wait() == 128 + signal.SIGTERM
 
