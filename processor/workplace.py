@@ -47,8 +47,8 @@ from source.errors import translated
 from source.window_reader import BeforeChange, FullDocument, ReadOptions, WindowReader
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
-_RETRY_FOR = timedelta(seconds=10)
-"""A sink that is away for longer is an error of the changefeed, which tries again."""
+_RETRY_FOR = timedelta(seconds=30)
+"""A server that is away for longer is an error of the changefeed, which tries again. A slow sink needs most of it for one large batch."""
 
 _MOST_CONTEXTS = 16
 
