@@ -23,7 +23,7 @@ def replicate_naively(
         [*naive, "--from", str(start_ts), "--database", database, "--events", str(events)], cwd=_ROOT
     )
     try:
-        with Usage(process.pid) as usage:
+        with Usage(naive=process.pid) as usage:
             _wait_without_reaping(process)
     finally:
         code = process.wait()

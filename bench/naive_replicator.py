@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from pymongo import DeleteOne, MongoClient, ReplaceOne, UpdateOne
@@ -21,9 +22,9 @@ Request = ReplaceOne[Event] | UpdateOne | DeleteOne
 
 
 def replicate(
-    source: MongoClient[Event], target: MongoClient[Event], *, start_ts: ClusterTime, database: str, events: int
+    source: MongoClient[Event], target: MongoClient[Event] | None, *, start_ts: ClusterTime, database: str, events: int
 ) -> None:
-    """Returns when so many events were applied."""
+    """Returns when so many events were applied; without a target, read."""
     pipeline = [{"$match": {"ns.db": database, "operationType": {"$in": _ROWS}}}]
     applied = 0
     with source.watch(
@@ -31,7 +32,8 @@ def replicate(
     ) as stream:
         while applied < events:
             batch = _next_batch(stream, min(_BATCH, events - applied))
-            _apply(target, batch)
+            if target is not None:
+                _apply(target, batch)
             applied += len(batch)
 
 
@@ -72,7 +74,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--database", default="bench")
     parser.add_argument("--events", required=True, type=int)
     given = parser.parse_args(arguments)
-    with MongoClient[Event](given.source) as source, MongoClient[Event](given.target) as target:
+    with MongoClient[Event](given.source) as source, ExitStack() as ending:
+        to_nowhere = given.target.startswith("blackhole:")
+        target = None if to_nowhere else ending.enter_context(MongoClient[Event](given.target))
         replicate(source, target, start_ts=given.start, database=given.database, events=given.events)
     return 0
 

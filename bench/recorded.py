@@ -39,13 +39,14 @@ def _reply(batch: list[Event]) -> bytes:
     return bson.encode({"cursor": cursor, "ok": 1.0, "$clusterTime": time, "operationTime": last["clusterTime"]})
 
 
-def _head(operation: str, number: int) -> Event:
+def _head(operation: str, number: int, of: int) -> Event:
+    """Of the event of that number, about the document `of` another or the same number."""
     seconds, increment = FIRST_SECOND + number // EVENTS_A_SECOND, number % EVENTS_A_SECOND + 1
-    table = uuid.UUID(int=number % TABLES + 1)
+    table = uuid.UUID(int=of % TABLES + 1)
     token = f"82{seconds:08X}{increment:08X}2B042C0100296E5A1004{table.hex.upper()}463C6F7065726174696F6E54797065003C"
     return {
         "_id": {
-            "_data": f"{token}{operation.encode().hex().upper()}0046646F63756D656E744B65790046645F69640064{number:024X}000004"
+            "_data": f"{token}{operation.encode().hex().upper()}0046646F63756D656E744B65790046645F69640064{of:024X}000004"
         },
         "operationType": operation,
         "clusterTime": Timestamp(seconds, increment),
@@ -68,21 +69,23 @@ def _document(number: int, size: int) -> Event:
 
 
 def _insert(number: int, size: int, _: random.Random) -> Event:
-    return {**_head("insert", number), "fullDocument": _document(number, size), **_tail(number)}
+    return {**_head("insert", number, number), "fullDocument": _document(number, size), **_tail(number)}
 
 
 def _replace(number: int, size: int, drawn: random.Random) -> Event:
     of = drawn.randrange(number + 1)
-    return {**_head("replace", number), "fullDocument": _document(of, size), **_tail(of)}
+    return {**_head("replace", number, of), "fullDocument": _document(of, size), **_tail(of)}
 
 
 def _update(number: int, _: int, drawn: random.Random) -> Event:
     change = {"updatedFields": {"number": number, "state.seen": True}, "removedFields": [], "truncatedArrays": []}
-    return {**_head("update", number), **_tail(drawn.randrange(number + 1)), "updateDescription": change}
+    of = drawn.randrange(number + 1)
+    return {**_head("update", number, of), **_tail(of), "updateDescription": change}
 
 
 def _delete(number: int, _: int, drawn: random.Random) -> Event:
-    return {**_head("delete", number), **_tail(drawn.randrange(number + 1))}
+    of = drawn.randrange(number + 1)
+    return {**_head("delete", number, of), **_tail(of)}
 
 
 _MIXTURE = (_insert, _update, _insert, _update, _insert, _replace, _insert, _update, _insert, _delete)

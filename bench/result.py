@@ -9,7 +9,8 @@ from pathlib import Path
 
 from rich.table import Table
 
-LATEST = Path(__file__).parent / "results" / "latest.json"
+LOGS = Path(__file__).parent / "results"
+LATEST = LOGS / "latest.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,23 +22,26 @@ class Result:
     """The same measurement of what we compare with, in the same run and unit."""
     ratio: float
     """Above 1 is better than the baseline, whether more or less of the unit is better."""
+    note: str = ""
+    """For people: what the figure is made of."""
 
     @classmethod
-    def more_is_better(cls, name: str, value: float, unit: str, *, baseline: float) -> Result:
-        return cls(name=name, value=value, unit=unit, baseline=baseline, ratio=value / baseline)
+    def more_is_better(cls, name: str, value: float, unit: str, *, baseline: float, note: str = "") -> Result:
+        return cls(name=name, value=value, unit=unit, baseline=baseline, ratio=value / baseline, note=note)
 
     @classmethod
-    def less_is_better(cls, name: str, value: float, unit: str, *, baseline: float) -> Result:
-        return cls(name=name, value=value, unit=unit, baseline=baseline, ratio=baseline / value)
+    def less_is_better(cls, name: str, value: float, unit: str, *, baseline: float, note: str = "") -> Result:
+        return cls(name=name, value=value, unit=unit, baseline=baseline, ratio=baseline / value, note=note)
 
 
 def table_of(results: Sequence[Result]) -> Table:
     table = Table("measurement", "unit")
     for column in ("value", "baseline", "ratio"):
         table.add_column(column, justify="right")
+    table.add_column("note")
     for result in results:
         numbers = (f"{result.value:,.2f}", f"{result.baseline:,.2f}", f"{result.ratio:.2f}")
-        table.add_row(result.name, result.unit, *numbers)
+        table.add_row(result.name, result.unit, *numbers, result.note)
     return table
 
 
@@ -47,4 +51,8 @@ def write_results(results: Sequence[Result], path: Path = LATEST) -> None:
     measured = {result.name for result in results}
     kept = [figure for figure in earlier if figure["name"] not in measured]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps([*kept, *(asdict(result) for result in results)], indent=2) + "\n")
+    path.write_text(json.dumps([*kept, *map(_figure, results)], indent=2) + "\n")
+
+
+def _figure(result: Result) -> dict[str, object]:
+    return {name: value for name, value in asdict(result).items() if name != "note"}

@@ -1,29 +1,42 @@
-"""`Usage`: wall-clock time, CPU time and peak memory of some processes and all their children while a block runs."""
+"""`Usage`: wall-clock time, CPU time and peak memory of some processes and all their children while a block runs, by part.
+
+A child belongs to the part of its parent, except for what Spark starts: the JVM is the part "jvm", its Python processes are "workers".
+"""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
 import psutil
 
 _SAMPLE_SECONDS = 0.1
+JVM, WORKERS = "jvm", "workers"
 
 
 class Usage:
     """CPU time counts children that ended and were waited for meanwhile. Peak memory is the largest sum of resident sets seen."""
 
-    def __init__(self, *pids: int) -> None:
-        """Without pids: this process."""
-        self._roots = [psutil.Process(pid) for pid in pids] or [psutil.Process()]
+    def __init__(self, **roots: int) -> None:
+        """Process ids by the names of their parts; without any, this process."""
+        self._roots = roots or {"process": os.getpid()}
         self._ended = threading.Event()
         self._sampler = threading.Thread(target=self._sample, name="usage", daemon=True)
         self.seconds = 0.0
-        self.cpu_seconds = 0.0
+        self.cpu: Counter[str] = Counter()
+        """Seconds, by part."""
+        self.peak: Counter[str] = Counter()
+        """Bytes, by part: each part's own peak."""
         self.peak_bytes = 0
+
+    @property
+    def cpu_seconds(self) -> float:
+        return sum(self.cpu.values())
 
     def __enter__(self) -> Self:
         self._begun_at = time.perf_counter()
@@ -35,22 +48,47 @@ class Usage:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.seconds = time.perf_counter() - self._begun_at
-        self.cpu_seconds = self._cpu() - self._cpu_before
+        now = self._cpu()
+        self.cpu = Counter({part: now[part] - self._cpu_before[part] for part in now})
         self._ended.set()
         self._sampler.join()
 
     def _sample(self) -> None:
         while True:
-            self.peak_bytes = max(self.peak_bytes, int(sum(self._each(lambda process: process.memory_info().rss))))
+            sizes: Counter[str] = Counter()
+            for part, process in self._processes():
+                try:
+                    sizes[part] += process.memory_info().rss
+                except psutil.NoSuchProcess:
+                    continue
+            self.peak |= sizes
+            self.peak_bytes = max(self.peak_bytes, sum(sizes.values()))
             if self._ended.wait(_SAMPLE_SECONDS):
                 return
 
-    def _cpu(self) -> float:
-        return sum(self._each(lambda process: sum(process.cpu_times()[:4])))
-
-    def _each(self, measure: Callable[[psutil.Process], float]) -> Iterator[float]:
-        for process in {child for root in self._roots for child in (root, *root.children(recursive=True))}:
+    def _cpu(self) -> Counter[str]:
+        seconds: Counter[str] = Counter()
+        for part, process in self._processes():
             try:
-                yield measure(process)
+                seconds[part] += sum(process.cpu_times()[:4])
             except psutil.NoSuchProcess:
                 continue
+        return seconds
+
+    def _processes(self) -> Iterator[tuple[str, psutil.Process]]:
+        for name, pid in self._roots.items():
+            root = psutil.Process(pid)
+            parts = {pid: name}
+            for process in (root, *root.children(recursive=True)):
+                try:
+                    part = parts.get(process.pid) or _part(process, parts[process.ppid()])
+                except (psutil.NoSuchProcess, KeyError):
+                    continue
+                parts[process.pid] = part
+                yield part, process
+
+
+def _part(process: psutil.Process, parent: str) -> str:
+    if process.name() == "java":
+        return JVM
+    return WORKERS if parent in (JVM, WORKERS) else parent

@@ -1,0 +1,129 @@
+"""`Product`: Sluice as its users run it, to be measured: an owner and a processor, each a `sluice server` of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import IO, Self
+
+from admin.desired_store import DesiredStore
+from bench.result import LOGS
+from bench.usage import Usage
+from changefeed.configuration import Configuration
+from changefeed.position import Position
+from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus, DesiredState, PositionReport
+from coordination.etcd import Put
+from coordination.etcd_client import EtcdClient
+from coordination.etcd_connection import EtcdConfig
+from coordination.layout import Layout, decode, encode
+from devstack.stack import DevStack
+
+BLACKHOLE = "blackhole://"
+_DEADLINE_SECONDS = 300.0
+_ENDING_SECONDS = 30.0
+
+
+class Product:
+    """Its Spark session starts with its first changefeed; `warm_up` gets that out of the way."""
+
+    def __init__(self, stack: DevStack) -> None:
+        self._stack = stack
+        self._layout = Layout(f"bench-{uuid.uuid4().hex[:8]}")
+        self._etcd = EtcdClient(EtcdConfig(endpoints=(stack.etcd_endpoint,)))
+        self._store = DesiredStore(self._etcd, self._layout)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._log: IO[bytes] = (LOGS / "product.log").open("wb")
+
+    def __enter__(self) -> Self:
+        for role in ("owner", "processor"):
+            self._processes[role] = self._start(role)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """All at once: nothing is to be handed over."""
+        for process in self._processes.values():
+            process.terminate()
+        for process in self._processes.values():
+            try:
+                process.wait(_ENDING_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._etcd.close()
+        self._log.close()
+
+    def usage(self) -> Usage:
+        """Of the owner, of the processor's driver, its JVM and its workers; beside them the embedded servers, by name."""
+        servers = {
+            name: server.pid
+            for name, server in (("source", self._stack.source), ("target", self._stack.target))
+            if not isinstance(server, str)
+        }
+        return Usage(**{role: process.pid for role, process in self._processes.items()}, **servers)
+
+    def create(self, database: str, *, sink: str | None = None, start: str = "now") -> ChangefeedId:
+        id = ChangefeedId(f"f-{uuid.uuid4().hex[:8]}")
+        fields = {
+            "id": id,
+            "source": self._stack.source_uri,
+            "sink": sink or self._stack.target_uri,
+            "start": start,
+            "filter": {"tables": [f"{database}.*"]},
+        }
+        info = ChangefeedInfo(configuration=Configuration.parse(fields), created_at=datetime.now(UTC))
+        self._store.create(info)
+        return id
+
+    def remove(self, id: ChangefeedId) -> None:
+        info, _ = self._store.read(id)
+        wanted = replace(info, desired=DesiredState.REMOVED, version=info.version + 1)
+        self._etcd.txn((), (Put(self._layout.info(id), encode(wanted)),))
+
+    def until_begun(self, id: ChangefeedId) -> None:
+        self._until(lambda: self.checkpoint(id) is not None, f"{id} begins")
+
+    def until_at(self, id: ChangefeedId, position: Position) -> None:
+        """Everything before the position is at the target."""
+        self._until(lambda: (self.checkpoint(id) or position) > position, f"{id} passes {position}")
+
+    def until_copied(self, id: ChangefeedId, documents: int) -> None:
+        def copied() -> bool:
+            found = self._etcd.range(self._layout.positions(id)).items
+            progress = [each for kv in found for each in decode(PositionReport, kv).copies.values()]
+            return sum(each.documents for each in progress) >= documents
+
+        self._until(copied, f"{id} has copied {documents} documents")
+
+    def checkpoint(self, id: ChangefeedId) -> Position | None:
+        status = self.status(id)
+        return status.checkpoint if status else None
+
+    def status(self, id: ChangefeedId) -> ChangefeedStatus | None:
+        found = self._etcd.get(self._layout.status(id))
+        return decode(ChangefeedStatus, found) if found else None
+
+    def _until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + _DEADLINE_SECONDS
+        while not condition():
+            for role, process in self._processes.items():
+                if process.poll() is not None:
+                    raise RuntimeError(f"the {role} ended with code {process.returncode} before {what}")
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not within {_DEADLINE_SECONDS:g} s: {what}; see {self._log.name}")
+            time.sleep(0.02)
+
+    def _start(self, role: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", "from cli.main import main; main()", "server", "--roles", role, "--name", role]
+        command += ["--cluster", self._layout.cluster, "--etcd", self._stack.etcd_endpoint, "--grace", "1"]
+        command += ["--admin-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0"]
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        return subprocess.Popen(command, stdout=self._log, stderr=self._log, env=environment)
