@@ -110,7 +110,11 @@ class TableCopies:
         checkpoint_of: Callable[[TableId], Position],
         submit: Submit | None,
     ) -> CopyTick:
-        """Without `submit` nothing is begun. Ops have to be written before the next tick."""
+        """Without `submit` nothing is begun. Ops have to be written before the next tick.
+
+        A table is released only when no task is at work that could create it once more, and one that has ended where it stands is
+        left alone until the assignment no longer names it.
+        """
         self._forget_others(stored)
         limits: dict[TableId, Position] = {}
         moved: dict[TableId, Position] = {}
@@ -125,17 +129,17 @@ class TableCopies:
                 ops += taken
                 continue
             leaving = table in stored.orders.assignment.leaving
-            if submit is None or leaving:
+            if submit is None or leaving or schemas.at(table, checkpoint) is None:
                 continue
             action = decide(copy, self._sight(table, given.start, checkpoint, stored, max(0, free)))
             before = len(self._tasks.get(table, ()))
             match action:
                 case CatchUp(until):
                     limits[table] = until
-                case Release(at):
+                case Release(at) if not before:
                     moved[table] = at
                     ops += copy_store.forgotten(self._layout, self._id, table)
-                case Wait() | StopCopying():
+                case Wait() | StopCopying() | Release():
                     pass
                 case _ if free > 0 and not (before and not isinstance(action, CopyChunks)):
                     self._begin(table, copy, action, schemas, checkpoint, submit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -113,8 +113,15 @@ class Cluster:
     def put(self, key: str, record: object) -> None:
         self.server.txn([], [Put(key, encode(record))])
 
-    def barrier(self, seconds: int) -> None:
-        self.put(LAYOUT.barrier(FEED), Barrier(epoch=1, position=at(seconds)))
+    def barrier(self, seconds: int, held: Mapping[TableId, Position] | None = None) -> None:
+        self.put(LAYOUT.barrier(FEED), Barrier(epoch=1, position=at(seconds), held=held or {}))
+
+    def drop(self, seconds: int, state: DdlState) -> None:
+        """The record of A's drop, with the barrier that it makes."""
+        event = DdlEvent(position=at(seconds), type=DdlType.DROP, db="s", table=TableName("s", "a"), id=A)
+        record = DdlRecord(event=event, scope=Scope(tables=frozenset({A})), state=state, seen_at=datetime.now(UTC))
+        self.put(LAYOUT.ddl(FEED, event.position), record)
+        self.barrier(seconds + 10, {A: at(seconds)} if record.open else None)
 
     def assign(self, *, copy: bool = False) -> None:
         group = LAYOUT.assignment(FEED, NODE)
@@ -267,6 +274,34 @@ def test_a_table_is_copied_caught_up_and_indexed_before_it_follows() -> None:
     cluster.tick()
     assert cluster.checkpoint == 130
     assert cluster.report.copies == {}
+
+
+def test_a_drop_waits_for_the_copy_that_may_still_create_the_table() -> None:
+    cluster = Cluster(copy=True)
+    cluster.tick()
+    cluster.drop(120, DdlState.PENDING)
+    cluster.tick()
+    assert cluster.checkpoint == 100
+    cluster.jobs.copy_answer = Division()
+    cluster.jobs.let_run()
+    cluster.tick()
+    cluster.tick()
+    cluster.tick()
+    assert cluster.checkpoint == 120
+
+
+def test_a_table_that_has_ended_is_not_copied_again_before_it_is_taken_away() -> None:
+    cluster = Cluster(copy=True)
+    cluster.drop(120, DdlState.PENDING)
+    cluster.tick()
+    cluster.tick()
+    assert cluster.checkpoint == 120
+    cluster.drop(120, DdlState.DONE)
+    cluster.tick()
+    cluster.jobs.let_run()
+    cluster.tick()
+    assert cluster.jobs.works == []
+    assert cluster.checkpoint == 120
 
 
 def test_a_schema_that_makes_no_sense_is_an_error_of_the_changefeed() -> None:
