@@ -13,6 +13,7 @@ from bson.raw_bson import RawBSONDocument
 from bench.etcd_writes import etcd_writes
 from bench.recorded import replies
 from bench.replayed import pipeline_blackhole, pipeline_mongodb
+from bench.replication import replication
 from bench.result import Result
 from bench.workload import DATABASE, Workload
 from changefeed.document import Document
@@ -104,6 +105,7 @@ def _best_seconds(run: Callable[[], None], *, times: int = 5) -> float:
 MEASUREMENTS: dict[str, Callable[[Servers], list[Result]]] = {
     "event_scan": event_scan,
     "window_reader": window_reader,
+    "replication": lambda servers: replication(servers.stack),
     "pipeline_blackhole": lambda servers: pipeline_blackhole(servers.stack),
     "pipeline_mongodb": lambda servers: pipeline_mongodb(servers.stack),
     "etcd_writes": lambda servers: etcd_writes(servers.stack),

@@ -16,6 +16,7 @@ from typing import IO, Self
 from admin.desired_store import DesiredStore
 from bench.result import LOGS
 from bench.usage import Usage
+from bench.workload import Workload
 from changefeed.configuration import Configuration
 from changefeed.position import Position
 from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus, DesiredState, PositionReport
@@ -24,6 +25,7 @@ from coordination.etcd_client import EtcdClient
 from coordination.etcd_connection import EtcdConfig
 from coordination.layout import Layout, decode, encode
 from devstack.stack import DevStack
+from source.connection import Client
 
 BLACKHOLE = "blackhole://"
 _DEADLINE_SECONDS = 300.0
@@ -61,6 +63,16 @@ class Product:
         self._etcd.close()
         self._log.close()
 
+    def warm_up(self, source: Client) -> None:
+        """Starts Spark and its workers, and lets the JVM compile what every job needs."""
+        workload = Workload(events=20_000, tables=4, database=f"warm_{uuid.uuid4().hex[:8]}")
+        workload.prepare(source)
+        window = workload.insert(source)
+        for sink in (BLACKHOLE, None):
+            id = self.create(workload.database, sink=sink, start=str(window.start.ts))
+            self.until_at(id, window.end)
+            self.remove(id)
+
     def usage(self) -> Usage:
         """Of the owner, of the processor's driver, its JVM and its workers; beside them the embedded servers, by name."""
         servers = {
@@ -71,6 +83,7 @@ class Product:
         return Usage(**{role: process.pid for role, process in self._processes.items()}, **servers)
 
     def create(self, database: str, *, sink: str | None = None, start: str = "now") -> ChangefeedId:
+        """The database is replicated under the name that `target_of` says, so that a baseline can have its own."""
         id = ChangefeedId(f"f-{uuid.uuid4().hex[:8]}")
         fields = {
             "id": id,
@@ -78,6 +91,7 @@ class Product:
             "sink": sink or self._stack.target_uri,
             "start": start,
             "filter": {"tables": [f"{database}.*"]},
+            "routes": [{"from": f"{database}.*", "to": f"{target_of(database)}.*"}],
         }
         info = ChangefeedInfo(configuration=Configuration.parse(fields), created_at=datetime.now(UTC))
         self._store.create(info)
@@ -92,8 +106,8 @@ class Product:
         self._until(lambda: self.checkpoint(id) is not None, f"{id} begins")
 
     def until_at(self, id: ChangefeedId, position: Position) -> None:
-        """Everything before the position is at the target."""
-        self._until(lambda: (self.checkpoint(id) or position) > position, f"{id} passes {position}")
+        """Everything before the position is at the target, and reported so."""
+        self._until(lambda: (at := self.checkpoint(id)) is not None and at >= position, f"{id} passes {position}")
 
     def until_copied(self, id: ChangefeedId, documents: int) -> None:
         def copied() -> bool:
@@ -127,3 +141,7 @@ class Product:
         command += ["--admin-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0"]
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         return subprocess.Popen(command, stdout=self._log, stderr=self._log, env=environment)
+
+
+def target_of(database: str) -> str:
+    return f"{database}_to"

@@ -49,9 +49,7 @@ def _both_ways(name: str, stack: DevStack, source: str, sink: str, naive: float)
     results = []
     for suffix, slices in (("", 1), ("_sliced", 4)):
         log = LOGS / "replayed_job.log"
-        job = ReplayedJob(
-            etcd=stack.etcd_endpoint, source=source, sink=sink, events=_EVENTS, slices=slices, log=log
-        )
+        job = ReplayedJob(etcd=stack.etcd_endpoint, source=source, sink=sink, events=_EVENTS, slices=slices, log=log)
         try:
             runs = [job.run() for _ in range(_REPETITIONS)]
         finally:
@@ -63,7 +61,9 @@ def _both_ways(name: str, stack: DevStack, source: str, sink: str, naive: float)
 
 def parts(runs: list[Usage]) -> str:
     """Which process needs how much of it."""
-    shares = {part: statistics.median(run.cpu[part] for run in runs) / _EVENTS * 1e6 for part in (WORKERS, JVM, "driver")}
+    shares = {
+        part: statistics.median(run.cpu[part] for run in runs) / _EVENTS * 1e6 for part in (WORKERS, JVM, "driver")
+    }
     rate = _EVENTS / statistics.median(run.seconds for run in runs)
     return ", ".join(f"{part} {share:.1f}" for part, share in shares.items()) + f"; {rate:,.0f} events/s"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
@@ -28,7 +28,7 @@ class Usage:
         self._ended = threading.Event()
         self._sampler = threading.Thread(target=self._sample, name="usage", daemon=True)
         self.seconds = 0.0
-        self.cpu: Counter[str] = Counter()
+        self.cpu: dict[str, float] = defaultdict(float)
         """Seconds, by part."""
         self.peak: Counter[str] = Counter()
         """Bytes, by part: each part's own peak."""
@@ -49,7 +49,8 @@ class Usage:
     ) -> None:
         self.seconds = time.perf_counter() - self._begun_at
         now = self._cpu()
-        self.cpu = Counter({part: now[part] - self._cpu_before[part] for part in now})
+        for part, seconds in now.items():
+            self.cpu[part] = seconds - self._cpu_before[part]
         self._ended.set()
         self._sampler.join()
 
@@ -66,8 +67,8 @@ class Usage:
             if self._ended.wait(_SAMPLE_SECONDS):
                 return
 
-    def _cpu(self) -> Counter[str]:
-        seconds: Counter[str] = Counter()
+    def _cpu(self) -> dict[str, float]:
+        seconds: dict[str, float] = defaultdict(float)
         for part, process in self._processes():
             try:
                 seconds[part] += sum(process.cpu_times()[:4])

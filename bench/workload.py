@@ -14,7 +14,6 @@ from changefeed.position import Position, Window
 from source.connection import Client
 
 DATABASE = "bench"
-_BATCH = 5_000
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 
 
@@ -23,32 +22,34 @@ class Workload:
     events: int
     tables: int = 1
     document_bytes: int = 200
+    batch: int = 5_000
+    database: str = DATABASE
 
     def names(self) -> list[str]:
         return [f"table{number:02}" for number in range(self.tables)]
 
     def prepare(self, client: Client) -> None:
-        client.drop_database(DATABASE)
+        client.drop_database(self.database)
         for name in self.names():
-            client[DATABASE].create_collection(name)
+            client[self.database].create_collection(name)
 
     def insert(self, client: Client) -> Window:
         """Returns the range of positions in which the events lie."""
         start = newest(client)
         filling = "x" * max(0, self.document_bytes - 40)
-        for first in range(0, self.events, _BATCH):
-            numbers = range(first, min(first + _BATCH, self.events))
+        for first in range(0, self.events, self.batch):
+            numbers = range(first, min(first + self.batch, self.events))
             documents = [RawBSONDocument(bson.encode({"_id": number, "a": number, "s": filling})) for number in numbers]
-            table = client[DATABASE][self.names()[first // _BATCH % self.tables]]
-            client[DATABASE].get_collection(table.name, _RAW).insert_many(documents, ordered=False)
+            table = client[self.database][self.names()[first // self.batch % self.tables]]
+            client[self.database].get_collection(table.name, _RAW).insert_many(documents, ordered=False)
         return Window(start, self._resolved(client))
 
     def update(self, client: Client) -> Window:
         """One update of each document that `insert` wrote."""
         start = newest(client)
-        for first in range(0, self.events, _BATCH):
-            numbers = range(first, min(first + _BATCH, self.events))
-            table = client[DATABASE][self.names()[first // _BATCH % self.tables]]
+        for first in range(0, self.events, self.batch):
+            numbers = range(first, min(first + self.batch, self.events))
+            table = client[self.database][self.names()[first // self.batch % self.tables]]
             table.bulk_write(
                 [UpdateOne({"_id": number}, {"$set": {"a": -number}}) for number in numbers], ordered=False
             )
@@ -57,7 +58,7 @@ class Workload:
     def _resolved(self, client: Client) -> Position:
         """The end of what was written, followed by something else, so that a reader is not held up by a quiet source."""
         end = newest(client)
-        client[DATABASE]["later"].insert_one({})
+        client[self.database]["later"].insert_one({})
         return end
 
 
