@@ -9,12 +9,12 @@ from tests.component.processor.workload import write
 def test_100_000_operations_over_20_tables_with_ddl_end_in_equality(cluster: ReplicatingCluster, database: str) -> None:
     source = cluster.source[database]
     tables = [f"t{number}" for number in range(20)]
-    for table in tables:
-        source.create_collection(table)
-    source["t7"].create_index("u", unique=True, sparse=True)
     cluster.start_owner("o1")
     feed = cluster.create("f", database)
     cluster.until(lambda: cluster.began(feed), "the beginning")
+    for table in tables:
+        source.create_collection(table)
+    source["t7"].create_index("u", unique=True, sparse=True)
     cluster.start_processor("p1")
     write(cluster.source, database, tables, 30_000, seed=1)
     source["t1"].create_index("a")
