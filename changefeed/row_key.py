@@ -28,6 +28,8 @@ from bson.int64 import Int64
 _ID = b"_id\x00"
 _LONE = 9
 """Where the value begins in a document whose first element is `_id`."""
+_LONE_OBJECT_ID = b"\x16\0\0\0\x07" + _ID
+"""How a `documentKey` of nothing but an ObjectId begins: its size leaves no room for more."""
 _BY_BYTES = frozenset({0x02, 0x05, 0x07, 0x08, 0x09, 0x0A, 0x11})
 _FIXED = {0x01: 8, 0x13: 16, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x11: 8, 0x10: 4, 0x12: 8}
 _INT32, _INT64 = 0x10, 0x12
@@ -38,6 +40,8 @@ _LOSSLESS: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion
 
 def row_key(document_key: bytes) -> bytes:
     """From a raw `documentKey`, which holds `_id` and, in a sharded collection, the shard key's fields."""
+    if document_key[:_LONE] == _LONE_OBJECT_ID:
+        return document_key
     if document_key[5:_LONE] == _ID:
         kind = document_key[4]
         if kind in (_INT32, _INT64):
@@ -50,6 +54,8 @@ def row_key(document_key: bytes) -> bytes:
 
 def only_id(document_key: bytes) -> bool:
     """Whether nothing stands beside `_id`, as in a collection that is not sharded."""
+    if document_key[:_LONE] == _LONE_OBJECT_ID:
+        return True
     if document_key[5:_LONE] == _ID and ((kind := document_key[4]) in _FIXED or kind in _BY_BYTES):
         return _alone(document_key, kind)
     return len(bson.decode(document_key, _LOSSLESS)) == 1

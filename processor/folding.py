@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
@@ -31,23 +31,36 @@ from changefeed.table import TableName
 from sink.row import RowChange
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
+_NAMES: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
+_INSERT, _UPDATE = RowType.INSERT, RowType.UPDATE
 _WHOLE = (RowType.INSERT, RowType.REPLACE)
+_UPDATED_FIELDS = b"\x03updatedFields\0"
+_FIELDS_AT = 4 + len(_UPDATED_FIELDS)
+_NO_REMOVED, _NO_TRUNCATED = b"\x04removedFields\0\x05\0\0\0\0", b"\x04truncatedArrays\0\x05\0\0\0\0"
+_NOTHING_ELSE = frozenset({_NO_REMOVED + b"\0", _NO_REMOVED + _NO_TRUNCATED + b"\0"})
+
+_Chains: TypeAlias = dict[bytes, list[RowChange]]
 
 
 def fold(changes: Sequence[RowChange]) -> Sequence[RowChange]:
     """Each key's changes stay in order, at the place of its first one. A fold has the position of its last part."""
-    if all(change.type is RowType.INSERT for change in changes):
+    if all(change.type is _INSERT for change in changes):
         return changes
-    chains: dict[tuple[TableName, bytes], list[RowChange]] = {}
+    by_name: dict[TableName, _Chains] = {}
+    by_table: dict[int, _Chains] = {}
     order: list[list[RowChange]] = []
     for change in changes:
-        if change.table.ordered:
+        table = change.table
+        if table.ordered:
             order.append([change])
             continue
-        identity = change.table.name, row_key(change.key)
-        chain = chains.get(identity)
+        chains = by_table.get(id(table))
+        if chains is None:
+            chains = by_table[id(table)] = by_name.setdefault(table.name, {})
+        key = row_key(change.key)
+        chain = chains.get(key)
         if chain is None:
-            chains[identity] = chain = [change]
+            chains[key] = chain = [change]
             order.append(chain)
         elif (folded := fold_pair(chain[-1], change)) is not None:
             chain[-1] = folded
@@ -68,6 +81,8 @@ def fold_pair(first: RowChange, then: RowChange) -> RowChange | None:
 
 
 def _fold_update(first: RowChange, then: RowChange) -> RowChange | None:
+    if first.type is _UPDATE and (names := _set_names(then.update)) and names == _set_names(first.update):
+        return then
     later = _simple(then.update)
     if later is None or first.type is RowType.DELETE:
         return None
@@ -94,6 +109,17 @@ def _simple(update: bytes | None) -> _Delta | None:
     if sets is None or not _undisputed((*sets, *removed)):
         return None
     return _Delta(sets, removed)
+
+
+def _set_names(update: bytes | None) -> tuple[str, ...] | None:
+    """The fields of an update that only sets, as a program sets the same ones again and again; None for other updates."""
+    if update is None or not update.startswith(_UPDATED_FIELDS, 4):
+        return None
+    end = _FIELDS_AT + int.from_bytes(update[_FIELDS_AT : _FIELDS_AT + 4], "little")
+    if update[end:] not in _NOTHING_ELSE:
+        return None
+    names = tuple(bson.decode(update[_FIELDS_AT:end], _NAMES))
+    return names if _undisputed(names) else None
 
 
 def _faithful(raw: RawBSONDocument) -> dict[str, Any] | None:
