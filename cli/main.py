@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version as version_of
+from typing import Annotated
 
 import typer
 
@@ -10,6 +11,13 @@ from cli import changefeed, dev, node, table
 from cli.output import print_line
 from cli.server import server
 from cli.verify import verify
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print_line(version_of("sluice"))
+        raise typer.Exit
+
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -25,6 +33,15 @@ app.add_typer(table.ddl_app, name="ddl")
 app.add_typer(dev.app, name="dev")
 app.command(epilog="sluice server --config node.yaml\n\nsluice server --etcd etcd-1:2379 --roles owner")(server)
 app.command(epilog="sluice verify orders\n\nsluice verify orders --tables 'shop.*' -o json")(verify)
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="The version of this program.")
+    ] = False,
+) -> None:
+    """What stands before every command."""
 
 
 @app.command()

@@ -102,10 +102,10 @@ class Demo:
         return list(self._connection.stream(self._connection.ddls.ListDdl, pb.ListDdlRequest(changefeed=_ID)))
 
     def _copied(self) -> bool:
-        tables = self._tables()
-        return (
-            bool(tables) and not any(table.HasField("copy") for table in tables) and not self._feed().HasField("copy")
-        )
+        """A table leaves the changefeed's start when its copy is done, and the checkpoint when all have."""
+        checkpoint = self._feed().checkpoint
+        self._start = self._start or checkpoint
+        return checkpoint != self._start
 
     def _passed(self, end: Position) -> bool:
         feed = self._feed()
@@ -156,6 +156,8 @@ class Demo:
     def _verified(self) -> verify_pb2.VerifySummary:
         request = verify_pb2.VerifyChangefeedRequest(changefeed=_ID)
         for event in self._connection.stream(self._connection.verifications.VerifyChangefeed, request):
+            if event.WhichOneof("event") == "table" and event.table.outcome != verify_pb2.VERIFY_OUTCOME_EQUAL:
+                self._console.print(event.table)
             if event.WhichOneof("event") == "summary":
                 summary: verify_pb2.VerifySummary = event.summary
                 return summary
