@@ -54,7 +54,7 @@ class RowChange(NamedTuple):
 
     @property
     def size(self) -> int:
-        return len(self.key) + len(self.document or b"") + len(self.update or b"")
+        return len(self.key) + len(self.document or self.update or b"")
 
     def __str__(self) -> str:
         return f"{self.type} of {self.table.source} {bson.decode(self.key, _READABLE)} at {self.position}"

@@ -18,14 +18,18 @@ from changefeed.row_key import only_id
 from changefeed.table import TableName
 from sink.mongodb.bulk_plan import Batch, phase
 from sink.mongodb.update_pipeline import Update
-from sink.mongodb.update_translation import translate
+from sink.mongodb.update_translation import plain_sets, translate
 from sink.row import RowChange
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _MAJORITY = {"w": "majority"}
+_UPDATE = RowType.UPDATE
+_QUERY, _OPERATION = b"\x03q\0", b"\x03u\0"
+_NO_MULTI, _UPSERT, _LIMIT_ONE = b"\x08multi\0\0", b"\x08multi\0\0\x08upsert\0\1", b"\x10limit\0\1\0\0\0"
 
 Filter: TypeAlias = Mapping[str, Any]
 Command: TypeAlias = dict[str, Any]
+Statement: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +70,7 @@ class Outcome:
 def own_filter(change: RowChange) -> Filter:
     """Of the one document that the change is about. A target that is not sharded knows no key but `_id`."""
     key = RawBSONDocument(change.key, _RAW)
-    return key if change.table.sharded or only_id(change.key) else {"_id": key["_id"]}
+    return key if _found_by_key(change) else {"_id": key["_id"]}
 
 
 def command_of(batch: Batch, *, replay: bool) -> tuple[str, Command]:
@@ -80,11 +84,38 @@ def command_of(batch: Batch, *, replay: bool) -> tuple[str, Command]:
             documents = [RawBSONDocument(change.document or b"", _RAW) for change in batch.changes]
             return name.db, {"insert": name.coll, "documents": documents, **options, "bypassDocumentValidation": True}
         case 1:
-            updates = [_update(change, "q", "u", replay=replay) for change in batch.changes]
+            updates = [_update_statement(change, replay=replay) for change in batch.changes]
             return name.db, {"update": name.coll, "updates": updates, **options, "bypassDocumentValidation": True}
         case _:
-            deletes = [{"q": own_filter(change), "limit": 1} for change in batch.changes]
+            deletes = [_delete_statement(change) for change in batch.changes]
             return name.db, {"delete": name.coll, "deletes": deletes, **options}
+
+
+def _update_statement(change: RowChange, *, replay: bool) -> Statement:
+    """Most are made of the event's bytes as they are."""
+    if change.type is _UPDATE:
+        operation, rest = plain_sets(change.update or b""), _NO_MULTI
+    else:
+        document = change.document or b""
+        operation, rest = None if b"$" in document else document, _UPSERT
+    if operation is None or not _found_by_key(change):
+        return _update(change, "q", "u", replay=replay)
+    return _statement(_QUERY, change.key, _OPERATION, operation, rest)
+
+
+def _delete_statement(change: RowChange) -> Statement:
+    if _found_by_key(change):
+        return _statement(_QUERY, change.key, _LIMIT_ONE)
+    return {"q": own_filter(change), "limit": 1}
+
+
+def _found_by_key(change: RowChange) -> bool:
+    return change.table.sharded or only_id(change.key)
+
+
+def _statement(*parts: bytes) -> RawBSONDocument:
+    body = b"".join(parts)
+    return RawBSONDocument(b"".join(((len(body) + 5).to_bytes(4, "little"), body, b"\0")), _RAW)
 
 
 def _update(change: RowChange, query: str, operation: str, *, replay: bool) -> Command:

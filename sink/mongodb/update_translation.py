@@ -48,8 +48,8 @@ _NOTHING_ELSE = frozenset(
 
 def translate(description: bytes, *, viable: bool = False) -> Update | None:
     """`viable` asks for the pipeline, which applies all that a document of another shape can take."""
-    if not viable and (operators := _plain_sets(description)) is not None:
-        return Update(operators)
+    if not viable and (operators := plain_sets(description)) is not None:
+        return Update(RawBSONDocument(operators, _RAW))
     raw = RawBSONDocument(description, _RAW)
     updated: Mapping[str, Any] = raw.get("updatedFields") or {}
     removed: list[str] = raw.get("removedFields") or []
@@ -64,8 +64,8 @@ def translate(description: bytes, *, viable: bool = False) -> Update | None:
     return pipeline(updated, removed, truncated, paths)
 
 
-def _plain_sets(description: bytes) -> RawBSONDocument | None:
-    """What most events are, a few fields set and nothing else, without building a value of any of them."""
+def plain_sets(description: bytes) -> bytes | None:
+    """What most events are, a few fields set and nothing else: the raw operator document, without building a value of any field."""
     if not description.startswith(_UPDATED_FIELDS, 4):
         return None
     size = int.from_bytes(description[_FIELDS_AT : _FIELDS_AT + 4], "little")
@@ -75,7 +75,7 @@ def _plain_sets(description: bytes) -> RawBSONDocument | None:
     updated = description[_FIELDS_AT:end]
     if not _plainly_classic(tuple(bson.decode(updated, _NAMES))):
         return None
-    return RawBSONDocument(b"".join(((size + 11).to_bytes(4, "little"), b"\x03$set\x00", updated, b"\x00")), _RAW)
+    return b"".join(((size + 11).to_bytes(4, "little"), b"\x03$set\x00", updated, b"\x00"))
 
 
 @lru_cache(maxsize=4096)
