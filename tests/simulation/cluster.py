@@ -1,0 +1,322 @@
+"""`Cluster`: nodes as they are, with the product's own session, mirror, membership, owner, processor and pipeline, on a simulated network.
+
+Simulated is what lies outside the product: etcd, the source, the target, and Spark, which gives tasks to worker processes that may
+outlive the node they work for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import owner.changefeed_owner
+import owner.connections
+import owner.ddl_jobs
+import owner.owner
+import processor.copy_work
+import processor.processor
+import processor.task_permit
+import processor.window_task
+import processor.workplace
+from changefeed.errors import PipelineUnavailable, RetryableError
+from changefeed.records import NodeId, NodeRecord, Role
+from coordination.etcd import Change, Op
+from coordination.etcd_connection import EtcdConfig
+from coordination.layout import Layout
+from coordination.memory_etcd import MemoryEtcd
+from coordination.mirror import Mirror
+from coordination.session import open_session
+from node.membership import Membership
+from processor.copy_work import do_copy_work
+from processor.job_context import JobContext
+from processor.pipeline import Pipeline
+from processor.spark import Group
+from processor.windows import WindowLimits
+from processor.workplace import Workplace
+from sink.mongodb import commander
+from tests.simulation import substitutes
+from tests.simulation.machine import Machine, Process, Thread
+from tests.simulation.network import EtcdLine, Network
+from tests.simulation.source_client import SourceClient
+from tests.simulation.source_server import SourceServer
+from tests.simulation.target_server import TargetClient, TargetServer
+
+TTL = timedelta(seconds=4)
+BUDGET = timedelta(seconds=4)
+LOOK_EVERY = timedelta(seconds=1)
+LAYOUT = Layout("simulated")
+_WINDOWS = WindowLimits(slice_seconds=1)
+
+
+class ObservedEtcd(MemoryEtcd):
+    """Tells of each revision as it is written, before anybody can see it."""
+
+    observer: Callable[[Sequence[Change]], None] = staticmethod(lambda changes: None)
+
+    def _write(self, ops: Sequence[Op]) -> None:
+        before = self.revision
+        super()._write(ops)
+        if self.revision > before:
+            self.observer(self._history[-1].changes)
+
+
+class Cluster:
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.network = Network(machine)
+        self.etcd = ObservedEtcd()
+        self.source = SourceServer(machine)
+        self.target = TargetServer(machine, self.network)
+        self.nodes: dict[str, Node] = {}
+        self.workplaces: dict[Process, Workplace] = {}
+        self.judge: Any = None
+        machine.on_time = lambda now: self.etcd.advance(timedelta(seconds=now))
+
+    def line(self) -> EtcdLine:
+        return EtcdLine(self.etcd, self.network, self.process)
+
+    @property
+    def process(self) -> Process:
+        current = self.machine.current
+        assert current is not None
+        return current.process
+
+    def start(self, name: str, roles: frozenset[Role]) -> None:
+        self.nodes[name] = Node(self, name, roles)
+
+    @property
+    def workplace(self) -> Workplace:
+        """Of the worker process that asks."""
+        return self.workplaces.setdefault(self.process, Workplace())
+
+
+class Node:
+    """A server process, and the workers that Spark starts for it."""
+
+    def __init__(self, cluster: Cluster, name: str, roles: frozenset[Role]) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.roles = roles
+        self.stopping = False
+        self.process = cluster.machine.process(name)
+        self.spark = Spark(cluster, self)
+        self.process.on_death.append(self.spark.orphaned)
+        cluster.machine.spawn(self.process, "main", self._run)
+
+    @property
+    def alive(self) -> bool:
+        return self.process.alive
+
+    def _run(self) -> None:
+        """As `NodeProcess` does it."""
+        etcd = self.cluster.line()
+        mirror = Mirror(etcd, LAYOUT.root)
+        mirror.start()
+        while not self.stopping:
+            try:
+                session, store = open_session(
+                    etcd, LAYOUT, name=self.name, describe=self._describe, ttl=TTL, monotonic=substitutes.monotonic
+                )
+            except RetryableError:
+                substitutes.sleep(0.5)
+                continue
+            replicating = None
+            if Role.PROCESSOR in self.roles:
+                pipeline = Pipeline(self.spark, _WINDOWS)  # type: ignore[arg-type]  # stands in for Spark
+                replicating = processor.processor.Processor(
+                    session, store, mirror, LAYOUT, EtcdConfig(), pipeline, windows=_WINDOWS
+                )
+            membership = Membership(
+                session,
+                etcd=etcd,
+                mirror=mirror,
+                layout=LAYOUT,
+                owner_role=Role.OWNER in self.roles,
+                processor=replicating,
+                elected=lambda: None,
+            )
+            with membership:
+                while membership.alive and not self.stopping:
+                    membership.tick()
+                    substitutes.sleep(0.3)
+        mirror.stop()
+
+    def _describe(self, node: NodeId) -> NodeRecord:
+        return NodeRecord(
+            id=node,
+            name=self.name,
+            admin_address="x:1",
+            roles=self.roles,
+            version="1",
+            started_at=datetime(2026, 11, 21, tzinfo=UTC),
+        )
+
+
+class _Broadcast:
+    def __init__(self, value: JobContext) -> None:
+        self.value = value
+
+    def destroy(self, *, blocking: bool) -> None: ...
+
+
+class _Task:
+    def __init__(self, group: Group, worker: Process, answer: substitutes.Future) -> None:
+        self.group = group
+        self.worker = worker
+        self.answer = answer
+
+
+class Spark:
+    """In the place of `SparkRunner`. A task runs in a worker process, one at a time in each."""
+
+    def __init__(self, cluster: Cluster, node: Node) -> None:
+        self._cluster = cluster
+        self._node = node
+        self._busy: list[_Task] = []
+        self._idle: list[Process] = []
+        self._workers = 0
+
+    def broadcast(self, value: JobContext) -> _Broadcast:
+        return _Broadcast(value)
+
+    def run_one(self, group: Group, task: Callable[[], Any]) -> Any:
+        return self._begin(group, task).result()
+
+    def run_shuffled(
+        self,
+        group: Group,
+        items: Sequence[Any],
+        read: Callable[[Any], Iterator[tuple[Any, Any]]],
+        buckets: int,
+        apply: Callable[[Iterable[Any]], Any],
+    ) -> list[Any]:
+        reading = [self._begin(group, partial(_all_of, read, item)) for item in items]
+        records = [record for part in reading for record in part.result()]
+        records.sort(key=lambda record: record[0])
+        each = [[record for record in records if record[0][0] == bucket] for bucket in range(buckets)]
+        applying = [self._begin(group, partial(apply, iter(part))) for part in each]
+        return [part.result() for part in applying]
+
+    def cancel(self, group: Group) -> None:
+        """The job ends; its workers are killed, or go on without anybody who listens."""
+        machine = self._cluster.machine
+        for task in [task for task in self._busy if task.group == group]:
+            _settle(task.answer, PipelineUnavailable("cancelled"))
+            if machine.random.random() < 0.5:
+                machine.after(machine.random.random() * 0.1, partial(machine.kill, task.worker))
+
+    def workers(self) -> list[Process]:
+        return [task.worker for task in self._busy if task.worker.alive]
+
+    def orphaned(self) -> None:
+        """The node is dead. Its workers notice, sooner or later."""
+        machine = self._cluster.machine
+        for worker in [*self.workers(), *self._idle]:
+            machine.after(machine.random.choice((0.0, 0.05, 5.0, 30.0)), partial(machine.kill, worker))
+
+    def _begin(self, group: Group, call: Callable[[], Any]) -> substitutes.Future:
+        machine = self._cluster.machine
+        worker = self._worker()
+        answer = substitutes.Future()
+        task = _Task(group, worker, answer)
+        self._busy.append(task)
+
+        def ended() -> None:
+            if task in self._busy:
+                self._busy.remove(task)
+            _settle(answer, PipelineUnavailable("the worker was lost"))
+
+        def body() -> None:
+            try:
+                result = call()
+            except Exception as error:  # noqa: BLE001  # the edge of a task
+                _settle(answer, error)
+            else:
+                if not answer.done():
+                    answer.set_result(result)
+            self._busy.remove(task)
+            worker.on_death.remove(ended)
+            self._idle.append(worker)
+
+        worker.on_death.append(ended)
+        thread = machine.spawn(worker, f"task of {group}", body)
+        if isinstance(call, partial) and call.func is do_copy_work:
+            thread.copies = call.args[1].schema.id
+        return answer
+
+    def _worker(self) -> Process:
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.alive and not worker.frozen:
+                return worker
+        self._workers += 1
+        return self._cluster.machine.process(f"{self._node.name}/w{self._workers}")
+
+
+def _all_of(read: Callable[[Any], Iterator[Any]], item: Any) -> list[Any]:
+    return list(read(item))
+
+
+def _settle(answer: substitutes.Future, error: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(error)
+
+
+def node_of(thread: Thread) -> str:
+    return thread.process.name.partition("/")[0]
+
+
+class _Workplaces:
+    """Each worker process has a workplace of its own."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster.workplace, name)
+
+
+@contextmanager
+def wired(cluster: Cluster) -> Iterator[None]:
+    """What connects the product to the world leads to the simulated one; times are short, so that a minute sees much.
+
+    Patched, since the product connects deep inside: by the addresses that stand in a changefeed's configuration.
+    """
+
+    def source(_: str) -> SourceClient:
+        return SourceClient(cluster.source, cluster.network)
+
+    def target(_: str) -> TargetClient:
+        return TargetClient(cluster.target, cluster.network)
+
+    workplaces = _Workplaces(cluster)
+    attributes: list[tuple[Any, str, Any]] = [
+        (owner.connections, "connect", source),
+        (owner.connections, "connect_to_target", target),
+        (owner.owner, "_TICK", timedelta(seconds=0.5)),
+        (owner.changefeed_owner, "_HISTORY", 2),
+        (processor.processor, "_TICK", timedelta(seconds=0.5)),
+        (processor.workplace, "connect_to_source", source),
+        (processor.workplace, "connect_to_target", target),
+        (processor.workplace, "EtcdClient", lambda _: cluster.line()),
+        (processor.window_task, "workplace", workplaces),
+        (processor.copy_work, "workplace", workplaces),
+    ]
+    defaults: list[tuple[Any, dict[str, Any]]] = [
+        (owner.owner.Owner.__init__, {"margin": BUDGET}),
+        (commander.Commander.__init__, {"pause": substitutes.sleep}),
+        (
+            processor.task_permit.TaskPermit.__init__,
+            {"monotonic": substitutes.monotonic, "budget": BUDGET, "look_every": LOOK_EVERY},
+        ),
+    ]
+    with ExitStack() as stack:
+        for module, name, value in attributes:
+            stack.enter_context(patch.object(module, name, value))
+        for function, values in defaults:
+            stack.enter_context(patch.dict(function.__kwdefaults__, values))
+        yield

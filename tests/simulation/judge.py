@@ -1,0 +1,365 @@
+"""`Judge`: knows everything, believes nobody, and looks at each effect at the target and at each write to etcd.
+
+I1 gate             each row written: the DDLs of its table before it are done, none after it is; each DDL: its tables are as they were at it
+I2 nothing lost     each checkpoint published: what lies before it is downstream
+I3 durable first    the same: what is not acknowledged is not downstream
+I4 one writer       each row written: by the node that the table is assigned to, and by no older task than the row's last writer
+I5 DDL once         each effect of a DDL: its record is executing, nothing that it meets is open before it, it has not happened before
+I6 converge         at the end
+I7 progress         at the end
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import bson
+
+from changefeed.configuration import Configuration, Ttl
+from changefeed.document import Document
+from changefeed.event import DdlType
+from changefeed.lifecycle import State
+from changefeed.position import Position
+from changefeed.records import (
+    Assignment,
+    Barrier,
+    ChangefeedId,
+    ChangefeedStatus,
+    CopyRecord,
+    CopyStage,
+    DdlRecord,
+    DdlState,
+    NodeId,
+)
+from changefeed.table import TableId, TableName
+from coordination.etcd import Change, KeyValue
+from coordination.layout import child, decode, join_assignment
+from owner.changefeed import check_invariants
+from sink.mongodb.likeness import index_differences, option_differences
+from tests.simulation.cluster import LAYOUT, Cluster
+from tests.simulation.machine import Thread, Violation
+from tests.simulation.source_server import Ddl, Table
+
+Row = dict[str, Any]
+
+
+class Judge:
+    def __init__(self, cluster: Cluster, configuration: Configuration) -> None:
+        self._cluster = cluster
+        self._source = cluster.source
+        self._configuration = configuration
+        self._id = ChangefeedId(configuration.id)
+        self._effects: set[tuple[Position, TableName, str]] = set()
+        self._done: set[Position] = set()
+        self._writers: dict[tuple[TableId, Any], int] = {}
+        self._status: ChangefeedStatus | None = None
+        self._barrier: Barrier | None = None
+        self._records: dict[str, DdlRecord] = {}
+        self._assignments: dict[NodeId, dict[str, KeyValue]] = {}
+        self._homes: dict[TableId, set[NodeId]] | None = None
+        self.rows = self.ddls = 0
+        cluster.target.judge = self
+        cluster.etcd.observer = self.written
+
+    # what happens at the target
+
+    def row(self, thread: Thread, name: TableName, table: TableId | None, kind: str, key: Any, row: Row | None) -> None:
+        self.rows += 1
+        if table is None:
+            raise Violation(f"I1: {kind} of {key} into {name}, which is not there, by {thread.process}")
+        self._check_writer(thread, table, key)
+        if row is None or thread.copies:
+            return
+        owner, position = self._source.version_at[row["v"]]
+        if owner != table:
+            raise Violation(f"I1: {kind} of {row} belongs to {owner}, but {name} is {table}")
+        for ddl in self._touching(table):
+            if ddl.position < position and not self._settled(ddl):
+                raise Violation(f"I1: {kind} of {row} at {position} into {name} before {ddl.type} at {ddl.position}")
+            if ddl.position > position and ddl.position in self._done and not self._background(ddl):
+                raise Violation(f"I1: {kind} of {row} at {position} into {name} after {ddl.type} at {ddl.position}")
+
+    def ddl(self, thread: Thread, name: TableName, what: str) -> TableId | None:
+        self.ddls += 1
+        if thread.copies is not None:
+            self._check_home(thread, thread.copies, f"{what} on {name}")
+            return thread.copies
+        executing = [
+            record
+            for record in self._records.values()
+            if record.state is DdlState.EXECUTING and (name in record.scope.names or name.db in record.scope.databases)
+        ]
+        meant = [record for record in executing if _means(record, what)]
+        if not meant:
+            raise Violation(f"I5: {what} on {name}, but no record of it is executing: {[r.event for r in executing]}")
+        record = min(meant, key=lambda each: each.position)
+        effect = record.position, name, what
+        if effect in self._effects:
+            raise Violation(f"I5: {what} on {name} of {record.event} a second time")
+        self._effects.add(effect)
+        self._check_order(record)
+        if not record.background and record.position not in self._done:
+            for table in record.scope.tables:
+                self._check_stands_at(table, record)
+        self._done.add(record.position)
+        return record.event.id
+
+    def _check_writer(self, thread: Thread, table: TableId, key: Any) -> None:
+        self._check_home(thread, table, f"row {key}")
+        last = self._writers.get((table, key), 0)
+        if thread.number < last:
+            raise Violation(f"I4: row {key} of {table} by an older task than its last writer, in {thread.process}")
+        self._writers[table, key] = thread.number
+
+    def _check_home(self, thread: Thread, table: TableId, what: str) -> None:
+        node = self._node_of(thread)
+        homes = self._home(table)
+        if homes and node not in homes:
+            raise Violation(f"I4: {what} of {table} by {node}, in {thread.process}, though {homes} have it")
+
+    def _node_of(self, thread: Thread) -> NodeId:
+        permit = self._cluster.workplaces[thread.process]._permit
+        assert permit is not None, "a row is written without a permit"
+        return NodeId(child(permit._fence.node_key, LAYOUT.nodes))
+
+    def _home(self, table: TableId) -> set[NodeId]:
+        if self._homes is None:
+            self._homes = {}
+            for node, parts in self._assignments.items():
+                assignment, _ = join_assignment(parts.values())
+                for assigned in assignment.tables:
+                    self._homes.setdefault(assigned, set()).add(node)
+        return self._homes.get(table, set())
+
+    def _check_order(self, record: DdlRecord) -> None:
+        ids = record.scope.tables | record.scope.apart | ({record.event.id} if record.event.id else set())
+        for other in self._records.values():
+            before = other.position < record.position and other.open
+            theirs = other.scope.tables | other.scope.apart | ({other.event.id} if other.event.id else set())
+            if before and (other.scope.names & record.scope.names or theirs & ids):
+                raise Violation(f"I5: {record.event} before {other.event}")
+
+    def _check_stands_at(self, table: TableId, record: DdlRecord) -> None:
+        collection = next((c for c in self._cluster.target.collections.values() if c.table == table), None)
+        if self._in_copy(table) or collection is None:
+            return
+        due = _rows_before(self._source.by_id[table], record.position)
+        if collection.rows != due:
+            raise Violation(f"I1: {record.event} while {table} has {collection.rows}, and had {due} there")
+
+    def _touching(self, table: TableId) -> Iterable[Ddl]:
+        return (ddl for ddl in self._source.ddls if table in ddl.ids and self._concerns(ddl))
+
+    def _concerns(self, ddl: Ddl) -> bool:
+        return any(self._configuration.filter.wants_table(name) for name in ddl.names)
+
+    def _settled(self, ddl: Ddl) -> bool:
+        """Its record says so, or has been folded away."""
+        record = self._record(ddl.position)
+        if record is not None:
+            return not record.open or record.background
+        start = self._status.start if self._status else None
+        if start is not None and ddl.position < start:
+            return True
+        return (
+            self._status is not None and self._status.checkpoint is not None and ddl.position < self._status.checkpoint
+        )
+
+    def _background(self, ddl: Ddl) -> bool:
+        record = self._record(ddl.position)
+        return (record is not None and record.background) or (ddl.type is DdlType.CREATE_INDEXES and record is None)
+
+    def _record(self, position: Position) -> DdlRecord | None:
+        return self._records.get(LAYOUT.ddl(self._id, position))
+
+    # what is written to etcd
+
+    def written(self, changes: Iterable[Change]) -> None:
+        for change in changes:
+            key = change.key
+            if key.startswith(LAYOUT.ddls(self._id)):
+                if change.now is None:
+                    self._records.pop(key, None)
+                else:
+                    self._records[key] = decode(DdlRecord, change.now)
+            elif key.startswith(LAYOUT.assignments(self._id)):
+                self._assigned(change)
+            elif key == LAYOUT.barrier(self._id) and change.now is not None:
+                self._barrier = decode(Barrier, change.now)
+        for change in changes:
+            if change.key == LAYOUT.status(self._id) and change.now is not None:
+                self._check_status(decode(ChangefeedStatus, change.now))
+
+    def _assigned(self, change: Change) -> None:
+        node = NodeId(child(change.key, LAYOUT.assignments(self._id)))
+        parts = self._assignments.setdefault(node, {})
+        if change.now is None:
+            parts.pop(change.key, None)
+        else:
+            parts[change.key] = change.now
+        self._homes = None
+
+    def _check_status(self, status: ChangefeedStatus) -> None:
+        before, self._status = self._status, status
+        if before is not None and before.start == status.start:
+            check_invariants(before, status)
+        if status.checkpoint is None:
+            return
+        for record in self._records.values():
+            if record.open and record.position < status.checkpoint:
+                raise Violation(f"I2: checkpoint {status.checkpoint} is past {record.event}, which is not done")
+        if before is None or before.checkpoint != status.checkpoint:
+            self._check_downstream(status.checkpoint)
+
+    def _check_downstream(self, checkpoint: Position) -> None:
+        there = {collection.table: collection for collection in self._cluster.target.collections.values()}
+        for id, table in self._source.by_id.items():
+            if self._in_copy(id) or not self._wanted_at(id, checkpoint):
+                continue
+            collection = there.get(id)
+            if collection is None:
+                if not any(ddl.position >= checkpoint and ddl.position in self._done for ddl in self._touching(id)):
+                    raise Violation(f"I2: checkpoint {checkpoint}, but table {id} ({table.name}) is not downstream")
+                continue
+            for key, versions in _by_key(table).items():
+                self._check_row(id, key, versions, collection.rows.get(key), checkpoint)
+
+    def _check_row(
+        self, table: TableId, key: Any, versions: list[tuple[Position, Row | None]], found: Row | None, at: Position
+    ) -> None:
+        index = bisect_left(versions, at, key=lambda version: version[0])
+        if not index:
+            return
+        allowed = [row["v"] if row else None for _, row in versions[index - 1 :]]
+        if (found["v"] if found else None) not in allowed:
+            raise Violation(
+                f"I2: checkpoint {at}, but row {key} of {table} is {found}; expected a version of {allowed}"
+            )
+
+    def _wanted_at(self, table: TableId, position: Position) -> bool:
+        """Whether the table is in the filter just before a position, as far as the DDL of this run says."""
+        name: TableName | None = None
+        for ddl in self._source.ddls:
+            if ddl.position >= position or table not in ddl.ids:
+                continue
+            if table in ddl.dropped:
+                return False
+            if ddl.type is DdlType.RENAME:
+                name = ddl.to
+            elif ddl.type is DdlType.CREATE:
+                [name] = ddl.names
+        return name is not None and self._configuration.filter.wants_table(name)
+
+    def _in_copy(self, table: TableId) -> bool:
+        copied = False
+        for parts in self._assignments.values():
+            for kv in parts.values():
+                assigned = decode(Assignment, kv).tables.get(table)
+                copied = copied or (assigned is not None and assigned.copy)
+        if not self._home(table):
+            return True
+        record = self._cluster.etcd.get(LAYOUT.snapshot(self._id, table))
+        return copied and (record is None or decode(CopyRecord, record).stage is not CopyStage.DONE)
+
+    # the end
+
+    @property
+    def begun(self) -> bool:
+        return self._status is not None and self._status.checkpoint is not None
+
+    @property
+    def failed(self) -> str:
+        """Why the changefeed has stopped for good."""
+        status = self._status
+        if status is None or status.lifecycle.state is not State.FAILED or status.lifecycle.error is None:
+            return ""
+        return f"I7: the changefeed failed: {status.lifecycle.error.code}: {status.lifecycle.error.message}"
+
+    @property
+    def arrived(self) -> bool:
+        """Everything that happened at the source is behind the checkpoint, and every DDL done."""
+        status = self._status
+        last = max([Position(self._last_event()), *(ddl.position for ddl in self._source.ddls)])
+        return (
+            status is not None
+            and status.checkpoint is not None
+            and status.checkpoint > last
+            and not any(record.open for record in self._records.values())
+            and not any(self._in_copy(table.id) for table in self._source.tables.values() if self._wants(table.name))
+        )
+
+    def _last_event(self) -> Any:
+        events = [entry.ts for entry in self._source.oplog if entry.raw is not None]
+        return events[-1] if events else self._source.oplog[0].ts
+
+    def _wants(self, name: TableName) -> bool:
+        return self._configuration.filter.wants_table(name)
+
+    def stuck(self) -> str:
+        status = self._status
+        open_records = [f"{record.event} {record.state}" for record in self._records.values() if record.open]
+        lifecycle = status.lifecycle if status else None
+        return f"I7: no arrival; status {status and status.checkpoint} {lifecycle}, open {open_records}, barrier {self._barrier}"
+
+    def differences(self) -> list[str]:
+        """I6: between the source's tables in the filter and the target."""
+        route = self._configuration.routes.target
+        due = {route(name): table for name, table in self._source.tables.items() if self._wants(name)}
+        found = self._cluster.target.collections
+        differences = [f"{name} is missing" for name in due.keys() - found.keys()]
+        differences += [f"{name} is too much" for name in found.keys() - due.keys()]
+        for name in sorted(due.keys() & found.keys()):
+            table, collection = due[name], found[name]
+            differences += [
+                f"{name} row {key}: {collection.rows.get(key)} instead of {table.rows.get(key)}"
+                for key in sorted(table.rows.keys() | collection.rows.keys())
+                if table.rows.get(key) != collection.rows.get(key)
+            ]
+            differences += option_differences(_document(table.options), _document(collection.options), Ttl.DEFERRED)
+            differences += index_differences(
+                map(_document, table.indexes.values()), map(_document, collection.indexes.values()), Ttl.DEFERRED
+            )
+        return differences
+
+
+def _document(fields: Mapping[str, Any]) -> Document:
+    return Document(bson.encode(fields))
+
+
+def _rows_before(table: Table, position: Position) -> dict[Any, Row]:
+    found: dict[Any, Row] = {}
+    for at, key, row in table.history:
+        if at >= position:
+            break
+        if row is None:
+            found.pop(key, None)
+        else:
+            found[key] = row
+    return found
+
+
+def _by_key(table: Table) -> dict[Any, list[tuple[Position, Row | None]]]:
+    found: dict[Any, list[tuple[Position, Row | None]]] = {}
+    for at, key, row in table.history:
+        found.setdefault(key, []).append((at, row))
+    return found
+
+
+_VERBS = {
+    DdlType.CREATE: "create",
+    DdlType.CREATE_INDEXES: "createIndexes",
+    DdlType.DROP_INDEXES: "dropIndexes",
+    DdlType.MODIFY: "collMod",
+    DdlType.DROP: "drop",
+    DdlType.DROP_DATABASE: "drop",
+}
+
+
+def _means(record: DdlRecord, what: str) -> bool:
+    """Whether the effect may be this DDL's; a rename into the filter drops what it replaced."""
+    verb = what.split()[0]
+    if record.event.type is DdlType.RENAME:
+        return verb in ("rename", "drop")
+    return _VERBS.get(record.event.type) == verb

@@ -1,0 +1,259 @@
+"""`Machine`: many processes and their threads in one thread of ours, under one clock that jumps and one seed that decides.
+
+Each thread of the program is a greenlet. Exactly one runs at a time, until it waits for something: a lock, an event, a deadline, the
+network. Then the seed picks who is next among those that are ready; when nobody is, the clock jumps to the next deadline. So a
+run is a function of its seed.
+
+A process is what dies, freezes and has a clock of its own. A crash ends its threads wherever they wait; a freeze leaves them there.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+from random import Random
+
+import greenlet
+
+from changefeed.table import TableId
+
+
+class Violation(BaseException):
+    """What must never happen did. No product code catches it: it ends the run."""
+
+
+class Process:
+    """Its `name` is for the history. `steps` counts down to an accident that falls between two actions."""
+
+    def __init__(self, machine: Machine, name: str, clock_offset: float) -> None:
+        self.machine = machine
+        self.name = name
+        self.clock_offset = clock_offset
+        self.alive = True
+        self.frozen = False
+        self.threads: list[Thread] = []
+        self.held: list[Thread] = []
+        self.steps = 0
+        self.accident: Callable[[], None] | None = None
+        self.on_death: list[Callable[[], None]] = []
+
+    def after_steps(self, steps: int, accident: Callable[[], None]) -> None:
+        self.steps, self.accident = steps, accident
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Thread:
+    def __init__(
+        self, process: Process, name: str, number: int, target: Callable[[], object], hub: greenlet.greenlet
+    ) -> None:
+        self.process = process
+        self.name = name
+        self.waiting = False
+        self.turn = 0
+        self.done = False
+        self.joiners: list[Thread] = []
+        self.begun = False
+        self.sending = False
+        """A command is on its way to a database: an accident waits until it has arrived."""
+        self.command_deadline: float | None = None
+        self.number = number
+        self.copies: TableId | None = None
+        """The table whose initial copy it works for."""
+        self.greenlet = greenlet.greenlet(target, parent=hub)
+
+
+class Machine:
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.now = 0.0
+        self.current: Thread | None = None
+        self.failure: BaseException | None = None
+        self.history: list[str] = []
+        self.actions = 0
+        self._hub = greenlet.getcurrent()
+        self._ready: list[Thread] = []
+        self._timers: list[tuple[float, int, Thread | Callable[[], object], int]] = []
+        self._number = count()
+        self._dying: list[Process] = []
+        self._processes: list[Process] = []
+        self.on_time: Callable[[float], None] = lambda now: None
+
+    # processes and threads
+
+    def process(self, name: str) -> Process:
+        made = Process(self, name, self.random.uniform(0, 1000))
+        self._processes.append(made)
+        return made
+
+    def spawn(self, process: Process, name: str, target: Callable[[], object]) -> Thread:
+        def body() -> None:
+            try:
+                thread.begun = True
+                target()
+            except Violation as violation:
+                self.fail(violation)
+            except greenlet.GreenletExit:
+                pass
+            except Exception as error:  # noqa: BLE001  # the edge of a simulated thread
+                if process.alive:
+                    self.note(process.name, f"thread {name} ended with {error!r}")
+                    self.fail(error)
+            finally:
+                thread.done = True
+                for joiner in thread.joiners:
+                    self.wake(joiner)
+                if thread in process.threads:
+                    process.threads.remove(thread)
+
+        thread = Thread(process, name, next(self._number), body, self._hub)
+        process.threads.append(thread)
+        self._ready.append(thread)
+        return thread
+
+    def kill(self, process: Process) -> None:
+        """Takes effect at once: what its threads wait for never comes."""
+        if not process.alive:
+            return
+        process.alive = False
+        process.frozen = False
+        self._dying.append(process)
+        for told in process.on_death:
+            told()
+        if self.current is not None and self.current.process is process:
+            raise greenlet.GreenletExit
+
+    def freeze(self, process: Process) -> None:
+        process.frozen = True
+
+    def thaw(self, process: Process) -> None:
+        process.frozen = False
+        self._ready += process.held
+        process.held = []
+
+    def fail(self, error: BaseException) -> None:
+        if self.failure is None:
+            self.failure = error
+
+    # time
+
+    def after(self, seconds: float, call: Callable[[], object]) -> None:
+        """`call` runs in nobody's thread and must not wait."""
+        heapq.heappush(self._timers, (self.now + seconds, next(self._number), call, 0))
+
+    def block(self, deadline: float | None) -> None:
+        """The present thread waits until it is woken or the deadline, in the machine's time, has come."""
+        thread = self.current
+        if thread is None:
+            raise AssertionError("only a simulated thread can wait")
+        if not thread.process.alive:
+            raise greenlet.GreenletExit
+        thread.waiting = True
+        thread.turn += 1
+        if deadline is not None:
+            heapq.heappush(self._timers, (deadline, next(self._number), thread, thread.turn))
+        self._hub.switch()
+        if not thread.process.alive:
+            raise greenlet.GreenletExit
+
+    def wake(self, thread: Thread) -> None:
+        if thread.waiting:
+            thread.waiting = False
+            self._ready.append(thread)
+
+    def sleep(self, seconds: float) -> None:
+        self.block(self.now + max(seconds, 0.0))
+
+    def step(self) -> None:
+        """Between two actions of a process: where accidents happen."""
+        thread = self.current
+        if thread is None:
+            raise AssertionError("only a simulated thread acts")
+        process = thread.process
+        self.actions += 1
+        if process.accident is not None and not thread.sending:
+            process.steps -= 1
+            if process.steps <= 0:
+                accident, process.accident = process.accident, None
+                accident()
+                if process.frozen:
+                    self.block(self.now)
+
+    def note(self, who: str, what: str) -> None:
+        self.history.append(f"{self.now:9.3f}  {who:<12} {what}")
+
+    def run(self, until: float, finished: Callable[[], bool] = lambda: False) -> bool:
+        """Whether `finished` came true before the time was over. Raises what failed."""
+        while True:
+            if self._dying:
+                self._bury()
+            if self.failure is not None:
+                raise self.failure
+            if not self._ready:
+                if finished():
+                    return True
+                if not self._advance(until):
+                    return False
+                continue
+            self._switch(self._pick())
+
+    def _pick(self) -> Thread:
+        ready = self._ready
+        index = int(self.random.random() * len(ready))
+        ready[index], ready[-1] = ready[-1], ready[index]
+        return ready.pop()
+
+    def _switch(self, thread: Thread) -> None:
+        if thread.done or (not thread.process.alive and not thread.begun):
+            return
+        if thread.process.frozen:
+            thread.process.held.append(thread)
+            return
+        thread.waiting = False
+        self.current = thread
+        thread.greenlet.switch()
+        self.current = None
+
+    def _advance(self, until: float) -> bool:
+        """Jumps to the next deadline that still means something; False when that is beyond `until`."""
+        while self._timers:
+            at, _, what, turn = self._timers[0]
+            if isinstance(what, Thread) and (what.turn != turn or not what.waiting):
+                heapq.heappop(self._timers)
+                continue
+            if at > until:
+                self.now = until
+                return False
+            heapq.heappop(self._timers)
+            if at > self.now:
+                self.now = at
+                self.on_time(at)
+            if isinstance(what, Thread):
+                self.wake(what)
+            else:
+                what()
+            return True
+        raise AssertionError("nobody will ever act again")
+
+    def _bury(self) -> None:
+        """Ends the threads of the dead where they wait; what they do on their way out is nothing that anybody sees."""
+        while self._dying:
+            process = self._dying.pop()
+            for thread in list(process.threads):
+                if thread.done:
+                    continue
+                self.current = thread
+                thread.greenlet.throw(greenlet.GreenletExit)
+                self.current = None
+                thread.done = True
+            process.threads.clear()
+            process.held.clear()
+
+    def close(self) -> None:
+        """Ends every thread that is left, so that nothing of one run lives on in the next."""
+        for process in self._processes:
+            process.alive = False
+        self._dying = list(self._processes)
+        self._bury()

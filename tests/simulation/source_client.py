@@ -1,0 +1,341 @@
+"""`SourceClient`: the driver's client as far as the product asks a source, over the network of the simulation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import count
+from typing import Any, Self
+
+import bson
+from bson.binary import Binary
+from bson.int64 import Int64
+from bson.raw_bson import RawBSONDocument
+from bson.timestamp import Timestamp
+from pymongo.errors import OperationFailure
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.table import TableName
+from tests.simulation.network import Network
+from tests.simulation.source_server import Entry, SourceServer, Table
+
+_cursors = count(1)
+
+
+class Session:
+    def __init__(self) -> None:
+        self.operation_time: Timestamp | None = None
+        self.cluster_time: Mapping[str, Any] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def end_session(self) -> None: ...
+
+
+class SourceClient:
+    is_mongos = False
+
+    def __init__(self, server: SourceServer, network: Network) -> None:
+        self.server = server
+        self.network = network
+        self.streams: dict[int, _Stream] = {}
+        self.finds: dict[int, list[dict[str, Any]]] = {}
+        self.admin = _Database(self, "admin")
+
+    def __getitem__(self, db: str) -> _Database:
+        return _Database(self, db)
+
+    def get_database(self, db: str, **_: object) -> _Database:
+        return _Database(self, db)
+
+    def start_session(self, **_: object) -> Session:
+        return Session()
+
+    def server_info(self) -> dict[str, Any]:
+        self.travel()
+        return {"versionArray": [7, 0, 5, 0]}
+
+    def list_database_names(self) -> list[str]:
+        self.travel()
+        return sorted({name.db for name in self.server.tables})
+
+    def watch(
+        self,
+        pipeline: list[dict[str, Any]],
+        *,
+        start_at_operation_time: Timestamp,
+        max_await_time_ms: int,
+        session: Session,
+        **_: object,
+    ) -> _Watch:
+        self.travel()
+        stream = _Stream(self, ClusterTime.from_bson(start_at_operation_time), _matcher(pipeline[0]["$match"]))
+        return _Watch(stream, session, max_await_time_ms / 1000)
+
+    def close(self) -> None: ...
+
+    def travel(self) -> None:
+        self.network.travel(self.network.source_down, "the source")
+
+
+class _Stream:
+    """A place in the oplog. Broken by a change of the leader."""
+
+    def __init__(self, client: SourceClient, start_ts: ClusterTime, shows: Callable[[Entry], bool]) -> None:
+        self.client = client
+        self._server = client.server
+        self._shows = shows
+        self._start_ts = start_ts
+        self._index = next((i for i, entry in enumerate(self._server.oplog) if entry.ts >= start_ts), None)
+        self._election = self._server.election
+        self.token = _mark(start_ts)
+
+    def read(self, most: int) -> list[bytes]:
+        server = self._server
+        if self._election != server.election:
+            raise OperationFailure("the server stepped down", 11602, {"errmsg": "stepped down", "code": 11602})
+        if self._index is None:
+            self._index = next((i for i, entry in enumerate(server.oplog) if entry.ts >= self._start_ts), None)
+        found: list[bytes] = []
+        if self._index is None:
+            newest = server.committed
+            self.token = max(self.token, _mark(newest.next() if self._start_ts <= newest.next() else newest))
+            return found
+        while self._index < server.visible and len(found) < most:
+            entry = server.oplog[self._index]
+            self._index += 1
+            if entry.raw is not None and self._shows(entry):
+                found.append(entry.raw)
+                self.token = entry.position.token
+            else:
+                self.token = max(self.token, _mark(entry.ts))
+        return found
+
+
+class _Watch:
+    """The driver's change stream, of DDL."""
+
+    alive = True
+
+    def __init__(self, stream: _Stream, session: Session, wait: float) -> None:
+        self._stream = stream
+        self._session = session
+        self._wait = wait
+
+    @property
+    def resume_token(self) -> dict[str, str]:
+        return {"_data": self._stream.token}
+
+    def try_next(self) -> dict[str, Any] | None:
+        server = self._stream.client.server
+        machine = server.machine
+        self._stream.client.travel()
+        found = self._stream.read(1)
+        if not found:
+            server.changed.wait(machine.now + self._wait * 4)
+            found = self._stream.read(1)
+        self._session.operation_time = server.committed.to_bson()
+        return bson.decode(found[0]) if found else None
+
+    def close(self) -> None: ...
+
+
+class _Database:
+    def __init__(self, client: SourceClient, db: str) -> None:
+        self._client = client
+        self._db = db
+
+    def __getitem__(self, coll: str) -> _Collection:
+        return _Collection(self._client, TableName(self._db, coll) if self._db != "local" else None)
+
+    def list_collections(self) -> list[dict[str, Any]]:
+        self._client.travel()
+        return [
+            {
+                "name": table.name.coll,
+                "type": "collection",
+                "options": dict(table.options),
+                "info": {"uuid": Binary(bytes.fromhex(table.id), 4)},
+            }
+            for table in self._client.server.tables.values()
+            if table.name.db == self._db
+        ]
+
+    def cursor_command(self, command: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        self._client.travel()
+        table = self._client.server.tables.get(TableName(self._db, command["listIndexes"]))
+        if table is None:
+            raise OperationFailure("ns not found", 26, {"errmsg": "ns not found", "code": 26})
+        return iter([dict(spec) for spec in table.indexes.values()])
+
+    def command(  # noqa: C901  # one case for each command
+        self, command: str | Mapping[str, Any], value: Any = 1, *, session: Session | None = None, **options: Any
+    ) -> Any:
+        body: dict[str, Any] = {command: value} if isinstance(command, str) else dict(command)
+        verb = next(iter(body))
+        client, server = self._client, self._client.server
+        client.travel()
+        reply: Any
+        match verb:
+            case "isMaster" | "hello":
+                reply = {"setName": "rs", "electionId": server.election, "ok": 1}
+                reply["lastWrite"] = {"majorityOpTime": {"ts": server.committed.to_bson()}}
+            case "ping":
+                reply = {"ok": 1}
+            case "appendOplogNote":
+                server.note()
+                reply = {"ok": 1}
+            case "aggregate":
+                reply = self._open_stream(body)
+            case "getMore":
+                reply = self._get_more(body)
+            case "find":
+                reply = self._find(body)
+            case "collStats":
+                count_ = (
+                    len(server.tables[name].rows) if (name := TableName(self._db, body[verb])) in server.tables else 0
+                )
+                reply = {"count": count_, "size": count_ * (40 << 20)}
+            case "splitVector":
+                reply = _split(server, TableName.parse(body[verb]))
+            case "killCursors":
+                reply = {"ok": 1}
+            case _:
+                raise AssertionError(f"the simulated source does not know {verb}")
+        if session is not None:
+            newest = server.newest if verb in ("ping", "appendOplogNote") else server.committed
+            session.operation_time = newest.to_bson()
+        return reply
+
+    def _open_stream(self, body: Mapping[str, Any]) -> RawBSONDocument:
+        stages = body["pipeline"]
+        start = ClusterTime.from_bson(stages[0]["$changeStream"]["startAtOperationTime"])
+        match: Any = next((stage["$match"] for stage in stages[1:] if "$match" in stage), {})
+        cursor = next(_cursors)
+        self._client.streams[cursor] = _Stream(self._client, start, _matcher(match))
+        return self._batch(cursor, [], _mark(start), "firstBatch")
+
+    def _get_more(self, body: Mapping[str, Any]) -> RawBSONDocument:
+        client, machine = self._client, self._client.server.machine
+        cursor = int(body["getMore"])
+        if cursor in client.finds:
+            return self._found(cursor, None, "nextBatch")
+        stream = client.streams[cursor]
+        most = machine.random.choice((1, 3, 100))
+        found = stream.read(most)
+        if not found:
+            client.server.changed.wait(machine.now + body["maxTimeMS"] / 1000)
+            found = stream.read(most)
+        return self._batch(cursor, found, stream.token, "nextBatch")
+
+    def _batch(self, cursor: int, events: Iterable[bytes], token: str, kind: str) -> RawBSONDocument:
+        reply = {
+            "cursor": {
+                kind: [RawBSONDocument(event) for event in events],
+                "id": Int64(cursor),
+                "ns": "admin.$cmd.aggregate",
+                "postBatchResumeToken": {"_data": token},
+            },
+            "operationTime": self._client.server.committed.to_bson(),
+            "ok": 1.0,
+        }
+        return RawBSONDocument(bson.encode(reply))
+
+    def _find(self, body: Mapping[str, Any]) -> RawBSONDocument:
+        server = self._client.server
+        concern = body["readConcern"]
+        at = ClusterTime.from_bson(concern["atClusterTime"]) if "atClusterTime" in concern else server.committed
+        table = server.tables.get(TableName(self._db, body["find"]))
+        if table is not None and any(ddl.position.ts > at and table.id in ddl.ids for ddl in server.ddls):
+            raise OperationFailure("a DDL in between", 246, {"errmsg": "snapshot unavailable", "code": 246})
+        rows = table.rows_at(at) if table else {}
+        low, high = _id(body.get("min")), _id(body.get("max"))
+        keys = sorted(key for key in rows if (low is None or key >= low) and (high is None or key < high))
+        cursor = next(_cursors)
+        self._client.finds[cursor] = [rows[key] for key in keys]
+        return self._found(cursor, at, "firstBatch")
+
+    def _found(self, cursor: int, at: ClusterTime | None, kind: str) -> RawBSONDocument:
+        rows = self._client.finds[cursor]
+        most = self._client.server.machine.random.choice((1, 2, 100))
+        part, rest = rows[:most], rows[most:]
+        self._client.finds[cursor] = rest
+        found: dict[str, Any] = {kind: part, "id": Int64(cursor if rest else 0), "ns": "x"}
+        if at is not None:
+            found["atClusterTime"] = at.to_bson()
+        return RawBSONDocument(bson.encode({"cursor": found, "ok": 1.0}))
+
+
+class _Collection:
+    def __init__(self, client: SourceClient, name: TableName | None) -> None:
+        self._client = client
+        self._name = name
+
+    def with_options(self, *_: object, **__: object) -> _Collection:
+        return self
+
+    def find_one(self, query: Any, *_: object, sort: Any = None) -> Any:
+        self._client.travel()
+        server = self._client.server
+        if self._name is None:
+            return {"ts": (server.oplog[0] if sort[0][1] == 1 else server.oplog[-1]).ts.to_bson()}
+        table: Table | None = server.tables.get(self._name)
+        row = table.rows.get(_id(query)) if table else None
+        return RawBSONDocument(bson.encode(row)) if row else None
+
+
+def _mark(ts: ClusterTime) -> str:
+    return f"82{ts.to_int():016X}2B0429296E1404"
+
+
+def _id(document: Any) -> Any:
+    return None if document is None else bson.decode(bson.encode(document))["_id"]
+
+
+def _split(server: SourceServer, name: TableName) -> RawBSONDocument:
+    keys = sorted(server.tables[name].rows) if name in server.tables else []
+    return RawBSONDocument(bson.encode({"splitKeys": [{"_id": key} for key in keys[2::2]], "ok": 1.0}))
+
+
+def _matcher(raw: Any) -> Callable[[Entry], bool]:
+    query = bson.decode(bson.encode(raw)) if raw else {}
+    return lambda entry: _matches(query, entry.header)
+
+
+def _matches(query: Mapping[str, Any], header: Mapping[str, Any]) -> bool:
+    return all(_holds(path, condition, header) for path, condition in query.items())
+
+
+def _holds(path: str, condition: Any, header: Mapping[str, Any]) -> bool:
+    match path:
+        case "$and":
+            return all(_matches(part, header) for part in condition)
+        case "$or":
+            return any(_matches(part, header) for part in condition)
+        case "$nor":
+            return not any(_matches(part, header) for part in condition)
+    value: Any = header
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    if not isinstance(condition, Mapping):
+        return bool(value == condition)
+    return all(_operator(name, argument, value, condition) for name, argument in condition.items())
+
+
+def _operator(name: str, argument: Any, value: Any, condition: Mapping[str, Any]) -> bool:
+    match name:
+        case "$in":
+            return bool(value in argument)
+        case "$nin":
+            return bool(value not in argument)
+        case "$exists":
+            return (value is not None) == bool(argument)
+        case "$regex":
+            return value is not None and re.search(argument, value, re.DOTALL) is not None
+        case "$options":
+            return "$regex" in condition
+        case _:
+            raise AssertionError(f"the simulated source does not know {name}")

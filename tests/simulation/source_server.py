@@ -1,0 +1,336 @@
+"""`SourceServer`: a replica set in memory. What is written becomes an oplog; what a majority has of it, streams and snapshots show.
+
+A batch of writes has one cluster time as often as not, as a transaction has, so time alone does not order events. A batch is shown
+as a whole, some moments after it was written. Tokens have the shape that real servers give them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import bson
+from bson.binary import Binary
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.event import DdlType
+from changefeed.position import Position
+from changefeed.table import TableId, TableName
+from tests.simulation.machine import Machine
+from tests.simulation.substitutes import Waiters
+
+FIRST_SECOND = 1_795_000_000
+ID_INDEX: Mapping[str, Any] = {"v": 2, "key": {"_id": 1}, "name": "_id_"}
+
+Row = dict[str, Any]
+
+
+class NotPossible(Exception):
+    """The server refuses this write; nothing has happened."""
+
+
+@dataclass
+class Table:
+    id: TableId
+    name: TableName
+    options: dict[str, Any] = field(default_factory=dict)
+    indexes: dict[str, dict[str, Any]] = field(default_factory=lambda: {"_id_": dict(ID_INDEX)})
+    rows: dict[Any, Row] = field(default_factory=dict)
+    history: list[tuple[Position, Any, Row | None]] = field(default_factory=list)
+    """What became of each key, in order."""
+
+    def rows_at(self, ts: ClusterTime) -> dict[Any, Row]:
+        found: dict[Any, Row] = {}
+        for position, key, row in self.history:
+            if position.ts > ts:
+                break
+            if row is None:
+                found.pop(key, None)
+            else:
+                found[key] = row
+        return found
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Of the oplog; a note has no event."""
+
+    ts: ClusterTime
+    position: Position
+    raw: bytes | None = None
+    header: Mapping[str, Any] = field(default_factory=dict)
+    """What a `$match` looks at."""
+
+    @property
+    def ddl(self) -> bool:
+        return self.raw is not None and self.header["operationType"] in frozenset(DdlType)
+
+
+@dataclass(frozen=True)
+class Ddl:
+    """One DDL as it happened, for those who judge: ids and names touched, at the source."""
+
+    position: Position
+    type: DdlType
+    ids: frozenset[TableId]
+    names: frozenset[TableName]
+    dropped: frozenset[TableId] = frozenset()
+    to: TableName | None = None
+
+
+class SourceServer:
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.tables: dict[TableName, Table] = {}
+        self.by_id: dict[TableId, Table] = {}
+        self.oplog: list[Entry] = []
+        self.visible = 0
+        self.ddls: list[Ddl] = []
+        self.versions: dict[int, Row] = {}
+        self.version_at: dict[int, tuple[TableId, Position]] = {}
+        self.changed = Waiters()
+        self.election = 1
+        self._batch: tuple[ClusterTime, int] | None = None
+        self._shared_time = False
+        self._last = ClusterTime(FIRST_SECOND, 0)
+        self._made = 0
+        self.note()
+
+    # time
+
+    @property
+    def newest(self) -> ClusterTime:
+        return self.oplog[-1].ts if self.oplog else self._last
+
+    @property
+    def committed(self) -> ClusterTime:
+        return self.oplog[self.visible - 1].ts if self.visible else ClusterTime(FIRST_SECOND, 0)
+
+    @property
+    def end(self) -> Position:
+        return Position(self.newest.next())
+
+    def _tick(self) -> ClusterTime:
+        second = FIRST_SECOND + int(self.machine.now)
+        later = ClusterTime(second, 1)
+        self._last = max(later, self._last.next())
+        return self._last
+
+    @contextmanager
+    def batch(self, *, shared_time: bool) -> Iterator[None]:
+        """Shown as a whole; with one cluster time for all, if wanted."""
+        self._batch = (self._tick(), 0)
+        self._shared_time = shared_time
+        try:
+            yield
+        finally:
+            self._batch = None
+            self._commit_later(len(self.oplog))
+
+    def _commit_later(self, upto: int) -> None:
+        def commit() -> None:
+            self.visible = max(self.visible, upto)
+            self.changed.wake_all()
+
+        self.machine.after(self.machine.random.choice((0.0005, 0.002, 0.02)), commit)
+
+    def note(self) -> None:
+        ts = self._tick()
+        self.oplog.append(Entry(ts, Position(ts)))
+        self._commit_later(len(self.oplog))
+
+    # events
+
+    def _place(self, table: Table | None) -> Position:
+        assert self._batch is not None, "writes belong to a batch"
+        ts, place = self._batch
+        if place and not self._shared_time:
+            ts, place = self._tick(), 0
+        self._batch = (ts, place + 1)
+        number = "29" if place == 0 else f"2B{2 * place:02X}"
+        whose = f"5A1004{table.id.upper()}" if table else "14"
+        return Position(ts, f"82{ts.to_int():016X}2B042C0100{number}6E{whose}04")
+
+    def _emit(self, kind: str, name: TableName | str, table: Table | None, **fields: Any) -> Position:
+        position = self._place(table)
+        ns = {"db": name.db, "coll": name.coll} if isinstance(name, TableName) else {"db": name}
+        full = {"fullDocument": fields.pop("fullDocument")} if "fullDocument" in fields else {}
+        event: dict[str, Any] = {
+            "_id": {"_data": position.token},
+            "operationType": kind,
+            "clusterTime": position.ts.to_bson(),
+            **({"collectionUUID": Binary(bytes.fromhex(table.id), 4)} if table else {}),
+            "wallTime": datetime.fromtimestamp(position.ts.seconds, UTC),
+            **full,
+            "ns": ns,
+            **fields,
+        }
+        header = {"operationType": kind, "ns": ns, "to": fields.get("to", {})}
+        self.oplog.append(Entry(position.ts, position, bson.encode(event), header))
+        self.machine.note("source", f"{kind} {name} {_shown(fields)} at {_short(position)}")
+        return position
+
+    def _ddl(
+        self,
+        kind: DdlType,
+        position: Position,
+        ids: set[TableId],
+        names: set[TableName],
+        dropped: set[TableId] | None = None,
+        to: TableName | None = None,
+    ) -> None:
+        self.ddls.append(Ddl(position, kind, frozenset(ids), frozenset(names), frozenset(dropped or ()), to))
+
+    # DDL
+
+    def create(self, name: TableName, options: dict[str, Any] | None = None) -> Table:
+        if name in self.tables:
+            raise NotPossible(f"{name} exists")
+        self._made += 1
+        id = TableId(uuid.UUID(int=self.machine.random.getrandbits(128), version=4).hex)
+        table = Table(id=id, name=name, options=options or {})
+        self.tables[name] = self.by_id[id] = table
+        at = self._emit("create", name, table, operationDescription={**table.options, "idIndex": dict(ID_INDEX)})
+        self._ddl(DdlType.CREATE, at, {id}, {name})
+        return table
+
+    def create_index(self, name: TableName, spec: dict[str, Any]) -> None:
+        table = self._known(name)
+        if spec["name"] in table.indexes:
+            raise NotPossible("the index is there")
+        if spec.get("unique"):
+            field_name = next(iter(spec["key"]))
+            values = [row.get(field_name) for row in table.rows.values()]
+            if len(set(values)) < len(values):
+                raise NotPossible("duplicates")
+        table.indexes[spec["name"]] = spec
+        at = self._emit("createIndexes", name, table, operationDescription={"indexes": [spec]})
+        self._ddl(DdlType.CREATE_INDEXES, at, {table.id}, {name})
+
+    def drop_index(self, name: TableName, index: str) -> None:
+        table = self._known(name)
+        if index not in table.indexes or index == "_id_":
+            raise NotPossible("no such index")
+        spec = table.indexes.pop(index)
+        at = self._emit("dropIndexes", name, table, operationDescription={"indexes": [spec]})
+        self._ddl(DdlType.DROP_INDEXES, at, {table.id}, {name})
+
+    def modify(self, name: TableName, level: str) -> None:
+        table = self._known(name)
+        before = dict(table.options)
+        table.options["validationLevel"] = level
+        at = self._emit(
+            "modify",
+            name,
+            table,
+            operationDescription={"validationLevel": level},
+            stateBeforeChange={"collectionOptions": before},
+        )
+        self._ddl(DdlType.MODIFY, at, {table.id}, {name})
+
+    def drop(self, name: TableName) -> None:
+        table = self._known(name)
+        del self.tables[name]
+        at = self._emit("drop", name, table)
+        self._ddl(DdlType.DROP, at, {table.id}, {name}, {table.id})
+
+    def rename(self, name: TableName, to: TableName, *, replace: bool) -> None:
+        table, replaced = self._known(name), self.tables.get(to)
+        if name == to or (replaced is not None and not replace) or name.db != to.db:
+            raise NotPossible("the new name is taken")
+        described: dict[str, Any] = {"to": {"db": to.db, "coll": to.coll}}
+        if replaced is not None:
+            described["dropTarget"] = Binary(bytes.fromhex(replaced.id), 4)
+        del self.tables[name]
+        self.tables[to] = table
+        table.name = to
+        at = self._emit("rename", name, table, to={"db": to.db, "coll": to.coll}, operationDescription=described)
+        dropped = {replaced.id} if replaced else set()
+        self._ddl(DdlType.RENAME, at, {table.id, *dropped}, {name, to}, dropped, to)
+
+    def drop_database(self, db: str) -> None:
+        names = [name for name in self.tables if name.db == db]
+        if not names:
+            raise NotPossible("no such database")
+        for name in names:
+            self.drop(name)
+        at = self._emit("dropDatabase", db, None)
+        self._ddl(DdlType.DROP_DATABASE, at, set(), set())
+
+    # rows
+
+    def insert(self, name: TableName, row: Row) -> None:
+        table = self._known(name)
+        if row["_id"] in table.rows:
+            raise NotPossible("the key is there")
+        row = self._versioned(row)
+        self._check_unique(table, row)
+        at = self._emit("insert", name, table, fullDocument=row, documentKey={"_id": row["_id"]})
+        self._keep(table, row["_id"], row, at)
+
+    def replace(self, name: TableName, row: Row) -> None:
+        table = self._known(name)
+        if row["_id"] not in table.rows:
+            raise NotPossible("no such row")
+        row = self._versioned(row)
+        self._check_unique(table, row)
+        at = self._emit("replace", name, table, fullDocument=row, documentKey={"_id": row["_id"]})
+        self._keep(table, row["_id"], row, at)
+
+    def update(self, name: TableName, key: Any, sets: Row, removed: list[str]) -> None:
+        table = self._known(name)
+        if key not in table.rows:
+            raise NotPossible("no such row")
+        row = {field_name: value for field_name, value in table.rows[key].items() if field_name not in removed}
+        changed = self._versioned(sets)
+        row |= dict(sorted(changed.items()))
+        self._check_unique(table, row)
+        description = {"updatedFields": dict(sorted(changed.items())), "removedFields": removed, "truncatedArrays": []}
+        at = self._emit("update", name, table, documentKey={"_id": key}, updateDescription=description)
+        self._keep(table, key, row, at)
+
+    def delete(self, name: TableName, key: Any) -> None:
+        table = self._known(name)
+        if key not in table.rows:
+            raise NotPossible("no such row")
+        at = self._emit("delete", name, table, documentKey={"_id": key})
+        self._keep(table, key, None, at)
+
+    def _versioned(self, row: Row) -> Row:
+        """Each version of a row has a number of its own, so that at the target it says which event it is of."""
+        return {**row, "v": len(self.versions) + 1}
+
+    def _keep(self, table: Table, key: Any, row: Row | None, at: Position) -> None:
+        if row is None:
+            del table.rows[key]
+        else:
+            table.rows[key] = row
+            self.versions[row["v"]] = row
+            self.version_at[row["v"]] = table.id, at
+        table.history.append((at, key, row))
+
+    def _check_unique(self, table: Table, row: Row) -> None:
+        for spec in table.indexes.values():
+            field_name = next(iter(spec["key"]))
+            if spec.get("unique") and field_name != "_id":
+                for key, other in table.rows.items():
+                    if key != row["_id"] and other.get(field_name) == row.get(field_name):
+                        raise NotPossible("the value is taken")
+
+    def _known(self, name: TableName) -> Table:
+        if name not in self.tables:
+            raise NotPossible(f"no {name}")
+        return self.tables[name]
+
+
+def _shown(fields: Mapping[str, Any]) -> str:
+    wanted = ("documentKey", "updateDescription", "to")
+    return " ".join(str(fields[name]) for name in wanted if name in fields)
+
+
+def _short(position: Position) -> str:
+    return f"{position.ts.seconds - FIRST_SECOND}.{position.ts.increment}/{position.token[28:34]}"

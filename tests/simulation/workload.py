@@ -1,0 +1,133 @@
+"""`Workload`: random but valid life at the source: tables come and go, change their names, and are written all the time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+
+from changefeed.table import TableName
+from tests.simulation.source_server import NotPossible, SourceServer
+
+DATABASES = ("shop", "crm")
+COLLECTIONS = ("a", "b", "c", "x_out")
+"""The last one is outside the filter."""
+_KEYS = 6
+_VALUES = 8
+
+
+class Workload:
+    def __init__(self, source: SourceServer, random: Random, *, ddl_share: float) -> None:
+        self._source = source
+        self._random = random
+        self._ddl_share = ddl_share
+        self._ddls: list[tuple[int, Callable[[], None]]] = [
+            (6, self._create),
+            (5, self._create_index),
+            (3, self._drop_index),
+            (2, self._modify),
+            (4, self._drop),
+            (5, self._rename),
+            (2, self._swap),
+            (2, self._drop_and_create),
+            (1, self._drop_database),
+        ]
+
+    def act(self) -> None:
+        """A batch of writes, with or without a DDL among them."""
+        with self._source.batch(shared_time=self._random.random() < 0.4):
+            for _ in range(self._random.choice((1, 1, 2, 3, 6))):
+                with suppress(NotPossible):
+                    self._one()
+
+    def begin(self) -> None:
+        with self._source.batch(shared_time=False):
+            for name in self._names():
+                if self._random.random() < 0.4:
+                    self._source.create(name)
+                    for _ in range(self._random.randrange(8)):
+                        with suppress(NotPossible):
+                            self._write(name)
+
+    def _one(self) -> None:
+        if self._random.random() < self._ddl_share or not self._source.tables:
+            weights = [weight for weight, _ in self._ddls]
+            [chosen] = self._random.choices([ddl for _, ddl in self._ddls], weights)
+            chosen()
+        else:
+            self._write(self._some())
+
+    def _write(self, name: TableName) -> None:
+        random = self._random
+        key = random.randrange(_KEYS)
+        row = {"_id": key, "u": random.randrange(_VALUES), "f": random.randrange(100)}
+        kind = random.choice(("insert", "insert", "update", "update", "update", "replace", "delete"))
+        match kind:
+            case "insert":
+                self._source.insert(name, row)
+            case "replace":
+                self._source.replace(name, {**row, "g": random.randrange(100)})
+            case "delete":
+                self._source.delete(name, key)
+            case _:
+                changed = random.choice(
+                    ({"f": row["f"]}, {"g": row["f"]}, {"u": row["u"]}, {"f": row["f"], "u": row["u"]})
+                )
+                removed = [field for field in ("g", "h") if field not in changed and random.random() < 0.2]
+                known = self._source.tables[name].rows.get(key, {})
+                self._source.update(name, key, changed, [field for field in removed if field in known])
+
+    def _names(self) -> list[TableName]:
+        return [TableName(db, coll) for db in DATABASES for coll in COLLECTIONS]
+
+    def _some(self) -> TableName:
+        if not self._source.tables:
+            raise NotPossible("there are no tables")
+        return self._random.choice(sorted(self._source.tables))
+
+    def _create(self) -> None:
+        free = [name for name in self._names() if name not in self._source.tables]
+        if not free:
+            raise NotPossible("all names are taken")
+        options = self._random.choice(({}, {}, {"validationLevel": "moderate"}))
+        self._source.create(self._random.choice(free), dict(options))
+
+    def _create_index(self) -> None:
+        field = self._random.choice(("u", "u", "f", "g"))
+        spec = {"v": 2, "key": {field: 1}, "name": f"{field}_1"}
+        if field == "u":
+            spec["unique"] = True
+        self._source.create_index(self._some(), spec)
+
+    def _drop_index(self) -> None:
+        name = self._some()
+        self._source.drop_index(name, self._random.choice(sorted(self._source.tables[name].indexes)))
+
+    def _modify(self) -> None:
+        self._source.modify(self._some(), self._random.choice(("off", "moderate", "strict")))
+
+    def _drop(self) -> None:
+        self._source.drop(self._some())
+
+    def _rename(self) -> None:
+        name = self._some()
+        to = TableName(name.db, self._random.choice(COLLECTIONS))
+        self._source.rename(name, to, replace=self._random.random() < 0.5)
+
+    def _swap(self) -> None:
+        name, other = self._some(), self._some()
+        aside = TableName(name.db, "aside")
+        if other.db != name.db or other == name or aside in self._source.tables:
+            raise NotPossible("nothing to swap with")
+        self._source.rename(name, aside, replace=False)
+        self._source.rename(other, name, replace=False)
+        self._source.rename(aside, other, replace=False)
+
+    def _drop_and_create(self) -> None:
+        name = self._some()
+        self._source.drop(name)
+        self._source.create(name)
+        self._source.insert(name, {"_id": 0, "u": 0, "f": 0})
+
+    def _drop_database(self) -> None:
+        self._source.drop_database(self._random.choice(DATABASES))
