@@ -258,7 +258,7 @@ _PYMONGO = SimpleNamespace(timeout=_command_timeout)
 _STAND_INS: list[tuple[object, object]] = [
     (real_time, _TIME),
     (real_threading, _THREADING),
-    (real_datetime.datetime, Datetime),
+    (dt.datetime, Datetime),
     (futures.ThreadPoolExecutor, Executor),
     (random.Random, _fresh_random),
     (pymongo, _PYMONGO),
