@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 from changefeed.position import Position
 from changefeed.table import TableId
@@ -15,6 +16,8 @@ from sink.row import RowChange, RowWriter, WriteResult
 
 BATCH_CHANGES = 5_000
 BATCH_BYTES = 16 << 20
+
+_type = attrgetter("type")
 
 
 class Applier:
@@ -32,6 +35,8 @@ class Applier:
         self._selective = self._replay.possible or bool(self._sieves)
         self._again: list[RowChange] = []
         self._first_time: list[RowChange] = []
+        self._room = BATCH_CHANGES
+        """How many changes that come for the first time the batch may hold."""
         self._bytes = 0
         self.outcome = JobOutcome()
 
@@ -39,7 +44,9 @@ class Applier:
         if self._selective and self._sorted_out(change):
             return
         self._first_time.append(change)
-        self._grown(change)
+        self._bytes += len(change.key) + len(change.document or change.update or b"")
+        if self._bytes >= BATCH_BYTES or len(self._first_time) >= self._room:
+            self.finish()
 
     def _sorted_out(self, change: RowChange) -> bool:
         """Whether it is no plain change, and has been seen to."""
@@ -49,20 +56,19 @@ class Applier:
             return False
         if fate is not Fate.HELD:
             self._again.append(change)
-            self._grown(change)
+            self._room -= 1
+            self._bytes += change.size
+            if self._bytes >= BATCH_BYTES or len(self._first_time) >= self._room:
+                self.finish()
         return True
-
-    def _grown(self, change: RowChange) -> None:
-        self._bytes += change.size
-        if len(self._again) + len(self._first_time) >= BATCH_CHANGES or self._bytes >= BATCH_BYTES:
-            self.finish()
 
     def finish(self) -> None:
         again, first_time, size = self._again, self._first_time, self._bytes
-        self._again, self._first_time, self._bytes = [], [], 0
+        self._again, self._first_time, self._room, self._bytes = [], [], BATCH_CHANGES, 0
         self._write(again, replay=True)
         self._write(first_time, replay=False)
-        self.outcome.applied.update(change.type for changes in (again, first_time) for change in changes)
+        for changes in (again, first_time):
+            self.outcome.applied.update(map(_type, changes))
         self.outcome.bytes += size
 
     def _write(self, changes: Sequence[RowChange], *, replay: bool) -> None:

@@ -28,7 +28,8 @@ from sink.row import RowChange, TargetTable
 from source.raw_event import Header, table_name
 
 _TYPES = {kind.value.encode(): kind for kind in RowType}
-_WHOLE = (RowType.INSERT, RowType.REPLACE)
+_UPDATE, _DELETE = RowType.UPDATE, RowType.DELETE
+_new = tuple.__new__
 
 
 class Schemas(Protocol):
@@ -76,18 +77,21 @@ class Mounter:
         return self._look_up(header)
 
     def mount(self, event: bytes, header: Header) -> RowChange:
-        kind = _TYPES.get(header.type)
+        type_, time, token, ns, key, uuid, full_at, full_end, update_at, update_end, *_ = header
+        kind = _TYPES.get(type_)
         document = update = None
-        if kind in _WHOLE:
-            document = event[header.full_at : header.full_end]
-        elif kind is RowType.UPDATE:
-            update = event[header.update_at : header.update_end]
-        if kind is None or document == b"" or update == b"" or not header.key:
+        if kind is _UPDATE:
+            update = event[update_at:update_end]
+        elif kind is not _DELETE:
+            document = event[full_at:full_end]
+        if kind is None or document == b"" or update == b"" or not key:
             raise InvariantError(
                 f"{header.type.decode()} event at {header.position}: expected a row event with a documentKey and its content, "
                 f"observed {len(header.key)} bytes of key, document {document!r}, update {update!r}"
             )
-        return RowChange(self.table(header).target, kind, header.key, document, update, header.time, header.token)
+        settled = self._settled.get(uuid + ns)
+        table = settled[1] if settled is not None and time > settled[0] else self._look_up(header)
+        return _new(RowChange, (table.target, kind, key, document, update, time, token))
 
     def _look_up(self, header: Header) -> MountedTable:
         name, position = table_name(header.ns), header.position

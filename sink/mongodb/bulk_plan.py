@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 
 from changefeed.event import RowType
 from changefeed.row_key import row_key
@@ -26,6 +27,7 @@ _PHASES = {RowType.INSERT: 0, RowType.UPDATE: 1, RowType.REPLACE: 1, RowType.DEL
 _STATEMENT_BYTES = 128
 """What a statement adds to the documents in it, generously."""
 _SMALL = 64
+_CONTENT = [RowChange._fields.index(field) for field in ("key", "document", "update")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,16 +127,25 @@ def _joined(level: list[Batch]) -> list[Batch]:
 def _cut(batch: Batch, limits: Limits) -> Iterator[Batch]:
     """Parts that a message can carry. One change too large to share a joined command goes in one of its own kind."""
     most, room = (limits.joined_changes, limits.joined_bytes) if batch.joined else (limits.changes, limits.bytes)
+    if len(batch.changes) <= most and _bytes(batch.changes) <= room:
+        yield batch
+        return
     part: list[RowChange] = []
     used = 0
     for change in batch.changes:
-        size = 2 * len(change.key) + len(change.document or b"") + 2 * len(change.update or b"") + _STATEMENT_BYTES
+        size = _bytes([change])
         if part and (len(part) == most or used + size > room):
             yield _part(part, batch, used, room)
             part, used = [], 0
         part.append(change)
         used += size
     yield _part(part, batch, used, room)
+
+
+def _bytes(changes: Sequence[RowChange]) -> int:
+    """What their statements need at most. Nearly all batches fit, and there are many rows: so it is summed without a step for each."""
+    keys, documents, updates = (sum(map(len, filter(None, map(itemgetter(field), changes)))) for field in _CONTENT)
+    return 2 * keys + documents + 2 * updates + len(changes) * _STATEMENT_BYTES
 
 
 def _part(changes: list[RowChange], batch: Batch, used: int, room: int) -> Batch:

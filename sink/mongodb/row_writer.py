@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from operator import attrgetter
 
 from changefeed.table import TableName
 from sink.mongodb.bulk_plan import Limits, plan
@@ -44,7 +45,7 @@ class MongoRowWriter:
         for batch in plan(run.upserted(changes), self._known_limits()):
             run.apply(batch)
         run.settle()
-        run.result.applied.update(change.type for change in changes)
+        run.result.applied.update(map(attrgetter("type"), changes))
         for deviation in run.result.rejected:
             run.result.applied[deviation.change.type] -= 1
         run.result.bytes = sum(change.size for change in changes)
