@@ -32,11 +32,12 @@ def main(arguments: Sequence[str]) -> int:
     try:
         for name in names:
             with console.status(f"measuring {name}"):
-                results += MEASUREMENTS[name](servers)
+                measured = MEASUREMENTS[name](servers)
+            write_results(measured)
+            results += measured
     finally:
         servers.stop()
-    console.print(table_of(results))
-    write_results(results)
+        console.print(table_of(results))
     console.print(f"written to {LATEST}")
     return 0
 

@@ -65,7 +65,7 @@ class Product:
 
     def warm_up(self, source: Client) -> None:
         """Starts Spark and its workers, and lets the JVM compile what every job needs."""
-        workload = Workload(events=20_000, tables=4, database=f"warm_{uuid.uuid4().hex[:8]}")
+        workload = Workload(events=5_000, tables=4, database=f"warm_{uuid.uuid4().hex[:8]}")
         workload.prepare(source)
         window = workload.insert(source)
         for sink in (BLACKHOLE, None):

@@ -21,8 +21,8 @@ from devstack.stack import DevStack
 from source.connection import Client, connect
 
 OURS = ("owner", "processor", JVM, WORKERS)
-_EVENTS, _TABLES = 30_000, 4
-_FOLLOWED_EVENTS, _FOLLOWED_BATCH = 20_000, 100
+_EVENTS, _TABLES = 12_000, 4
+_FOLLOWED_EVENTS, _FOLLOWED_BATCH = 6_000, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,10 @@ class _Replication:
         yield self._follow().rate("replication_following")
 
     def _catch_up(self, workload: Workload, window: Window, sink: str) -> Pair:
+        """From when the changefeed knows its tables."""
+        id = self._product.create(workload.database, sink=sink, start=str(window.start.ts))
+        self._product.until_begun(id)
         with self._product.usage() as usage:
-            id = self._product.create(workload.database, sink=sink, start=str(window.start.ts))
             self._product.until_at(id, window.end)
         self._product.remove(id)
         naive = replicate_naively(

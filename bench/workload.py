@@ -22,7 +22,7 @@ class Workload:
     events: int
     tables: int = 1
     document_bytes: int = 200
-    batch: int = 5_000
+    batch: int = 2_500
     database: str = DATABASE
 
     def names(self) -> list[str]:
@@ -51,14 +51,14 @@ class Workload:
             numbers = range(first, min(first + self.batch, self.events))
             table = client[self.database][self.names()[first // self.batch % self.tables]]
             table.bulk_write(
-                [UpdateOne({"_id": number}, {"$set": {"a": -number}}) for number in numbers], ordered=False
+                [UpdateOne({"_id": number}, {"$set": {"a": -1 - number}}) for number in numbers], ordered=False
             )
         return Window(start, self._resolved(client))
 
     def _resolved(self, client: Client) -> Position:
         """The end of what was written, followed by something else, so that a reader is not held up by a quiet source."""
         end = newest(client)
-        client[self.database]["later"].insert_one({})
+        client[f"{self.database}_later"]["later"].insert_one({})
         return end
 
 
