@@ -111,7 +111,9 @@ class NodeProcess:
             return "the node is stopping"
         if membership is None or not membership.alive:
             return "the node has no session in etcd"
-        return "" if self._mirror.current else "the node does not follow etcd"
+        if not self._mirror.current:
+            return "the node does not follow etcd"
+        return "" if membership.record(self._mirror.view()) else "the node does not see itself in etcd yet"
 
     def _join(self) -> Membership | None:
         """None when the process is to stop first."""
