@@ -27,7 +27,7 @@ from datetime import timedelta
 from changefeed.errors import FencedError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import Assignment, Barrier, CopyProgress, PositionReport
+from changefeed.records import AssignedTable, Assignment, Barrier, CopyProgress, PositionReport
 from changefeed.table import TableId
 from processor.job import JobOutcome
 from processor.lane_plan import LaneLimits, Paces, plan
@@ -71,6 +71,8 @@ class Following:
     lanes: Lanes
     run: int = 0
     assignment_rev: int = 0
+    given: Mapping[TableId, AssignedTable] = field(default_factory=dict)
+    """What the assignment said of each table when the lanes took it."""
     paces: Paces = field(default_factory=Paces)
     trouble: Trouble | None = None
 
@@ -82,7 +84,7 @@ def obey(following: Following, orders: Orders, copying: AbstractSet[TableId] = f
     """
     lanes, given = following.lanes, orders.assignment
     if following.assignment_rev != orders.assignment_rev:
-        returned = (lanes.leaving & given.tables.keys()) - given.leaving
+        returned = ((lanes.leaving & given.tables.keys()) - given.leaving) | _given_anew(following, given)
         gone = (lanes.tables - given.tables.keys()) | returned
         lanes = lanes.leave((given.leaving & lanes.tables) | gone)
         lanes = lanes.remove([table for table in gone if not lanes.busy(table) and table not in copying])
@@ -90,11 +92,23 @@ def obey(following: Following, orders: Orders, copying: AbstractSet[TableId] = f
         lanes = lanes.assign({table: given.tables[table].start for table in new}, orders.barrier) if new else lanes
         lanes = lanes.leave(given.leaving)
         waiting = gone & lanes.tables & lanes.leaving - given.leaving
+        obeyed = given.tables if not waiting else {**given.tables, **_only(following.given, waiting)}
+        following = replace(following, given=obeyed)
         if not waiting:
             following = replace(following, assignment_rev=orders.assignment_rev)
     if orders.running and following.run != orders.run and not lanes.running and not copying:
         following = replace(following, run=orders.run, trouble=None)
     return replace(following, lanes=lanes)
+
+
+def _given_anew(following: Following, given: Assignment) -> set[TableId]:
+    """Tables that were taken away and given again between two looks at etcd, as one that left the filter and came back."""
+    kept = following.lanes.tables & given.tables.keys() & following.given.keys()
+    return {table for table in kept if following.given[table] != given.tables[table]}
+
+
+def _only(given: Mapping[TableId, AssignedTable], tables: AbstractSet[TableId]) -> dict[TableId, AssignedTable]:
+    return {table: given[table] for table in tables & given.keys()}
 
 
 def may_begin(following: Following, orders: Orders, *, now: float) -> bool:

@@ -22,7 +22,7 @@ import structlog
 from changefeed.errors import ConflictError, FencedError, InvariantError, RetryableError, SluiceError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, NodeId, PositionReport
+from changefeed.records import Assignment, ChangefeedId, NodeId, PositionReport
 from changefeed.table import TableId
 from coordination.etcd import CreateRevIs, Put
 from coordination.etcd_connection import EtcdConfig
@@ -41,6 +41,7 @@ from processor.stored import Stored
 from processor.table_copies import TableCopies
 from processor.windows import WindowLimits
 from schema_store.store import SchemaStore
+from schema_store.versions import SchemaVersions
 
 _REPORT_EVERY = 0.1
 
@@ -93,6 +94,7 @@ class ChangefeedProcessor:
         self._copies = TableCopies(id, surroundings.layout)
         self._copies_written = False
         self._schemas = SchemaStore()
+        self._interrupted: tuple[SchemaVersions | None, Assignment | None, tuple[TableId, ...]] = (None, None, ())
         self._records: object = None
         self._contexts = 0
         self._shared: SharedContext | None = None
@@ -150,7 +152,15 @@ class ChangefeedProcessor:
             self._renew_context()
         self._following = changefeed.obey(self._following, stored.orders, self._copies.busy)
         limits = self._tick_copies(view, stored, now)
-        self._begin_jobs(stored, now, limits)
+        self._begin_jobs(stored, now, {**limits, **self._ended(stored)})
+
+    def _ended(self, stored: Stored) -> Mapping[TableId, Position]:
+        """Tables that have ended where they stand, though the assignment still names them: what they may be once more is given anew."""
+        versions, assignment, lanes = self._schemas.versions, stored.orders.assignment, self._following.lanes
+        if self._interrupted[0] is not versions or self._interrupted[1] is not assignment:
+            self._interrupted = versions, assignment, versions.interrupted(assignment.tables)
+        standing = {table: lanes.checkpoint_of(table) for table in self._interrupted[2] if table in lanes.tables}
+        return {table: at for table, at in standing.items() if versions.at(table, at) is None}
 
     def _derive_schemas(self, stored: Stored) -> None:
         """Only settled records make versions; the barrier of the same view lets nothing pass that presumes others."""

@@ -35,7 +35,7 @@ from processor.copy_plan import (
 )
 from processor.copy_work import CopyAnswer, CopyChunk, CopyWork, Index, MakeEmpty, Prepare
 from processor.stored import Stored
-from processor.table_copy import TableCopy
+from processor.table_copy import TableCopy, part_of
 from schema_store.versions import SchemaVersions
 from source.chunks import Division
 
@@ -225,8 +225,9 @@ class TableCopies:
     def _take(
         self, table: TableId, copy: TableCopy | None, errors: list[ErrorReport], moved: dict[TableId, Position]
     ) -> list[Op]:
-        """What has to be written of what ended since."""
+        """What has to be written of what ended since. Chunks of one part that ended together are one write."""
         ops: list[Op] = []
+        copied: dict[int, int] = {}
         for task in [task for task in self._tasks.get(table, []) if task.future.done()]:
             self._tasks[table].remove(task)
             answer = task.future.result()
@@ -235,11 +236,13 @@ class TableCopies:
                 continue
             copy = _after(copy, task.work, task.at, answer)
             if isinstance(task.work, CopyChunk):
-                ops.append(copy_store.chunk_written(self._layout, self._id, table, copy, task.work.number))
+                copied[part_of(task.work.number)] = task.work.number
             else:
                 ops += copy_store.written(self._layout, self._id, table, copy)
             if isinstance(task.work, MakeEmpty):
                 moved[table] = task.at
+        if copy is not None:
+            ops += [copy_store.chunk_written(self._layout, self._id, table, copy, one) for one in copied.values()]
         if not self._tasks.get(table):
             self._tasks.pop(table, None)
         return ops

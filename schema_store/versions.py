@@ -111,6 +111,11 @@ class SchemaVersions:
             if timeline.last is not None:
                 yield timeline.began, timeline.last
 
+    def interrupted(self, tables: Iterable[TableId]) -> tuple[TableId, ...]:
+        """Those that have ended, and those that have come back since."""
+        found = ((table, self._tables.get(table)) for table in tables)
+        return tuple(table for table, timeline in found if timeline is None or None in timeline.values)
+
     def in_database(self, db: str, position: Position) -> tuple[TableSchema, ...]:
         found = (self.by_name(name, position) for name in sorted(self._names.get(db, {})))
         return tuple(table for table in found if table is not None)

@@ -24,6 +24,7 @@ from tests.simulation.machine import Machine
 from tests.simulation.substitutes import Waiters
 
 FIRST_SECOND = 1_795_000_000
+_NOTE_EVERY = 10.0
 ID_INDEX: Mapping[str, Any] = {"v": 2, "key": {"_id": 1}, "name": "_id_"}
 
 Row = dict[str, Any]
@@ -99,6 +100,7 @@ class SourceServer:
         self._last = ClusterTime(FIRST_SECOND, 0)
         self._made = 0
         self.note()
+        self._write_periodic_note()
 
     # time
 
@@ -142,6 +144,12 @@ class SourceServer:
         ts = self._tick()
         self.oplog.append(Entry(ts, Position(ts)))
         self._commit_later(len(self.oplog))
+
+    def _write_periodic_note(self) -> None:
+        """As every primary does that has written nothing for a while."""
+        if FIRST_SECOND + self.machine.now - self.newest.seconds >= _NOTE_EVERY:
+            self.note()
+        self.machine.after(_NOTE_EVERY, self._write_periodic_note)
 
     # events
 
