@@ -19,7 +19,6 @@ from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1 import admin_pb2_grpc as rpc
 from tests.component.node.server_process import Server
 
-
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 
 
