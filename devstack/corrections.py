@@ -969,6 +969,22 @@ def the_oplog_reads_like_mongods(scan: Callable[..., list[Entry]], self: Any) ->
     return [entry for _, entry in _as_read([(0, entry) for entry in scan(self)])]
 
 
+@corrects(Storage, "_find_oplog_rs")
+def the_ends_of_the_oplog_are_found_at_once(
+    find: Callable[..., list[Entry]], self: Any, filter: Any, *, sort: Any, skip: int, limit: int, **options: Any
+) -> list[Entry]:
+    """Its first or last entry by `$natural` costs one step, however long it is. Of a transaction at an end one operation is shown."""
+    way = (sort or {}).get("$natural")
+    if filter or skip or limit != 1 or way is None:
+        return find(self, filter, sort=sort, skip=skip, limit=limit, **options)
+    with _oplog_cursor(self) as cursor:
+        if cursor is None or (cursor.next() if way > 0 else cursor.prev()) != 0:
+            return []
+        entries = [entry for _, entry in _as_read([(0, bson.decode(bytes(cursor.get_value())))])]
+    projection = options["projection"]
+    return storage.apply_projection_batch(entries, projection, filter) if projection else entries
+
+
 @corrects(Storage, "read_oplog")
 def the_tailed_oplog_reads_like_mongods(read: Callable[..., Rows], self: Any, *, limit: int, **options: Any) -> Rows:
     """As `the_oplog_reads_like_mongods`; a transaction is never cut."""

@@ -80,3 +80,16 @@ def test_the_tailed_oplog_shows_the_same(watch: Watch) -> None:
         if name in entry["ns"] or name in repr(entry["o"].get("applyOps")):
             seen.append(next(iter(entry["o"])))
     assert seen == ["create", "createIndexes", "applyOps", "drop"]
+
+
+def test_the_ends_of_the_oplog_are_its_first_and_last_entry(watch: Watch) -> None:
+    oplog = watch.client["local"]["oplog.rs"]
+    watch.db["a"].insert_one({"_id": 1})
+    first = oplog.find_one({}, {"ts": 1}, sort=[("$natural", 1)])
+    last = oplog.find_one({}, {"ts": 1}, sort=[("$natural", -1)])
+    everything = [entry["ts"] for entry in oplog.find({}, {"ts": 1})]
+    assert first is not None
+    assert last is not None
+    assert first["ts"] == min(everything)
+    assert watch.now() <= max(everything)
+    assert min(everything) < last["ts"] <= max(everything)
