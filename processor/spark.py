@@ -34,6 +34,7 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.python.worker.reuse": "true",
     "spark.python.worker.memory": "256m",
     "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
 }
 _FIXED: Mapping[str, str] = {
     "spark.task.maxFailures": "1",

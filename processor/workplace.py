@@ -6,6 +6,7 @@ task at a time, so one permit is in force at a time: that of the task at work.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -134,6 +135,7 @@ class Workplace:
             context = shared.load()
             self._forget(context)
             bench = Bench(context, self._source(context), self._target(context), self.permit)
+            _make_lasting()
         self._benches[shared.key] = bench
         return bench
 
@@ -171,6 +173,12 @@ class Workplace:
 
 workplace = Workplace()
 """This process's. Nothing is open in it before its first task."""
+
+
+def _make_lasting() -> None:
+    """Spark has a worker collect garbage after each task. Looking through all that stays would cost more than a narrow window does."""
+    gc.collect()
+    gc.freeze()
 
 
 def _expanded(uri: ConnectionUri) -> str:
