@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.component.processor.conftest import ReplicatingCluster
 from tests.component.processor.workload import write
 
 
+@pytest.mark.soak
 def test_100_000_operations_over_20_tables_with_ddl_end_in_equality(cluster: ReplicatingCluster, database: str) -> None:
     source = cluster.source[database]
     tables = [f"t{number}" for number in range(20)]
