@@ -1,10 +1,11 @@
-"""Running the naive replicator in a process of its own, so that its figures can stand beside ours."""
+"""Running a baseline in a process of its own, so that its figures can stand beside ours."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.usage import Usage
@@ -18,17 +19,23 @@ def replicate_naively(
     source_uri: str, target_uri: str, *, start_ts: ClusterTime, events: int, database: str = DATABASE
 ) -> Usage:
     """Time, CPU and memory of replicating so many events; the interpreter's start, a third of a second, is included."""
-    naive = [sys.executable, "-m", "bench.naive_replicator", source_uri, target_uri]
-    process = subprocess.Popen(
-        [*naive, "--from", str(start_ts), "--database", database, "--events", str(events)], cwd=_ROOT
-    )
+    options = ["--from", str(start_ts), "--database", database, "--events", str(events)]
+    return _run("bench.naive_replicator", [source_uri, target_uri, *options])
+
+
+def copy_naively(source_uri: str, target_uri: str, *, database: str, tables: Sequence[str]) -> Usage:
+    return _run("bench.naive_copy", [source_uri, target_uri, database, *tables])
+
+
+def _run(module: str, arguments: Sequence[str]) -> Usage:
+    process = subprocess.Popen([sys.executable, "-m", module, *arguments], cwd=_ROOT)
     try:
         with Usage(naive=process.pid) as usage:
             _wait_without_reaping(process)
     finally:
         code = process.wait()
     if code != 0:
-        raise RuntimeError(f"the naive replicator ended with code {code} before it had replicated {events} events")
+        raise RuntimeError(f"{module} ended with code {code}")
     return usage
 
 

@@ -11,6 +11,8 @@ from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 
 from bench.etcd_writes import etcd_writes
+from bench.initial_copy import initial_copy
+from bench.lag import lag_200ops
 from bench.recorded import replies
 from bench.replayed import pipeline_blackhole, pipeline_mongodb
 from bench.replication import replication
@@ -106,6 +108,8 @@ MEASUREMENTS: dict[str, Callable[[Servers], list[Result]]] = {
     "event_scan": event_scan,
     "window_reader": window_reader,
     "replication": lambda servers: replication(servers.stack),
+    "lag_200ops": lambda servers: lag_200ops(servers.stack),
+    "initial_copy": lambda servers: initial_copy(servers.stack),
     "pipeline_blackhole": lambda servers: pipeline_blackhole(servers.stack),
     "pipeline_mongodb": lambda servers: pipeline_mongodb(servers.stack),
     "etcd_writes": lambda servers: etcd_writes(servers.stack),

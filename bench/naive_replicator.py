@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -16,6 +17,7 @@ from pymongo import DeleteOne, MongoClient, ReplaceOne, UpdateOne
 from changefeed.cluster_time import ClusterTime
 
 _BATCH = 2_000
+_LONGEST_SECONDS = 0.1
 _ROWS = ["insert", "update", "replace", "delete"]
 Event = dict[str, Any]
 Request = ReplaceOne[Event] | UpdateOne | DeleteOne
@@ -38,8 +40,10 @@ def replicate(
 
 
 def _next_batch(stream: Any, size: int) -> list[Event]:
+    """What has come, after a tenth of a second at the latest."""
     batch: list[Event] = []
-    while len(batch) < size:
+    deadline = time.monotonic() + _LONGEST_SECONDS
+    while len(batch) < size and time.monotonic() < deadline:
         event = stream.try_next()
         if event is None:
             break
