@@ -14,25 +14,29 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from bench.measurements import MEASUREMENTS, Servers
+from bench.measurements import MEASUREMENTS, ON_REQUEST, Servers
 from bench.result import LATEST, Result, table_of, write_results
+
+_WIDTH = 180
+"""Of the table, where no terminal says how wide it is."""
 
 
 def main(arguments: Sequence[str]) -> int:
+    known = MEASUREMENTS | ON_REQUEST
     parser = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "names", nargs="*", choices=[[], *MEASUREMENTS], default=[], metavar="measurement", help=", ".join(MEASUREMENTS)
+        "names", nargs="*", choices=[[], *known], default=[], metavar="measurement", help=", ".join(known)
     )
     names = parser.parse_args(arguments).names or list(MEASUREMENTS)
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     results: list[Result] = []
     servers = Servers()
     try:
         for name in names:
             with console.status(f"measuring {name}"):
-                measured = MEASUREMENTS[name](servers)
+                measured = known[name](servers)
             write_results(measured)
             results += measured
     finally:

@@ -17,6 +17,7 @@ from bench.recorded import replies
 from bench.replayed import pipeline_blackhole, pipeline_mongodb
 from bench.replication import replication
 from bench.result import Result
+from bench.spark_shapes import spark_shapes
 from bench.workload import DATABASE, Workload
 from changefeed.document import Document
 from devstack.stack import DevStack
@@ -114,3 +115,6 @@ MEASUREMENTS: dict[str, Callable[[Servers], list[Result]]] = {
     "pipeline_mongodb": lambda servers: pipeline_mongodb(servers.stack),
     "etcd_writes": lambda servers: etcd_writes(servers.stack),
 }
+
+ON_REQUEST: dict[str, Callable[[Servers], list[Result]]] = {"spark_shapes": lambda _: spark_shapes()}
+"""What needs more than is installed for the project."""
