@@ -76,6 +76,12 @@ def test_updates_become_one_with_the_last_value_of_each_field() -> None:
     ]
 
 
+def test_an_update_that_sets_the_same_fields_again_stands_for_both_as_it_is() -> None:
+    first, then = _update(1, {"n": 1, "at": "x"}), _update(2, {"n": 2, "at": "y"})
+    [folded] = fold([first, then])
+    assert folded is then
+
+
 @pytest.mark.parametrize(
     "pair",
     [
