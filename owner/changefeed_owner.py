@@ -383,6 +383,7 @@ class ChangefeedOwner:
     def _schedule(self, known: Stored) -> None:
         actions = scheduler.decide(self._memory.progress, known.moves, now=time.monotonic(), margin=self._term.margin)
         before = {node: assigned.record for node, assigned in known.assignments.items()}
+        self._writer.end_copies(actions)
         self._writer.schedule(before, scheduler.assignments_after(before, actions))
         self._writer.forget(actions)
 

@@ -10,11 +10,11 @@ from typing import TypeVar
 import structlog
 
 from changefeed.records import Assignment, Barrier, ChangefeedId, ChangefeedStatus, DdlRecord, NodeId
-from changefeed.table import TableSchema
+from changefeed.table import TableId, TableSchema
 from coordination.etcd import MAX_TXN_BYTES, MAX_TXN_OPS, Delete, DeletePrefix, Op, Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, assignment_puts, encode
-from owner.scheduler import Action, ForgetMove, ForgetNode
+from owner.scheduler import Action, ForgetMove, ForgetNode, Remove
 from schema_store.store import FoldStep
 
 _log = structlog.get_logger()
@@ -94,6 +94,15 @@ class ChangefeedWriter:
         ]
         for whole_parts in _whole_parts(puts):
             self._commit(whole_parts)
+
+    def end_copies(self, actions: Iterable[Action]) -> None:
+        """Before the tables are taken from their nodes: one that comes back into the filter is copied as a new one."""
+        ended = [action.table for action in actions if isinstance(action, Remove)]
+        self._store.commit_in_parts([op for table in ended for op in self._copy_forgotten(table)])
+
+    def _copy_forgotten(self, table: TableId) -> list[Op]:
+        layout, id = self._layout, self._id
+        return [Delete(layout.snapshot(id, table)), DeletePrefix(layout.snapshot_parts(id, table))]
 
     def forget(self, actions: Iterable[Action]) -> None:
         """What the scheduler no longer needs to know."""

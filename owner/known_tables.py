@@ -24,7 +24,7 @@ class KnownTables:
         self._copied_from = copied_from
         records = list(records)
         self._settled = SchemaStore.from_records(bases.values(), records)
-        self._entered = {record.event.id: record.position for record in records if enters(record.event)}
+        self._entered = {(record.event.id, record.position) for record in records if enters(record.event)}
         self.tip = self._settled.versions.apply_all(record.event for record in records if record.open)
         self.replicated = self._replicated()
 
@@ -33,7 +33,7 @@ class KnownTables:
         settled = self._settled.take(records)
         if settled is not self._settled:
             self._settled = settled
-            self._entered |= {record.event.id: record.position for record in records if enters(record.event)}
+            self._entered |= {(record.event.id, record.position) for record in records if enters(record.event)}
             self.replicated = self._replicated()
 
     def seen(self, tip: SchemaVersions) -> None:
@@ -52,4 +52,4 @@ class KnownTables:
         }
 
     def _copied(self, schema: TableSchema, first: Position) -> bool:
-        return first in (self._copied_from, self._entered.get(schema.id))
+        return first == self._copied_from or (schema.id, first) in self._entered

@@ -16,7 +16,8 @@ table as the source's was at one time: before, a unique value may stand in two d
 A chunk read at T holds what DDLs before T made of the table. Nobody knows of them when it is read, so nothing is built upon it before
 the barrier has passed all chunks. A DDL that holds the table at D, earliest first:
 
-- DropEndsTheCopy                   drop, dropDatabase, being replaced by a rename: nothing is left to copy. The checkpoint moves to D
+- DropEndsTheCopy                   drop, dropDatabase, being replaced by a rename: nothing is left to copy. The checkpoint moves to D;
+                                    if an index is to be built in the background before, the target's table must be there for it
 - WhatWasCopiedBeforeStays          all chunks end before D: the copy goes on to its end, and the lane to D
 - HarmlessDdlLetsTheCopyGoOn        the documents are what they were, and the target can do it to an unfinished table: non-unique
                                     createIndexes, dropIndexes, a collMod of no index. CatchUp(D): the lane goes to D with what is
@@ -109,6 +110,8 @@ class CopySight:
     checkpoint: Position
     barrier: Position
     held_by: DdlEvent | None = None
+    index_to_come: bool = False
+    """One is to be built in the background, and comes before that DDL."""
     running: frozenset[int] = frozenset()
     """The chunks on their way."""
     parallelism: int
@@ -131,6 +134,8 @@ def _held(copy: TableCopy | None, sight: CopySight, ddl: DdlEvent) -> CopyAction
     if sight.checkpoint == ddl.position:
         return Wait()
     if ends(ddl, sight.table):
+        if copy is None and sight.index_to_come:
+            return Empty(ddl.position)
         return StopCopying() if sight.running else Release(ddl.position)
     if copy is not None and begun and copy.complete and copy.upto < ddl.position:
         return _copying(copy, sight)

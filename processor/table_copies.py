@@ -178,13 +178,16 @@ class TableCopies:
         tasks = self._tasks.get(table, [])
         running = frozenset(task.work.number for task in tasks if isinstance(task.work, CopyChunk))
         held_at = stored.orders.barrier.held.get(table)
-        holding = [record.event for record in stored.ddls() if record.position == held_at] if held_at else []
+        meeting = [record for record in stored.ddls() if table in record.scope.tables] if held_at else []
+        holding = [record.event for record in meeting if record.position == held_at]
+        to_come = [record for record in meeting if record.open and held_at is not None and record.position < held_at]
         return CopySight(
             table=table,
             start=start,
             checkpoint=checkpoint,
             barrier=stored.orders.barrier.of(table),
             held_by=holding[0] if holding else None,
+            index_to_come=bool(to_come),
             running=running,
             parallelism=parallelism + len(running),
         )
