@@ -18,7 +18,7 @@ from typing import Any
 import bson
 from bson.binary import Binary
 from bson.timestamp import Timestamp
-from secantus import aggregate, changestreams, commands, storage
+from secantus import aggregate, changestreams, commands, expressions, storage
 from secantus.server import SecantusDBServer
 from secantus.storage import Storage
 
@@ -498,6 +498,14 @@ def out_writes_aside_and_renames(_stage: Callable[..., Any], spec: Any, docs: li
         store.insert(db, temporary, [dict(document) for document in docs])
     store.rename_collection(db, temporary, db, coll, drop_target=True)
     return []
+
+
+@corrects(expressions._OPS, "$type")
+def a_variable_of_nothing_is_missing(type_of: Callable[..., Any], arg: Any, ctx: Any) -> Any:
+    """`$type` of a variable that is bound to an absent field is `missing`."""
+    if isinstance(arg, str) and arg.startswith("$$") and expressions._eval(arg, ctx) is expressions.MISSING:
+        return "missing"
+    return type_of(arg, ctx)
 
 
 @corrects(commands._HANDLERS, "collMod")

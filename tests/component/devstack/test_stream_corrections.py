@@ -286,3 +286,10 @@ def test_fragments_of_a_large_event_have_tokens_of_their_own(watch: Watch) -> No
     with watch.db["a"].watch(split, resume_after=fragments[-1]["_id"], **options) as stream:
         watch.db["a"].delete_one({"_id": 1})
         assert stream.next()["operationType"] == "delete"
+
+
+def test_a_variable_of_an_absent_field_is_missing(watch: Watch) -> None:
+    watch.db["a"].insert_many([{"_id": 1}, {"_id": 2, "x": None}, {"_id": 3, "x": {}}])
+    bound = {"$let": {"vars": {"v": "$x"}, "in": {"$type": "$$v"}}}
+    types = watch.db["a"].aggregate([{"$sort": {"_id": 1}}, {"$project": {"type": bound}}])
+    assert [document["type"] for document in types] == ["missing", "null", "object"]

@@ -380,6 +380,25 @@ def test_what_fits_of_a_replayed_update_is_applied(target: Rows, writer: MongoRo
     assert target.find_one() == {"_id": 1, "a": 7, "x": 2}
 
 
+@pytest.mark.parametrize(
+    "there", [{}, {"a": 7}, {"a": None}, {"a": {}}, {"a": {"b": 7}}, {"a": [1]}, {"a": {"b": [{}]}}]
+)
+def test_a_replayed_update_fits_every_shape_a_later_change_may_have_left(
+    target: Rows, writer: MongoRowWriter, there: dict[str, Any]
+) -> None:
+    target.insert_one({"_id": 1, **there})
+    table = _table(target)
+    changes = [
+        _made(table, RowType.UPDATE, 1, update={"updatedFields": {"a.b.c": 1, "a.0": 2}}),
+        _made(table, RowType.UPDATE, 1, update={"removedFields": ["a.b.c", "a.d.e"]}),
+        _made(table, RowType.UPDATE, 1, update={"truncatedArrays": [{"field": "a.b", "newSize": 1}]}),
+        _made(table, RowType.UPDATE, 1, update={"updatedFields": {"a.b.1.c": 1}, "removedFields": ["a.e.0.f"]}),
+        _made(table, RowType.UPDATE, 1, update={"updatedFields": {"a": "settled"}}),
+    ]
+    assert not writer.write(changes, replay=True).rejected
+    assert target.find_one() == {"_id": 1, "a": "settled"}
+
+
 def test_an_insert_of_what_is_there_replaces_it_and_is_counted(target: Rows, writer: MongoRowWriter) -> None:
     target.insert_many([{"_id": key, "old": True} for key in range(0, 100, 2)])
     changes = [_made(_table(target), RowType.INSERT, key, {"new": key}) for key in range(100)]
