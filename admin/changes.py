@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
 from coordination.mirror import Mirror
 
-_EVERY = 0.25
-
 
 class Changes:
-    """For one call. It ends with the call, and when the server stops."""
+    """For one call. It ends as soon as the call does, so that its thread is free for the next one, and when the server stops."""
 
-    def __init__(self, mirror: Mirror, context: Any, stopping: threading.Event, ended: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        mirror: Mirror,
+        context: Any,
+        stopping: threading.Event,
+        ended: Callable[[], None],
+        every: timedelta = timedelta(milliseconds=250),
+    ) -> None:
         self._mirror = mirror
-        self._context = context
         self._stopping = stopping
         self._ended = ended
+        self._every = every.total_seconds()
         self._seen = -1
+        self._over = threading.Event()
+        if not context.add_callback(self._over.set):
+            self._over.set()
 
     def __enter__(self) -> Self:
         return self
@@ -32,12 +41,12 @@ class Changes:
 
     def wait(self) -> bool:
         """At once the first time, then after the next change; False when nobody listens any more."""
-        if self._seen >= 0 and self._stopping.wait(_EVERY):
-            return False
-        while self._context.is_active() and not self._stopping.is_set():
+        if self._seen >= 0:
+            self._over.wait(self._every)
+        while not self._over.is_set() and not self._stopping.is_set():
             revision = self._mirror.view().revision
             if revision != self._seen:
                 self._seen = revision
                 return True
-            self._stopping.wait(_EVERY)
+            self._over.wait(self._every)
         return False

@@ -124,8 +124,9 @@ def test_two_hundred_calls_at_once_are_all_answered(channel: Any) -> None:
 
 
 def test_streams_leave_threads_for_other_calls(channel: Any, server: Server, database: str, source_uri: str) -> None:
+    """Without `--no-wait` the command would be a stream of its own."""
     flags = ("--id", database, "--source", source_uri, "--sink", "blackhole://", "--tables", f"{database}.*")
-    assert server.sluice("changefeed", "create", *flags).returncode == 0
+    assert server.sluice("changefeed", "create", *flags, "--no-wait").returncode == 0
     stub = rpc.ChangefeedServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
     request = pb.WatchChangefeedRequest(id=database)
     streams = [stub.WatchChangefeed(request, timeout=60) for _ in range(100)]
@@ -134,7 +135,7 @@ def test_streams_leave_threads_for_other_calls(channel: Any, server: Server, dat
     assert len(stub.ListChangefeeds(pb.ListChangefeedsRequest(), timeout=10).changefeeds) == 1
     for stream in streams:
         stream.cancel()
-    assert server.sluice("changefeed", "remove", database, "--yes").returncode == 0
+    assert server.sluice("changefeed", "remove", database, "--yes", "--no-wait").returncode == 0
 
 
 def _first(stream: Any) -> str:

@@ -1,0 +1,53 @@
+"""A stream of the admin API wakes with changes, and ends with its call."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+from admin.changes import Changes
+from coordination.memory_etcd import MemoryEtcd
+from coordination.mirror import Mirror
+
+
+class _Call:
+    def __init__(self, *, over: bool = False) -> None:
+        self._over = over
+        self.callbacks: list[Callable[[], None]] = []
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        self.callbacks.append(callback)
+        return not self._over
+
+
+def _changes(call: _Call, stopping: threading.Event | None = None) -> Changes:
+    """It looks for changes once an hour: what happens sooner has woken it."""
+    mirror = Mirror(MemoryEtcd(), "/")
+    return Changes(mirror, call, stopping or threading.Event(), lambda: None, timedelta(hours=1))
+
+
+def test_what_is_there_is_told_at_once() -> None:
+    assert _changes(_Call()).wait()
+
+
+def test_a_call_that_ended_before_wakes_nobody() -> None:
+    assert not _changes(_Call(over=True)).wait()
+
+
+def test_a_stopping_server_ends_the_stream() -> None:
+    stopping = threading.Event()
+    stopping.set()
+    assert not _changes(_Call(), stopping).wait()
+
+
+def test_a_stream_ends_with_its_call_and_not_some_time_later() -> None:
+    call = _Call()
+    watched = _changes(call)
+    assert watched.wait()
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(watched.wait)
+        for callback in call.callbacks:
+            callback()
+        assert waiting.result(timeout=30) is False
