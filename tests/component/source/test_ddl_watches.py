@@ -172,15 +172,22 @@ def test_a_busy_source_is_resolved_in_300_ms(client: Client, watch: ResumingDdlW
 
 
 def test_an_idle_source_is_not_made_to_write_again_and_again(
-    client: Client, watch: ResumingDdlWatch, database: str
+    own_mongodb: Callable[[str], MongoDB], origin: DdlOrigin
 ) -> None:
-    client[database].rows.insert_one({})
-    until_resolved(watch, newest_time(client))
-    began = newest_time(client)
-    for _ in range(10):
-        watch.poll()
-    noted = client.local["oplog.rs"].count_documents({"ts": {"$gt": began.to_bson()}, "o.sluice": {"$exists": True}})
-    assert noted <= 3
+    """A server of its own: nobody else may write notes there."""
+    with (
+        connect(own_mongodb("idle").uri) as client,
+        open_ddl_watch(client, Position(newest_time(client).next()), origin) as watch,
+    ):
+        client.shop.rows.insert_one({})
+        until_resolved(watch, newest_time(client))
+        began = newest_time(client)
+        for _ in range(10):
+            watch.poll()
+        noted = client.local["oplog.rs"].count_documents(
+            {"ts": {"$gt": began.to_bson()}, "o.sluice": {"$exists": True}}
+        )
+        assert noted <= 3
 
 
 def test_a_killed_cursor_loses_nothing(client: Client, origin: DdlOrigin, database: str) -> None:
