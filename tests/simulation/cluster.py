@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from random import Random
 from typing import Any
 from unittest.mock import patch
 
@@ -23,10 +24,10 @@ import processor.task_permit
 import processor.window_task
 import processor.workplace
 from changefeed.errors import PipelineUnavailable, RetryableError
-from changefeed.records import NodeId, NodeRecord, Role
-from coordination.etcd import Change, Op
+from changefeed.records import ChangefeedId, MoveRequest, NodeId, NodeRecord, Role
+from coordination.etcd import Change, Op, Put
 from coordination.etcd_connection import EtcdConfig
-from coordination.layout import Layout
+from coordination.layout import Layout, child, encode
 from coordination.memory_etcd import MemoryEtcd
 from coordination.mirror import Mirror
 from coordination.session import open_session
@@ -49,6 +50,7 @@ TTL = timedelta(seconds=4)
 BUDGET = timedelta(seconds=4)
 LOOK_EVERY = timedelta(seconds=1)
 LAYOUT = Layout("simulated")
+FEED = ChangefeedId("feed")
 _WINDOWS = WindowLimits(slice_seconds=1)
 
 
@@ -87,6 +89,14 @@ class Cluster:
 
     def start(self, name: str, roles: frozenset[Role]) -> None:
         self.nodes[name] = Node(self, name, roles)
+
+    def ask_to_move(self, random: Random) -> None:
+        """A table to a node, any that etcd knows."""
+        nodes = [kv.key for kv in self.etcd.range(LAYOUT.nodes).items]
+        tables = sorted(self.source.by_id)
+        if nodes and tables and self.etcd.get(LAYOUT.status(FEED)):
+            request = MoveRequest(node=NodeId(child(random.choice(nodes), LAYOUT.nodes)))
+            self.etcd.txn((), (Put(LAYOUT.move(FEED, random.choice(tables)), encode(request)),))
 
     @property
     def workplace(self) -> Workplace:
@@ -208,6 +218,13 @@ class Spark:
             _settle(task.answer, PipelineUnavailable("cancelled"))
             if machine.random.random() < 0.5:
                 machine.after(machine.random.random() * 0.1, partial(machine.kill, task.worker))
+
+    def lose_one(self, random: Random) -> bool:
+        """As when Spark hears nothing of an executor: the job fails, and whoever works for it goes on."""
+        pending = [task for task in self._busy if not task.answer.done()]
+        if pending:
+            _settle(random.choice(pending).answer, PipelineUnavailable("the executor is lost"))
+        return bool(pending)
 
     def workers(self) -> list[Process]:
         return [task.worker for task in self._busy if task.worker.alive]

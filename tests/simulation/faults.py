@@ -1,14 +1,178 @@
-"""What goes wrong."""
+"""`Faults`: what goes wrong in one run. The seed chooses which kinds, how often, and when; at the end all of it is over.
+
+A crash or a freeze falls between two actions of a process: a request is on its way, or its answer is. Freezes last up to several
+leases, so that a process wakes as one that others have given up.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
-from tests.simulation.cluster import Cluster
+from tests.simulation.cluster import TTL, Cluster, Node
+from tests.simulation.machine import Process
+
+_LEASE = TTL.total_seconds()
 
 
 class Faults:
     def __init__(self, cluster: Cluster, random: Random, end: float) -> None:
         self._cluster = cluster
+        self._machine = cluster.machine
+        self._random = random
+        self._end = end
+        self._over = False
+        self._kinds: list[Callable[[], None]] = [
+            self._crash_node,
+            self._crash_node,
+            self._crash_worker,
+            self._freeze_node,
+            self._freeze_worker,
+            self._lose_worker,
+            self._cut_off,
+            self._etcd_outage,
+            self._source_outage,
+            self._target_outage,
+            self._new_leader,
+            self._compact,
+            self._stop_node,
+            self._move_table,
+        ]
+        self._chosen = random.sample(self._kinds, random.randint(1, 5))
+        self._set_weather()
+        cluster.target.slow_ddl = random.choice((0.0, 0.0, 0.5, 8.0))
+        self._pace = random.choice((1.0, 3.0, 8.0))
+        self._later()
 
-    def end(self) -> None: ...
+    def end(self) -> None:
+        """Whatever is frozen wakes, whatever is dead is started again, and the sun shines."""
+        self._over = True
+        self._cluster.network.weather.clear()
+        self._cluster.network.cut_off.clear()
+        self._cluster.target.slow_ddl = 0.0
+        for node in list(self._cluster.nodes.values()):
+            if node.process.frozen:
+                self._machine.thaw(node.process)
+            if not node.alive or node.stopping:
+                self._restart(node)
+
+    def _set_weather(self) -> None:
+        weather, random = self._cluster.network.weather, self._random
+        for name in weather.__dataclass_fields__:
+            if random.random() < 0.3:
+                setattr(weather, name, random.choice((0.002, 0.02, 0.1)))
+
+    def _later(self) -> None:
+        self._machine.after(self._random.random() * 2 * self._pace, self._strike)
+
+    def _strike(self) -> None:
+        if self._over or self._machine.now > self._end:
+            return
+        self._random.choice(self._chosen)()
+        self._later()
+
+    # accidents of processes
+
+    def _node(self) -> Node | None:
+        living = [node for node in self._cluster.nodes.values() if node.alive and not node.process.frozen]
+        return self._random.choice(living) if living else None
+
+    def _worker(self) -> Process | None:
+        living = [worker for node in self._cluster.nodes.values() for worker in node.spark.workers()]
+        living = [worker for worker in living if not worker.frozen]
+        return self._random.choice(living) if living else None
+
+    def _soon(self, process: Process, accident: Callable[[], None]) -> None:
+        process.after_steps(self._random.choice((1, 2, 3, 5, 8, 13, 40)), accident)
+
+    def _crash_node(self) -> None:
+        node = self._node()
+        if node is not None:
+            self._soon(node.process, lambda: self._crash(node))
+
+    def _crash(self, node: Node) -> None:
+        self._machine.note(node.process.name, "CRASHES")
+        self._machine.after(self._random.choice((0.1, 1.0, 3 * _LEASE)), lambda: self._restart(node))
+        self._machine.kill(node.process)
+
+    def _restart(self, node: Node) -> None:
+        if self._cluster.nodes[node.name] is node and (not node.alive or node.stopping):
+            if node.alive:
+                self._machine.kill(node.process)
+            self._machine.note(node.name, "starts again")
+            self._cluster.start(node.name, node.roles)
+
+    def _stop_node(self) -> None:
+        """In good order, as by a signal."""
+        node = self._node()
+        if node is not None and len(self._cluster.nodes) > 1:
+            self._machine.note(node.process.name, "is asked to stop")
+            node.stopping = True
+            self._machine.after(self._random.choice((1.0, 6.0)), lambda: self._restart(node))
+
+    def _freeze_node(self) -> None:
+        node = self._node()
+        if node is not None:
+            self._soon(node.process, lambda: self._freeze(node.process))
+
+    def _freeze(self, process: Process) -> None:
+        seconds = self._random.choice((0.5, _LEASE, 2 * _LEASE, 4 * _LEASE))
+        self._machine.note(process.name, f"FREEZES for {seconds:g} s")
+        self._machine.freeze(process)
+        self._machine.after(seconds, lambda: self._wake(process))
+
+    def _wake(self, process: Process) -> None:
+        if process.alive and process.frozen:
+            self._machine.note(process.name, "wakes")
+            self._machine.thaw(process)
+
+    def _crash_worker(self) -> None:
+        worker = self._worker()
+        if worker is not None:
+            self._soon(worker, lambda: self._machine.kill(worker))
+
+    def _freeze_worker(self) -> None:
+        worker = self._worker()
+        if worker is not None:
+            self._soon(worker, lambda: self._freeze(worker))
+
+    def _lose_worker(self) -> None:
+        """Its node gives it up; it goes on."""
+        for node in self._cluster.nodes.values():
+            if node.alive and node.spark.lose_one(self._random):
+                self._machine.note(node.process.name, "loses sight of a worker")
+                return
+
+    # accidents of services
+
+    def _cut_off(self) -> None:
+        node, cut_off = self._node(), self._cluster.network.cut_off
+        if node is not None:
+            processes = {node.process} | (set(node.spark.workers()) if self._random.random() < 0.5 else set())
+            self._machine.note(node.process.name, "is cut off from etcd")
+            cut_off |= processes
+            self._machine.after(
+                self._random.choice((0.5, _LEASE, 3 * _LEASE)), lambda: cut_off.difference_update(processes)
+            )
+
+    def _etcd_outage(self) -> None:
+        self._cluster.network.etcd_down.until = self._machine.now + self._random.choice((0.3, 2.0, 2 * _LEASE))
+        self._machine.note("etcd", "does not answer for a while")
+
+    def _source_outage(self) -> None:
+        self._cluster.network.source_down.until = self._machine.now + self._random.choice((0.3, 3.0, 15.0))
+
+    def _target_outage(self) -> None:
+        self._cluster.network.target_down.until = self._machine.now + self._random.choice((0.3, 3.0, 15.0))
+        self._machine.note("target", "does not answer for a while")
+
+    def _new_leader(self) -> None:
+        self._cluster.source.election += 1
+
+    def _compact(self) -> None:
+        etcd = self._cluster.etcd
+        etcd.compact(max(1, etcd.revision - self._random.choice((0, 1, 20))))
+
+    def _move_table(self) -> None:
+        """As an operator asks for."""
+        self._cluster.ask_to_move(self._random)

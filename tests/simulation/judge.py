@@ -150,10 +150,12 @@ class Judge:
             raise Violation(f"I1: {record.event} while {table} has {collection.rows}, and had {due} there")
 
     def _touching(self, table: TableId) -> Iterable[Ddl]:
-        return (ddl for ddl in self._source.ddls if table in ddl.ids and self._concerns(ddl))
+        return (ddl for ddl in self._source.ddls if table in ddl.ids and self._concerns(ddl, table))
 
-    def _concerns(self, ddl: Ddl) -> bool:
-        return any(self._configuration.filter.wants_table(name) for name in ddl.names)
+    def _concerns(self, ddl: Ddl, table: TableId) -> bool:
+        """A table that another replaces was in the filter only if the name is."""
+        names = [ddl.to] if ddl.to is not None and table in ddl.dropped else ddl.names
+        return any(self._wants(name) for name in names)
 
     def _settled(self, ddl: Ddl) -> bool:
         """Its record says so, or has been folded away."""
