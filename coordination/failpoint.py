@@ -1,9 +1,11 @@
 """Failpoints: places where a test lets a process die or wait, between two lines where an accident would hurt most.
 
-    SLUICE_FAILPOINTS="ddl_applied/drop=kill ddl_released=pause:/tmp/go"
+    SLUICE_FAILPOINTS="ddl_applied/drop=kill ddl_released=pause:/tmp/go window_begins=hold:/tmp/holds"
 
-`reach("ddl_applied", "drop")` in the code then kills the process as `kill -9` would. A pause makes the file `/tmp/go.reached` and waits until
-`/tmp/go` is there. Without the variable `reach` is an empty function: which of the two it is, is decided when this module is imported.
+`reach("ddl_applied", "drop", "shop")` in the code then kills the process as `kill -9` would. A pause makes the file `/tmp/go.reached` and waits
+until `/tmp/go` is there. A hold is put on and taken off while the process runs: whoever reaches the point with the subject `shop` adds a line to
+`/tmp/holds/window_begins/shop.reached` and waits for as long as `/tmp/holds/window_begins/shop` is there, if it is there. Without the variable
+`reach` is an empty function: which of the two it is, is decided when this module is imported.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from changefeed.errors import ConfigurationError
@@ -19,11 +21,11 @@ from changefeed.errors import ConfigurationError
 VARIABLE = "SLUICE_FAILPOINTS"
 _LOOK_AGAIN_SECONDS = 0.02
 
-Action = Callable[[], None]
+Action = Callable[[Sequence[str]], None]
 
 
 def parse(text: str) -> dict[str, Action]:
-    """What is done at each point named."""
+    """What is done at each point named, with the subjects that reach it."""
     actions: dict[str, Action] = {}
     for entry in text.split():
         point, _, wanted = entry.partition("=")
@@ -32,17 +34,23 @@ def parse(text: str) -> dict[str, Action]:
             actions[point] = _kill
         elif verb == "pause" and file:
             actions[point] = _pause_until(Path(file))
+        elif verb == "hold" and file:
+            actions[point] = _hold_while(Path(file) / point)
         else:
-            raise ConfigurationError([f"{VARIABLE}: found {entry!r}; write point=kill or point=pause:/path/of/a/file"])
+            raise ConfigurationError(
+                [
+                    f"{VARIABLE}: found {entry!r}; write point=kill, point=pause:/path/of/a/file or point=hold:/path/of/a/directory"
+                ]
+            )
     return actions
 
 
-def _kill() -> None:
+def _kill(_: Sequence[str]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _pause_until(file: Path) -> Action:
-    def pause() -> None:
+    def pause(_: Sequence[str]) -> None:
         Path(f"{file}.reached").touch()
         while not file.exists():
             time.sleep(_LOOK_AGAIN_SECONDS)
@@ -50,17 +58,29 @@ def _pause_until(file: Path) -> Action:
     return pause
 
 
+def _hold_while(directory: Path) -> Action:
+    def hold(subjects: Sequence[str]) -> None:
+        for file in (directory / subject for subject in subjects):
+            if file.exists():
+                with Path(f"{file}.reached").open("a", encoding="ascii") as reached:
+                    reached.write(f"{os.getpid()}\n")
+                while file.exists():
+                    time.sleep(_LOOK_AGAIN_SECONDS)
+
+    return hold
+
+
 _ACTIONS = parse(os.environ.get(VARIABLE, ""))
 
 if _ACTIONS:
 
-    def reach(point: str, subject: str = "") -> None:
-        """`subject` narrows the point down: the kind of a DDL."""
-        for name in (point, f"{point}/{subject}"):
+    def reach(point: str, *subjects: str) -> None:
+        """`subjects` narrow the point down: the kind of a DDL, its database."""
+        for name in (point, *(f"{point}/{subject}" for subject in subjects)):
             if name in _ACTIONS:
-                _ACTIONS[name]()
+                _ACTIONS[name](subjects)
 
 else:
 
-    def reach(point: str, subject: str = "") -> None:
+    def reach(point: str, *subjects: str) -> None:
         """Nothing: no failpoints were asked for."""

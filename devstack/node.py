@@ -1,20 +1,35 @@
-"""`Node`: one `sluice server` with both roles, in a process of its own."""
+"""`Node`: one `sluice server` in a process of its own, with both roles unless it is told otherwise."""
 
 from __future__ import annotations
 
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 
 from devstack.ports import free_port
 from devstack.process import ServerProcess
 
+_ENV = Path("/usr/bin/env")
+
 
 class Node(ServerProcess):
-    def __init__(self, name: str, etcd: str, directory: Path, log: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        etcd: str,
+        directory: Path,
+        log: Path,
+        *flags: str,
+        roles: str = "owner,processor",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(name, directory, log)
         self._etcd = etcd
+        self._flags = flags
+        self._roles = roles
+        self._environment = environment or {}
         self._admin_port = free_port()
         self._http_port = free_port()
 
@@ -33,9 +48,11 @@ class Node(ServerProcess):
 
     def command(self) -> list[str]:
         return [
+            *(str(_ENV), *(f"{name}={value}" for name, value in self._environment.items())),
             *(str(Path(sys.executable).with_name("sluice")), "server", "--name", self.name),
-            *("--etcd", self._etcd, "--roles", "owner,processor"),
+            *("--etcd", self._etcd, "--roles", self._roles),
             *("--admin-address", self.address, "--http-address", self.http.removeprefix("http://")),
+            *self._flags,
         ]
 
     def ready(self) -> bool:

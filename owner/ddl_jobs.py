@@ -108,11 +108,13 @@ class DdlJobs:
     def _outcome(self, job: Observe | Apply, ddl: DownstreamDdl) -> Progress:
         sink = self._connected()
         match job:
-            case Observe():
+            case Observe(record):
+                failpoint.reach("ddl_due", record.event.type, record.event.db)
                 return Observed(sink.observe(names_of(ddl)))
             case Apply(record):
+                failpoint.reach("ddl_executing", record.event.type, record.event.db)
                 note = sink.apply(ddl, _recorded(record))
-                failpoint.reach("ddl_applied", record.event.type)
+                failpoint.reach("ddl_applied", record.event.type, record.event.db)
                 return Applied(note)
             case never:
                 assert_never(never)

@@ -13,6 +13,7 @@ from pyspark import Broadcast
 
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Window
+from coordination import failpoint
 from processor.copy_work import CopyAnswer, CopyWork, do_copy_work
 from processor.job import JobOutcome, JobSpec
 from processor.job_context import JobContext
@@ -61,6 +62,7 @@ class Pipeline:
 
     def run(self, shared: SharedContext, spec: JobSpec) -> JobOutcome:
         """Returns when all of it is durable downstream, or with the error of one of its tasks. For a thread that may wait."""
+        failpoint.reach("window_begins", shared.context.changefeed)
         begun_at = time.monotonic()
         handle = shared.through(self._spark)
         group = self.group(shared.context, spec)
@@ -73,10 +75,10 @@ class Pipeline:
         outcome.took = timedelta(seconds=time.monotonic() - begun_at)
         return outcome
 
-    def copy(self, shared: SharedContext, work: CopyWork) -> CopyAnswer | ErrorReport:
+    def copy(self, shared: SharedContext, work: CopyWork, attempt: str) -> CopyAnswer | ErrorReport:
         """Work of an initial copy, in a task of its own."""
         group = Group(shared.context.changefeed, f"{shared.context.fence.run}-copy")
-        return self._spark.run_one(group, partial(do_copy_work, shared.through(self._spark), work))
+        return self._spark.run_one(group, partial(do_copy_work, shared.through(self._spark), work, attempt))
 
     def cancel(self, shared: SharedContext, spec: JobSpec) -> None:
         self._spark.cancel(self.group(shared.context, spec))

@@ -34,7 +34,7 @@ def test_other_points_are_passed(failpoints: str) -> None:
 
 def test_a_pause_says_that_it_was_reached_and_ends_when_its_file_is_there(tmp_path: Path) -> None:
     pause = failpoint.parse(f"applied=pause:{tmp_path}/go")["applied"]
-    paused = threading.Thread(target=pause, daemon=True)
+    paused = threading.Thread(target=pause, args=[()], daemon=True)
     paused.start()
     while not (tmp_path / "go.reached").exists():
         assert paused.is_alive()
@@ -43,7 +43,26 @@ def test_a_pause_says_that_it_was_reached_and_ends_when_its_file_is_there(tmp_pa
     assert not paused.is_alive()
 
 
-@pytest.mark.parametrize("wrong", ["applied", "applied=explode", "applied=pause", "applied=kill:now"])
+def test_a_hold_stops_its_subject_for_as_long_as_it_is_there_and_no_other(tmp_path: Path) -> None:
+    hold = failpoint.parse(f"applied=hold:{tmp_path}")["applied"]
+    on, reached = tmp_path / "applied" / "shop", tmp_path / "applied" / "shop.reached"
+    on.parent.mkdir()
+    on.touch()
+    hold(["drop", "bank"])
+    assert not reached.exists()
+    held = [threading.Thread(target=hold, args=[["drop", "shop"]], daemon=True) for _ in range(2)]
+    for thread in held:
+        thread.start()
+    while not reached.exists() or len(reached.read_text().splitlines()) < len(held):
+        assert all(thread.is_alive() for thread in held)
+    on.unlink()
+    for thread in held:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in held)
+    hold(["drop", "shop"])
+
+
+@pytest.mark.parametrize("wrong", ["applied", "applied=explode", "applied=pause", "applied=kill:now", "applied=hold"])
 def test_what_cannot_be_done_is_refused(wrong: str) -> None:
     with pytest.raises(ConfigurationError, match="point=kill"):
         failpoint.parse(wrong)
