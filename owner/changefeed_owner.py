@@ -57,7 +57,7 @@ from owner.error_reports import ErrorReports
 from owner.execution import Apply, Observe, RecordExecuting, TakeBack
 from owner.known_tables import KnownTables
 from owner.oplog_guard import OplogGuard, OplogLeft
-from owner.progress import Progress
+from owner.progress import Floor, Progress
 from owner.stored import Stored
 from schema_store.store import fold
 from schema_store.versions import SchemaVersions
@@ -282,7 +282,9 @@ class ChangefeedOwner:
         if memory.tables is None:
             memory.tables = KnownTables(status.copied_from, known.bases, known.records.values())
         memory.tables.take(known.records.values())
-        memory.progress = memory.progress.next(memory.tables.replicated, known.nodes(self._gone_at))
+        assert status.checkpoint is not None
+        floor = Floor(status.checkpoint, known.records.values())
+        memory.progress = memory.progress.next(memory.tables.replicated, known.nodes(self._gone_at), floor)
         decision = decide(
             self._state(known, status, memory.tables),
             self._classifier,

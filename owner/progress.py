@@ -13,17 +13,21 @@ soon as another node has it; until then it is the truth, for an expired node's w
 
 A `Progress` is derived from the one before, with work for what has changed: nothing but the nodes when no assignment has. An owner that takes
 over begins with none: what is not covered is at the start that its assignment says, which is at or before its checkpoint.
+
+That start may be long ago, and DDLs may have been done since: from there, a table's rows would be written once more to where it no longer
+is. So a table is nowhere before the DDLs that its checkpoint allowed, nor before the changefeed's checkpoint (`Floor`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from changefeed.errors import InvariantError
 from changefeed.position import Position
-from changefeed.records import AssignedTable, Assignment, NodeId, PositionReport
+from changefeed.records import AssignedTable, Assignment, DdlRecord, DdlState, NodeId, PositionReport
 from changefeed.table import TableId
 
 
@@ -41,6 +45,27 @@ class NodeState:
     @property
     def reported_rev(self) -> int:
         return self.report.assignment_rev if self.report else 0
+
+
+class Floor:
+    """Where tables are at least, whatever was reported of them: what stands in etcd could not have come about otherwise."""
+
+    def __init__(self, checkpoint: Position, records: Iterable[DdlRecord]) -> None:
+        """`checkpoint` is the changefeed's."""
+        self._checkpoint = checkpoint
+        self._records = records
+
+    def of(self, table: TableId) -> Position:
+        return max(self._checkpoint, self._begun_at.get(table, self._checkpoint))
+
+    @cached_property
+    def _begun_at(self) -> dict[TableId, Position]:
+        """A DDL begins when the checkpoints of its tables equal its position. A background one does not wait for that."""
+        begun_at: dict[TableId, Position] = {}
+        for record in sorted(self._records, key=lambda record: record.position):
+            if record.state is not DdlState.PENDING and not record.background:
+                begun_at.update(dict.fromkeys(record.scope.tables, record.position))
+        return begun_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +91,10 @@ class Progress:
     _ended_at: Mapping[NodeId, int] = field(default_factory=dict)
     _uncovered: Mapping[NodeId, Mapping[TableId, _Uncovered]] = field(default_factory=dict)
 
-    def next(self, tables: Mapping[TableId, AssignedTable], nodes: Mapping[NodeId, NodeState]) -> Progress:
-        uncovered = {node: self._still_uncovered(node, state) for node, state in nodes.items()}
+    def next(
+        self, tables: Mapping[TableId, AssignedTable], nodes: Mapping[NodeId, NodeState], floor: Floor
+    ) -> Progress:
+        uncovered = {node: self._still_uncovered(node, state, floor) for node, state in nodes.items()}
         if tables is self.tables and _revisions(nodes) == _revisions(self.nodes):
             return replace(self, nodes=dict(nodes), _uncovered=uncovered)
         home = _homes(nodes)
@@ -125,27 +152,27 @@ class Progress:
         if len(state.assignment.tables) > apart:
             yield state.report.checkpoint
 
-    def _still_uncovered(self, node: NodeId, state: NodeState) -> Mapping[TableId, _Uncovered]:
+    def _still_uncovered(self, node: NodeId, state: NodeState, floor: Floor) -> Mapping[TableId, _Uncovered]:
         before = self.nodes.get(node, NodeState())
         uncovered = self._uncovered.get(node, {})
         if before.assignment_rev != state.assignment_rev:
-            uncovered = self._reassigned(before.assignment, state, uncovered)
+            uncovered = self._reassigned(before.assignment, state, uncovered, floor)
         reported = state.reported_rev
         if not uncovered or all(pending.rev > reported for pending in uncovered.values()):
             return uncovered
         return {table: pending for table, pending in uncovered.items() if pending.rev > reported}
 
     def _reassigned(
-        self, before: Assignment, state: NodeState, uncovered: Mapping[TableId, _Uncovered]
+        self, before: Assignment, state: NodeState, uncovered: Mapping[TableId, _Uncovered], floor: Floor
     ) -> Mapping[TableId, _Uncovered]:
         now = state.assignment
         result = {table: pending for table, pending in uncovered.items() if table in now.tables}
         for table, assigned in now.tables.items():
             if before.tables.get(table) != assigned:
-                result[table] = _Uncovered(state.assignment_rev, assigned.start)
+                result[table] = _Uncovered(state.assignment_rev, max(assigned.start, floor.of(table)))
         for table in now.leaving - before.leaving:
             known = self.of(table) if table in before.tables else None
-            result[table] = _Uncovered(state.assignment_rev, known or now.tables[table].start)
+            result[table] = _Uncovered(state.assignment_rev, known or max(now.tables[table].start, floor.of(table)))
         return result
 
 

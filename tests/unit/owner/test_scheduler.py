@@ -6,16 +6,17 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import InvariantError
+from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.records import AssignedTable, Assignment, NodeId, PositionReport
-from changefeed.table import TableId
-from owner.progress import NodeState, Progress
+from changefeed.records import AssignedTable, Assignment, DdlRecord, DdlState, NodeId, PositionReport, Scope
+from changefeed.table import TableId, TableName
+from owner.progress import Floor, NodeState, Progress
 from owner.scheduler import (
     MOST_REBALANCING,
     Action,
@@ -35,6 +36,15 @@ MARGIN = timedelta(seconds=10)
 
 def at(increment: int) -> Position:
     return Position(ClusterTime(100, increment))
+
+
+NOWHERE = Floor(at(0), ())
+
+
+def ddl(increment: int, state: DdlState, *tables: TableId, background: bool = False) -> DdlRecord:
+    event = DdlEvent(type=DdlType.CREATE_INDEXES, db="shop", table=TableName("shop", "a"), id=A, position=at(increment))
+    scope = Scope(tables=frozenset(tables))
+    return DdlRecord(event=event, scope=scope, state=state, background=background, seen_at=datetime.now(UTC))
 
 
 def tables(*ids: TableId, start: int = 1) -> dict[TableId, AssignedTable]:
@@ -79,8 +89,8 @@ def report(
     )
 
 
-def seen(wanted: Mapping[TableId, AssignedTable], **nodes: NodeState) -> Progress:
-    return Progress().next(wanted, {NodeId(name): state for name, state in nodes.items()})
+def seen(wanted: Mapping[TableId, AssignedTable], floor: Floor | None = None, **nodes: NodeState) -> Progress:
+    return Progress().next(wanted, {NodeId(name): state for name, state in nodes.items()}, floor or NOWHERE)
 
 
 def decided(progress: Progress, moves: Mapping[TableId, NodeId] | None = None, now: float = 0.0) -> tuple[Action, ...]:
@@ -97,7 +107,7 @@ class Cluster:
         self.rev = 100
 
     def tick(self) -> tuple[Action, ...]:
-        self.progress = self.progress.next(self.wanted, self.nodes)
+        self.progress = self.progress.next(self.wanted, self.nodes, NOWHERE)
         actions = decided(self.progress)
         self.rev += 1
         assignments = {name: state.assignment for name, state in self.nodes.items()}
@@ -139,9 +149,9 @@ def test_checkpoint_does_not_pass_a_table_that_is_just_being_added() -> None:
     wanted = {**tables(A), **tables(B, start=7)}
     given = Assignment(tables=wanted)
     state = NodeState(assignment=given, assignment_rev=20, report=report(10, 12))
-    added = before.next(wanted, {N1: state})
+    added = before.next(wanted, {N1: state}, NOWHERE)
     assert (added.of(A), added.of(B), added.least) == (at(12), at(7), at(7))
-    reported = added.next(wanted, {N1: replace(state, report=report(20, 12))})
+    reported = added.next(wanted, {N1: replace(state, report=report(20, 12))}, NOWHERE)
     assert (reported.of(B), reported.least) == (at(12), at(12))
 
 
@@ -156,6 +166,7 @@ def test_stale_position_reports_of_an_expired_node_are_not_counted() -> None:
             N1: replace(expired, assignment=Assignment(), assignment_rev=30, report=report(99, 40)),
             N2: node(A, rev=30, start=5, report=report(3, 20)),
         },
+        NOWHERE,
     )
     assert (after.of(A), after.least) == (at(5), at(5))
 
@@ -166,7 +177,7 @@ def test_reports_go_on_counting_for_a_nodes_other_tables_while_its_assignment_ch
     for rev, table in ((11, B), (12, C), (13, D)):
         wanted = {**wanted, **tables(table, start=9)}
         state = NodeState(assignment=Assignment(tables=wanted), assignment_rev=rev, report=report(rev - 1, rev))
-        progress = progress.next(wanted, {N1: state})
+        progress = progress.next(wanted, {N1: state}, NOWHERE)
         assert progress.of(A) == at(rev)
     assert progress.of(B) == at(13)
     assert progress.of(D) == at(9)
@@ -174,6 +185,24 @@ def test_reports_go_on_counting_for_a_nodes_other_tables_while_its_assignment_ch
 
 def test_an_owner_that_takes_over_counts_an_uncovered_table_from_its_start() -> None:
     assert seen(tables(A, B), n1=node(A, B, rev=20, start=3, report=report(10, 9))).least == at(3)
+
+
+def test_an_owner_that_takes_over_counts_an_uncovered_table_from_the_last_ddl_that_its_checkpoint_allowed() -> None:
+    """From before it, rows would be written once more to where the table no longer is."""
+    records = [
+        ddl(4, DdlState.DONE, A),
+        ddl(6, DdlState.EXECUTING, A),
+        ddl(8, DdlState.PENDING, A),
+        ddl(4, DdlState.DONE, B, background=True),
+    ]
+    floor = Floor(at(2), records)
+    gone = node(A, B, C, rev=20, start=1, report=report(10, 9), gone_at=0.0)
+    progress = seen(tables(A, B, C), floor, n1=gone, n2=node())
+    assert [progress.of(table) for table in (A, B, C)] == [at(6), at(2), at(2)]
+    starts = {
+        action.table: action.assigned.start for action in decided(progress, now=10.0) if isinstance(action, Assign)
+    }
+    assert starts == {A: at(6), B: at(2), C: at(2)}
 
 
 def test_tables_that_differ_are_counted_for_what_they_are() -> None:
@@ -227,9 +256,10 @@ def test_a_table_is_given_on_only_when_its_node_has_released_it_under_this_assig
     assert decided(progress, moves) == (Withdraw(A, N1),)
     leaving = replace(here, assignment=Assignment(tables=wanted, leaving=frozenset({A})), assignment_rev=11)
     for stale in (report(10, 9), report(10, 9, released={A: 9}), report(11, 9)):
-        waiting = progress.next(wanted, {N1: replace(leaving, report=stale), N2: node(rev=2)})
+        waiting = progress.next(wanted, {N1: replace(leaving, report=stale), N2: node(rev=2)}, NOWHERE)
         assert decided(waiting, moves) == ()
-    released = progress.next(wanted, {N1: replace(leaving, report=report(11, 30, released={A: 12})), N2: node(rev=2)})
+    told = replace(leaving, report=report(11, 30, released={A: 12}))
+    released = progress.next(wanted, {N1: told, N2: node(rev=2)}, NOWHERE)
     assert decided(released, moves) == (Assign(A, N2, AssignedTable(start=at(12)), taken_from=N1),)
 
 
@@ -329,7 +359,7 @@ def test_ten_thousand_tables_are_spread_quickly_and_cost_nothing_afterwards() ->
     assert set(cluster.loads()) == {500}
     begin = time.monotonic()
     for _ in range(100):
-        progress = cluster.progress.next(wanted, dict(cluster.nodes))
+        progress = cluster.progress.next(wanted, dict(cluster.nodes), NOWHERE)
         assert progress.least == at(50)
         assert decided(progress) == ()
     assert (time.monotonic() - begin) / 100 < 0.005, "a tick without changes looks at nodes, not at tables"

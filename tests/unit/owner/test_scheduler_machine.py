@@ -13,7 +13,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.records import AssignedTable, Assignment, NodeId, PositionReport
 from changefeed.table import TableId
-from owner.progress import NodeState, Progress
+from owner.progress import Floor, NodeState, Progress
 from owner.scheduler import Action, ForgetMove, ForgetNode, assignments_after, decide
 
 MARGIN = 10
@@ -198,7 +198,7 @@ class World(RuleBasedStateMachine):
                 draining=id in self.draining,
                 gone_at=self.known_gone.get(id),
             )
-        self.progress = self.progress.next(self.wanted, states)
+        self.progress = self.progress.next(self.wanted, states, Floor(at(0), ()))
 
     def carry_out(self, action: Action) -> None:
         """One transaction each, the hardest case."""
