@@ -23,7 +23,7 @@ from coordination.layout import Layout, child
 from coordination.mirror import Mirror, View
 from owner import stored
 from owner.known_tables import KnownTables
-from owner.progress import Progress
+from owner.progress import Floor, Progress
 from owner.stored import Stored
 from schema_store.store import SchemaStore
 
@@ -110,7 +110,8 @@ def tables_of(known: Stored) -> ChangefeedTables:
     replicated = KnownTables(known.status.copied_from, known.bases, known.records.values()).replicated
     versions = SchemaStore.from_records(known.bases.values(), known.records.values()).versions
     living = tuple(schema for _, schema in versions.living())
-    return ChangefeedTables(living=living, progress=Progress().next(replicated, known.nodes({})))
+    floor = Floor(known.status.checkpoint, known.records.values())
+    return ChangefeedTables(living=living, progress=Progress().next(replicated, known.nodes({}), floor))
 
 
 def no_such_changefeed(id: ChangefeedId) -> NotFoundError:
