@@ -4,6 +4,7 @@
         nodes/<node>                                leased
         owner/<lease>                               leased
         resign                                      leased
+        revoked/<node>/<attempt>                    leased
         changefeeds/<id>/info
                          status
                          barrier
@@ -106,6 +107,10 @@ class Layout:
     def resign(self) -> str:
         return f"{self.root}resign"
 
+    def revoked(self, node: NodeId, attempt: int) -> str:
+        """Beside the changefeeds: what was at work for one must not come to life when another takes its name."""
+        return f"{self.root}revoked/{_quote(node)}/{attempt}"
+
     @property
     def changefeeds(self) -> str:
         return f"{self.root}changefeeds/"
@@ -175,7 +180,7 @@ def child(key: str, group: str) -> str:
 def encode(record: object) -> bytes:
     """The same record gives the same bytes in every process: sets are sorted."""
     kind: type[Any] = type(record)
-    fields = _adapter(kind).dump_python(record)
+    fields = _adapter(kind).dump_python(record, exclude_unset=True)
     for name in _BY_POSITION.get(kind, ()):
         fields[name] = _by_position(fields[name])
     return json.dumps({"v": VERSION, **fields}, default=_plain, ensure_ascii=False, separators=(",", ":")).encode()
