@@ -89,7 +89,7 @@ def main(etcd: str, source: str, sink: str, events: int, slices: int) -> None:
 def _run(pipeline: Pipeline, shared: SharedContext, events: int) -> int:
     end = Position(ClusterTime(FIRST_SECOND + (events - 1) // EVENTS_A_SECOND + 1, 0))
     job = LaneJob(number=1, window=Window(_START, end), tables=shared.context.tables, replay_until=_START)
-    outcome = pipeline.run(shared, JobSpec(job=job, default=True))
+    outcome = pipeline.run(shared, JobSpec(attempt=f"{shared.context.key}/revoked", job=job, default=True))
     if outcome.error is not None:
         raise RuntimeError(f"{outcome.error.code}: {outcome.error.message}")
     return sum(outcome.applied.values())

@@ -29,8 +29,8 @@ class MeasuredJobs:
         self._metrics.window_done(ChangefeedId(shared.context.changefeed), facts)
         return outcome
 
-    def copy(self, shared: SharedContext, work: CopyWork) -> CopyAnswer | ErrorReport:
-        return self._pipeline.copy(shared, work)
+    def copy(self, shared: SharedContext, work: CopyWork, attempt: str) -> CopyAnswer | ErrorReport:
+        return self._pipeline.copy(shared, work, attempt)
 
     def cancel(self, shared: SharedContext, spec: JobSpec) -> None:
         self._pipeline.cancel(shared, spec)

@@ -30,6 +30,7 @@ from coordination.fenced import FencedStore
 from coordination.layout import Layout, encode
 from coordination.mirror import View
 from processor import changefeed
+from processor.attempts import Attempts
 from processor.changefeed import Following
 from processor.copy_work import CopyAnswer, CopyWork
 from processor.job import Held, JobOutcome, JobSpec
@@ -53,7 +54,7 @@ class Jobs(Protocol):
 
     def run(self, shared: SharedContext, spec: JobSpec) -> JobOutcome: ...
 
-    def copy(self, shared: SharedContext, work: CopyWork) -> CopyAnswer | ErrorReport: ...
+    def copy(self, shared: SharedContext, work: CopyWork, attempt: str) -> CopyAnswer | ErrorReport: ...
 
     def cancel(self, shared: SharedContext, spec: JobSpec) -> None: ...
 
@@ -67,6 +68,7 @@ class Surroundings:
     layout: Layout
     etcd: EtcdConfig
     jobs: Jobs
+    attempts: Attempts
     threads: Executor
     wake: Callable[[], None]
     windows: WindowLimits
@@ -192,7 +194,7 @@ class ChangefeedProcessor:
 
     def _submit_copy(self, stored: Stored, work: CopyWork) -> Future[CopyAnswer | ErrorReport]:
         shared = self._context_for(frozenset(), stored)
-        future = self._surroundings.threads.submit(_copied, self._surroundings.jobs, shared, work)
+        future = self._surroundings.threads.submit(_copied, self._surroundings, shared, work)
         future.add_done_callback(lambda _: self._surroundings.wake())
         return future
 
@@ -204,10 +206,12 @@ class ChangefeedProcessor:
         for job in jobs:
             self._following = changefeed.begun(self._following, job)
             copied = self._copies.ranges({table for table in job.own_windows if job.of(table)})
-            self._submit(JobSpec.of(job, held, copied), self._context_for(job.tables, stored))
+            self._submit(
+                JobSpec.of(self._surroundings.attempts.new(), job, held, copied), self._context_for(job.tables, stored)
+            )
 
     def _submit(self, spec: JobSpec, shared: SharedContext) -> None:
-        future = self._surroundings.threads.submit(self._surroundings.jobs.run, shared, spec)
+        future = self._surroundings.threads.submit(_ran, self._surroundings, shared, spec)
         self._running[spec.job.number] = _Running(spec, shared, future)
         future.add_done_callback(lambda _: self._surroundings.wake())
 
@@ -309,9 +313,14 @@ def _held(stored: Stored) -> Held:
     return Held(tables=frozenset(tables), names=frozenset(names))
 
 
-def _copied(jobs: Jobs, shared: SharedContext, work: CopyWork) -> CopyAnswer | ErrorReport:
+def _ran(surroundings: Surroundings, shared: SharedContext, spec: JobSpec) -> JobOutcome:
+    return surroundings.attempts.until_over(spec.attempt, lambda: surroundings.jobs.run(shared, spec))
+
+
+def _copied(surroundings: Surroundings, shared: SharedContext, work: CopyWork) -> CopyAnswer | ErrorReport:
+    attempt = surroundings.attempts.new()
     try:
-        return jobs.copy(shared, work)
+        return surroundings.attempts.until_over(attempt, lambda: surroundings.jobs.copy(shared, work, attempt))
     except SluiceError as error:
         return ErrorReport.of(error, datetime.now(UTC))
     except Exception as error:  # noqa: BLE001 - the edge of the copy's thread: it travels on as a report

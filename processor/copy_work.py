@@ -57,9 +57,9 @@ CopyWork: TypeAlias = Prepare | CopyChunk | Index | MakeEmpty
 CopyAnswer: TypeAlias = Division | CopiedChunk | None
 
 
-def do_copy_work(shared: Shared, work: CopyWork) -> CopyAnswer | ErrorReport:
+def do_copy_work(shared: Shared, work: CopyWork, attempt: str) -> CopyAnswer | ErrorReport:
     try:
-        with workplace.task(shared) as bench:
+        with workplace.task(shared, attempt) as bench:
             return _done(bench, work)
     except Exception as error:  # noqa: BLE001 - the edge of a task: it travels on as a report
         return report_of(error)

@@ -31,6 +31,8 @@ class Held:
 class JobSpec:
     """One job of one lane. The tables of the default lane stand in the context, not here."""
 
+    attempt: str
+    """Where in etcd its tasks look whether they are still wanted."""
     job: LaneJob
     default: bool
     held: Held = field(default_factory=Held)
@@ -38,8 +40,10 @@ class JobSpec:
     """What the initial copies of tables still in copy hold already."""
 
     @classmethod
-    def of(cls, job: LaneJob, held: Held, copied: Mapping[TableId, CopiedRanges]) -> JobSpec:
-        return cls(job=replace(job, tables=frozenset()), default=bool(job.tables), held=held, copied=copied)
+    def of(cls, attempt: str, job: LaneJob, held: Held, copied: Mapping[TableId, CopiedRanges]) -> JobSpec:
+        return cls(
+            attempt=attempt, job=replace(job, tables=frozenset()), default=bool(job.tables), held=held, copied=copied
+        )
 
     def whole(self, tables: frozenset[TableId]) -> LaneJob:
         """With the context's tables, if it is the default lane's."""

@@ -11,6 +11,7 @@ from functools import partial
 
 from pyspark import Broadcast
 
+from changefeed.errors import PipelineUnavailable
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Window
 from coordination import failpoint
@@ -70,6 +71,7 @@ class Pipeline:
         cuts = slices(spec.whole(shared.context.tables).scan, replace(self._limits, slices=parallelism))
         if len(cuts) == 1:
             outcome = self._spark.run_one(group, partial(replicate_window, handle, spec))
+            _expect_one_attempt(outcome.error)
         else:
             outcome = self._run_wide(group, handle, spec, cuts, parallelism)
         outcome.took = timedelta(seconds=time.monotonic() - begun_at)
@@ -78,7 +80,10 @@ class Pipeline:
     def copy(self, shared: SharedContext, work: CopyWork, attempt: str) -> CopyAnswer | ErrorReport:
         """Work of an initial copy, in a task of its own."""
         group = Group(shared.context.changefeed, f"{shared.context.fence.run}-copy")
-        return self._spark.run_one(group, partial(do_copy_work, shared.through(self._spark), work, attempt))
+        answer = self._spark.run_one(group, partial(do_copy_work, shared.through(self._spark), work, attempt))
+        if isinstance(answer, ErrorReport):
+            _expect_one_attempt(answer)
+        return answer
 
     def cancel(self, shared: SharedContext, spec: JobSpec) -> None:
         self._spark.cancel(self.group(shared.context, spec))
@@ -98,8 +103,15 @@ class Pipeline:
             buckets,
             partial(apply_bucket, handle, spec),
         ):
+            _expect_one_attempt(part.error)
             outcome.add(part)
         return outcome
+
+
+def _expect_one_attempt(error: ErrorReport | None) -> None:
+    """A task that finds itself repeated says so: its first attempt may still be at work, and so is the job."""
+    if error is not None and error.code == PipelineUnavailable.code:
+        raise PipelineUnavailable(error.message)
 
 
 def _read(handle: BroadcastContext, spec: JobSpec, buckets: int, cut: tuple[int, Window]) -> Iterator[Chunk]:

@@ -27,6 +27,7 @@ from coordination.layout import Layout, child
 from coordination.mirror import Mirror, View
 from coordination.session import Session
 from processor import stored
+from processor.attempts import Attempts
 from processor.changefeed_processor import ChangefeedProcessor, Jobs, Surroundings
 from processor.lane_plan import LaneLimits
 from processor.stored import Stored
@@ -73,6 +74,7 @@ class Processor:
             layout=layout,
             etcd=etcd,
             jobs=jobs,
+            attempts=Attempts(store, layout, session.node, session.lease, self._stopping),
             threads=self._threads,
             wake=self._wake.set,
             windows=windows or WindowLimits(),
@@ -125,6 +127,7 @@ class Processor:
             self._end()
 
     def _end(self) -> None:
+        self._stopping.set()
         for changefeed in self._changefeeds.values():
             changefeed.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)

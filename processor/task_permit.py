@@ -1,9 +1,10 @@
 """`TaskPermit`: how long a Spark task may still write downstream.
 
 Nothing tells an executor that was cut off from its driver to stop, and a Python worker may outlive the Spark task it works for. So the
-task itself asks etcd, when it starts and every few seconds, whether its node still lives (`EpochGuard`) and whether its changefeed is
-still in the run that the task belongs to. What is not confirmed within the budget is over. So once a changefeed has been paused, or a
-lease is gone, for that budget, no task of it writes any more, whether or not Spark could stop it.
+task itself asks etcd, when it starts and every few seconds, whether its node still lives (`EpochGuard`), whether its changefeed is
+still in the run that the task belongs to, and whether its attempt was revoked (`Attempts`). What is not confirmed within the budget is over. So
+once a changefeed has been paused, an attempt revoked, or a lease gone for that budget, no task of it writes any more, whether or not Spark
+could stop it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class TaskPermit:
         self,
         etcd: Etcd,
         fence: Fence,
+        attempt: str,
         *,
         budget: timedelta = BUDGET,
         look_every: timedelta = LOOK_EVERY,
@@ -38,6 +40,7 @@ class TaskPermit:
     ) -> None:
         self._etcd = etcd
         self._fence = fence
+        self._attempt = attempt
         self._guard = EpochGuard(
             etcd, key=fence.node_key, epoch=fence.epoch, budget=budget, look_every=look_every, monotonic=monotonic
         )
@@ -59,6 +62,7 @@ class TaskPermit:
     def _look(self, now: float) -> None:
         try:
             found = self._etcd.get(self._fence.status_key)
+            revoked = self._etcd.get(self._attempt)
         except RetryableError as error:
             _log.warning("run_not_confirmed", key=self._fence.status_key, run=self._fence.run, error=str(error))
             return
@@ -66,4 +70,6 @@ class TaskPermit:
         if status is None or status.run != self._fence.run or not status.lifecycle.running:
             observed = f"{status.lifecycle.state} in run {status.run}" if status else "no changefeed"
             raise FencedError(f"{self._fence.status_key}: expected run {self._fence.run}, found {observed}")
+        if revoked is not None:
+            raise FencedError(f"{self._attempt}: Spark has lost sight of this task; its job begins again without it")
         self._looked_at = now

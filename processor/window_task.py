@@ -19,9 +19,8 @@ from typing import Any, TypeAlias
 import bson
 import structlog
 from bson.codec_options import CodecOptions, DatetimeConversion
-from pyspark import TaskContext
 
-from changefeed.errors import FencedError, InvariantError, SluiceError
+from changefeed.errors import InvariantError, SluiceError
 from changefeed.event import RowType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Window
@@ -58,7 +57,7 @@ def replicate_window(shared: Shared, spec: JobSpec) -> JobOutcome:
         applier.finish()
         return applier.outcome
 
-    return _answered(shared, work)
+    return _answered(shared, spec, work)
 
 
 def read_slice(shared: Shared, spec: JobSpec, number: int, window: Window, buckets: int) -> Iterator[Chunk]:
@@ -71,8 +70,7 @@ def read_slice(shared: Shared, spec: JobSpec, number: int, window: Window, bucke
         return (bucket, number, chunks[bucket]), content
 
     try:
-        with workplace.task(shared) as bench:
-            _first_attempt()
+        with workplace.task(shared, spec.attempt) as bench:
             table = bench.mounter.table
             for event, header in _events(bench, spec, window):
                 bucket = table(header).route.bucket(header.key, buckets)
@@ -104,23 +102,15 @@ def apply_bucket(shared: Shared, spec: JobSpec, chunks: Iterable[Chunk]) -> JobO
         applier.finish()
         return applier.outcome
 
-    return _answered(shared, work)
+    return _answered(shared, spec, work)
 
 
-def _answered(shared: Shared, work: Callable[[Bench], JobOutcome]) -> JobOutcome:
+def _answered(shared: Shared, spec: JobSpec, work: Callable[[Bench], JobOutcome]) -> JobOutcome:
     try:
-        with workplace.task(shared) as bench:
-            _first_attempt()
+        with workplace.task(shared, spec.attempt) as bench:
             return work(bench)
     except Exception as error:  # noqa: BLE001 - the edge of a task: it travels on as a report
         return JobOutcome(error=report_of(error))
-
-
-def _first_attempt() -> None:
-    """Spark repeats the tasks of an executor it lost, which may still be writing: two writers of one table."""
-    context = TaskContext.get()
-    if context is not None and context.attemptNumber():
-        raise FencedError("Spark repeats a task that may still be at work elsewhere; its job has to begin again")
 
 
 def report_of(error: Exception) -> ErrorReport:

@@ -19,11 +19,12 @@ from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo.read_concern import ReadConcern
+from pyspark import TaskContext
 
 from changefeed import filter_match
 from changefeed.configuration import Configuration, OnDivergence
 from changefeed.document import Document
-from changefeed.errors import FencedError
+from changefeed.errors import FencedError, PipelineUnavailable
 from changefeed.filter import TableFilter
 from changefeed.table import TableName, TableSchema
 from changefeed.uri import ConnectionUri
@@ -114,11 +115,12 @@ class Workplace:
         self._permit: TaskPermit | None = None
 
     @contextmanager
-    def task(self, shared: Shared) -> Iterator[Bench]:
+    def task(self, shared: Shared, attempt: str) -> Iterator[Bench]:
         """The bench for one task, under a permit of its own."""
+        _first_time()
         bench = self._bench(shared)
         fence = bench.context.fence
-        self._permit = TaskPermit(self._etcd(fence.etcd), fence)
+        self._permit = TaskPermit(self._etcd(fence.etcd), fence, attempt)
         try:
             yield bench
         finally:
@@ -169,6 +171,15 @@ class Workplace:
         if config not in self._etcds:
             self._etcds[config] = EtcdClient(config)
         return self._etcds[config]
+
+
+def _first_time() -> None:
+    """Spark repeats the tasks of an executor it lost, which may still be writing: two writers of one table."""
+    context = TaskContext.get()
+    if context is not None and context.attemptNumber():
+        raise PipelineUnavailable(
+            "Spark repeats a task that may still be at work elsewhere; its job has to begin again"
+        )
 
 
 workplace = Workplace()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from datetime import UTC, datetime, timedelta
@@ -40,6 +41,7 @@ from coordination.layout import Layout, assignment_puts, decode, encode, join_as
 from coordination.memory_etcd import MemoryEtcd
 from coordination.mirror import Mirror, View
 from processor import stored
+from processor.attempts import Attempts
 from processor.changefeed_processor import ChangefeedProcessor, Surroundings
 from processor.copy_work import CopyAnswer, CopyChunk, CopyWork, Index, Prepare
 from processor.job import JobOutcome, JobSpec
@@ -82,7 +84,7 @@ class HeldJobs(Executor):
         self.contexts.append(shared)
         return self.answer
 
-    def copy(self, shared: SharedContext, work: CopyWork) -> CopyAnswer | ErrorReport:
+    def copy(self, shared: SharedContext, work: CopyWork, attempt: str) -> CopyAnswer | ErrorReport:
         self.works.append(work)
         return self.copy_answer
 
@@ -93,7 +95,8 @@ class HeldJobs(Executor):
 class Cluster:
     def __init__(self, *, copy: bool = False) -> None:
         self.server = MemoryEtcd()
-        lease = self.server.grant(timedelta(seconds=10)).id
+        self.lease = lease = self.server.grant(timedelta(seconds=10)).id
+        self.over = threading.Event()
         epoch = self.server.txn([], [Put(LAYOUT.node(NODE), b"{}", lease)]).revision
         self.store = FencedStore(self.server.connect(), key=LAYOUT.node(NODE), epoch=epoch)
         self.jobs = HeldJobs()
@@ -156,6 +159,7 @@ class Cluster:
             layout=LAYOUT,
             etcd=EtcdConfig(),
             jobs=self.jobs,
+            attempts=Attempts(self.store, LAYOUT, NODE, self.lease, self.over, budget=timedelta()),
             threads=self.jobs,
             wake=lambda: None,
             windows=WindowLimits(),

@@ -14,7 +14,7 @@ from coordination.memory_etcd import MemoryEtcd
 from processor.job_context import Fence
 from processor.task_permit import TaskPermit
 
-NODE, STATUS = "/nodes/one", "/changefeeds/f/status"
+NODE, STATUS, ATTEMPT = "/nodes/one", "/changefeeds/f/status", "/revoked/one/7"
 
 
 class Task:
@@ -24,7 +24,9 @@ class Task:
         self.epoch = self.server.txn([], [Put(NODE, b"")]).revision
         self.status(run=3)
         fence = Fence(etcd=EtcdConfig(), node_key=NODE, epoch=self.epoch, status_key=STATUS, run=3)
-        self.permit = TaskPermit(self.server.connect(), fence, budget=timedelta(seconds=10), monotonic=lambda: self.now)
+        self.permit = TaskPermit(
+            self.server.connect(), fence, ATTEMPT, budget=timedelta(seconds=10), monotonic=lambda: self.now
+        )
 
     def status(self, *, run: int, state: State = State.NORMAL) -> None:
         record = ChangefeedStatus(lifecycle=Lifecycle(state=state), run=run, info_version=1, epoch=1)
@@ -55,6 +57,15 @@ def test_a_later_run_ends_the_permit() -> None:
     task = Task()
     task.status(run=4)
     with pytest.raises(FencedError, match="run 4"):
+        task.permit()
+
+
+def test_an_attempt_that_is_revoked_ends_the_permit_at_the_next_look() -> None:
+    task = Task()
+    task.permit()
+    task.server.txn([], [Put(ATTEMPT, b"{}")])
+    task.now += 2
+    with pytest.raises(FencedError, match="lost sight"):
         task.permit()
 
 
