@@ -111,7 +111,8 @@ class _Connection(socketserver.BaseRequestHandler):
             case "aggregate":
                 return bson.encode(self._opened(command))
             case "insert" | "update" | "delete":
-                return bson.encode({"n": _statements(body, end, _ROWS[name]), "ok": 1.0})
+                count = _statements(body, end, _ROWS[name])
+                return bson.encode({"n": count, "nModified": count, "ok": 1.0})
             case "buildInfo" | "buildinfo":
                 return bson.encode({"version": "8.0.0", "versionArray": [8, 0, 0, 0], "ok": 1.0})
             case _:
