@@ -18,6 +18,7 @@ import owner.changefeed_owner
 import owner.connections
 import owner.ddl_jobs
 import owner.owner
+import processor.attempts
 import processor.copy_work
 import processor.processor
 import processor.task_permit
@@ -320,12 +321,14 @@ def wired(cluster: Cluster) -> Iterator[None]:
         (processor.workplace, "connect_to_source", source),
         (processor.workplace, "connect_to_target", target),
         (processor.workplace, "EtcdClient", lambda _: cluster.line()),
+        (processor.workplace, "_make_lasting", lambda: None),
         (processor.window_task, "workplace", workplaces),
         (processor.copy_work, "workplace", workplaces),
     ]
     defaults: list[tuple[Any, dict[str, Any]]] = [
         (owner.owner.Owner.__init__, {"margin": BUDGET}),
         (commander.Commander.__init__, {"pause": substitutes.sleep}),
+        (processor.attempts.Attempts.__init__, {"budget": BUDGET}),
         (
             processor.task_permit.TaskPermit.__init__,
             {"monotonic": substitutes.monotonic, "budget": BUDGET, "look_every": LOOK_EVERY},
