@@ -23,7 +23,7 @@ from typing import TypeVar
 
 import structlog
 
-from changefeed.errors import PipelineUnavailable, RetryableError
+from changefeed.errors import RetryableError
 from changefeed.records import NodeId
 from coordination.epoch_guard import BUDGET
 from coordination.etcd import Put
@@ -67,7 +67,7 @@ class Attempts:
         """What the work answers or raises, once nothing of it can write any more."""
         try:
             return work()
-        except PipelineUnavailable as error:
+        except Exception as error:  # tasks answer with their errors: whatever is raised says nothing of them
             self._revoke(attempt, str(error))
             raise
 

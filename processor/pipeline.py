@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -35,7 +36,7 @@ class BroadcastContext:
 
 
 class SharedContext:
-    """A context and its broadcast, which is made by the first job that needs it."""
+    """A context and its broadcast, which is made by the first job that needs it, and anew after one that failed in Spark."""
 
     def __init__(self, context: JobContext) -> None:
         self.context = context
@@ -47,6 +48,12 @@ class SharedContext:
             if self._handle is None:
                 self._handle = BroadcastContext(self.context.key, spark.broadcast(self.context))
             return self._handle
+
+    def doubt(self, handle: BroadcastContext) -> None:
+        """Its JVM may be dead. If not, other jobs still use it, and Spark cleans it up after them."""
+        with self._lock:
+            if self._handle is handle:
+                self._handle = None
 
     def close(self) -> None:
         """No job uses it any more."""
@@ -65,25 +72,35 @@ class Pipeline:
         """Returns when all of it is durable downstream, or with the error of one of its tasks. For a thread that may wait."""
         failpoint.reach("window_begins", shared.context.changefeed)
         begun_at = time.monotonic()
-        handle = shared.through(self._spark)
         group = self.group(shared.context, spec)
         parallelism = shared.context.configuration.pipeline.parallelism
         cuts = slices(spec.whole(shared.context.tables).scan, replace(self._limits, slices=parallelism))
-        if len(cuts) == 1:
-            outcome = self._spark.run_one(group, partial(replicate_window, handle, spec))
-            _expect_one_attempt(outcome.error)
-        else:
-            outcome = self._run_wide(group, handle, spec, cuts, parallelism)
+        with self._broadcast(shared) as handle:
+            if len(cuts) == 1:
+                outcome = self._spark.run_one(group, partial(replicate_window, handle, spec))
+                _expect_one_attempt(outcome.error)
+            else:
+                outcome = self._run_wide(group, handle, spec, cuts, parallelism)
         outcome.took = timedelta(seconds=time.monotonic() - begun_at)
         return outcome
 
     def copy(self, shared: SharedContext, work: CopyWork, attempt: str) -> CopyAnswer | ErrorReport:
         """Work of an initial copy, in a task of its own."""
         group = Group(shared.context.changefeed, f"{shared.context.fence.run}-copy")
-        answer = self._spark.run_one(group, partial(do_copy_work, shared.through(self._spark), work, attempt))
+        with self._broadcast(shared) as handle:
+            answer = self._spark.run_one(group, partial(do_copy_work, handle, work, attempt))
         if isinstance(answer, ErrorReport):
             _expect_one_attempt(answer)
         return answer
+
+    @contextmanager
+    def _broadcast(self, shared: SharedContext) -> Iterator[BroadcastContext]:
+        handle = shared.through(self._spark)
+        try:
+            yield handle
+        except PipelineUnavailable:
+            shared.doubt(handle)
+            raise
 
     def cancel(self, shared: SharedContext, spec: JobSpec) -> None:
         self._spark.cancel(self.group(shared.context, spec))

@@ -1,5 +1,8 @@
 """`SparkRunner`: the node's one Spark session: started when first needed, shared by all changefeeds, stopped with the node.
 
+A JVM that died (out of memory, killed) is noticed when the next job comes, and a new one is started. The jobs that it had count as lost:
+their Python workers may outlive it (`Attempts`).
+
 PySpark pins each Python thread to a JVM thread, so a job's group and pool are those of the thread that runs it. Jobs of one changefeed
 share a pool, and pools share the cores fairly.
 
@@ -169,6 +172,9 @@ class SparkRunner:
         with self._lock:
             if self._stopped:
                 raise PipelineUnavailable("Spark has been stopped with its node")
+            if self._context is not None and _dead(self._context):
+                self._bury(self._context)
+                self._context = None
             if self._context is None:
                 self._context = self._start()
                 self._one = self._context.parallelize([0], 1)
@@ -182,6 +188,19 @@ class SparkRunner:
         context.setLogLevel(settings["spark.log.level"])
         _log.info("spark_started", master=context.master, version=context.version, application=context.applicationId)
         return context
+
+    @staticmethod
+    def _bury(context: SparkContext) -> None:
+        """PySpark keeps one gateway for the whole life of a process: it has to be made to forget a dead one."""
+        _log.error("spark_died", application=context.applicationId)
+        context.stop()
+        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - there is no other way to get another JVM
+
+
+def _dead(context: SparkContext) -> bool:
+    """Its JVM is our own child."""
+    gateway = context._gateway  # noqa: SLF001 - nothing public says it
+    return gateway is not None and gateway.proc.poll() is not None
 
 
 def _alone(task: Callable[[], T], numbers: Iterable[int]) -> Iterator[T]:
@@ -208,7 +227,10 @@ def _bucket(key: tuple[int, ...]) -> int:
 
 
 class _translated:  # noqa: N801 - reads as a function
-    """What Spark itself fails at: tasks answer with their own errors."""
+    """What Spark itself fails at: tasks answer with their own errors.
+
+    Any error, since PySpark stumbles over a JVM that dies in ways of its own: even an UnboundLocalError was seen.
+    """
 
     def __init__(self, doing: Group | str) -> None:
         self._doing = doing
@@ -217,6 +239,8 @@ class _translated:  # noqa: N801 - reads as a function
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, _FAILURES):
+        if isinstance(error, Exception) and not isinstance(error, SluiceError):
             text = str(error).strip().partition("\n")[0]
-            raise PipelineUnavailable(f"Spark, {self._doing}: {text}") from error
+            if not isinstance(error, _FAILURES):
+                _log.error("spark_stumbled", doing=str(self._doing), exc_info=error)
+            raise PipelineUnavailable(f"Spark, {self._doing}: {type(error).__name__}: {text}") from error

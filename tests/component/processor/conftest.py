@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 import pytest
 
 from changefeed.configuration import Configuration
@@ -40,6 +41,11 @@ class ReplicatingCluster(Cluster):
         command = [sys.executable, str(_PROCESS), name, self.endpoint, self.layout.cluster, str(ttl)]
         self.processors[name] = subprocess.Popen(command)
         return self.processors[name]
+
+    def jvm(self, name: str) -> psutil.Process:
+        """The Spark driver of a processor."""
+        [java] = [child for child in psutil.Process(self.processors[name].pid).children() if child.name() == "java"]
+        return java
 
     def close(self) -> None:
         for process in self.processors.values():

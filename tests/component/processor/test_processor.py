@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from changefeed.lifecycle import State
 from changefeed.records import ChangefeedId, DesiredState, NodeId
 from changefeed.table import TableName
 from tests.component.processor.conftest import ReplicatingCluster
+from tests.component.processor.workload import Beside, write
 
 
 def test_rows_of_all_kinds_arrive_with_ddl_between_them(standing: ReplicatingCluster, database: str) -> None:
@@ -40,6 +43,24 @@ def test_what_is_written_during_a_pause_arrives_after_it(standing: ReplicatingCl
     assert standing.target[f"{database}_to"]["orders"].count_documents({}) == 1
     standing.change(feed, DesiredState.RUNNING)
     standing.equal(database)
+
+
+def test_a_spark_that_is_killed_is_started_again_and_nothing_is_lost(
+    standing: ReplicatingCluster, database: str
+) -> None:
+    """Its Python workers may go on for a while; the window is tried again when they surely no longer write."""
+    source = standing.source[database]
+    source.create_collection("a")
+    feed = standing.create("killed", database)
+    standing.until(lambda: standing.began(feed), "the beginning")
+    source["a"].insert_one({"_id": "first"})
+    standing.equal(database)
+    arrived = standing.target[f"{database}_to"]["a"]
+    with Beside(partial(write, standing.source, database, ["a"], 10_000)):
+        standing.until(lambda: arrived.count_documents({}) > 100, "some rows")
+        standing.jvm("p1").kill()
+    standing.equal(database)
+    assert _state(standing, feed) is State.NORMAL
 
 
 def _run(cluster: ReplicatingCluster, feed: ChangefeedId, node: NodeId) -> int | None:
