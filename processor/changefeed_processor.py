@@ -97,7 +97,8 @@ class ChangefeedProcessor:
         self._copies_written = False
         self._schemas = SchemaStore()
         self._interrupted: tuple[SchemaVersions | None, Assignment | None, tuple[TableId, ...]] = (None, None, ())
-        self._records: object = None
+        self._derived_from: tuple[object, int] = (None, -1)
+        self._bases: object = None
         self._contexts = 0
         self._shared: SharedContext | None = None
         self._retired: list[SharedContext] = []
@@ -165,24 +166,29 @@ class ChangefeedProcessor:
         return {table: at for table, at in standing.items() if versions.at(table, at) is None}
 
     def _derive_schemas(self, stored: Stored) -> None:
-        """Only settled records make versions; the barrier of the same view lets nothing pass that presumes others."""
-        if self._records is stored.records:
+        """Only settled records make versions; the barrier of the same view lets nothing pass that presumes others.
+
+        Each run derives them anew: before it, a changed filter may have taken tables in and out. So do other bases: a node that did not
+        look for a while has not seen the records that were settled and folded into them since.
+        """
+        records_known, run = self._derived_from
+        fresh = run != stored.orders.run or self._bases is not stored.bases
+        if records_known is stored.records and not fresh:
             return
-        fresh = self._records is None
         records = stored.ddls()
         before = self._schemas
         self._schemas = SchemaStore.from_records(stored.tables(), records) if fresh else before.take(records)
         if self._schemas is not before:
             self._schemas = self._schemas.gc(stored.checkpoint)
             self._renew_context()
-        self._records = stored.records
+        self._derived_from, self._bases = (stored.records, stored.orders.run), stored.bases
 
     def _tick_copies(self, view: View, stored: Stored, now: float) -> Mapping[TableId, Position]:
         """How far the tables in copy may go."""
         submit = partial(self._submit_copy, stored)
         begins = changefeed.may_begin(self._following, stored.orders, now=now)
         lanes = self._following.lanes
-        tick = self._copies.tick(view, stored, self._schemas.versions, lanes.checkpoint_of, submit if begins else None)
+        tick = self._copies.tick(view, stored, self._schemas.versions, lanes, submit if begins else None)
         self._copies_written = bool(tick.ops)
         if tick.ops:
             self._surroundings.store.commit_in_parts(tick.ops)

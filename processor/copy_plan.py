@@ -114,6 +114,8 @@ class CopySight:
     """One is to be built in the background, and comes before that DDL."""
     running: frozenset[int] = frozenset()
     """The chunks on their way."""
+    catching_up: bool = False
+    """A window of the table is at work in its lane: it writes to the table, and moves its checkpoint when it ends."""
     parallelism: int
 
 
@@ -131,7 +133,7 @@ def decide(copy: TableCopy | None, sight: CopySight) -> CopyAction:
 
 def _held(copy: TableCopy | None, sight: CopySight, ddl: DdlEvent) -> CopyAction:
     begun = copy is not None and copy.stage is CopyStage.COPYING
-    if sight.checkpoint == ddl.position:
+    if sight.checkpoint == ddl.position or sight.catching_up:
         return Wait()
     if ends(ddl, sight.table):
         if copy is None and sight.index_to_come:

@@ -34,6 +34,7 @@ from processor.copy_plan import (
     decide,
 )
 from processor.copy_work import CopyAnswer, CopyChunk, CopyWork, Index, MakeEmpty, Prepare
+from processor.lanes import Lanes
 from processor.stored import Stored
 from processor.table_copy import TableCopy, part_of
 from schema_store.versions import SchemaVersions
@@ -107,7 +108,7 @@ class TableCopies:
         view: View,
         stored: Stored,
         schemas: SchemaVersions,
-        checkpoint_of: Callable[[TableId], Position],
+        lanes: Lanes,
         submit: Submit | None,
     ) -> CopyTick:
         """Without `submit` nothing is begun. Ops have to be written before the next tick.
@@ -123,7 +124,7 @@ class TableCopies:
         free = stored.configuration.pipeline.parallelism - sum(map(len, self._tasks.values()))
         for table in self._in_copy(view, stored):
             copy, given = self._copy(view, table), stored.orders.assignment.tables[table]
-            checkpoint = limits[table] = checkpoint_of(table)
+            checkpoint = limits[table] = lanes.checkpoint_of(table)
             taken = self._take(table, copy, errors, moved)
             if taken:
                 ops += taken
@@ -131,7 +132,7 @@ class TableCopies:
             leaving = table in stored.orders.assignment.leaving
             if submit is None or leaving or schemas.at(table, checkpoint) is None:
                 continue
-            action = decide(copy, self._sight(table, given.start, checkpoint, stored, max(0, free)))
+            action = decide(copy, self._sight(table, given.start, lanes, stored, max(0, free)))
             before = len(self._tasks.get(table, ()))
             match action:
                 case CatchUp(until):
@@ -172,9 +173,7 @@ class TableCopies:
                 self._progress[table] = copy.progress
         return known.copy
 
-    def _sight(
-        self, table: TableId, start: Position, checkpoint: Position, stored: Stored, parallelism: int
-    ) -> CopySight:
+    def _sight(self, table: TableId, start: Position, lanes: Lanes, stored: Stored, parallelism: int) -> CopySight:
         tasks = self._tasks.get(table, [])
         running = frozenset(task.work.number for task in tasks if isinstance(task.work, CopyChunk))
         held_at = stored.orders.barrier.held.get(table)
@@ -184,11 +183,12 @@ class TableCopies:
         return CopySight(
             table=table,
             start=start,
-            checkpoint=checkpoint,
+            checkpoint=lanes.checkpoint_of(table),
             barrier=stored.orders.barrier.of(table),
             held_by=holding[0] if holding else None,
             index_to_come=bool(to_come),
             running=running,
+            catching_up=lanes.busy(table),
             parallelism=parallelism + len(running),
         )
 

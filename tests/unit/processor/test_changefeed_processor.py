@@ -233,6 +233,23 @@ def test_jobs_share_a_context_until_a_ddl_is_done() -> None:
     assert third.context.schemas.latest(B) is not None
 
 
+def test_records_that_were_settled_and_folded_while_a_node_did_not_look_are_found_in_the_bases() -> None:
+    cluster = Cluster()
+    cluster.tick()
+    created = TableSchema(id=B, name=TableName("s", "b"), valid_from=at(105))
+    event = DdlEvent(position=at(107), type=DdlType.DROP, db="s", table=created.name, id=B)
+    dropped = DdlRecord(event=event, scope=Scope(), state=DdlState.DONE, seen_at=datetime.now(UTC))
+    cluster.put(LAYOUT.schema(FEED, B), created)
+    cluster.put(LAYOUT.ddl(FEED, dropped.position), dropped)
+    cluster.barrier(110)
+    cluster.tick()
+    cluster.jobs.let_run()
+    assert cluster.report is not None
+    assert cluster.report.error is None
+    [context] = cluster.jobs.contexts
+    assert context.context.schemas.before(B, at(107)) == created
+
+
 def test_an_open_create_is_named_so_that_its_rows_are_no_surprise() -> None:
     cluster = Cluster()
     event = DdlEvent(position=at(105), type=DdlType.CREATE, db="s", table=TableName("s", "b"), id=B)
@@ -278,6 +295,25 @@ def test_a_table_is_copied_caught_up_and_indexed_before_it_follows() -> None:
     cluster.tick()
     assert cluster.checkpoint == 130
     assert cluster.report.copies == {}
+
+
+def test_a_drop_waits_for_the_window_that_brings_a_copy_up() -> None:
+    cluster = Cluster(copy=True)
+    cluster.barrier(115)
+    chunk = CopiedChunk(after=ClusterTime(110, 0), until=ClusterTime(110, 0), documents=5, bytes=50)
+    for answer in (Division(), chunk):
+        cluster.jobs.copy_answer = answer
+        cluster.tick()
+        cluster.jobs.let_run()
+        cluster.tick()
+    cluster.tick()
+    cluster.drop(120, DdlState.PENDING)
+    cluster.tick()
+    assert cluster.report is not None
+    assert (cluster.checkpoint, cluster.report.error) == (100, None)
+    cluster.jobs.let_run()
+    cluster.tick()
+    assert cluster.checkpoint == 120
 
 
 def test_a_drop_waits_for_the_copy_that_may_still_create_the_table() -> None:

@@ -113,6 +113,12 @@ def test_the_end_of_a_table_is_reached_with_nothing_more_copied(found: TableCopy
     assert decide(found, held(by, checkpoint=by.position)) == Wait()
 
 
+@pytest.mark.parametrize("by", [ddl(DdlType.DROP), RENAME, UNIQUE, PLAIN], ids=str)
+@pytest.mark.parametrize("found", [copy(4, 5), copy(4, 5, 6), copy(4, 9, 6)])
+def test_a_ddl_waits_for_the_window_that_is_catching_up(found: TableCopy, by: DdlEvent) -> None:
+    assert decide(found, replace(held(by), catching_up=True)) == Wait()
+
+
 @pytest.mark.parametrize(
     "by",
     [
