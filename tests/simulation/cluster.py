@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
+import coordination.decoded
 import owner.changefeed_owner
 import owner.connections
 import owner.ddl_jobs
@@ -26,9 +27,9 @@ import processor.window_task
 import processor.workplace
 from changefeed.errors import PipelineUnavailable, RetryableError
 from changefeed.records import ChangefeedId, MoveRequest, NodeId, NodeRecord, Role
-from coordination.etcd import Change, Op, Put
+from coordination.etcd import Change, KeyValue, Op, Put
 from coordination.etcd_connection import EtcdConfig
-from coordination.layout import Layout, child, encode
+from coordination.layout import Layout, child, decode, encode
 from coordination.memory_etcd import MemoryEtcd
 from coordination.mirror import Mirror
 from coordination.session import open_session
@@ -60,6 +61,12 @@ class ObservedEtcd(MemoryEtcd):
 
     observer: Callable[[Sequence[Change]], None] = staticmethod(lambda changes: None)
 
+    def advance(self, now: timedelta) -> None:
+        """Called at each moment; there are few leases, and mostly none has expired."""
+        self._now = now
+        if any(lease.expires_at <= now for lease in self._leases.values()):
+            super().advance(now)
+
     def _write(self, ops: Sequence[Op]) -> None:
         before = self.revision
         super()._write(ops)
@@ -77,6 +84,7 @@ class Cluster:
         self.nodes: dict[str, Node] = {}
         self.workplaces: dict[Process, Workplace] = {}
         self.judge: Any = None
+        self.decoder = Decoder()
         machine.on_time = lambda now: self.etcd.advance(timedelta(seconds=now))
 
     def line(self) -> EtcdLine:
@@ -298,6 +306,19 @@ class _Workplaces:
         return getattr(self._cluster.workplace, name)
 
 
+class Decoder:
+    """Values never change, and each is read by every node: it is decoded once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[type, bytes], Any] = {}
+
+    def __call__(self, kind: type[Any], kv: KeyValue) -> Any:
+        found = self._known.get((kind, kv.value))
+        if found is None:
+            found = self._known[kind, kv.value] = decode(kind, kv)
+        return found
+
+
 @contextmanager
 def wired(cluster: Cluster) -> Iterator[None]:
     """What connects the product to the world leads to the simulated one; times are short, so that a minute sees much.
@@ -312,12 +333,15 @@ def wired(cluster: Cluster) -> Iterator[None]:
         return TargetClient(cluster.target, cluster.network)
 
     workplaces = _Workplaces(cluster)
+    decoder = cluster.decoder
     attributes: list[tuple[Any, str, Any]] = [
         (owner.connections, "connect", source),
         (owner.connections, "connect_to_target", target),
         (owner.owner, "_TICK", timedelta(seconds=0.5)),
         (owner.changefeed_owner, "_HISTORY", 2),
         (processor.processor, "_TICK", timedelta(seconds=0.5)),
+        (coordination.decoded, "decode", decoder),
+        (processor.task_permit, "decode", decoder),
         (processor.workplace, "connect_to_source", source),
         (processor.workplace, "connect_to_target", target),
         (processor.workplace, "EtcdClient", lambda _: cluster.line()),

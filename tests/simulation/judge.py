@@ -35,7 +35,7 @@ from changefeed.records import (
 )
 from changefeed.table import TableId, TableName
 from coordination.etcd import Change, KeyValue
-from coordination.layout import child, decode, join_assignment
+from coordination.layout import child
 from owner.changefeed import check_invariants
 from sink.mongodb.likeness import index_differences, option_differences
 from tests.simulation.cluster import LAYOUT, Cluster
@@ -59,14 +59,16 @@ class Judge:
         self._records: dict[str, DdlRecord] = {}
         self._assignments: dict[NodeId, dict[str, KeyValue]] = {}
         self._homes: dict[TableId, set[NodeId]] | None = None
-        self.rows = self.ddls = 0
+        self._copied: set[TableId] = set()
+        """Those to be copied, among the tables that have a home."""
+        self._decode = cluster.decoder
         cluster.target.judge = self
         cluster.etcd.observer = self.written
 
     # what happens at the target
 
     def row(self, thread: Thread, name: TableName, table: TableId | None, kind: str, key: Any, row: Row | None) -> None:
-        self.rows += 1
+        self._count("row written, of a copy" if thread.copies else "row written")
         if table is None:
             raise Violation(f"I1: {kind} of {key} into {name}, which is not there, by {thread.process}")
         self._check_writer(thread, table, key)
@@ -82,7 +84,7 @@ class Judge:
                 raise Violation(f"I1: {kind} of {row} at {position} into {name} after {ddl.type} at {ddl.position}")
 
     def ddl(self, thread: Thread, name: TableName, what: str) -> TableId | None:
-        self.ddls += 1
+        self._count(f"DDL done at the target, {'of a copy' if thread.copies else what.split()[0]}")
         if thread.copies is not None:
             self._check_home(thread, thread.copies, f"{what} on {name}")
             return thread.copies
@@ -106,6 +108,9 @@ class Judge:
         self._done.add(record.position)
         return record.event.id
 
+    def _count(self, what: str) -> None:
+        self._cluster.machine.count(what)
+
     def _check_writer(self, thread: Thread, table: TableId, key: Any) -> None:
         self._check_home(thread, table, f"row {key}")
         last = self._writers.get((table, key), 0)
@@ -126,11 +131,13 @@ class Judge:
 
     def _home(self, table: TableId) -> set[NodeId]:
         if self._homes is None:
-            self._homes = {}
+            self._homes, self._copied = {}, set()
             for node, parts in self._assignments.items():
-                assignment, _ = join_assignment(parts.values())
-                for assigned in assignment.tables:
-                    self._homes.setdefault(assigned, set()).add(node)
+                for kv in parts.values():
+                    for assigned, how in self._decode(Assignment, kv).tables.items():
+                        self._homes.setdefault(assigned, set()).add(node)
+                        if how.copy:
+                            self._copied.add(assigned)
         return self._homes.get(table, set())
 
     def _check_order(self, record: DdlRecord) -> None:
@@ -185,14 +192,14 @@ class Judge:
                 if change.now is None:
                     self._records.pop(key, None)
                 else:
-                    self._records[key] = decode(DdlRecord, change.now)
+                    self._records[key] = self._decode(DdlRecord, change.now)
             elif key.startswith(LAYOUT.assignments(self._id)):
                 self._assigned(change)
             elif key == LAYOUT.barrier(self._id) and change.now is not None:
-                self._barrier = decode(Barrier, change.now)
+                self._barrier = self._decode(Barrier, change.now)
         for change in changes:
             if change.key == LAYOUT.status(self._id) and change.now is not None:
-                self._check_status(decode(ChangefeedStatus, change.now))
+                self._check_status(self._decode(ChangefeedStatus, change.now))
 
     def _assigned(self, change: Change) -> None:
         node = NodeId(child(change.key, LAYOUT.assignments(self._id)))
@@ -255,15 +262,12 @@ class Judge:
         return name is not None and self._configuration.filter.wants_table(name)
 
     def _in_copy(self, table: TableId) -> bool:
-        copied = False
-        for parts in self._assignments.values():
-            for kv in parts.values():
-                assigned = decode(Assignment, kv).tables.get(table)
-                copied = copied or (assigned is not None and assigned.copy)
         if not self._home(table):
             return True
+        if table not in self._copied:
+            return False
         record = self._cluster.etcd.get(LAYOUT.snapshot(self._id, table))
-        return copied and (record is None or decode(CopyRecord, record).stage is not CopyStage.DONE)
+        return record is None or self._decode(CopyRecord, record).stage is not CopyStage.DONE
 
     # the end
 
@@ -283,18 +287,13 @@ class Judge:
     def arrived(self) -> bool:
         """Everything that happened at the source is behind the checkpoint, and every DDL done."""
         status = self._status
-        last = max([Position(self._last_event()), *(ddl.position for ddl in self._source.ddls)])
         return (
             status is not None
             and status.checkpoint is not None
-            and status.checkpoint > last
+            and status.checkpoint > self._source.last_event
             and not any(record.open for record in self._records.values())
             and not any(self._in_copy(table.id) for table in self._source.tables.values() if self._wants(table.name))
         )
-
-    def _last_event(self) -> Any:
-        events = [entry.ts for entry in self._source.oplog if entry.raw is not None]
-        return events[-1] if events else self._source.oplog[0].ts
 
     def _wants(self, name: TableName) -> bool:
         return self._configuration.filter.wants_table(name)

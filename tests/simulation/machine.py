@@ -10,6 +10,7 @@ A process is what dies, freezes and has a clock of its own. A crash ends its thr
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable
 from itertools import count
 from random import Random
@@ -71,8 +72,10 @@ class Machine:
         self.now = 0.0
         self.current: Thread | None = None
         self.failure: BaseException | None = None
-        self.history: list[str] = []
+        self._noted: list[tuple[float, str, object]] = []
         self.actions = 0
+        self.met: Counter[str] = Counter()
+        """What there was in this run, and how often."""
         self._hub = greenlet.getcurrent()
         self._ready: list[Thread] = []
         self._timers: list[tuple[float, int, Thread | Callable[[], object], int]] = []
@@ -181,8 +184,16 @@ class Machine:
                 if process.frozen:
                     self.block(self.now)
 
-    def note(self, who: str, what: str) -> None:
-        self.history.append(f"{self.now:9.3f}  {who:<12} {what}")
+    def count(self, what: str) -> None:
+        self.met[what] += 1
+
+    def note(self, who: str, what: object) -> None:
+        """Made readable only when somebody wants to read it."""
+        self._noted.append((self.now, who, what))
+
+    @property
+    def history(self) -> list[str]:
+        return [f"{at:9.3f}  {who:<12} {what}" for at, who, what in self._noted]
 
     def run(self, until: float, finished: Callable[[], bool] = lambda: False) -> bool:
         """Whether `finished` came true before the time was over. Raises what failed."""

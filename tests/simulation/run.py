@@ -12,11 +12,13 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from random import Random
 from typing import Any
 
 from changefeed.configuration import Configuration
@@ -31,9 +33,9 @@ from tests.simulation.substitutes import installed
 from tests.simulation.workload import Workload
 
 _SETTLING = 400.0
-_SHOWN = 120
+_TELL_EVERY = 10.0
 
-Mutation = Callable[[], AbstractContextManager[Any]]
+Planted = Callable[[], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True)
@@ -41,46 +43,45 @@ class Outcome:
     seed: int
     error: str = ""
     history: list[str] = field(default_factory=list)
-    rows: int = 0
-    ddls: int = 0
+    met: Counter[str] = field(default_factory=Counter)
+    """What there was in this run, and how often."""
     actions: int = 0
     simulated: float = 0.0
     took: float = 0.0
 
 
-def simulate(seed: int, *, faults: bool = True, mutation: Mutation = nullcontext) -> Outcome:
+def simulate(seed: int, *, faults: bool = True, planted: Planted = nullcontext, keep_history: bool = False) -> Outcome:
+    """`planted`: bugs to be found."""
     begun = time.perf_counter()
     machine = Machine(seed)
     with installed(machine):
         cluster = Cluster(machine)
         error = ""
-        judge: Judge | None = None
-        with wired(cluster), mutation():
+        with wired(cluster), planted():
             try:
-                judge = _live(machine, cluster, faults=faults)
+                _live(machine, cluster, faults=faults)
             except Violation as violation:
                 error = str(violation)
             except Exception:  # noqa: BLE001  # whatever broke, this seed breaks it
                 error = traceback.format_exc(limit=-8)
-            judge = cluster.judge
             machine.close()
     return Outcome(
         seed=seed,
         error=error,
-        history=machine.history if error else [],
-        rows=judge.rows if judge else 0,
-        ddls=judge.ddls if judge else 0,
+        history=machine.history if error or keep_history else [],
+        met=machine.met,
         actions=machine.actions,
         simulated=machine.now,
         took=time.perf_counter() - begun,
     )
 
 
-def _live(machine: Machine, cluster: Cluster, *, faults: bool) -> Judge:
+def _live(machine: Machine, cluster: Cluster, *, faults: bool) -> None:
     random = machine.random
     configuration = Configuration.parse(_configuration(random))
     judge = cluster.judge = Judge(cluster, configuration)
     workload = Workload(cluster.source, random, ddl_share=random.choice((0.05, 0.15, 0.4)))
+    machine.count(f"start: {configuration.start}")
     if configuration.start == "initial":
         workload.begin()
     roles = frozenset({Role.OWNER, Role.PROCESSOR})
@@ -105,7 +106,6 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool) -> Judge:
     differences = judge.differences()
     if differences:
         raise Violation("I6: " + "; ".join(differences))
-    return judge
 
 
 def _act_until(machine: Machine, workload: Workload, end: float, pace: float) -> None:
@@ -117,7 +117,7 @@ def _act_until(machine: Machine, workload: Workload, end: float, pace: float) ->
     machine.after(machine.random.random() * 4, act)
 
 
-def _configuration(random: Any) -> dict[str, Any]:
+def _configuration(random: Random) -> dict[str, Any]:
     return {
         "id": "feed",
         "source": "mongodb://source",
@@ -130,49 +130,85 @@ def _configuration(random: Any) -> dict[str, Any]:
     }
 
 
-def many(seeds: Iterable[int], processes: int | None = None) -> Iterable[Outcome]:
-    with multiprocessing.get_context("fork").Pool(processes or os.cpu_count(), maxtasksperchild=200) as pool:
-        yield from pool.imap_unordered(simulate, seeds)
+@dataclass
+class Summary:
+    seeds: int = 0
+    failed: list[int] = field(default_factory=list)
+    met: Counter[str] = field(default_factory=Counter)
+    actions: int = 0
+    simulated: float = 0.0
+    took: float = 0.0
+
+    def add(self, outcome: Outcome) -> None:
+        self.seeds += 1
+        self.failed += [outcome.seed] if outcome.error else []
+        self.met += outcome.met
+        self.actions += outcome.actions
+        self.simulated += outcome.simulated
+        self.took += outcome.took
+
+    def __str__(self) -> str:
+        lines = [f"    {count:>12,}  {what}" for what, count in sorted(self.met.items())]
+        hours, each = self.simulated / 3600, self.took / max(self.seeds, 1)
+        lines += [f"{self.seeds:,} seeds, {self.actions:,} actions, {hours:,.1f} simulated hours, {each:.2f} s each"]
+        lines += [
+            f"{len(self.failed)} failed: {' '.join(map(str, sorted(self.failed)))}" if self.failed else "all well"
+        ]
+        return "\n".join(lines)
 
 
-def hashes_fixed() -> dict[str, str]:
-    """The environment in which sets have the same order in every run."""
-    return {**os.environ, "PYTHONHASHSEED": "0"}
+def many(
+    seeds: Iterable[int], *, faults: bool = True, planted: Planted = nullcontext, processes: int | None = None
+) -> Iterator[Outcome]:
+    """In interpreters of their own, since how sets are ordered is settled when one starts."""
+    os.environ["PYTHONHASHSEED"] = "0"
+    run = partial(simulate, faults=faults, planted=planted)
+    with multiprocessing.get_context("spawn").Pool(processes or os.cpu_count(), maxtasksperchild=1000) as pool:
+        yield from pool.imap_unordered(run, seeds)
 
 
 def main() -> int:
-    if os.environ.get("PYTHONHASHSEED") != "0":
-        os.execve(sys.executable, [sys.executable, "-m", "tests.simulation.run", *sys.argv[1:]], hashes_fixed())
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, help="replay one seed and print its history")
     parser.add_argument("--seeds", type=int, default=100, help="how many to run")
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--lines", type=int, default=_SHOWN, help="of the history")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--lines", type=int, default=200, help="of the history, its last ones")
     parser.add_argument("--calm", action="store_true", help="nothing goes wrong")
+    parser.add_argument("--processes", type=int, help="as many as there are cores, if not given")
     options = parser.parse_args()
     if options.seed is not None:
-        outcome = simulate(options.seed, faults=not options.calm)
-        return 1 if outcome.error else 0
-    time.perf_counter()
-    outcomes = list(_told(many(range(options.first, options.first + options.seeds))))
-    failed = sorted(outcome.seed for outcome in outcomes if outcome.error)
-    _rows, _ddls = sum(outcome.rows for outcome in outcomes), sum(outcome.ddls for outcome in outcomes)
-    sum(outcome.simulated for outcome in outcomes)
-    if failed:
-        pass
-    return 1 if failed else 0
+        return _replay(options)
+    return _run_many(options)
 
 
-def _told(outcomes: Iterable[Outcome]) -> Iterable[Outcome]:
-    for outcome in outcomes:
+def _replay(options: argparse.Namespace) -> int:
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        command = [sys.executable, "-m", "tests.simulation.run", *sys.argv[1:]]
+        os.execve(sys.executable, command, {**os.environ, "PYTHONHASHSEED": "0"})
+    outcome = simulate(options.seed, faults=not options.calm, keep_history=True)
+    print(*outcome.history[-options.lines :], told(outcome), sep="\n")
+    return 1 if outcome.error else 0
+
+
+def _run_many(options: argparse.Namespace) -> int:
+    told_at = time.monotonic()
+    summary = Summary()
+    seeds = range(options.first, options.first + options.seeds)
+    for outcome in many(seeds, faults=not options.calm, processes=options.processes):
+        summary.add(outcome)
         if outcome.error:
-            pass
-        yield outcome
+            print(told(outcome), flush=True)
+        if time.monotonic() > told_at + _TELL_EVERY:
+            told_at = time.monotonic()
+            print(f"{summary.seeds} of {len(seeds)} seeds, {len(summary.failed)} failed", flush=True)
+    print(summary)
+    return 1 if summary.failed else 0
 
 
-def _line(outcome: Outcome) -> str:
-    verdict = f"FAILED {outcome.error}" if outcome.error else "ok"
-    return f"seed {outcome.seed}: {verdict} ({outcome.rows} rows, {outcome.ddls} DDL, {outcome.took:.1f} s)"
+def told(outcome: Outcome) -> str:
+    again = f"; again with: python -m tests.simulation.run --seed {outcome.seed}"
+    verdict = f"FAILED {outcome.error}{again}" if outcome.error else "ok"
+    return f"seed {outcome.seed}: {verdict} ({outcome.actions} actions, {outcome.simulated:.0f} s simulated, {outcome.took:.1f} s)"
 
 
 if __name__ == "__main__":

@@ -72,7 +72,9 @@ class SourceClient:
         **_: object,
     ) -> _Watch:
         self.travel()
-        stream = _Stream(self, ClusterTime.from_bson(start_at_operation_time), _matcher(pipeline[0]["$match"]))
+        stream = _Stream(
+            self, ClusterTime.from_bson(start_at_operation_time), _matcher(self.server, pipeline[0]["$match"])
+        )
         return _Watch(stream, session, max_await_time_ms / 1000)
 
     def close(self) -> None: ...
@@ -215,7 +217,7 @@ class _Database:
         start = ClusterTime.from_bson(stages[0]["$changeStream"]["startAtOperationTime"])
         match: Any = next((stage["$match"] for stage in stages[1:] if "$match" in stage), {})
         cursor = next(_cursors)
-        self._client.streams[cursor] = _Stream(self._client, start, _matcher(match))
+        self._client.streams[cursor] = _Stream(self._client, start, _matcher(self._client.server, match))
         return self._batch(cursor, [], _mark(start), "firstBatch")
 
     def _get_more(self, body: Mapping[str, Any]) -> RawBSONDocument:
@@ -300,9 +302,19 @@ def _split(server: SourceServer, name: TableName) -> RawBSONDocument:
     return RawBSONDocument(bson.encode({"splitKeys": [{"_id": key} for key in keys[2::2]], "ok": 1.0}))
 
 
-def _matcher(raw: Any) -> Callable[[Entry], bool]:
-    query = bson.decode(bson.encode(raw)) if raw else {}
-    return lambda entry: _matches(query, entry.header)
+def _matcher(server: SourceServer, raw: Any) -> Callable[[Entry], bool]:
+    """Streams of one query are opened again and again: what it says of an entry is found out once."""
+    encoded = bson.encode(raw or {})
+    query = bson.decode(encoded)
+    known = server.shown.setdefault(encoded, {})
+
+    def shows(entry: Entry) -> bool:
+        found = known.get(entry.position)
+        if found is None:
+            found = known[entry.position] = _matches(query, entry.header)
+        return found
+
+    return shows
 
 
 def _matches(query: Mapping[str, Any], header: Mapping[str, Any]) -> bool:

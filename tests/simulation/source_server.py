@@ -93,12 +93,15 @@ class SourceServer:
         self.ddls: list[Ddl] = []
         self.versions: dict[int, Row] = {}
         self.version_at: dict[int, tuple[TableId, Position]] = {}
+        self.shown: dict[bytes, dict[Position, bool]] = {}
+        """By query: which entries it shows."""
         self.changed = Waiters()
         self.election = 1
         self._batch: tuple[ClusterTime, int] | None = None
         self._shared_time = False
         self._last = ClusterTime(FIRST_SECOND, 0)
         self._made = 0
+        self.last_event = Position(self._last)
         self.note()
         self._write_periodic_note()
 
@@ -179,7 +182,8 @@ class SourceServer:
         }
         header = {"operationType": kind, "ns": ns, "to": fields.get("to", {})}
         self.oplog.append(Entry(position.ts, position, bson.encode(event), header))
-        self.machine.note("source", f"{kind} {name} {_shown(fields)} at {_short(position)}")
+        self.last_event = position
+        self.machine.note("source", _Shown(kind, name, fields, position))
         return position
 
     def _ddl(
@@ -335,10 +339,15 @@ class SourceServer:
         return self.tables[name]
 
 
-def _shown(fields: Mapping[str, Any]) -> str:
-    wanted = ("documentKey", "updateDescription", "to")
-    return " ".join(str(fields[name]) for name in wanted if name in fields)
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    kind: str
+    name: object
+    fields: Mapping[str, Any]
+    position: Position
 
-
-def _short(position: Position) -> str:
-    return f"{position.ts.seconds - FIRST_SECOND}.{position.ts.increment}/{position.token[28:34]}"
+    def __str__(self) -> str:
+        wanted = ("documentKey", "updateDescription", "to")
+        said = " ".join(str(self.fields[name]) for name in wanted if name in self.fields)
+        at = self.position
+        return f"{self.kind} {self.name} {said} at {at.ts.seconds - FIRST_SECOND}.{at.ts.increment}/{at.token[28:34]}"

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, Self
 from unittest.mock import patch
@@ -269,19 +270,40 @@ def _stand_in(value: object) -> object | None:
     return next((stand_in for real, stand_in in _STAND_INS if real is value), None)
 
 
-def _log_into(history: Callable[[str, str], None]) -> Callable[..., Any]:
+class _Logged:
+    """Most histories are never read."""
+
+    def __init__(self, event: dict[str, Any]) -> None:
+        self._event = event
+        self._error = sys.exc_info()[1] if event.get("exc_info") else None
+
+    def __str__(self) -> str:
+        facts = (f"{name}={value}" for name, value in self._event.items() if name not in ("event", "exc_info", "node"))
+        error = [repr(self._error)] if self._error else []
+        return " ".join([self._event["event"], *facts, *error])
+
+
+def _log_into(history: Callable[[str, object], None]) -> Callable[..., Any]:
     def processor(_: object, level: str, event: dict[str, Any]) -> Any:
         current = machine().current
-        facts = " ".join(
-            f"{name}={value}" for name, value in event.items() if name not in ("event", "exc_info", "node")
-        )
-        text = f"{event['event']} {facts}"
-        if event.get("exc_info"):
-            text += f" {sys.exc_info()[1]!r}"
-        history(current.process.name if current else "-", text)
+        history(current.process.name if current else "-", _Logged(event))
         raise structlog.DropEvent
 
     return processor
+
+
+@cache
+def _places(modules: int) -> list[tuple[Any, str, object]]:
+    """What has to be replaced where; looked for again only when modules were imported since."""
+    return [
+        (module, attribute, stand_in)
+        for name, module in list(sys.modules.items())
+        if name.startswith(_PACKAGES)
+        for attribute, value in vars(module).items()
+        if not attribute.startswith("__")
+        and (stand_in := _stand_in(value)) is not None
+        and not (attribute == "Random" and name != "owner.changefeed_owner")
+    ]
 
 
 @contextmanager
@@ -292,13 +314,8 @@ def installed(run: Machine) -> Iterator[None]:
     log_configuration = structlog.get_config()
     structlog.configure(processors=[_log_into(run.note)], cache_logger_on_first_use=False)
     with ExitStack() as stack:
-        for name, module in list(sys.modules.items()):
-            if not name.startswith(_PACKAGES):
-                continue
-            for attribute, value in list(vars(module).items()):
-                stand_in = _stand_in(value) if not attribute.startswith("__") else None
-                if stand_in is not None and not (attribute == "Random" and name != "owner.changefeed_owner"):
-                    stack.enter_context(patch.object(module, attribute, stand_in))
+        for module, attribute, stand_in in _places(len(sys.modules)):
+            stack.enter_context(patch.object(module, attribute, stand_in))
         try:
             yield
         finally:
