@@ -192,8 +192,11 @@ class SparkRunner:
     @staticmethod
     def _bury(context: SparkContext) -> None:
         """PySpark keeps one gateway for the whole life of a process: it has to be made to forget a dead one."""
-        _log.error("spark_died", application=context.applicationId)
-        context.stop()
+        _log.error("spark_died")
+        try:
+            context.stop()
+        except _FAILURES:
+            context.stop()  # the first call stumbles over the JVM that is gone, the second ends what is here
         SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - there is no other way to get another JVM
 
 
