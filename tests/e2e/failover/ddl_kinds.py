@@ -1,0 +1,99 @@
+"""The kinds of DDL that the matrix goes through: what they need, what they do, and what a target has to show for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pymongo.database import Database as _Database
+
+from devstack.mongodb import Client
+
+Database = _Database[dict[str, Any]]
+
+_INDEX_BUILT = ("createIndexes", "commitIndexBuild")
+"""Of an empty collection, and of one that has rows."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Tables in `before` are created for it; those in `after` are there when it is done."""
+
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    ddl: Callable[[Database], object]
+    commands: Mapping[str, int]
+    """How often each command has had an effect at the target, the creation of the tables before included."""
+    shown: int = 1
+    """DDLs at the source that it consists of."""
+    stand: int = 1
+    """The first so many of them stand at the moment of the accident; what follows waits for them."""
+    harmless_twice: str = ""
+    """A command that sets once more what is set: an owner that died before it recorded it is followed by one that repeats it."""
+
+
+def _again(db: Database) -> None:
+    db.drop_collection("t")
+    db.create_collection("t", capped=True, size=1 << 20)
+
+
+KINDS: dict[str, Kind] = {
+    "create": Kind(
+        before=(),
+        after=("t",),
+        ddl=lambda db: db.create_collection("t", validator={"total": {"$gte": 0}}),
+        commands={"create": 1},
+    ),
+    "createIndexes unique": Kind(
+        before=("t",),
+        after=("t",),
+        ddl=lambda db: db["t"].create_index("code", unique=True),
+        commands={"create": 1, "createIndexes": 1},
+    ),
+    "collMod": Kind(
+        before=("t",),
+        after=("t",),
+        ddl=lambda db: db.command("collMod", "t", validator={"total": {"$gte": 0}}),
+        commands={"create": 1, "collMod": 1},
+        harmless_twice="collMod",
+    ),
+    "rename dropTarget": Kind(
+        before=("t", "old"),
+        after=("old",),
+        ddl=lambda db: db["t"].rename("old", dropTarget=True),
+        commands={"create": 2, "renameCollection": 1},
+    ),
+    "drop": Kind(
+        before=("t",),
+        after=(),
+        ddl=lambda db: db.drop_collection("t"),
+        commands={"create": 1, "drop": 1},
+    ),
+    "drop, re-create": Kind(
+        before=("t",),
+        after=("t",),
+        ddl=_again,
+        shown=2,
+        commands={"create": 2, "drop": 1},
+    ),
+    "dropDatabase": Kind(
+        before=("t", "u"),
+        after=(),
+        ddl=lambda db: db.client.drop_database(db.name),
+        shown=2,
+        stand=2,
+        commands={"create": 2, "drop": 2},
+    ),
+}
+
+
+def commands_had(client: Client, database: str) -> dict[str, int]:
+    """How often each command has had an effect in a database, as its server's oplog tells."""
+    entries: Any = client["local"]["oplog.rs"]
+    found = Counter(
+        next(iter(entry["o"])) for entry in entries.find({"op": "c", "ns": {"$regex": f"^{database}\\."}}, {"o": 1})
+    )
+    built = sum(found.pop(name, 0) for name in _INDEX_BUILT)
+    return {name: count for name, count in {**found, "createIndexes": built}.items() if count}

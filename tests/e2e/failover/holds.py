@@ -1,0 +1,45 @@
+"""`Holds`: failpoints of running nodes, put on and taken off one subject at a time (`coordination.failpoint`)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+
+
+class Point(StrEnum):
+    DUE = "ddl_due"
+    """Each table's checkpoint is at the DDL; the target has not been looked at."""
+    EXECUTING = "ddl_executing"
+    """Recorded as executing, and not sent."""
+    APPLIED = "ddl_applied"
+    """The target has done it, and nobody knows."""
+    WINDOW = "window_begins"
+    """A processor is about to replicate a window; its subject is the changefeed, that of the others is a database."""
+
+
+class Holds:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        for point in Point:
+            (directory / point).mkdir(parents=True)
+
+    @property
+    def failpoints(self) -> str:
+        """For the environment of the nodes."""
+        return " ".join(f"{point}=hold:{self._directory}" for point in Point)
+
+    def put_on(self, point: Point, subject: str) -> None:
+        (self._directory / point / subject).touch()
+
+    def take_off(self, point: Point, subject: str) -> None:
+        (self._directory / point / subject).unlink()
+
+    def reached(self, point: Point, subject: str) -> int:
+        """How many have come there since it was put on."""
+        told = self._directory / point / f"{subject}.reached"
+        return len(told.read_text().splitlines()) if told.exists() else 0
+
+    def release_all(self) -> None:
+        """All that stand go on; nobody will stand."""
+        for file in self._directory.glob("*/*"):
+            file.unlink()
