@@ -107,7 +107,7 @@ class ClusterReader:
 def tables_of(known: Stored) -> ChangefeedTables:
     if known.status is None or known.status.checkpoint is None:
         return ChangefeedTables(living=(), progress=Progress())
-    replicated = KnownTables(known.status.copied_from, known.bases, known.records.values()).replicated
+    replicated = KnownTables(known.status.copy_starts, known.bases, known.records.values()).replicated
     versions = SchemaStore.from_records(known.bases.values(), known.records.values()).versions
     living = tuple(schema for _, schema in versions.living())
     floor = Floor(known.status.checkpoint, known.records.values())

@@ -13,6 +13,8 @@ from changefeed.errors import ConfigurationError, SluiceError
 from changefeed.lifecycle import State
 from changefeed.records import ChangefeedId, DesiredState
 from changefeed.table import TableName, TableSchema
+from owner import filter_change
+from owner.changefeed import published
 from owner.connections import expanded
 from owner.stored import Stored
 
@@ -47,7 +49,7 @@ class Validator:
             others = {id: known for id, known in view.changefeeds().items() if id != configuration.id}
         problems += _shared_targets(configuration, found.tables, others)
         if replaces is not None:
-            problems += _missing_tables(found.tables, replaces)
+            problems += _unfinished_ddls(configuration, replaces)
         return problems
 
 
@@ -91,15 +93,14 @@ def _writes_no_more(known: Stored) -> bool:
     return ended or known.info.desired is DesiredState.REMOVED
 
 
-def _missing_tables(tables: Sequence[TableSchema], replaces: Stored) -> Iterator[str]:
-    """A table is copied when a changefeed begins, or when it is created or renamed into the filter; not by an update."""
-    before = replaces.info.configuration.filter
-    missing = sorted(table.name for table in tables if not before.wants_table(table.name))
-    if missing:
-        yield (
-            f"filter.tables: {_named(missing)} stood outside the filter and would not be copied by an update; "
-            "create another changefeed for what is new"
-        )
+def _unfinished_ddls(configuration: Configuration, replaces: Stored) -> Iterator[str]:
+    status = replaces.status
+    if status is None or status.checkpoint is None or status.follows(configuration):
+        return
+    position = published(status, replaces.barrier)
+    blocking = filter_change.in_the_way(configuration.filter, position, replaces.records.values())
+    if blocking:
+        yield filter_change.waits_for(blocking)
 
 
 def _target(configuration: Configuration, name: TableName) -> TableName:

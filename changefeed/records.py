@@ -18,6 +18,7 @@ from changefeed.document import Document
 from changefeed.event import DdlEvent
 from changefeed.filter import Disposition
 from changefeed.lifecycle import ErrorReport, Lifecycle
+from changefeed.pattern import TablePattern
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
 
@@ -71,6 +72,10 @@ class ChangefeedStatus:
     """Where it began: its base schemas were valid from here."""
     copied_from: Position | None = None
     """The same, when it began with an initial copy of the tables that were there."""
+    taken_in_at: frozenset[Position] = frozenset()
+    """Where tables begin that a wider filter took in later; they are copied, too."""
+    tables: tuple[TablePattern, ...] | None = None
+    """The patterns that its tables were found by. None: those of its configuration; none at all: they are about to be changed."""
     checkpoint: Position | None = None
     resolved: Position | None = None
     """Every DDL below it is recorded."""
@@ -79,6 +84,15 @@ class ChangefeedStatus:
     info_version: int
     """The user's change that was taken into account last."""
     epoch: int
+
+    @property
+    def copy_starts(self) -> frozenset[Position]:
+        """Tables that begin at one of these places are copied first."""
+        return self.taken_in_at if self.copied_from is None else self.taken_in_at | {self.copied_from}
+
+    def follows(self, configuration: Configuration) -> bool:
+        """Whether its tables are those that the configuration wants: nothing may run before."""
+        return self.tables is None or self.tables == configuration.filter.tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What the source's catalog says of tables that become known: all of them when a changefeed begins, one when it enters the filter.
+"""What the source's catalog says of tables that become known: when a changefeed begins, when its filter is changed, when one enters the filter.
 
 The catalog shows the tables of now; what is wanted is how they were at a position. So the DDLs since are read, and undone.
 """
@@ -49,10 +49,25 @@ def begin(source: Catalog, configuration: Configuration, resume_from: Position |
     if asked is None or asked >= reading.position:
         copied = asked is None and start is Start.INITIAL
         return Beginning(position=reading.position, tables=reading.tables, copied=copied)
-    since = source.ddls(Window(asked, reading.position))
-    then = rewound(reading.tables, since, asked)
-    tables = tuple(table for table in then if configuration.filter.wants_table(table.name))
+    tables = _as_of(asked, reading, source, configuration.filter.wants_table)
     return Beginning(position=asked, tables=tables, copied=False)
+
+
+def tables_at(source: Catalog, wanted: Callable[[TableName], bool], position: Position) -> tuple[TableSchema, ...]:
+    """The wanted tables as they were at a place of the past."""
+    reading = source.read_tables(wanted)
+    if reading.position < position:
+        raise SourceUnavailable(
+            f"the source's catalog is as of {reading.position}, which is before {position}; asked again"
+        )
+    return _as_of(position, reading, source, wanted)
+
+
+def _as_of(
+    position: Position, reading: CatalogReading, source: Catalog, wanted: Callable[[TableName], bool]
+) -> tuple[TableSchema, ...]:
+    then = rewound(reading.tables, source.ddls(Window(position, reading.position)), position)
+    return tuple(table for table in then if wanted(table.name))
 
 
 def look_up(source: Catalog, event: DdlEvent) -> Document:

@@ -131,7 +131,11 @@ def decide(
     state: ChangefeedState, classifier: DdlClassifier, *, now: datetime, monotonic: float, random: Random
 ) -> Decision:
     """The checkpoint is taken before the release: a table that a DDL creates is among the checkpoints only when that is durable."""
-    seen = _record(state, classifier, now) if state.status.lifecycle.running else _Seen(state.tip, _published(state))
+    seen = (
+        _record(state, classifier, now)
+        if state.status.lifecycle.running
+        else _Seen(state.tip, published(state.status, state.barrier))
+    )
     recorded, tip, resolved = tuple(seen.records), seen.tip, _resolved(state, seen)
     records = {**state.records, **{record.position: record for record in recorded}}
     gate = barrier.decide(resolved, records.values(), state.checkpoints.of)
@@ -152,14 +156,14 @@ def decide(
 def _resolved(state: ChangefeedState, seen: _Seen) -> Position:
     """Never goes back, and ends at the user's target."""
     target = state.info.configuration.target
-    resolved = max(seen.resolved, _published(state))
+    resolved = max(seen.resolved, published(state.status, state.barrier))
     return resolved if target is None else min(resolved, Position(target))
 
 
-def _published(state: ChangefeedState) -> Position:
+def published(status: ChangefeedStatus, barrier: Barrier | None) -> Position:
     """Below it each DDL is recorded: by the status, or by a barrier that was published after it."""
-    assert state.status.resolved is not None, "a changefeed that has not begun is not decided upon"
-    return max(state.status.resolved, state.barrier.position) if state.barrier else state.status.resolved
+    assert status.resolved is not None, "a changefeed that has not begun is not decided upon"
+    return max(status.resolved, barrier.position) if barrier else status.resolved
 
 
 @dataclass(slots=True)
@@ -179,9 +183,9 @@ class _Seen:
 
 def _record(state: ChangefeedState, classifier: DdlClassifier, now: datetime) -> _Seen:
     seen = _Seen(state.tip, state.resolved)
-    published, target = _published(state), state.info.configuration.target
+    known_below, target = published(state.status, state.barrier), state.info.configuration.target
     for index, event in enumerate(state.arrived):
-        if event.position in state.records or event.position < published:
+        if event.position in state.records or event.position < known_below:
             continue
         if target is not None and event.position >= Position(target):
             break
@@ -200,11 +204,11 @@ def _record(state: ChangefeedState, classifier: DdlClassifier, now: datetime) ->
 
 
 def _gate_actions(state: ChangefeedState, gate: barrier.Gate, released: tuple[DdlRecord, ...]) -> list[Action]:
-    published = Barrier(epoch=state.epoch, position=gate.position, held=gate.held)
+    newest = Barrier(epoch=state.epoch, position=gate.position, held=gate.held)
     if released:
-        return [ReleaseDdls(released, published)]
-    if published != state.barrier and state.status.lifecycle.running:
-        return [PublishBarrier(published)]
+        return [ReleaseDdls(released, newest)]
+    if newest != state.barrier and state.status.lifecycle.running:
+        return [PublishBarrier(newest)]
     return []
 
 
@@ -250,6 +254,8 @@ def _status(
         lifecycle=lifecycle,
         start=status.start,
         copied_from=status.copied_from,
+        taken_in_at=status.taken_in_at,
+        tables=status.tables,
         checkpoint=checkpoint,
         resolved=resolved,
         run=status.run + (lifecycle.running and not status.lifecycle.running),

@@ -5,9 +5,11 @@ answers come back through the DDL feed and through jobs. When anything fails hal
 tick begins from a view as a new owner would. An error that is neither the fence nor etcd's is the changefeed's own: its status shows it,
 and the user's next change is still obeyed.
 
-    no checkpoint ──begin: bases written──▶ checkpoint ──▶ decided upon at every tick ──removed──▶ its keys are gone
-          ▲                                                      │
-          └───────── restart at a user's new start: keys gone ◀──┘
+    no checkpoint ──begin──▶ checkpoint ──▶ decided upon at every tick ──removed──▶ its keys are gone
+          ▲                                  │  ▲               │
+          │                                  ▼  │               │
+          │               the filter wants other tables: bases  │
+          └────── restart at a user's new start: keys gone ◀────┘
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from changefeed.errors import CoordinationUnavailable, FencedError, InvariantErr
 from changefeed.event import DdlEvent
 from changefeed.lifecycle import Command, ErrorReport, Lifecycle, Sign, State
 from changefeed.position import Position
-from changefeed.records import Barrier, ChangefeedId, ChangefeedStatus, DdlRecord, DesiredState, NodeId
+from changefeed.records import ChangefeedId, ChangefeedStatus, DdlRecord, DesiredState, NodeId
 from changefeed.table import TableName
 from changefeed.uri import ConnectionUri
 from coordination import failpoint
@@ -37,7 +39,8 @@ from coordination.layout import Layout
 from coordination.mirror import View
 from owner import scheduler, stored
 from owner.background import Background
-from owner.bootstrap import Beginning, Catalog, begin, look_up
+from owner.beginnings import Beginnings
+from owner.bootstrap import Catalog, look_up
 from owner.changefeed import (
     Action,
     ChangefeedState,
@@ -140,6 +143,9 @@ class ChangefeedOwner:
         self._run = 0
         self._guard = OplogGuard(id, self._background, self._source.oplog_window)
         self._reports = ErrorReports()
+        self._beginnings = Beginnings(
+            configuration, self._source, self._writer, self._background, self._reports, self._random
+        )
 
     def _new_jobs(self) -> DdlJobs:
         return DdlJobs(lambda: self._term.clusters.open_sink(self.configuration), self._downstream, self._term.wake)
@@ -182,7 +188,10 @@ class ChangefeedOwner:
         elif _restarts(known, status):
             self._restart(known, status)
         elif status.checkpoint is None:
-            self._begin(known, status)
+            self._beginnings.begin(known, status)
+        elif self._beginnings.wanted(known, status):
+            if self._beginnings.change_tables(known, status):
+                self._begin_anew()
         else:
             self._go_on(known, status)
 
@@ -216,30 +225,14 @@ class ChangefeedOwner:
             stopped = status.lifecycle.after(Command.PAUSE, now=datetime.now(UTC), random=self._random)
             self._writer.status(replace(status, lifecycle=stopped, epoch=self._writer.epoch), status)
         elif self._stands_still(known):
-            self._writer.restart(self._fresh_status(known, run=status.run + 1))
-            self._jobs.close()
-            self._jobs = self._new_jobs()
-            self._forget()
+            self._writer.restart(self._beginnings.fresh_status(known, run=status.run + 1))
+            self._begin_anew()
 
-    def _begin(self, known: Stored, status: ChangefeedStatus) -> None:
-        lifecycle = self._lifecycle(
-            commanded(known.info, status, now=datetime.now(UTC), random=self._random), Sign.TICK
-        )
-        if lifecycle.running:
-            question = ("begin", known.info.version)
-            try:
-                beginning: Beginning | None = self._background.take(
-                    question, lambda: begin(self._source, self.configuration, known.info.resume_from)
-                )
-            except SluiceError as error:
-                lifecycle = self._lifecycle(lifecycle, self._reports.of(error))
-            else:
-                if beginning is not None:
-                    self._write_beginning(known, status, beginning)
-                    return
-        begun = replace(self._fresh_status(known, run=status.run), lifecycle=lifecycle)
-        if begun != known.status:
-            self._writer.status(begun, known.status)
+    def _begin_anew(self) -> None:
+        """What this owner's jobs are at is about tables as they were."""
+        self._jobs.close()
+        self._jobs = self._new_jobs()
+        self._forget()
 
     def _fail(self, known: Stored, error: Exception) -> None:
         if not isinstance(error, SluiceError):
@@ -256,21 +249,6 @@ class ChangefeedOwner:
         if failed != known.status:
             self._writer.status(failed, known.status)
 
-    def _write_beginning(self, known: Stored, status: ChangefeedStatus, beginning: Beginning) -> None:
-        begun = replace(
-            self._fresh_status(known, run=status.run + 1),
-            start=beginning.position,
-            copied_from=beginning.position if beginning.copied else None,
-            checkpoint=beginning.position,
-            resolved=beginning.position,
-        )
-        barrier = Barrier(epoch=self._writer.epoch, position=beginning.position)
-        self._writer.beginning(beginning.tables, begun, barrier)
-        self._log.info("changefeed_begun", position=str(beginning.position), tables=len(beginning.tables))
-
-    def _fresh_status(self, known: Stored, *, run: int) -> ChangefeedStatus:
-        return ChangefeedStatus(run=run, info_version=known.info.version, epoch=self._writer.epoch)
-
     def _lifecycle(self, lifecycle: Lifecycle, event: Sign | ErrorReport) -> Lifecycle:
         return lifecycle.after(event, now=datetime.now(UTC), random=self._random)
 
@@ -280,7 +258,7 @@ class ChangefeedOwner:
             self._jobs.forget_failures()
             self._run = status.run
         if memory.tables is None:
-            memory.tables = KnownTables(status.copied_from, known.bases, known.records.values())
+            memory.tables = KnownTables(status.copy_starts, known.bases, known.records.values())
         memory.tables.take(known.records.values())
         assert status.checkpoint is not None
         floor = Floor(status.checkpoint, known.records.values())

@@ -14,6 +14,7 @@ from changefeed.table import TableId, TableSchema
 from coordination.etcd import MAX_TXN_BYTES, MAX_TXN_OPS, Delete, DeletePrefix, Op, Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, assignment_puts, encode
+from owner.filter_change import FilterChange
 from owner.scheduler import Action, ForgetMove, ForgetNode, Remove
 from schema_store.store import FoldStep
 
@@ -42,6 +43,15 @@ class ChangefeedWriter:
         self._commit([DeletePrefix(self._layout.schemas(self._id)), DeletePrefix(self._layout.ddls(self._id))])
         self._store.commit_in_parts([Put(self._layout.schema(self._id, table.id), encode(table)) for table in tables])
         self._commit([self._put_status(status), self._put_barrier(barrier)])
+
+    def tables(self, marked: ChangefeedStatus, change: FilterChange, changed: ChangefeedStatus) -> None:
+        """As long as the status says that the tables are about to be changed, whoever finds it so begins with that."""
+        self._commit([self._put_status(marked)])
+        for step in change.steps:
+            self.fold(step)
+        bases = [Put(self._layout.schema(self._id, table.id), encode(table)) for table in change.taken_in]
+        self._store.commit_in_parts(bases)
+        self._commit([self._put_status(changed)])
 
     def restart(self, status: ChangefeedStatus) -> None:
         layout, id = self._layout, self._id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 
 from changefeed.position import Position
 from changefeed.records import AssignedTable, DdlRecord
@@ -17,11 +18,11 @@ class KnownTables:
 
     def __init__(
         self,
-        copied_from: Position | None,
+        copy_starts: AbstractSet[Position],
         bases: Mapping[TableId, TableSchema],
         records: Iterable[DdlRecord],
     ) -> None:
-        self._copied_from = copied_from
+        self._copy_starts = copy_starts
         records = list(records)
         self._settled = SchemaStore.from_records(bases.values(), records)
         self._entered = {(record.event.id, record.position) for record in records if enters(record.event)}
@@ -52,4 +53,4 @@ class KnownTables:
         }
 
     def _copied(self, schema: TableSchema, first: Position) -> bool:
-        return first == self._copied_from or (schema.id, first) in self._entered
+        return first in self._copy_starts or (schema.id, first) in self._entered

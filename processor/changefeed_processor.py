@@ -97,7 +97,7 @@ class ChangefeedProcessor:
         self._copies_written = False
         self._schemas = SchemaStore()
         self._interrupted: tuple[SchemaVersions | None, Assignment | None, tuple[TableId, ...]] = (None, None, ())
-        self._derived_from: tuple[object, int] = (None, -1)
+        self._records: object = None
         self._bases: object = None
         self._contexts = 0
         self._shared: SharedContext | None = None
@@ -168,12 +168,11 @@ class ChangefeedProcessor:
     def _derive_schemas(self, stored: Stored) -> None:
         """Only settled records make versions; the barrier of the same view lets nothing pass that presumes others.
 
-        Each run derives them anew: before it, a changed filter may have taken tables in and out. So do other bases: a node that did not
-        look for a while has not seen the records that were settled and folded into them since.
+        They are derived anew from other bases: a node that did not look for a while has not seen the records that were settled and folded
+        into them since, and a changed filter takes tables in and out there.
         """
-        records_known, run = self._derived_from
-        fresh = run != stored.orders.run or self._bases is not stored.bases
-        if records_known is stored.records and not fresh:
+        fresh = self._bases is not stored.bases
+        if self._records is stored.records and not fresh:
             return
         records = stored.ddls()
         before = self._schemas
@@ -181,7 +180,7 @@ class ChangefeedProcessor:
         if self._schemas is not before:
             self._schemas = self._schemas.gc(stored.checkpoint)
             self._renew_context()
-        self._derived_from, self._bases = (stored.records, stored.orders.run), stored.bases
+        self._records, self._bases = stored.records, stored.bases
 
     def _tick_copies(self, view: View, stored: Stored, now: float) -> Mapping[TableId, Position]:
         """How far the tables in copy may go."""

@@ -54,7 +54,7 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId, node: No
     assigned = reader.assignments(view, id).get(node)
     orders = Orders(
         life=barrier.create_rev,
-        running=status.record.lifecycle.running,
+        running=status.record.lifecycle.running and status.record.follows(info.record.configuration),
         run=status.record.run,
         barrier=barrier.record,
         barrier_rev=barrier.mod_rev,

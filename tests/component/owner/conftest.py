@@ -176,6 +176,10 @@ class Cluster:
         group = Decoded(self.layout).group(DdlRecord, self._mirror.view(), self.layout.ddls(id))
         return [stored.record for stored in group.values()]
 
+    def record(self, id: ChangefeedId, record: DdlRecord) -> None:
+        """As nobody but the owner should."""
+        self.etcd.txn((), (Put(self.layout.ddl(id, record.position), encode(record)),))
+
     def assigned(self, id: ChangefeedId) -> dict[TableId, str]:
         assignments = Decoded(self.layout).assignments(self._mirror.view(), id)
         return {table: node for node, stored in assignments.items() for table in stored.record.tables}

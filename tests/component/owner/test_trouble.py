@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from bson.timestamp import Timestamp
 
 from changefeed.cluster_time import ClusterTime
+from changefeed.document import Document
+from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import State
 from changefeed.position import Position
-from changefeed.records import DdlState, DesiredState
+from changefeed.records import DdlRecord, DdlState, DesiredState, Scope
+from changefeed.table import TableId, TableName
 from tests.component.owner.conftest import Cluster
 
 NOWHERE = "mongodb://127.0.0.1:9/?serverSelectionTimeoutMS=200&connectTimeoutMS=200"
@@ -111,14 +115,18 @@ def test_what_the_target_cannot_express_fails_or_is_skipped_as_the_user_says(led
     assert "cannot be told apart" in led.ddls(feed)[-1].note
 
 
-def test_an_event_that_the_schemas_cannot_explain_fails_its_changefeed_alone(led: Cluster, database: str) -> None:
-    source = led.source[database]
-    source.create_collection("private")
-    feed = led.create("unexplained", database, filter={"tables": [f"{database}.*", f"!{database}.private"]})
+def test_a_ddl_that_the_schemas_cannot_explain_fails_its_changefeed_alone(led: Cluster, database: str) -> None:
+    feed = led.create("unexplained", database)
     led.until(lambda: led.began(feed))
-    led.change(feed, filter={"tables": [f"{database}.*"]})
-    led.until(lambda: led.obeyed(feed))
-    source["private"].create_index("code")
+    unknown = DdlEvent(
+        position=now(led),
+        type=DdlType.CREATE_INDEXES,
+        db=database,
+        table=TableName(database, "private"),
+        id=TableId("0" * 32),
+        description=Document.of({"indexes": []}),
+    )
+    led.record(feed, DdlRecord(event=unknown, scope=Scope(), state=DdlState.DONE, seen_at=datetime.now(UTC)))
     led.until(lambda: led.state(feed) is State.FAILED)
     assert "invariant_violated" in led.error(feed)
     led.change(feed, DesiredState.REMOVED)

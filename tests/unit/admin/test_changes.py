@@ -24,7 +24,7 @@ class _Call:
 
 def _changes(call: _Call, stopping: threading.Event | None = None) -> Changes:
     """It looks for changes once an hour: what happens sooner has woken it."""
-    mirror = Mirror(MemoryEtcd(), "/")
+    mirror = Mirror(MemoryEtcd().connect(), "/")
     return Changes(mirror, call, stopping or threading.Event(), lambda: None, timedelta(hours=1))
 
 

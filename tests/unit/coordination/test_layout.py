@@ -13,6 +13,7 @@ from changefeed.document import Document
 from changefeed.errors import RecordUnreadable
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import Lifecycle
+from changefeed.pattern import TablePattern
 from changefeed.position import Position
 from changefeed.records import (
     AssignedTable,
@@ -90,6 +91,12 @@ RECORDS = [
         resume_from=AT,
     ),
     ChangefeedStatus(lifecycle=Lifecycle(), checkpoint=AT, resolved=AT, info_version=1, epoch=7),
+    ChangefeedStatus(
+        taken_in_at=frozenset({AT, Position.parse("9.1")}),
+        tables=(TablePattern.parse("*.*"), TablePattern.parse("!shop.tmp_*")),
+        info_version=1,
+        epoch=7,
+    ),
     NodeRecord(
         id=NodeId("a-1"),
         name="a",

@@ -53,21 +53,21 @@ def history() -> list[DdlRecord]:
 
 def test_after_folding_the_tables_are_those_that_a_new_owner_derives() -> None:
     bases, records = {A: base(A, "a")}, {record.position: record for record in history()}
-    known = KnownTables(None, bases, records.values())
+    known = KnownTables(frozenset(), bases, records.values())
     while (step := next(fold(bases, records.values(), at(200), max_operations=20), None)) is not None:
         bases |= {table.id: table for table in step.write}
         bases = {id: table for id, table in bases.items() if id not in step.remove}
         records = {position: record for position, record in records.items() if position not in step.ddls}
         known.gc(at(200))
         known.take(records.values())
-        derived = KnownTables(None, bases, records.values())
+        derived = KnownTables(frozenset(), bases, records.values())
         assert known.replicated.keys() == derived.replicated.keys()
         assert known.tip.tables_at(at(999)) == derived.tip.tables_at(at(999))
     assert len(records) < 150
 
 
 def test_folded_tables_take_the_next_ddl() -> None:
-    known = KnownTables(None, {A: base(A, "a")}, history())
+    known = KnownTables(frozenset(), {A: base(A, "a")}, history())
     known.gc(at(200))
     later = done(500, DdlType.RENAME, "a", A, to="b")
     known.take([later])
@@ -81,10 +81,10 @@ def test_a_table_that_enters_the_filter_again_is_copied_again_from_there() -> No
     into = replace(into, event=replace(into.event, description=Document.of(whole)))
     out = done(20, DdlType.DROP, "a", A)
     again = replace(into, event=replace(into.event, position=at(30)))
-    known = KnownTables(None, {}, [into])
+    known = KnownTables(frozenset(), {}, [into])
     assert known.replicated == {A: AssignedTable(start=at(10), copy=True)}
     known.take([into, out])
     assert known.replicated == {}
     known.take([into, out, again])
     assert known.replicated == {A: AssignedTable(start=at(30), copy=True)}
-    assert KnownTables(None, {}, [into, out, again]).replicated == known.replicated
+    assert KnownTables(frozenset(), {}, [into, out, again]).replicated == known.replicated

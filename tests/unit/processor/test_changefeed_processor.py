@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,6 +16,7 @@ from changefeed.configuration import Configuration
 from changefeed.errors import ConflictError, SinkUnavailable
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport
+from changefeed.pattern import TablePattern
 from changefeed.position import Position
 from changefeed.records import (
     AssignedTable,
@@ -248,6 +250,18 @@ def test_records_that_were_settled_and_folded_while_a_node_did_not_look_are_foun
     assert cluster.report.error is None
     [context] = cluster.jobs.contexts
     assert context.context.schemas.before(B, at(107)) == created
+
+
+def test_nothing_runs_before_the_tables_are_those_of_the_filter() -> None:
+    cluster = Cluster()
+    cluster.tick()
+    found_by = ChangefeedStatus(checkpoint=at(100), resolved=at(100), run=1, info_version=1, epoch=1)
+    for patterns, jobs in (((TablePattern.parse("s.a"),), 0), ((), 0), ((TablePattern.parse("*.*"),), 1)):
+        cluster.put(LAYOUT.status(FEED), replace(found_by, tables=patterns))
+        cluster.barrier(110)
+        cluster.tick()
+        cluster.jobs.let_run()
+        assert len(cluster.jobs.specs) == jobs
 
 
 def test_an_open_create_is_named_so_that_its_rows_are_no_surprise() -> None:

@@ -1,0 +1,111 @@
+"""The user pauses a changefeed, gives it another filter, and resumes it."""
+
+from __future__ import annotations
+
+from pymongo.database import Database
+
+from changefeed.lifecycle import State
+from changefeed.records import ChangefeedId, DesiredState
+from changefeed.table import TableId
+from tests.component.owner.conftest import Cluster
+
+
+def update(cluster: Cluster, id: ChangefeedId, *tables: str) -> None:
+    """As `sluice changefeed pause`, `update` and `resume` do."""
+    cluster.change(id, DesiredState.PAUSED)
+    cluster.until(lambda: cluster.obeyed(id))
+    cluster.change(id, DesiredState.PAUSED, filter={"tables": list(tables)})
+    cluster.until(lambda: cluster.obeyed(id))
+    cluster.change(id)
+    cluster.until(lambda: cluster.obeyed(id))
+
+
+def id_of(database: Database[dict[str, object]], name: str) -> TableId:
+    [found] = database.list_collections(filter={"name": name})
+    return TableId(found["info"]["uuid"].hex())
+
+
+def test_a_table_that_a_wider_filter_takes_in_is_copied_and_the_others_are_not(led: Cluster, database: str) -> None:
+    source, target = led.source[database], led.target[f"{database}_to"]
+    feed = led.create("wider", database, filter={"tables": [f"{database}.orders"]})
+    led.until(lambda: led.began(feed))
+    source.create_collection("orders")
+    source.create_collection("notes")
+    led.until(lambda: led.settled(feed, 1))
+    update(led, feed, f"{database}.*")
+    orders, notes = id_of(source, "orders"), id_of(source, "notes")
+    led.until(lambda: led.assigned(feed).keys() == {orders, notes})
+    assert led.state(feed) is State.NORMAL
+    assert led.copied(feed, notes)
+    assert not led.copied(feed, orders)
+    target.create_collection("notes")  # as a copy does
+    source["notes"].create_index("code", unique=True)
+    led.until(
+        lambda: led.settled(feed, 1) and led.ddls(feed)[-1].event.id == notes, "the next DDL of the table taken in"
+    )
+
+
+def test_ddl_while_paused_finds_the_tables_that_are_taken_in(led: Cluster, database: str) -> None:
+    source, target = led.source[database], led.target[f"{database}_to"]
+    source.create_collection("notes")
+    feed = led.create("asleep-wider", database, filter={"tables": [f"{database}.orders"]})
+    led.until(lambda: led.began(feed))
+    led.change(feed, DesiredState.PAUSED)
+    led.until(lambda: led.state(feed) is State.STOPPED)
+    source["notes"].create_index("code")
+    source["notes"].rename("letters")
+    source.create_collection("new")
+    target.create_collection("notes")  # as a copy does
+    update(led, feed, f"{database}.*")
+    led.until(lambda: led.settled(feed, 3), "all DDL since")
+    assert led.copied(feed, id_of(source, "letters"))
+    assert not led.copied(feed, id_of(source, "new"))
+    assert "new" in target.list_collection_names()
+
+
+def test_a_table_that_is_taken_out_stays_at_the_target_as_it_is(led: Cluster, database: str) -> None:
+    source, target = led.source[database], led.target[f"{database}_to"]
+    feed = led.create("narrower", database)
+    led.until(lambda: led.began(feed))
+    source.create_collection("orders")
+    source.create_collection("notes")
+    led.until(lambda: led.settled(feed, 2))
+    update(led, feed, f"{database}.*", f"!{database}.notes")
+    orders, notes = id_of(source, "orders"), id_of(source, "notes")
+    led.until(lambda: led.assigned(feed).keys() == {orders})
+    source["notes"].drop()
+    source["orders"].create_index("code", unique=True)
+    led.until(lambda: led.settled(feed, 1))
+    assert sorted(target.list_collection_names()) == ["notes", "orders"]
+    update(led, feed, f"{database}.*")
+    assert notes not in led.assigned(feed)
+
+
+def test_a_table_whose_ddl_the_target_refuses_may_be_taken_out(led: Cluster, database: str) -> None:
+    source, target = led.source[database], led.target[f"{database}_to"]
+    feed = led.create("refused-out", database)
+    led.until(lambda: led.began(feed))
+    target.create_collection("notes", capped=True, size=4096)
+    source.create_collection("notes")
+    led.until(lambda: led.state(feed) is State.FAILED)
+    led.change(feed, DesiredState.PAUSED, filter={"tables": [f"{database}.*", f"!{database}.notes"]})
+    led.until(lambda: led.obeyed(feed))
+    led.change(feed)
+    led.until(lambda: led.state(feed) is State.NORMAL)
+    source.create_collection("orders")
+    led.until(lambda: led.settled(feed, 1) and "orders" in target.list_collection_names())
+
+
+def test_patterns_cannot_change_below_an_open_ddl_that_stays_wanted(led: Cluster, database: str) -> None:
+    """The admin API refuses that; here a change got past it."""
+    source, target = led.source[database], led.target[f"{database}_to"]
+    feed = led.create("blocked", database)
+    led.until(lambda: led.began(feed))
+    target.create_collection("orders", capped=True, size=4096)
+    source.create_collection("orders")
+    led.until(lambda: led.state(feed) is State.FAILED)
+    led.change(feed, filter={"tables": [f"{database}.orders"]})
+    led.until(lambda: "is not done, and the patterns can change only when" in led.error(feed))
+    target["orders"].drop()
+    led.change(feed, filter={"tables": [f"{database}.*"]})
+    led.until(lambda: led.state(feed) is State.NORMAL and led.settled(feed, 1))
