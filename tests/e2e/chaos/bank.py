@@ -1,0 +1,108 @@
+"""`Bank`: money moves between accounts of several collections in transactions; whatever happens, none is made or lost.
+
+A *sync point* is where a changefeed has reached its `target`: `sluice changefeed finalize` takes the source's time of that moment as target, every
+table is replicated up to exactly there, and the changefeed is finished. All events of a transaction have one cluster time, so a
+target that stands at one time holds each transaction whole or not at all, while at the source transfers go on. Afterwards the changefeed gets a
+configuration without a target, and is resumed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from random import Random
+
+from pymongo.errors import PyMongoError
+
+from devstack.mongodb import Client
+from tests.e2e.chaos.journal import Journal
+from tests.e2e.chaos.machines import SOURCE, TARGET, Machines
+
+DATABASE = "bank"
+_BRANCHES = [f"branch_{number}" for number in range(4)]
+_ACCOUNTS = 10
+_EACH = 1000
+TOTAL = len(_BRANCHES) * _ACCOUNTS * _EACH
+_SECONDS = 180.0
+_CONFIGURATION = f"""
+id: bank
+source: {SOURCE}
+sink: {TARGET}
+start: initial
+on_divergence: fail
+filter: {{tables: ["{DATABASE}.*"]}}
+"""
+
+
+class Bank:
+    def __init__(self, machines: Machines, source: Client, target: Client, journal: Journal, seed: int) -> None:
+        self._machines = machines
+        self._source, self._target = source, target
+        self._journal = journal
+        self._random = Random(f"{seed} bank")
+        self._file = Path(machines.stack.directory) / "bank.yaml"
+        self._synchronising = threading.Lock()
+        self.syncs = 0
+
+    def open(self) -> None:
+        for branch in _BRANCHES:
+            self._source[DATABASE][branch].insert_many([{"_id": n, "balance": _EACH} for n in range(_ACCOUNTS)])
+        self._file.write_text(_CONFIGURATION, encoding="utf-8")
+        self._do("create", str(self._file))
+
+    def transfer(self) -> str:
+        """One, in a transaction over two collections."""
+        (giver, taker), amount = self._random.sample(_BRANCHES, 2), self._random.randrange(100)
+        accounts = [self._random.randrange(_ACCOUNTS) for _ in range(2)]
+        with self._source.start_session() as session, session.start_transaction():
+            for branch, account, change in ((giver, accounts[0], -amount), (taker, accounts[1], amount)):
+                balances = self._source[DATABASE][branch]
+                balances.update_one({"_id": account}, {"$inc": {"balance": change}}, session=session)
+        return "transfers"
+
+    def synchronise(self) -> None:
+        """Brings the target to one time of the source, counts the money there, and lets replication go on; one at a time."""
+        if not self._synchronising.acquire(blocking=False):
+            return
+        try:
+            self._to_one_time()
+        finally:
+            self._synchronising.release()
+
+    def _to_one_time(self) -> None:
+        if not self._do("finalize", "bank", "--yes"):
+            return
+        try:
+            found = self._sum()
+        except PyMongoError as error:
+            self._journal.tell("bank", f"could not be counted: {type(error).__name__}")
+        else:
+            self.syncs += 1
+            self._check(found)
+        self._do("update", "bank", str(self._file))
+        self._do("resume", "bank")
+
+    def count(self) -> None:
+        """At the end, when both sides rest."""
+        self._check(self._sum())
+
+    def _check(self, found: int) -> None:
+        if found == TOTAL:
+            self._journal.tell("bank", f"the target has all {TOTAL}")
+        else:
+            self._journal.fault("bank", f"the target has {found}, not {TOTAL}")
+
+    def _sum(self) -> int:
+        """While the changefeed is finished nothing there changes: collection after collection will do."""
+        return sum(row["balance"] for branch in _BRANCHES for row in self._target[DATABASE][branch].find())
+
+    def _do(self, verb: str, *arguments: str) -> bool:
+        """Until it is done: after an interruption each verb may be asked for again."""
+        deadline = time.monotonic() + _SECONDS
+        while (done := self._machines.sluice("changefeed", verb, *arguments)).returncode != 0:
+            if time.monotonic() > deadline:
+                self._journal.fault("bank", f"{verb} is not done after {_SECONDS:g} s: {done.stderr.strip()}")
+                return False
+            time.sleep(1)
+        return True

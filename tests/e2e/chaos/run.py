@@ -1,0 +1,134 @@
+"""`Chaos`: three nodes replicate two changefeeds while accidents happen to them and to all that they talk to.
+
+    copy and replication ──▶ the schedule's events, side by side ──▶ all is mended ──▶ both sides are equal, the money is there
+
+Wrong is: a changefeed that fails, a process that ends by itself or does not end when it is told to, a sum that is not right at a sync point, a
+difference in the end. Divergence fails a changefeed here (`on_divergence: fail`): nothing is to be repaired that should not have happened.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+
+from devstack.mongodb import Client
+from tests.e2e.chaos import bank
+from tests.e2e.chaos.accidents import Accidents
+from tests.e2e.chaos.bank import Bank
+from tests.e2e.chaos.journal import Journal
+from tests.e2e.chaos.machines import SOURCE, TARGET, Machines
+from tests.e2e.chaos.schedule import schedule
+from tests.e2e.chaos.workload import DATABASES, Repeated, Workload
+from tests.independent_compare import differences
+
+_TRANSFER_SECONDS = 0.1
+_LOOK_SECONDS = 2.0
+_CONVERGE_SECONDS = 300.0
+_SHOP = f"""
+id: shop
+source: {SOURCE}
+sink: {TARGET}
+start: initial
+on_divergence: fail
+filter: {{tables: [{", ".join(f'"{name}.*"' for name in DATABASES)}]}}
+"""
+
+
+class Chaos:
+    def __init__(self, directory: Path, *, seconds: float, seed: int) -> None:
+        self.journal = Journal()
+        self._seconds = seconds
+        self._seed = seed
+        self._directory = directory
+        self._machines = Machines(directory, self.journal)
+        self._over = threading.Event()
+        self._states: dict[str, str] = {}
+
+    def run(self) -> bool:
+        """Whether nothing went wrong."""
+        with ExitStack() as running:
+            machines = running.enter_context(self._machines)
+            self._source: Client = running.enter_context(Client(machines.stack.source_uri))
+            self._target: Client = running.enter_context(Client(machines.stack.target_uri))
+            self._bank = Bank(machines, self._source, self._target, self.journal, self._seed)
+            workload = Workload(self._source, self._seed)
+            self._begin(workload)
+            transfers = Repeated("transfers", self._bank.transfer, _TRANSFER_SECONDS)
+            looks = running.enter_context(Repeated("looks", self._look, _LOOK_SECONDS))
+            with workload, transfers:
+                self._let_happen()
+                self._mend()
+            self.journal.tell("workload", f"{workload.summary()}, {transfers.done.total()} transfers")
+            self._converge()
+            looks.stop()
+        return not self.journal.faults
+
+    def _begin(self, workload: Workload) -> None:
+        workload.prepare()
+        self._bank.open()
+        file = self._directory / "shop.yaml"
+        file.write_text(_SHOP, encoding="utf-8")
+        done = self._machines.sluice("changefeed", "create", str(file))
+        if done.returncode != 0:
+            self.journal.fault("shop", f"not created: {done.stderr}")
+
+    def _let_happen(self) -> None:
+        began = time.monotonic()
+        events = schedule(self._seed, self._seconds)
+        accidents = Accidents(self._machines, self._bank, self.journal, self._over)
+        happening: list[Future[None]] = []
+        with ThreadPoolExecutor(len(events) or 1, thread_name_prefix="event") as threads:
+            for index, event in enumerate(events):
+                if self._over.wait(max(0.0, began + event.at - time.monotonic())):
+                    break
+                happening.append(threads.submit(accidents.happen, event, Random(f"{self._seed} {index}")))
+        for event_over in happening:
+            event_over.result()
+
+    def _look(self) -> str:
+        """A failed changefeed or node ends the run there: what led to it stands at the end of the logs."""
+        for feed in self._machines.asked("changefeed", "list"):
+            id, state, error = feed["id"], feed["state"], (feed.get("error") or {}).get("message", "")
+            if self._states.get(id) != state:
+                self._states[id] = state
+                self.journal.tell(id, f"{state} {error}".strip())
+                if state == "failed":
+                    self.journal.fault(id, error)
+                    self._over.set()
+        for name, node in self._machines.nodes.items():
+            if node.wanted and not node.running:
+                node.wanted = False
+                self.journal.fault(name, "its process ended by itself")
+                self._over.set()
+        return "looks"
+
+    def _mend(self) -> None:
+        self.journal.tell("all", "mended")
+        for proxy in self._machines.proxies.values():
+            proxy.unblock()
+        for id in ("shop", "bank"):
+            done = self._machines.sluice("changefeed", "resume", id)
+            self.journal.tell(id, (done.stdout or done.stderr).strip())
+
+    def _converge(self) -> None:
+        began = time.monotonic()
+        while found := self._differences():
+            if time.monotonic() > began + _CONVERGE_SECONDS or "failed" in self._states.values():
+                for difference in found:
+                    self.journal.fault("difference", difference)
+                return
+            time.sleep(1)
+        self.journal.tell("all", f"both sides are equal, {time.monotonic() - began:.0f} s after the last write")
+        self._bank.count()
+        self.journal.tell("bank", f"{self._bank.syncs} sync points")
+
+    def _differences(self) -> list[str]:
+        return [
+            difference
+            for database in (*DATABASES, bank.DATABASE)
+            for difference in differences(self._source, database, self._target, database)
+        ]
