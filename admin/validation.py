@@ -11,6 +11,7 @@ from admin.source_probe import probe_source
 from changefeed.configuration import Configuration
 from changefeed.errors import ConfigurationError, SluiceError
 from changefeed.lifecycle import State
+from changefeed.overlap import common_target
 from changefeed.records import ChangefeedId, DesiredState
 from changefeed.table import TableName, TableSchema
 from owner import filter_change
@@ -81,10 +82,12 @@ def _shared_targets(
             names |= {table.name for table in tables}
         theirs = {_target(other, name) for name in names if other.filter.wants_table(name)}
         shared = sorted(mine.keys() & theirs)
-        if shared:
+        common = shared[0] if shared else common_target(configuration, other)
+        if common is not None:
+            what = f"writes {_named(shared)}" if shared else f"would write a table such as {common}"
             yield (
-                f"routes: changefeed {id!r} writes {_named(shared)} of this target too; "
-                "give one of the two other tables, or another target name"
+                f"routes: changefeed {id!r} {what} of this target too; give one of the two other tables (filter.tables), "
+                f"or another target name (routes), or remove {id!r}"
             )
 
 

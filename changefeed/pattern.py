@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
@@ -94,6 +94,29 @@ def literal(part: str) -> str | None:
     if any(token["wildcard"] for token in tokens):
         return None
     return "".join(token["escaped"] or token["literal"] for token in tokens)
+
+
+class Token(NamedTuple):
+    """One element of a part: a character, or a wildcard."""
+
+    char: str
+    wildcard: bool = False
+
+    @property
+    def any_text(self) -> bool:
+        return self.wildcard and self.char == "*"
+
+
+def tokens(part: str) -> tuple[Token, ...]:
+    return tuple(
+        Token(found["wildcard"], wildcard=True) if found["wildcard"] else Token(found["escaped"] or found["literal"])
+        for found in _TOKEN.finditer(part)
+    )
+
+
+def escaped(name: str) -> str:
+    """The part that matches this name alone."""
+    return re.sub(r"[*?!\\]", r"\\\g<0>", name)
 
 
 def regex(part: str) -> str:

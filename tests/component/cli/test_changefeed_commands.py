@@ -100,6 +100,20 @@ def test_validate_tells_all_problems_at_once(
     server.sluice("changefeed", "remove", database, "--yes")
 
 
+def test_a_changefeed_that_would_write_what_another_one_would_is_refused_before_a_table_exists(
+    server: Server, flags: list[str], database: str, source_uri: str
+) -> None:
+    assert server.sluice("changefeed", "create", *flags).returncode == 0
+    again = ["--id", f"{database}-too", "--source", source_uri, "--sink", flags[5], "--start", "now"]
+    refused = server.sluice("changefeed", "create", *again, "--tables", f"{database}.*")
+    assert refused.returncode == 1
+    assert (
+        f"changefeed '{database}' would write a table such as {database}.example of this target too" in refused.stderr
+    )
+    assert "give one of the two other tables (filter.tables), or another target name (routes)" in refused.stderr
+    server.sluice("changefeed", "remove", database, "--yes")
+
+
 def test_the_target_is_never_the_source_by_another_name(server: Server, source_uri: str, database: str) -> None:
     other_name = source_uri.replace("127.0.0.1", "localhost")
     fields = ["--id", database, "--source", source_uri, "--sink", other_name, "--tables", f"{database}.*"]
