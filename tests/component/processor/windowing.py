@@ -1,0 +1,109 @@
+"""Runs windows as Spark's tasks do, in this process: real source, real target, real etcd, no Spark and no loop."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.configuration import Configuration
+from changefeed.lifecycle import Lifecycle
+from changefeed.position import Position, Window
+from changefeed.records import ChangefeedId, ChangefeedStatus
+from coordination.etcd import Put
+from coordination.etcd_client import EtcdClient
+from coordination.etcd_connection import EtcdConfig
+from coordination.layout import encode
+from devstack.mongodb import Client
+from processor.job import JobOutcome, JobSpec
+from processor.job_context import Fence, JobContext
+from processor.lanes import LaneJob
+from processor.window_task import apply_bucket, read_slice, replicate_window
+from processor.workplace import workplace
+from schema_store.versions import SchemaVersions
+from source.catalog import read_catalog
+from source.oplog_window import newest_time
+from source.raw_event import scan
+from tests.independent_compare import differences
+
+
+@dataclass(frozen=True)
+class Handed:
+    context: JobContext
+
+    @property
+    def key(self) -> str:
+        return self.context.key
+
+    def load(self) -> JobContext:
+        return self.context
+
+
+class Windowing:
+    """Follows the tables that a database has now, into the one named like it with `_to` at the end."""
+
+    def __init__(self, etcd: str, source_uri: str, target_uri: str, source: Client, target: Client, database: str):
+        self.source, self.target, self.database = source, target, database
+        place, config = f"/windowing-{uuid.uuid4().hex[:8]}", EtcdConfig(endpoints=(etcd,))
+        fields = {
+            "id": "windowing",
+            "source": source_uri,
+            "sink": target_uri,
+            "filter": {"tables": [f"{database}.*"]},
+            "routes": [{"from": f"{database}.*", "to": f"{database}_to.*"}],
+        }
+        status = ChangefeedStatus(lifecycle=Lifecycle(), run=1, info_version=1, epoch=1)
+        with EtcdClient(config) as client:
+            epoch = client.txn((), (Put(f"{place}/node", b"{}"), Put(f"{place}/status", encode(status)))).revision
+        reading = read_catalog(source, lambda name: name.db == database)
+        self.start = reading.position
+        schemas = [replace(schema, valid_from=self.start) for schema in reading.tables]
+        self.shared = Handed(
+            JobContext(
+                key=place,
+                changefeed=ChangefeedId("windowing"),
+                configuration=Configuration.parse(fields),
+                schemas=SchemaVersions.of(schemas),
+                tables=frozenset(schema.id for schema in schemas),
+                fence=Fence(etcd=config, node_key=f"{place}/node", epoch=epoch, status_key=f"{place}/status", run=1),
+            )
+        )
+        self.attempt = f"{place}/revoked"
+
+    def now(self) -> Position:
+        """After everything that has happened."""
+        return Position(ClusterTime.from_int(newest_time(self.source).to_int() + 1))
+
+    def events(self, window: Window) -> list[Position]:
+        """Where each row event of the window stands."""
+        with workplace.task(self.shared, self.attempt) as bench:
+            return [scan(event).position for batch in bench.reader.read(window) for event in batch.events]
+
+    def run(self, window: Window, *, replay_until: Position) -> JobOutcome:
+        """In one task."""
+        return _good(replicate_window(self.shared, self._spec(window, replay_until)))
+
+    def run_wide(self, cuts: Sequence[Window], *, replay_until: Position, buckets: int = 2) -> JobOutcome:
+        """In two stages, with the shuffle between them."""
+        spec = self._spec(Window(cuts[0].start, cuts[-1].end), replay_until)
+        slices = [list(read_slice(self.shared, spec, number, cut, buckets)) for number, cut in enumerate(cuts)]
+        chunks = sorted((chunk for chunks in slices for chunk in chunks), key=itemgetter(0))
+        outcome = JobOutcome()
+        for bucket in range(buckets):
+            outcome.add(apply_bucket(self.shared, spec, [chunk for chunk in chunks if chunk[0][0] == bucket]))
+        return _good(outcome)
+
+    def differences(self) -> list[str]:
+        return differences(self.source, self.database, self.target, f"{self.database}_to")
+
+    def _spec(self, window: Window, replay_until: Position) -> JobSpec:
+        job = LaneJob(number=1, window=window, tables=self.shared.context.tables, replay_until=replay_until)
+        return JobSpec(attempt=self.attempt, job=job, default=True)
+
+
+def _good(outcome: JobOutcome) -> JobOutcome:
+    assert outcome.error is None, f"{outcome.error.code}: {outcome.error.message}"
+    assert (outcome.divergences, outcome.rejected) == (0, 0), outcome.samples
+    return outcome
