@@ -10,23 +10,30 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
+from changefeed.lifecycle import State
+from changefeed.records import ChangefeedId, ChangefeedStatus
+from coordination.etcd_client import EtcdClient
+from coordination.etcd_connection import EtcdConfig
+from coordination.layout import Layout, decode
+from coordination.mirror import Mirror
 from devstack.mongodb import Client
 from tests.e2e.chaos import bank
 from tests.e2e.chaos.accidents import Accidents
 from tests.e2e.chaos.bank import Bank
 from tests.e2e.chaos.journal import Journal
-from tests.e2e.chaos.machines import SOURCE, TARGET, Machines
+from tests.e2e.chaos.machines import CLUSTER, SOURCE, TARGET, Machines
 from tests.e2e.chaos.schedule import schedule
 from tests.e2e.chaos.workload import DATABASES, Repeated, Workload
 from tests.independent_compare import differences
 
 _TRANSFER_SECONDS = 0.1
-_LOOK_SECONDS = 2.0
+_LOOK_SECONDS = 0.5
 _CONVERGE_SECONDS = 300.0
 _SHOP = f"""
 id: shop
@@ -46,7 +53,9 @@ class Chaos:
         self._directory = directory
         self._machines = Machines(directory, self.journal)
         self._over = threading.Event()
-        self._states: dict[str, str] = {}
+        """Something went wrong that nothing can come of any more."""
+        self._states: dict[str, State] = {}
+        self._layout = Layout(CLUSTER)
 
     def run(self) -> bool:
         """Whether nothing went wrong."""
@@ -54,6 +63,10 @@ class Chaos:
             machines = running.enter_context(self._machines)
             self._source: Client = running.enter_context(Client(machines.stack.source_uri))
             self._target: Client = running.enter_context(Client(machines.stack.target_uri))
+            etcd = running.enter_context(EtcdClient(EtcdConfig(endpoints=(machines.stack.etcd_endpoint,))))
+            self._mirror = Mirror(etcd, self._layout.root)
+            self._mirror.start()
+            running.callback(self._mirror.stop)
             self._bank = Bank(machines, self._source, self._target, self.journal, self._seed)
             workload = Workload(self._source, self._seed)
             self._begin(workload)
@@ -61,9 +74,11 @@ class Chaos:
             looks = running.enter_context(Repeated("looks", self._look, _LOOK_SECONDS))
             with workload, transfers:
                 self._let_happen()
-                self._mend()
+                if not self._over.is_set():
+                    self._mend()
             self.journal.tell("workload", f"{workload.summary()}, {transfers.done.total()} transfers")
-            self._converge()
+            if not self._over.is_set():
+                self._converge()
             looks.stop()
         return not self.journal.faults
 
@@ -91,12 +106,11 @@ class Chaos:
 
     def _look(self) -> str:
         """A failed changefeed or node ends the run there: what led to it stands at the end of the logs."""
-        for feed in self._machines.asked("changefeed", "list"):
-            id, state, error = feed["id"], feed["state"], (feed.get("error") or {}).get("message", "")
+        for id, state, error in self._lifecycles():
             if self._states.get(id) != state:
                 self._states[id] = state
                 self.journal.tell(id, f"{state} {error}".strip())
-                if state == "failed":
+                if state is State.FAILED:
                     self.journal.fault(id, error)
                     self._over.set()
         for name, node in self._machines.nodes.items():
@@ -105,6 +119,15 @@ class Chaos:
                 self.journal.fault(name, "its process ended by itself")
                 self._over.set()
         return "looks"
+
+    def _lifecycles(self) -> Iterator[tuple[str, State, str]]:
+        """As they stand in etcd, or stood there when it was last to be had."""
+        view = self._mirror.view()
+        for id in ("shop", "bank"):
+            found = view.get(self._layout.status(ChangefeedId(id)))
+            if found is not None:
+                lifecycle = decode(ChangefeedStatus, found).lifecycle
+                yield id, lifecycle.state, lifecycle.error.message if lifecycle.error else ""
 
     def _mend(self) -> None:
         self.journal.tell("all", "mended")
@@ -117,7 +140,7 @@ class Chaos:
     def _converge(self) -> None:
         began = time.monotonic()
         while found := self._differences():
-            if time.monotonic() > began + _CONVERGE_SECONDS or "failed" in self._states.values():
+            if time.monotonic() > began + _CONVERGE_SECONDS or self._over.is_set():
                 for difference in found:
                     self.journal.fault("difference", difference)
                 return
