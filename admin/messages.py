@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
 import yaml
@@ -28,6 +28,7 @@ def changefeed(id: ChangefeedId, known: Stored, *, now: datetime) -> pb.Changefe
     lifecycle = status.lifecycle if status else Lifecycle()
     configuration = yaml.safe_dump(info.configuration.public(), sort_keys=False, allow_unicode=True)
     checkpoint = status.checkpoint if status else None
+    found = tables_of(known)
     return pb.Changefeed(
         id=id,
         configuration=configuration,
@@ -41,10 +42,10 @@ def changefeed(id: ChangefeedId, known: Stored, *, now: datetime) -> pb.Changefe
         error=_error(lifecycle.error),
         created_at=moment(info.created_at),
         retry_at=moment(lifecycle.retry_at),
-        tables=len(tables_of(known).living),
+        tables=len(found.living),
         held_tables=len(known.barrier.held) if known.barrier else 0,
         open_ddls=sum(record.open for record in known.records.values()),
-        copy=copy_progress(copies(known)),
+        copy=copy_progress(copies(known), copied=_copied(found)),
     )
 
 
@@ -70,7 +71,7 @@ def nodes(view: ClusterView) -> Iterator[pb.Node]:
 
 
 def tables(known: Stored, found: ChangefeedTables) -> Iterator[pb.Table]:
-    in_copy = {table: copy for report in known.reports.values() for table, copy in report.copies.items()}
+    in_copy = copies(known)
     for schema in sorted(found.living, key=lambda schema: schema.name):
         node = found.progress.home.get(schema.id)
         has_rows = schema.kind is not TableKind.VIEW
@@ -85,7 +86,7 @@ def tables(known: Stored, found: ChangefeedTables) -> Iterator[pb.Table]:
             held=known.barrier is not None and schema.id in known.barrier.held,
             leaving=node is not None and schema.id in known.assignments[node].record.leaving,
             schema_valid_from=text(schema.valid_from),
-            copy=copy_progress([in_copy[schema.id]] if schema.id in in_copy else []),
+            copy=copy_progress({schema.id: in_copy[schema.id]} if schema.id in in_copy else {}),
         )
 
 
@@ -113,20 +114,35 @@ def lag(checkpoint: Position, now: datetime) -> timedelta:
     return max(now - checkpoint.ts.to_datetime(), timedelta(0))
 
 
-def copies(known: Stored) -> list[CopyProgress]:
+def copies(known: Stored) -> dict[TableId, CopyProgress]:
     """Those under way."""
-    return [copy for report in known.reports.values() for copy in report.copies.values()]
+    return {table: copy for report in known.reports.values() for table, copy in report.copies.items()}
 
 
-def copy_progress(copies: Iterable[CopyProgress]) -> pb.CopyProgress | None:
-    found = list(copies)
-    if not found:
+def _copied(found: ChangefeedTables) -> dict[TableId, bool]:
+    """Of each table that begins with a copy, whether it has left its beginning, as it does at the copy's end."""
+    places = {table: found.of(table) for table, given in found.progress.tables.items() if given.copy}
+    return {table: at is not None and at > found.progress.tables[table].start for table, at in places.items()}
+
+
+def copy_progress(
+    under_way: Mapping[TableId, CopyProgress], copied: Mapping[TableId, bool] | None = None
+) -> pb.CopyProgress | None:
+    """`copied`: all tables that are to be copied; those under way alone if it is not given. None when nothing is left to do."""
+    done = {**(copied or {}), **dict.fromkeys(under_way, False)}
+    if all(done.values()):
         return None
+    found = list(under_way.values())
+    finished = sum(done.values())
+    parts = sum(copy.chunks_done / copy.chunks for copy in found if copy.chunks)
     return pb.CopyProgress(
         documents=sum(copy.documents for copy in found),
         bytes=sum(copy.bytes for copy in found),
         chunks_done=sum(copy.chunks_done for copy in found),
         chunks=sum(copy.chunks for copy in found),
+        tables=len(done),
+        tables_done=finished,
+        share=(finished + parts) / len(done),
     )
 
 

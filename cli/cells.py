@@ -22,6 +22,9 @@ _STYLES = {
     State.REMOVED: "",
 }
 
+_BAR = 20
+"""How wide a bar of progress is, in characters."""
+
 
 def state_of(feed: pb.Changefeed) -> State:
     return State(pb.ChangefeedState.Name(feed.state).removeprefix("CHANGEFEED_STATE_").lower())
@@ -69,8 +72,10 @@ def took(begin: Timestamp, end: Timestamp) -> str:
 
 
 def copy(message: Any) -> str:
+    """With a bar of what is done, and of how many tables when there are more."""
     if not message.HasField("copy"):
         return "-"
     progress = message.copy
-    share = f"{100 * progress.chunks_done // progress.chunks}%" if progress.chunks else "0%"
-    return f"{share} {progress.documents:,} docs"
+    full = round(progress.share * _BAR)
+    of_tables = f"  {progress.tables_done:,} of {progress.tables:,} tables" if progress.tables > 1 else ""
+    return f"{'█' * full}{'░' * (_BAR - full)} {int(100 * progress.share)}%{of_tables}  {progress.documents:,} docs"

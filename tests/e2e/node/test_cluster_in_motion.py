@@ -4,52 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from devstack.mongodb import Client
 from tests.component.node.server_process import Server
+from tests.e2e.node.workload import contents, until, writing
 
 _TABLES = ("customers", "items", "orders", "returns")
 _DEADLINE_SECONDS = 180.0
-
-
-def _until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + _DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come true within {_DEADLINE_SECONDS:g} s"
-        time.sleep(0.2)
-
-
-@contextmanager
-def _writing(source: Any) -> Iterator[Callable[[], None]]:
-    """Every table changes all the time, by inserts, updates and deletes, until what it gives is called."""
-    stopping = threading.Event()
-
-    def write() -> None:
-        number = 0
-        while not stopping.wait(0.02):
-            for table in _TABLES:
-                source[table].insert_one({"_id": number, "v": 0})
-                source[table].update_one({"_id": number // 2}, {"$inc": {"v": 1}})
-                source[table].delete_one({"_id": number - 50})
-            number += 1
-
-    writer = threading.Thread(target=write, daemon=True)
-    writer.start()
-
-    def stop() -> None:
-        stopping.set()
-        writer.join()
-
-    try:
-        yield stop
-    finally:
-        stop()
 
 
 def _json(server: Server, *arguments: str) -> Any:
@@ -62,10 +25,6 @@ def _tables_of(server: Server, feed: str) -> dict[str, str]:
     """Each table's node, by name."""
     found = _json(server, "table", "list", feed)
     return {table["name"].partition(".")[2]: table["node"].rpartition("-")[0] for table in found}
-
-
-def _contents(database: Any) -> dict[str, list[Any]]:
-    return {table: sorted(database[table].find(), key=lambda row: row["_id"]) for table in _TABLES}
 
 
 def test_tables_move_while_the_source_is_written_to_and_nothing_is_lost(
@@ -89,12 +48,12 @@ def test_tables_move_while_the_source_is_written_to_and_nothing_is_lost(
         with (
             started("n2", cluster=n1.cluster) as n2,
             started("n3", cluster=n1.cluster, roles="owner") as n3,
-            _writing(source) as stop_writing,
+            writing(source, _TABLES) as stop_writing,
         ):
-            _until(lambda: sorted(_tables_of(n1, database).values()) == ["n1", "n1", "n2", "n2"], "an even load")
+            until(lambda: sorted(_tables_of(n1, database).values()) == ["n1", "n1", "n2", "n2"], "an even load")
             moved = next(name for name, node in _tables_of(n1, database).items() if node == "n1")
             assert n2.sluice("table", "move", database, f"{database}.{moved}", "n2").returncode == 0
-            _until(lambda: _tables_of(n2, database)[moved] == "n2", "the move")
+            until(lambda: _tables_of(n2, database)[moved] == "n2", "the move")
             n1.signal(signal.SIGTERM)
             assert n1.wait(_DEADLINE_SECONDS) == 0
             assert "node_kept_tables" not in n1.log
@@ -108,4 +67,4 @@ def test_tables_move_while_the_source_is_written_to_and_nothing_is_lost(
                 stop_writing()
                 finished = n3.sluice("changefeed", "finalize", database, "--yes")
                 assert finished.returncode == 0, finished.stderr
-        assert _contents(target) == _contents(source)
+        assert contents(target, _TABLES) == contents(source, _TABLES)

@@ -1,0 +1,127 @@
+"""A changefeed from its creation to its removal and back, by the command line alone, while the source is written to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from devstack.mongodb import Client
+from tests.component.node.server_process import Server
+from tests.e2e.node.workload import contents, until, writing
+
+_TABLES = ("notes", "orders")
+_PATIENCE = ("--session-ttl", "10", "--grace", "150")  # nodes share two cores with their Spark
+
+
+@pytest.fixture(scope="module")
+def node(etcd_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    log = Path(tmp_path_factory.mktemp("n1")) / "log"
+    with Server(etcd_endpoint, log, *_PATIENCE, name="n1", roles="owner,processor") as started:
+        yield started
+
+
+class Life:
+    """Each command goes to the next of the nodes."""
+
+    def __init__(self, database: str, uris: tuple[str, str], source: Any, target: Any) -> None:
+        self._database = database
+        self._uris = uris
+        self.source, self.target = source, target
+
+    def sluice(self, *arguments: str, input: str | None = None) -> str:
+        answer = next(self._nodes).sluice(*arguments, input=input)
+        assert answer.returncode == 0, f"sluice {' '.join(arguments)}: {answer.stderr}{answer.stdout}"
+        return answer.stdout
+
+    def configuration(self, *tables: str) -> str:
+        source, sink = self._uris
+        patterns = [pattern.replace("DB", self._database) for pattern in tables]
+        return yaml.safe_dump({"id": self._database, "source": source, "sink": sink, "filter": {"tables": patterns}})
+
+    def create(self, *tables: str) -> None:
+        self.sluice("changefeed", "create", "-", input=self.configuration(*tables))
+
+    def update(self, *tables: str) -> None:
+        self.sluice("changefeed", "pause", self._database)
+        self.sluice("changefeed", "update", self._database, "-", input=self.configuration(*tables))
+        self.sluice("changefeed", "resume", self._database)
+
+    def live(self, nodes: list[Server]) -> None:
+        self._nodes = cycle(nodes)
+        feed = self._database
+        self.create("DB.orders")
+        self.until_followed("orders")
+        self.sluice("changefeed", "pause", feed)
+        self.mark("orders", "while paused")
+        assert json.loads(self.sluice("changefeed", "query", feed, "-o", "json"))["state"] == "stopped"
+        assert self.target["orders"].find_one({"_id": "while paused"}) is None
+        self.sluice("changefeed", "resume", feed)
+        self.until_there("orders", "while paused")
+        assert self.target.list_collection_names() == ["orders"]
+
+        self.update("DB.*")
+        self.until_followed("notes")
+        self.until_followed("orders")
+        self.update("DB.*", "!DB.orders")
+        self.mark("orders", "taken out")
+        self.until_followed("notes")
+        assert self.target["orders"].find_one({"_id": "taken out"}) is None
+
+        self.sluice("changefeed", "remove", feed, "--yes")
+        assert feed not in self.sluice("changefeed", "list", "-o", "json")
+        for table in _TABLES:
+            self.target[table].drop()
+        self.create("DB.*")
+        for table in _TABLES:
+            self.until_followed(table)
+        assert "identical" in self.sluice("verify", feed)
+
+    def mark(self, table: str, id: str) -> None:
+        self.source[table].insert_one({"_id": id})
+
+    def until_there(self, table: str, id: str) -> None:
+        until(lambda: self.target[table].find_one({"_id": id}) is not None, f"{id!r} in {table}")
+
+    def until_followed(self, table: str) -> None:
+        """A row that is written now arrives."""
+        mark = f"mark {self.source[table].count_documents({'_id': {'$type': 'string'}})}"
+        self.mark(table, mark)
+        self.until_there(table, mark)
+
+    def end(self) -> None:
+        self.sluice("changefeed", "finalize", self._database, "--yes")
+        assert contents(self.target, _TABLES) == contents(self.source, _TABLES)
+        self.sluice("changefeed", "remove", self._database, "--yes")
+
+
+@pytest.fixture
+def life(database: str, source_uri: str, target_uri: str, source_client: Client, target_client: Client) -> Life:
+    source, target = source_client[database], target_client[database]
+    for table in _TABLES:
+        source[table].insert_many([{"_id": f"before {number}"} for number in range(100)])
+    return Life(database, (source_uri, target_uri), source, target)
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_a_changefeed_is_created_paused_resumed_updated_removed_and_created_again(
+    nodes: int, node: Server, life: Life, etcd_endpoint: str, tmp_path: Path
+) -> None:
+    with ExitStack() as started:
+        others = [("n2", "owner,processor"), ("n3", "owner")][: nodes - 1]
+        servers = [node] + [
+            started.enter_context(
+                Server(etcd_endpoint, tmp_path / name, *_PATIENCE, cluster=node.cluster, name=name, roles=roles)
+            )
+            for name, roles in others
+        ]
+        with writing(life.source, _TABLES) as stop_writing:
+            life.live(servers)
+            stop_writing()
+        life.end()

@@ -1,0 +1,75 @@
+"""A user sees how far the initial copy is, over all tables."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from admin import messages
+from changefeed.cluster_time import ClusterTime
+from changefeed.configuration import Configuration
+from changefeed.position import Position
+from changefeed.records import (
+    AssignedTable,
+    Assignment,
+    Barrier,
+    ChangefeedId,
+    ChangefeedInfo,
+    ChangefeedStatus,
+    CopyProgress,
+    NodeId,
+    PositionReport,
+)
+from changefeed.table import TableId, TableName, TableSchema
+from cli.changefeed_view import changed_line, facts
+from coordination import decoded
+from owner.stored import Stored
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+NODE = NodeId("n1-1")
+TABLES = [TableId(f"{number:032x}") for number in range(4)]
+
+
+def at(increment: int) -> Position:
+    return Position(ClusterTime(100, increment))
+
+
+def copying(under_way: dict[TableId, CopyProgress], left: dict[TableId, Position]) -> Stored:
+    """Four tables that begin with a copy at 5; those of `left` are there, the others at 9."""
+    configuration = Configuration.parse({"id": "f", "source": "mongodb://s", "sink": "mongodb://t"})
+    report = PositionReport(run=1, barrier_rev=1, assignment_rev=7, checkpoint=at(9), exceptions=left, copies=under_way)
+    assignment = Assignment(tables={table: AssignedTable(start=at(5), copy=True) for table in TABLES})
+    return Stored(
+        info=ChangefeedInfo(configuration=configuration, created_at=NOW),
+        status=ChangefeedStatus(
+            start=at(5), copied_from=at(5), checkpoint=at(5), resolved=at(9), run=1, info_version=1, epoch=1
+        ),
+        status_rev=1,
+        barrier=Barrier(epoch=1, position=at(9)),
+        barrier_rev=1,
+        records={},
+        bases={id: TableSchema(id=id, name=TableName("s", id[-1]), valid_from=at(5)) for id in TABLES},
+        assignments={NODE: decoded.Stored(assignment, create_rev=7, mod_rev=7)},
+        reports={NODE: report},
+        moves={},
+        processors={},
+    )
+
+
+def test_the_copy_is_shown_as_a_bar_over_all_tables() -> None:
+    progress = CopyProgress(documents=1_200, bytes=9_000, chunks_done=1, chunks=2)
+    stored = copying({TABLES[0]: progress}, {TABLES[0]: at(5), TABLES[1]: at(5)})
+    message = messages.changefeed(ChangefeedId("f"), stored, now=NOW)
+    expected = "████████████░░░░░░░░ 62%  2 of 4 tables  1,200 docs"
+    assert dict(facts(message))["copy"] == expected
+    assert f"copy {expected}" in changed_line(message)
+
+
+def test_when_all_tables_are_copied_there_is_no_bar() -> None:
+    message = messages.changefeed(ChangefeedId("f"), copying({}, {}), now=NOW)
+    assert not message.HasField("copy")
+    assert "copy" not in changed_line(message)
+
+
+def test_a_copy_that_has_not_begun_is_shown_too() -> None:
+    message = messages.changefeed(ChangefeedId("f"), copying({}, dict.fromkeys(TABLES, at(5))), now=NOW)
+    assert dict(facts(message))["copy"] == "░░░░░░░░░░░░░░░░░░░░ 0%  0 of 4 tables  0 docs"
