@@ -15,12 +15,14 @@ from pyspark import Broadcast
 from changefeed.errors import PipelineUnavailable
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Window
+from changefeed.table import TableId
 from coordination import failpoint
 from processor.copy_work import CopyAnswer, CopyWork, do_copy_work
+from processor.division import divided_tables
 from processor.job import JobOutcome, JobSpec
 from processor.job_context import JobContext
 from processor.spark import Group, SparkRunner
-from processor.window_task import Chunk, apply_bucket, read_slice, replicate_window
+from processor.window_task import Chunk, apply_bucket, divide_tables, read_slice, replicate_window
 from processor.windows import WindowLimits, slices
 
 
@@ -80,7 +82,7 @@ class Pipeline:
                 outcome = self._spark.run_one(group, partial(replicate_window, handle, spec))
                 _expect_one_attempt(outcome.error)
             else:
-                outcome = self._run_wide(group, handle, spec, cuts, parallelism)
+                outcome = self._run_wide(shared.context, handle, spec, cuts)
         outcome.took = timedelta(seconds=time.monotonic() - begun_at)
         return outcome
 
@@ -109,16 +111,17 @@ class Pipeline:
     def group(context: JobContext, spec: JobSpec) -> Group:
         return Group(context.changefeed, f"{context.fence.run}-{spec.job.number}")
 
-    def _run_wide(
-        self, group: Group, handle: BroadcastContext, spec: JobSpec, cuts: list[Window], buckets: int
-    ) -> JobOutcome:
+    def _run_wide(self, context: JobContext, handle: BroadcastContext, spec: JobSpec, cuts: list[Window]) -> JobOutcome:
+        group, buckets = self.group(context, spec), context.configuration.pipeline.parallelism
         outcome = JobOutcome()
+        divided = divided_tables(spec, context)
         for part in self._spark.run_shuffled(
             group,
             list(enumerate(cuts)),
-            partial(_read, handle, spec, buckets),
+            partial(_read, handle, spec, buckets, divided),
             buckets,
             partial(apply_bucket, handle, spec),
+            partial(divide_tables, buckets) if divided else None,
         ):
             _expect_one_attempt(part.error)
             outcome.add(part)
@@ -131,6 +134,8 @@ def _expect_one_attempt(error: ErrorReport | None) -> None:
         raise PipelineUnavailable(error.message)
 
 
-def _read(handle: BroadcastContext, spec: JobSpec, buckets: int, cut: tuple[int, Window]) -> Iterator[Chunk]:
+def _read(
+    handle: BroadcastContext, spec: JobSpec, buckets: int, divided: tuple[TableId, ...], cut: tuple[int, Window]
+) -> Iterator[Chunk]:
     number, window = cut
-    return read_slice(handle, spec, number, window, buckets)
+    return read_slice(handle, spec, number, window, buckets, divided)

@@ -6,15 +6,13 @@
     the same, but order_by: id                     the bucket of hash(table, _id): the user takes the risk
     any, with order_by: table                      one bucket
 
-Where a table's changes carry the old unique values (pre-images), `Components` divides it further: rows that share a unique
-value or an `_id` within a window form one component, and a component goes to one bucket.
+A `divisible` table whose changes carry the old unique values (pre-images) is divided further, in wide windows: see `division.py`.
 
 The hash is crc32, the same in every process and version, so that a slice read elsewhere or again goes the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
@@ -26,14 +24,35 @@ from changefeed.table import TableId, TableKind, TableSchema
 
 def dependent(schema: TableSchema) -> bool:
     """Whether rows of different `_id`s depend on each other, or `_id`s of different bytes may be one."""
+    return _whole(schema) or bool(unique_indexes(schema))
+
+
+def divisible(schema: TableSchema) -> bool:
+    """Whether rows depend on each other by nothing but unique values that a document tells."""
+    indexes = unique_indexes(schema)
+    return bool(indexes) and not _whole(schema) and all(map(_plain, indexes))
+
+
+def unique_indexes(schema: TableSchema) -> list[dict[str, Any]]:
+    """Those beside the one of `_id`."""
+    indexes = [index.decode() for index in schema.indexes]
+    return [index for index in indexes if _unique(index) and list(index["key"]) != ["_id"]]
+
+
+def _whole(schema: TableSchema) -> bool:
     options = schema.options.decode()
-    if schema.kind is TableKind.TIMESERIES or options.get("capped") or _folds_case(options.get("collation")):
-        return True
-    return any(_unique(index.decode()) for index in schema.indexes)
+    return schema.kind is TableKind.TIMESERIES or bool(options.get("capped")) or _folds_case(options.get("collation"))
 
 
 def _unique(index: dict[str, Any]) -> bool:
-    return bool(index.get("unique")) and list(index["key"]) != ["_id"]
+    """An index made ready to become unique refuses what a unique one does."""
+    return bool(index.get("unique") or index.get("prepareUnique"))
+
+
+def _plain(index: dict[str, Any]) -> bool:
+    return not _folds_case(index.get("collation")) and not any(
+        isinstance(order, str) for order in index["key"].values()
+    )
 
 
 def _folds_case(collation: dict[str, Any] | None) -> bool:
@@ -59,37 +78,3 @@ class TableRoute:
 
 def table_seed(table: TableId) -> int:
     return crc32(table.encode())
-
-
-class Components:
-    """Which of a window's changes belong together, given for each of them all the values it takes or gives up.
-
-    A value is any bytes that identify it: the row key, and each unique index's name with the key's values before and after.
-
-        1: u one -> aside      {id 1, one, aside}      component 0
-        2: u two -> one        {id 2, two, one}        component 0
-        3: u six -> seven      {id 3, six, seven}      component 2
-    """
-
-    def __init__(self, changes: Iterable[Iterable[bytes]]) -> None:
-        self._parents: list[int] = []
-        owners: dict[bytes, int] = {}
-        for number, values in enumerate(changes):
-            self._parents.append(number)
-            for value in values:
-                self._join(number, owners.setdefault(value, number))
-
-    def of(self, number: int) -> int:
-        """The first change of the component that a change belongs to."""
-        while self._parents[number] != number:
-            self._parents[number] = self._parents[self._parents[number]]
-            number = self._parents[number]
-        return number
-
-    def _join(self, one: int, other: int) -> None:
-        first, second = sorted((self.of(one), self.of(other)))
-        self._parents[second] = first
-
-    def buckets(self, seed: int, document_keys: Sequence[bytes], buckets: int) -> list[int]:
-        """A component goes where its first change would."""
-        return [crc32(row_key(document_keys[self.of(n)]), seed) % buckets for n in range(len(self._parents))]

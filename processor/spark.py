@@ -136,11 +136,17 @@ class SparkRunner:
         read: Callable[[T], Iterator[tuple[Any, Any]]],
         buckets: int,
         apply: Callable[[Iterator[tuple[Any, Any]]], U],
+        divide: Callable[[Iterable[tuple[Any, Any]]], Iterable[tuple[Any, Any]]] | None = None,
     ) -> list[U]:
-        """Two stages. `read` gives records with keys that begin with a bucket; `apply` gets a bucket's records in key order."""
+        """Two stages. `read` gives records with keys that begin with a bucket; `apply` gets a bucket's records in key order.
+
+        `divide` is a stage between them: it gets records of higher buckets too, in key order, and gives each its final one.
+        """
         with _translated(group):
             context = self._enter(group)
             records = context.parallelize(items, len(items)).flatMap(read)
+            if divide is not None:
+                records = records.repartitionAndSortWithinPartitions(buckets, _bucket).mapPartitions(divide)
             sorted_buckets = records.repartitionAndSortWithinPartitions(buckets, _bucket)
             return sorted_buckets.mapPartitions(partial(_bucketed, apply)).collect()
 

@@ -4,6 +4,8 @@
     wide window       read_slice, in parallel   reads its slice and packs its events by bucket
                       ──shuffle: sorted by (slice, chunk) within a bucket──▶
                       apply_bucket, in parallel mounts, folds and applies a bucket in order
+    with divided tables                         each comes in a bucket of its own, above the others
+                      divide_tables             between those two: spreads its components over the others, which it hands on
 
 A task never raises an error of ours: Spark would make a text of it. It answers with an outcome that holds a report. An error of a slice
 travels to each bucket at its place in the order, so that what follows it is not applied.
@@ -11,8 +13,9 @@ travels to each bucket at its place in the order, so that what follows it is not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import groupby, takewhile
 from struct import Struct
 from typing import Any, TypeAlias
 
@@ -24,12 +27,16 @@ from changefeed.errors import InvariantError, SluiceError
 from changefeed.event import RowType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Window
-from changefeed.table import TableName
+from changefeed.table import TableId, TableName
 from processor.applier import Applier
+from processor.division import divide, linked
 from processor.gate import Gate
 from processor.job import JobOutcome, JobSpec
+from processor.mounter import MountedTable
+from processor.unique_values import UNKNOWN, UniqueValues
 from processor.workplace import Bench, Shared, workplace
-from source.raw_event import Header, scan
+from source.raw_event import Header, scan, without_images
+from source.window_reader import WindowReader
 
 CHUNK_BYTES = 256 * 1024
 
@@ -52,7 +59,7 @@ def replicate_window(shared: Shared, spec: JobSpec) -> JobOutcome:
         job = spec.whole(bench.context.tables)
         applier = Applier(bench.writer, job, spec.copied)
         mount, add = bench.mounter.mount, applier.add
-        for event, header in _events(bench, spec, job.scan):
+        for event, header in _events(bench, spec, job.scan, bench.reader):
             add(mount(event, header))
         applier.finish()
         return applier.outcome
@@ -60,10 +67,13 @@ def replicate_window(shared: Shared, spec: JobSpec) -> JobOutcome:
     return _answered(shared, spec, work)
 
 
-def read_slice(shared: Shared, spec: JobSpec, number: int, window: Window, buckets: int) -> Iterator[Chunk]:
+def read_slice(
+    shared: Shared, spec: JobSpec, number: int, window: Window, buckets: int, divided: Sequence[TableId] = ()
+) -> Iterator[Chunk]:
     """Its events in order, packed: equal keys go to one bucket, and memory holds at most a chunk for each bucket."""
-    packed: list[list[bytes]] = [[] for _ in range(buckets)]
-    sizes, chunks = [0] * buckets, [0] * buckets
+    all_buckets = buckets + len(divided)
+    packed: list[list[bytes]] = [[] for _ in range(all_buckets)]
+    sizes, chunks = [0] * all_buckets, [0] * all_buckets
 
     def chunk(bucket: int, content: bytes | ErrorReport) -> Chunk:
         chunks[bucket] += 1
@@ -71,9 +81,10 @@ def read_slice(shared: Shared, spec: JobSpec, number: int, window: Window, bucke
 
     try:
         with workplace.task(shared, spec.attempt) as bench:
-            table = bench.mounter.table
-            for event, header in _events(bench, spec, window):
-                bucket = table(header).route.bucket(header.key, buckets)
+            routed = (
+                _divided(bench, spec, window, buckets, divided) if divided else _routed(bench, spec, window, buckets)
+            )
+            for bucket, event in routed:
                 packed[bucket].append(event)
                 sizes[bucket] += len(event)
                 if sizes[bucket] >= CHUNK_BYTES:
@@ -84,8 +95,51 @@ def read_slice(shared: Shared, spec: JobSpec, number: int, window: Window, bucke
                     yield chunk(bucket, b"".join(events))
     except Exception as error:  # noqa: BLE001 - the edge of a task: it travels on as a report
         report = report_of(error)
-        for bucket in range(buckets):
+        for bucket in range(all_buckets):
             yield chunk(bucket, report)
+
+
+def _routed(bench: Bench, spec: JobSpec, window: Window, buckets: int) -> Iterator[tuple[int, bytes]]:
+    table = bench.mounter.table
+    for event, header in _events(bench, spec, window, bench.reader):
+        yield table(header).route.bucket(header.key, buckets), event
+
+
+def _divided(
+    bench: Bench, spec: JobSpec, window: Window, buckets: int, divided: Sequence[TableId]
+) -> Iterator[tuple[int, bytes]]:
+    table = bench.mounter.table
+    own_bucket = {id_: buckets + number for number, id_ in enumerate(divided)}
+    of_version: dict[TableId, tuple[MountedTable, UniqueValues | None]] = {}
+    for event, header in _events(bench, spec, window, bench.image_reader):
+        mounted = table(header)
+        bucket = own_bucket.get(mounted.target.id)
+        if bucket is None:
+            yield mounted.route.bucket(header.key, buckets), event
+            continue
+        version, values = of_version.get(mounted.target.id, (None, None))
+        if version is not mounted:
+            values = UniqueValues.of(mounted.schema)
+            of_version[mounted.target.id] = mounted, values
+        found = values.of_change(event, header) if values else UNKNOWN
+        yield bucket, linked(found, without_images(event, header))
+
+
+def divide_tables(buckets: int, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """An error of its own stands before everything, in every bucket. What follows a slice's error in a divided table goes nowhere."""
+    try:
+        for bucket, records in groupby(chunks, key=_bucket_of):
+            if bucket < buckets:
+                yield from records
+                continue
+            good = takewhile(lambda chunk: not isinstance(chunk[1], ErrorReport), records)
+            events = ((key[1], content) for key, content in good if isinstance(content, bytes))
+            for number, (final, slice_, blob) in enumerate(divide(events, bucket, buckets)):
+                yield (final, slice_, number), blob
+    except Exception as error:  # noqa: BLE001 - the edge of a task: it travels on as a report
+        report = report_of(error)
+        for bucket in range(buckets):
+            yield (bucket, -1, 0), report
 
 
 def apply_bucket(shared: Shared, spec: JobSpec, chunks: Iterable[Chunk]) -> JobOutcome:
@@ -120,11 +174,11 @@ def report_of(error: Exception) -> ErrorReport:
     return ErrorReport.of(InvariantError(f"{type(error).__name__} in a task: {error}"), datetime.now(UTC))
 
 
-def _events(bench: Bench, spec: JobSpec, window: Window) -> Iterator[tuple[bytes, Header]]:
+def _events(bench: Bench, spec: JobSpec, window: Window, reader: WindowReader) -> Iterator[tuple[bytes, Header]]:
     """What the job takes of a window. Between batches it asks whether it is still wanted."""
     gate = Gate(spec.whole(bench.context.tables), bench.context.schemas, spec.held)
     takes, conditional = gate.takes, _has_conditions(bench)
-    for batch in bench.reader.read(window):
+    for batch in reader.read(window):
         workplace.permit()
         for event in batch.events:
             header = scan(event)
@@ -145,6 +199,10 @@ def _ignored(bench: Bench, event: bytes, header: Header) -> bool:
 
 def _name(bench: Bench, header: Header) -> TableName:
     return bench.mounter.table(header).target.source
+
+
+def _bucket_of(chunk: Chunk) -> int:
+    return chunk[0][0]
 
 
 def _unpacked(blob: bytes) -> Iterator[bytes]:

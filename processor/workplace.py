@@ -10,6 +10,7 @@ import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
@@ -81,6 +82,13 @@ class Bench:
         self.reader = WindowReader(source, _read_options(configuration))
         self.writer = _writer(configuration, target, permit, _fetch_from(source))
         self._filters: dict[TableName, TableFilter] = {}
+
+    @cached_property
+    def image_reader(self) -> WindowReader:
+        """Brings documents as they were before and after each change, where the source keeps them."""
+        options = _read_options(self.context.configuration)
+        after, before = FullDocument.WHEN_AVAILABLE, BeforeChange.WHEN_AVAILABLE
+        return WindowReader(self.source, replace(options, full_document=after, before_change=before))
 
     @cached_property
     def source_version(self) -> tuple[int, int]:

@@ -29,6 +29,7 @@ _UINT64: Callable[[bytes], tuple[int]] = Struct("<Q").unpack_from
 
 _TOKEN_AT = 24
 _FULL = b"\x03fullDocument\x00"
+_BEFORE = b"\x03fullDocumentBeforeChange\x00"
 _NS = b"\x03ns\x00"
 _KEY = b"\x03documentKey\x00"
 _UPDATE = b"\x03updateDescription\x00"
@@ -163,6 +164,18 @@ def _split(raw: bytes) -> tuple[int, int] | None:
         return None
     split = bson.decode(raw)
     return int(split["fragment"]), int(split["of"])
+
+
+def without_images(event: bytes, header: Header) -> bytes:
+    """What is left to carry once nobody asks any more what an updated, replaced or deleted document was or became."""
+    cuts = [(header.before_at - len(_BEFORE), header.before_end)] if header.before_end else []
+    if header.update_end and header.full_end:
+        cuts.append((header.full_at - len(_FULL), header.full_end))
+    body, at = [], 4
+    for cut_at, cut_end in sorted(cuts):
+        body.append(event[at:cut_at])
+        at = cut_end
+    return document_of([*body, event[at:-1]]) if cuts else event
 
 
 def table_name(ns: bytes) -> TableName | None:

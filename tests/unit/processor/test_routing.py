@@ -4,15 +4,13 @@ from typing import Any
 
 import bson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.configuration import OrderBy
 from changefeed.document import Document
 from changefeed.position import Position
 from changefeed.table import TableId, TableKind, TableName, TableSchema
-from processor.routing import Components, TableRoute, dependent
+from processor.routing import TableRoute, dependent, divisible
 
 _ID_INDEX = {"v": 2, "key": {"_id": 1}, "name": "_id_", "unique": True}
 
@@ -76,18 +74,27 @@ def test_the_bucket_is_the_same_in_every_process() -> None:
     assert [route.bucket(bson.encode({"_id": key}), 1000) for key in (1, "a", None)] == [318, 199, 140]
 
 
-def test_rows_that_hand_a_unique_value_on_are_one_component() -> None:
-    components = Components(
-        [{b"1", b"one", b"aside"}, {b"2", b"two", b"one"}, {b"3", b"six"}, {b"1", b"ten"}, {b"4", b"six"}]
-    )
-    assert [components.of(number) for number in range(5)] == [0, 0, 2, 0, 2]
+_COLLATED = {"locale": "en", "strength": 2}
 
 
-@given(st.lists(st.frozensets(st.sampled_from([bytes([n]) for n in range(12)]), min_size=1, max_size=3), max_size=20))
-def test_changes_that_share_a_value_go_to_one_bucket(changes: list[frozenset[bytes]]) -> None:
-    keys = [bson.encode({"_id": number}) for number in range(len(changes))]
-    buckets = Components(changes).buckets(7, keys, 1000)
-    for one, values in enumerate(changes):
-        for other in range(one):
-            if values & changes[other]:
-                assert buckets[one] == buckets[other]
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (_schema(), False),
+        (_schema({"key": {"a": 1}, "name": "a_1"}), False),
+        (_UNIQUE, True),
+        (_schema({"key": {"a": -1.0, "b.c": 1}, "name": "both", "unique": True, "sparse": True}), True),
+        (_schema({"key": {"a": 1}, "name": "a_1", "prepareUnique": True}), True),
+        (_schema({"key": {"a": 1}, "name": "a_1", "unique": True, "collation": {"locale": "simple"}}), True),
+        (_schema({"key": {"a": 1}, "name": "a_1", "unique": True, "collation": _COLLATED}), False),
+        (_schema({"key": {"a": 1, "b": "2d"}, "name": "place", "unique": True}), False),
+        (_schema({"key": {"a": 1}, "name": "a_1", "unique": True}, options={"capped": True, "size": 4096}), False),
+        (_schema({"key": {"a": 1}, "name": "a_1", "unique": True}, options={"collation": _COLLATED}), False),
+        (_schema({"key": {"a": 1}, "name": "a_1", "unique": True}, kind=TableKind.TIMESERIES), False),
+    ],
+)
+def test_a_table_is_divisible_whose_rows_share_nothing_but_plain_unique_values(
+    schema: TableSchema, expected: bool
+) -> None:
+    assert divisible(schema) is expected
+    assert dependent(schema) or not expected
