@@ -9,12 +9,18 @@ from typing import Any
 
 import bson
 from bson import json_util
-from bson.codec_options import CodecOptions
+from bson.codec_options import CodecOptions, DatetimeConversion
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-_OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(dict, tz_aware=True)
-_JSON = json_util.CANONICAL_JSON_OPTIONS
+_OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
+    dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+"""A date that Python has no `datetime` for stays a number: BSON's dates go far beyond the year 9999."""
+
+_JSON = json_util.CANONICAL_JSON_OPTIONS.with_options(
+    tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,10 @@ from typing import Any
 
 import bson
 from bson.binary import Binary
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.datetime_ms import DatetimeMS
 from bson.timestamp import Timestamp
-from secantus import aggregate, changestreams, commands, expressions, storage
+from secantus import aggregate, changestreams, commands, expressions, sortkey, storage
 from secantus.server import SecantusDBServer
 from secantus.storage import Storage
 
@@ -33,6 +35,7 @@ _NO_UUID = _uuid.UUID(int=0)
 _OP_INDEX = "opIndex"
 _INDEX_BUILD = "indexBuildUUID"
 _SYSTEM_DATABASES = {"admin", "config", "local"}
+_ALL_DATES: CodecOptions[Any] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
 _SERVER: dict[str, Any] = {}
 _CALL = threading.local()
 
@@ -80,6 +83,22 @@ def _known(fact: str) -> Any:
 
 
 # --- the oplog ---------------------------------------------------------------------------------------------------------------------
+
+
+@corrects(bson, "decode")
+def dates_of_all_years_are_read(decode: Callable[..., Any], data: Any, codec_options: Any = None) -> Any:
+    """MongoDB's dates are 64-bit numbers; `datetime` ends with the year 9999."""
+    return decode(data, codec_options or _ALL_DATES)
+
+
+@corrects(sortkey, "_rank")
+def far_dates_are_dates(rank: Callable[..., int], value: Any) -> int:
+    return sortkey.RANK_DATE if isinstance(value, DatetimeMS) else rank(value)
+
+
+@corrects(sortkey, "_encode_date")
+def far_dates_have_their_place(encode: Callable[..., bytes], date: Any) -> bytes:
+    return sortkey._signed_int64_sortable(int(date)) if isinstance(date, DatetimeMS) else encode(date)
 
 
 @corrects(storage.wt, "wiredtiger_open")

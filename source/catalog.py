@@ -106,7 +106,9 @@ def _id_of(name: TableName, info: Mapping[str, Any], *, over_buckets: bool) -> T
 
 
 def _listed(client: Client, db: str) -> list[_Listed]:
-    infos = list(client[db].list_collections())
+    """Asked by hand, since the driver's own helper cannot read every date that may stand in a validator."""
+    database = client[db]
+    infos = list(database.cursor_command("listCollections", codec_options=database.codec_options))
     names = {info["name"] for info in infos}
     return [
         _Listed(TableName(db, info["name"]), info, over_buckets=f"system.buckets.{info['name']}" in names)
@@ -130,7 +132,7 @@ def _list_indexes(client: Client, name: TableName) -> Iterator[Mapping[str, Any]
     database = client[name.db]
     command = {"listIndexes": name.coll, "includeBuildUUIDs": True}
     try:
-        yield from database.cursor_command(command)
+        yield from database.cursor_command(command, codec_options=database.codec_options)
     except OperationFailure as error:
         # dropped or renamed since it was listed: the DDL watch will show it, and the reading is disturbed
         if error.code != _NAMESPACE_NOT_FOUND:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from bson.codec_options import CodecOptions
+from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo.errors import OperationFailure
 
 from changefeed.document import Document
@@ -17,7 +17,9 @@ from sink.mongodb.errors import NAMESPACE_NOT_FOUND, translated
 from verify.table_reader import Client
 
 _THREADS = 8
-_OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(dict, tz_aware=True)
+_OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
+    dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
 _NOT_ABOUT_THE_TABLE = frozenset({"temp"})
 
 
@@ -36,7 +38,7 @@ def read_target(client: Client, wanted: Callable[[TableName], bool]) -> dict[Tab
 
 
 def _listed(client: Client, db: str) -> Iterator[tuple[TableName, Mapping[str, Any]]]:
-    for info in client.get_database(db, codec_options=_OPTIONS).list_collections():
+    for info in client[db].cursor_command("listCollections", codec_options=_OPTIONS):
         name = TableName(db, info["name"])
         if not name.system:
             yield name, info
@@ -49,9 +51,9 @@ def _table(client: Client, name: TableName, info: Mapping[str, Any]) -> Observed
 
 
 def _indexes(client: Client, name: TableName) -> tuple[Document, ...]:
-    collection = client.get_database(name.db, codec_options=_OPTIONS)[name.coll]
     try:
-        return tuple(Document.of(index) for index in collection.list_indexes())
+        listed = client[name.db].cursor_command("listIndexes", name.coll, codec_options=_OPTIONS)
+        return tuple(Document.of(index) for index in listed)
     except OperationFailure as error:
         if error.code != NAMESPACE_NOT_FOUND:
             raise

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 import pymongo
+from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
 from pymongo.errors import PyMongoError
 from pymongo.synchronous.mongo_client import MongoClient
@@ -21,6 +22,9 @@ Permit: TypeAlias = Callable[[], float]
 """Seconds for which writing is still allowed; zero or less means never again. Asked before each command."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
+
+_REPLY: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
+"""The answer to a duplicate key repeats the user's values, and a date among them may be one that Python has no `datetime` for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +86,7 @@ class Commander:
         seconds = min(allowed, max(self._deadline - time.monotonic(), _FIRST_PAUSE))
         try:
             with pymongo.timeout(seconds), self._client.start_session() as session:
-                document = self._client[database].command(command, session=session)
+                document = self._client[database].command(command, session=session, codec_options=_REPLY)
                 results = self._results(document, session)
         except (PyMongoError, BSONError) as error:
             raise self._translated(error, doing) from error
@@ -99,7 +103,7 @@ class Commander:
         while cursor["id"]:
             database, _, collection = cursor["ns"].partition(".")
             more = {"getMore": cursor["id"], "collection": collection}
-            cursor = self._client[database].command(more, session=session)["cursor"]
+            cursor = self._client[database].command(more, session=session, codec_options=_REPLY)["cursor"]
             results += cursor["nextBatch"]
         return results
 

@@ -24,8 +24,9 @@ from typing import Any
 import structlog
 from bson import ObjectId
 from bson.binary import Binary
-from bson.codec_options import CodecOptions
+from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
+from pymongo.database import Database
 from pymongo.errors import OperationFailure, PyMongoError
 
 from changefeed.configuration import Ttl
@@ -39,11 +40,21 @@ from sink.mongodb.commander import Permit
 from sink.mongodb.connection import Client
 from sink.mongodb.ddl_commands import Target, commands
 from sink.mongodb.ddl_effect import Effect, effect, refusal
-from sink.mongodb.errors import UUID_MISMATCH, answer_of, code_of, duplicate_key, translate, translated
+from sink.mongodb.errors import (
+    NAMESPACE_NOT_FOUND,
+    UUID_MISMATCH,
+    answer_of,
+    code_of,
+    duplicate_key,
+    translate,
+    translated,
+)
 
 _log = structlog.get_logger(__name__)
 
-_OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(dict, tz_aware=True)
+_OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
+    dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
 _BUCKETS = "system.buckets."
 _MAJORITY = {"w": "majority", "wtimeout": 60_000}
 """A majority that is gone for longer makes a retryable error, so that the changefeed can say what it waits for."""
@@ -142,20 +153,31 @@ class MongoDdlApplier:
         database = self._client.get_database(db, codec_options=_OPTIONS)
         collections = [name.coll for name in names]
         asked = {"name": {"$in": [*collections, *(_BUCKETS + name for name in collections)]}}
-        found = {entry["name"]: entry for entry in database.list_collections(filter=asked)}
+        listed = database.cursor_command("listCollections", filter=asked, codec_options=_OPTIONS)
+        found = {entry["name"]: entry for entry in listed}
         tables = {}
         for name in names:
             entry = found.get(name.coll)
             if entry is None:
                 continue
             is_view = entry.get("type") == "view"
-            indexes: Iterable[Mapping[str, Any]] = [] if is_view else database[name.coll].list_indexes()
+            indexes: Iterable[Mapping[str, Any]] = [] if is_view else _indexes(database, name)
             tables[name] = ObservedTable(
                 uuid=_uuid(entry) or _uuid(found.get(_BUCKETS + name.coll, {})),
                 options=Document.of(entry["options"]) if entry.get("options") else EMPTY,
                 indexes=tuple(map(Document.of, indexes)),
             )
         return tables
+
+
+def _indexes(database: Database[dict[str, Any]], name: TableName) -> Iterable[Mapping[str, Any]]:
+    """Asked by hand, as the collections are, since the driver's own helpers cannot read every date that may stand in definitions."""
+    try:
+        return list(database.cursor_command("listIndexes", name.coll, codec_options=_OPTIONS))
+    except OperationFailure as error:
+        if error.code != NAMESPACE_NOT_FOUND:
+            raise
+        return []
 
 
 def _uuid(entry: Mapping[str, Any]) -> str | None:

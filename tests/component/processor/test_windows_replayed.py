@@ -23,7 +23,7 @@ Change: TypeAlias = tuple[str, str, Any, Any]
 
 _TABLES = ["plain", "unique", "folded"]
 _IDS = [1, 1.0, "one", "ONE", {"k": 1}]
-_SCALARS = [0, 7, "x", None, Decimal128("1.50"), DatetimeMS(-(2**45))]
+_SCALARS = [0, 7, "x", None, Decimal128("1.50"), DatetimeMS(-(2**48)), DatetimeMS(2**48)]
 _VALUES = st.sampled_from(
     [*_SCALARS, [], [1, 2, 3, 4], [{"b": 1}, {"b": 2}, 5], {}, {"0": {"b": 1}}, {"c.d": 1, "$e": 2}]
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from bson.datetime_ms import DatetimeMS
 
 from changefeed.errors import SourceUnsupported
 from changefeed.position import Position
@@ -52,6 +53,15 @@ def test_tables_of_every_kind_with_options_and_indexes(client: Client, database:
     assert (view.kind, view.id, view.indexes) == (TableKind.VIEW, f"view:{database}.v", ())
     assert view.options.decode() == {"viewOn": "valid", "pipeline": [{"$match": {"a": 1}}]}
     assert tables["weather"].kind is TableKind.TIMESERIES
+
+
+def test_dates_of_all_years_may_stand_in_definitions(client: Client, database: str) -> None:
+    far = DatetimeMS(2**48)
+    client[database].create_collection("c", validator={"at": {"$lt": far}})
+    client[database]["c"].create_index("a", partialFilterExpression={"at": {"$lt": far}})
+    (table,) = read(client, database).tables
+    assert table.options.decode()["validator"] == {"at": {"$lt": far}}
+    assert table.indexes[1].decode()["partialFilterExpression"] == {"at": {"$lt": far}}
 
 
 def test_the_order_of_a_clustered_collection_is_an_option_and_no_index(client: Client, database: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import bson
+from bson.datetime_ms import DatetimeMS
 from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 from bson.objectid import ObjectId
@@ -24,6 +25,8 @@ _SCALARS: st.SearchStrategy[Any] = st.one_of(
     st.floats(allow_nan=False),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
     st.binary(max_size=8),
+    st.builds(DatetimeMS, st.integers(-(2**62), 2**62)),
+    st.builds(DatetimeMS, st.integers(-(10**6), 10**6)),
     st.builds(ObjectId, st.binary(min_size=12, max_size=12)),
     st.builds(Timestamp, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)),
     st.decimals(allow_nan=False, allow_infinity=False, places=3, min_value=-1000, max_value=1000).map(Decimal128),

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 from bson.binary import Binary
+from bson.datetime_ms import DatetimeMS
 from pymongo import MongoClient
 
 from changefeed.configuration import Ttl
@@ -315,3 +316,15 @@ class MongoDdlApplierToNowhere:
     def __exit__(self, *_: object) -> None:
         self._applier.close()
         self._applier.close()
+
+
+def test_dates_of_all_years_may_stand_in_definitions(applier: MongoDdlApplier, db: Database) -> None:
+    far, name = DatetimeMS(2**48), TableName(db.name, "a")
+    for ddl in (
+        create("a", validator={"at": {"$lt": far}}),
+        create_indexes({"key": {"a": 1}, "name": "a", "partialFilterExpression": {"at": far}}),
+    ):
+        applier.apply(ddl(db.name), applier.observe([name]))
+    found = applier.observe([name]).tables[name]
+    assert found.options.decode()["validator"] == {"at": {"$lt": far}}
+    assert found.indexes[1].decode()["partialFilterExpression"] == {"at": far}

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import bson
 import pytest
 from bson.binary import Binary
-from bson.codec_options import CodecOptions
+from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.datetime_ms import DatetimeMS
 from bson.decimal128 import Decimal128
 from bson.int64 import Int64
@@ -28,7 +28,7 @@ from sink.row import RowChange, TargetTable
 from tests.unit.sink.mongodb.update_cases import Case, cases
 
 Rows: TypeAlias = Collection[dict[str, Any]]
-_RAW = CodecOptions(RawBSONDocument)
+_RAW = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 
 
 def _permit() -> float:
@@ -162,11 +162,15 @@ def _identities(rows: Rows) -> None:
         Decimal128("1.50"),
         DatetimeMS(-1),
         DatetimeMS(-(2**45)),
+        DatetimeMS(2**48),
+        DatetimeMS(-(2**48)),
         Binary(b"x", 5),
         {"a": {"b": 1}},
     ):
-        rows.insert_one({"_id": key, "when": DatetimeMS(-(2**45)), "v": Decimal128("NaN")})
-        rows.update_one({"_id": key}, {"$set": {"z": DatetimeMS(-(2**45)), "y": DatetimeMS(-5)}})
+        rows.insert_one({"_id": key, "when": DatetimeMS(-(2**45)), "far": DatetimeMS(2**48), "v": Decimal128("NaN")})
+        rows.update_one(
+            {"_id": key}, {"$set": {"z": DatetimeMS(-(2**45)), "y": DatetimeMS(-5), "x": DatetimeMS(2**48)}}
+        )
     rows.delete_one({"_id": None})
 
 
