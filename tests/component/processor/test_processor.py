@@ -8,7 +8,7 @@ from changefeed.lifecycle import State
 from changefeed.records import ChangefeedId, DesiredState, NodeId
 from changefeed.table import TableName
 from tests.component.processor.conftest import ReplicatingCluster
-from tests.component.processor.workload import Beside, write
+from tests.component.processor.workload import Beside, many_operations, write
 
 
 def test_rows_of_all_kinds_arrive_with_ddl_between_them(standing: ReplicatingCluster, database: str) -> None:
@@ -60,7 +60,33 @@ def test_a_spark_that_is_killed_is_started_again_and_nothing_is_lost(
         standing.until(lambda: arrived.count_documents({}) > 100, "some rows")
         standing.jvm("p1").kill()
     standing.equal(database)
-    assert _state(standing, feed) is State.NORMAL
+    standing.until(lambda: _state(standing, feed) is State.NORMAL, "normal again")
+
+
+def test_mixed_operations_over_many_tables_with_ddl_between_them_end_in_equality(
+    standing: ReplicatingCluster, database: str
+) -> None:
+    """`make soak` does the same at length."""
+    many_operations(standing, database, tables=8, operations=6_000)
+
+
+def test_a_transaction_arrives_whole_with_the_tables_it_makes(standing: ReplicatingCluster, database: str) -> None:
+    """Its row events and its creates have one cluster time, so positions alone tell what stands before a create and what behind it."""
+    source = standing.source[database]
+    source.create_collection("a")
+    source.create_collection("b")
+    feed = standing.create("transaction", database)
+    standing.until(lambda: standing.began(feed), "the beginning")
+    for number in range(5):
+        with standing.source.start_session() as session, session.start_transaction():
+            source["a"].insert_one({"_id": number}, session=session)
+            source[f"c{number}"].insert_one({"_id": 1}, session=session)
+            source["b"].insert_many([{"_id": f"{number}-{n}"} for n in range(3)], session=session)
+            source["a"].update_one({"_id": number}, {"$set": {"x": number}}, session=session)
+            source[f"c{number}"].update_one({"_id": 1}, {"$set": {"y": [number]}}, session=session)
+    standing.equal(database)
+    times = [record.position.ts for record in standing.ddls(feed)]
+    assert len(set(times)) == len(times) == 5
 
 
 def _run(cluster: ReplicatingCluster, feed: ChangefeedId, node: NodeId) -> int | None:

@@ -10,6 +10,7 @@ from typing import Any, Self
 from pymongo import DeleteOne, InsertOne, ReplaceOne, UpdateOne
 
 from devstack.mongodb import Client
+from tests.component.processor.conftest import ReplicatingCluster
 
 Operation = InsertOne[Any] | UpdateOne | ReplaceOne[Any] | DeleteOne
 _KEYS = 400
@@ -58,6 +59,31 @@ def write(client: Client, database: str, tables: list[str], operations: int, see
     mixed = MixedOperations(seed)
     for number in range(operations // _BATCH):
         client[database][tables[number % len(tables)]].bulk_write(mixed.batch(), ordered=True)
+
+
+def many_operations(cluster: ReplicatingCluster, database: str, *, tables: int, operations: int) -> None:
+    """In three parts with DDL of all kinds between them; then both sides have to become equal, without an error."""
+    source = cluster.source[database]
+    names = [f"t{number}" for number in range(tables)]
+    feed = cluster.create(f"mixed-{operations}", database)
+    cluster.until(lambda: cluster.began(feed), "the beginning")
+    for name in names:
+        source.create_collection(name)
+    source["t7"].create_index("u", unique=True, sparse=True)
+    write(cluster.source, database, names, operations * 3 // 10, seed=1)
+    source["t1"].create_index("a")
+    source["t2"].rename("t2new")
+    names[2] = "t2new"
+    write(cluster.source, database, names, operations * 3 // 10, seed=2)
+    source["t3"].drop()
+    source["t4"].rename("t5", dropTarget=True)
+    names.remove("t4")
+    source.create_collection("t3")
+    write(cluster.source, database, names, operations * 4 // 10, seed=3)
+    cluster.equal(database)
+    status = cluster.status(feed)
+    assert status is not None
+    assert status.lifecycle.error is None
 
 
 class Beside:
