@@ -8,7 +8,7 @@ STUBS := $(patsubst proto/%,admin/stubs/%,$(shell find proto -name '*.proto'))
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate
 PROTOC := $(PY) -m grpc_tools.protoc -Iadmin/stubs=proto
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak failover chaos check fix proto bench lock clean
+.PHONY: help setup demo test soak failover chaos simulate check fix proto bench lock clean
 
 help:  ## What can be made here
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
@@ -22,7 +22,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup  ## See it work: the development stack comes up, a document is written, the stack goes down
+demo: setup  ## See it work: a small shop is replicated while its schema changes, then both sides are compared
 	@$(PY) -m devstack demo
 
 test: setup  ## All tests; starts the services it needs
@@ -36,6 +36,9 @@ failover: setup  ## All 140 cases of the failover matrix: each kind of DDL, each
 
 chaos: setup  ## Three nodes under a workload while everything breaks, MINUTES=20 SEED=7; ends with a comparison and a bank's balance
 	$(PY) -m tests.e2e.chaos --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED))
+
+simulate: $(INSTALLED)  ## The whole cluster in one thread, SEEDS=1000 times, each with other accidents
+	$(PY) -m tests.simulation.run --seeds $(or $(SEEDS),1000) --first $(or $(FIRST),0)
 
 check: $(INSTALLED)  ## Format, lint, types, import contracts, generated code
 	$(BIN)/ruff format --check .

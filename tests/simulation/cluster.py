@@ -15,6 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 import coordination.decoded
+import coordination.failpoint
 import owner.changefeed_owner
 import owner.connections
 import owner.ddl_jobs
@@ -85,6 +86,8 @@ class Cluster:
         self.workplaces: dict[Process, Workplace] = {}
         self.judge: Any = None
         self.decoder = Decoder()
+        self.reached: Callable[[str], None] = lambda point: None
+        """Told when a process comes to one of the product's failpoints."""
         machine.on_time = lambda now: self.etcd.advance(timedelta(seconds=now))
 
     def line(self) -> EtcdLine:
@@ -338,8 +341,11 @@ def wired(cluster: Cluster) -> Iterator[None]:
         (owner.connections, "connect", source),
         (owner.connections, "connect_to_target", target),
         (owner.owner, "_TICK", timedelta(seconds=0.5)),
+        (owner.owner, "_LEAST_PAUSE", timedelta(seconds=0.1)),
         (owner.changefeed_owner, "_HISTORY", 2),
         (processor.processor, "_TICK", timedelta(seconds=0.5)),
+        (processor.processor, "_LEAST_PAUSE", timedelta(seconds=0.05)),
+        (coordination.failpoint, "reach", lambda point, *_: cluster.reached(point)),
         (coordination.decoded, "decode", decoder),
         (processor.task_permit, "decode", decoder),
         (processor.workplace, "connect_to_source", source),

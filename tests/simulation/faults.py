@@ -38,10 +38,12 @@ class Faults:
             self._stop_node,
             self._move_table,
         ]
-        self._chosen = random.sample(self._kinds, random.randint(1, 5))
+        self._chosen = random.sample(self._kinds, random.randint(1, 6))
         self._set_weather()
+        self._at_failpoints = random.choice((0.0, 0.0, 0.02, 0.1))
+        cluster.reached = self._reached
         cluster.target.slow_ddl = random.choice((0.0, 0.0, 0.5, 8.0))
-        self._pace = random.choice((1.0, 3.0, 8.0))
+        self._pace = random.choice((0.5, 1.5, 4.0))
         self._later()
 
     def end(self) -> None:
@@ -60,7 +62,7 @@ class Faults:
         weather, random = self._cluster.network.weather, self._random
         for name in weather.__dataclass_fields__:
             if random.random() < 0.3:
-                setattr(weather, name, random.choice((0.002, 0.02, 0.1)))
+                setattr(weather, name, random.choice((0.005, 0.03, 0.15)))
 
     def _later(self) -> None:
         self._machine.after(self._random.random() * 2 * self._pace, self._strike)
@@ -68,7 +70,9 @@ class Faults:
     def _strike(self) -> None:
         if self._over or self._machine.now > self._end:
             return
-        self._random.choice(self._chosen)()
+        chosen = self._random.choice(self._chosen)
+        self._machine.count(f"fault: {chosen.__name__.strip('_').replace('_', ' ')}")
+        chosen()
         self._later()
 
     # accidents of processes
@@ -81,6 +85,18 @@ class Faults:
         living = [worker for node in self._cluster.nodes.values() for worker in node.spark.workers()]
         living = [worker for worker in living if not worker.frozen]
         return self._random.choice(living) if living else None
+
+    def _reached(self, point: str) -> None:
+        """Where an accident would hurt most: so close to it, or at it."""
+        current = self._machine.current
+        if self._over or current is None or self._random.random() >= self._at_failpoints:
+            return
+        node = next((node for node in self._cluster.nodes.values() if node.process is current.process), None)
+        if node is not None and node.process.accident is None:
+            crash = self._random.random() < 0.7
+            self._machine.count(f"fault: {'crash' if crash else 'freeze'} at {point}")
+            accident = (lambda: self._crash(node)) if crash else (lambda: self._freeze(node.process))
+            node.process.after_steps(self._random.choice((1, 1, 2, 3, 4)), accident)
 
     def _soon(self, process: Process, accident: Callable[[], None]) -> None:
         process.after_steps(self._random.choice((1, 2, 3, 5, 8, 13, 40)), accident)
@@ -119,6 +135,8 @@ class Faults:
         seconds = self._random.choice((0.5, _LEASE, 2 * _LEASE, 4 * _LEASE))
         self._machine.note(process.name, f"FREEZES for {seconds:g} s")
         self._machine.freeze(process)
+        if seconds > _LEASE:
+            self._machine.count("fault: freeze for longer than a lease")
         self._machine.after(seconds, lambda: self._wake(process))
 
     def _wake(self, process: Process) -> None:

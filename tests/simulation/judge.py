@@ -12,6 +12,7 @@ I7 progress         at the end
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -61,6 +62,7 @@ class Judge:
         self._homes: dict[TableId, set[NodeId]] | None = None
         self._copied: set[TableId] = set()
         """Those to be copied, among the tables that have a home."""
+        self._last_home: dict[TableId, NodeId] = {}
         self._decode = cluster.decoder
         cluster.target.judge = self
         cluster.etcd.observer = self.written
@@ -195,6 +197,12 @@ class Judge:
                     self._records[key] = self._decode(DdlRecord, change.now)
             elif key.startswith(LAYOUT.assignments(self._id)):
                 self._assigned(change)
+            elif (
+                key.startswith(LAYOUT.snapshots(self._id))
+                and change.now
+                and key.count("/") == LAYOUT.snapshots(self._id).count("/")
+            ):
+                self._count(f"copy {self._decode(CopyRecord, change.now).stage}")
             elif key == LAYOUT.barrier(self._id) and change.now is not None:
                 self._barrier = self._decode(Barrier, change.now)
         for change in changes:
@@ -208,6 +216,10 @@ class Judge:
             parts.pop(change.key, None)
         else:
             parts[change.key] = change.now
+            for table in self._decode(Assignment, change.now).tables:
+                if self._last_home.setdefault(table, node) != node:
+                    self._count("table given to another node")
+                    self._last_home[table] = node
         self._homes = None
 
     def _check_status(self, status: ChangefeedStatus) -> None:
@@ -303,6 +315,36 @@ class Judge:
         open_records = [f"{record.event} {record.state}" for record in self._records.values() if record.open]
         lifecycle = status.lifecycle if status else None
         return f"I7: no arrival; status {status and status.checkpoint} {lifecycle}, open {open_records}, barrier {self._barrier}"
+
+    def count_source(self) -> None:
+        """What kinds of life this run had."""
+        gone: set[TableName] = set()
+        renamed: set[TableId] = set()
+        for ddl in self._source.ddls:
+            self._count(f"source: {ddl.type}")
+            if ddl.type is DdlType.CREATE and ddl.names <= gone:
+                self._count("source: create under a dropped table's name")
+            if ddl.type is DdlType.DROP:
+                gone |= ddl.names
+            if ddl.to is not None:
+                self._count_rename(ddl, ddl.to, renamed)
+        times = Counter(entry.ts for entry in self._source.oplog if entry.raw is not None)
+        ddl_times = {ddl.position.ts for ddl in self._source.ddls}
+        for ts, events in times.items():
+            if events > 1:
+                self._count(
+                    f"source: several events of one cluster time, {'DDL among them' if ts in ddl_times else 'rows only'}"
+                )
+
+    def _count_rename(self, ddl: Ddl, to: TableName, renamed: set[TableId]) -> None:
+        [table], [name] = ddl.ids - ddl.dropped, ddl.names - {to}
+        if self._wants(name) != self._wants(to):
+            self._count(f"source: rename {'into' if self._wants(to) else 'out of'} the filter")
+        if ddl.dropped:
+            self._count("source: rename over another table")
+        if table in renamed:
+            self._count("source: rename of a renamed table")
+        renamed.add(table)
 
     def differences(self) -> list[str]:
         """I6: between the source's tables in the filter and the target."""

@@ -21,6 +21,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
+import greenlet
+
 from changefeed.configuration import Configuration
 from changefeed.records import ChangefeedId, ChangefeedInfo, Role
 from coordination.etcd import Put
@@ -92,8 +94,9 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool) -> None:
     machine.after(random.random() * 3, partial(cluster.etcd.txn, (), (put,)))
     if configuration.start == "now":
         machine.run(_SETTLING, lambda: judge.begun)
-    end = machine.now + random.choice((10.0, 20.0, 30.0))
-    _act_until(machine, workload, end, random.choice((0.05, 0.2, 0.5)))
+    length = random.choice((8.0, 15.0, 25.0))
+    end = machine.now + length
+    _act_until(machine, workload, end, length / random.choice((20, 60, 150)))
     accidents = Faults(cluster, random, end) if faults else None
     machine.run(end, lambda: bool(judge.failed))
     if accidents is not None:
@@ -103,6 +106,7 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool) -> None:
         raise Violation(judge.failed)
     if not judge.arrived:
         raise Violation(judge.stuck())
+    judge.count_source()
     differences = judge.differences()
     if differences:
         raise Violation("I6: " + "; ".join(differences))
@@ -114,7 +118,7 @@ def _act_until(machine: Machine, workload: Workload, end: float, pace: float) ->
         if machine.now < end:
             machine.after(machine.random.random() * 2 * pace, act)
 
-    machine.after(machine.random.random() * 4, act)
+    machine.after(machine.random.random() * 2, act)
 
 
 def _configuration(random: Random) -> dict[str, Any]:
@@ -163,8 +167,16 @@ def many(
     """In interpreters of their own, since how sets are ordered is settled when one starts."""
     os.environ["PYTHONHASHSEED"] = "0"
     run = partial(simulate, faults=faults, planted=planted)
-    with multiprocessing.get_context("spawn").Pool(processes or os.cpu_count(), maxtasksperchild=1000) as pool:
+    with multiprocessing.get_context("spawn").Pool(
+        processes or os.cpu_count(), _let_die, maxtasksperchild=1000
+    ) as pool:
         yield from pool.imap_unordered(run, seeds)
+
+
+def _let_die() -> None:
+    """Generators of the dead are collected at any time after; that they cannot finish their last command is no news."""
+    told = sys.unraisablehook
+    sys.unraisablehook = lambda raised: None if raised.exc_type is greenlet.GreenletExit else told(raised)
 
 
 def main() -> int:
@@ -185,6 +197,7 @@ def _replay(options: argparse.Namespace) -> int:
     if os.environ.get("PYTHONHASHSEED") != "0":
         command = [sys.executable, "-m", "tests.simulation.run", *sys.argv[1:]]
         os.execve(sys.executable, command, {**os.environ, "PYTHONHASHSEED": "0"})
+    _let_die()
     outcome = simulate(options.seed, faults=not options.calm, keep_history=True)
     print(*outcome.history[-options.lines :], told(outcome), sep="\n")
     return 1 if outcome.error else 0

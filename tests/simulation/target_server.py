@@ -156,6 +156,7 @@ class _Database:
                 return self._write(verb, body)
             case _:
                 if self._server.slow_ddl:
+                    self._server.machine.count("fault: slow DDL")
                     self._server.machine.sleep(self._server.machine.random.random() * self._server.slow_ddl)
                 return self._ddl(verb, body)
 

@@ -122,6 +122,7 @@ class Workload:
         self._source.rename(name, aside, replace=False)
         self._source.rename(other, name, replace=False)
         self._source.rename(aside, other, replace=False)
+        self._source.machine.count("source: swap of two names")
 
     def _drop_and_create(self) -> None:
         name = self._some()

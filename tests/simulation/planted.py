@@ -1,0 +1,278 @@
+"""Bugs that somebody might write, to prove that the simulation finds them. Each replaces a part of the product while it is entered.
+
+They are here and nowhere in the product: a switch for a bug would be a bug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import owner.changefeed
+import owner.owner
+import processor.changefeed
+import processor.lane_plan
+import processor.mounter
+import processor.pipeline
+import processor.task_permit
+from changefeed.position import Position
+from changefeed.records import Barrier, DdlRecord
+from changefeed.table import TableId
+from coordination.fenced import FencedStore
+from coordination.session import Session
+from owner.changefeed import PublishBarrier, RecordDdls
+from owner.changefeed_writer import ChangefeedWriter
+from owner.execution import Apply, Observed, RecordExecuting, next_step
+from owner.progress import Floor, Progress
+from processor.copied_ranges import Fate, Sieve
+from processor.copy_plan import CopySight
+from processor.job import JobOutcome
+from processor.lanes import Lanes
+from processor.window_task import replicate_window
+from processor.windows import Pace
+from sink.mongodb.ddl_effect import Effect
+from source.resolved import resolved_after
+from source.window_progress import WindowProgress
+
+Plant = Callable[[], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True)
+class Bug:
+    plant: Plant
+    found_within: int
+    """Seeds, from 0 on."""
+
+
+def _owner_writes_unfenced() -> AbstractContextManager[Any]:
+    def commit(self: FencedStore, ops: Sequence[Any], compares: Sequence[Any] = ()) -> int:
+        result = self._etcd.txn(tuple(compares), ops)
+        self._wrote(result.revision)
+        return result.revision
+
+    return patch.object(FencedStore, "commit", commit)
+
+
+def _unknown_outcomes_are_not_settled() -> AbstractContextManager[Any]:
+    """The state is read again, but a request on its way may still arrive."""
+
+    def settle(self: FencedStore) -> int:
+        return self._last_rev
+
+    return patch.object(FencedStore, "settle", settle)
+
+
+def _a_lost_session_goes_on() -> AbstractContextManager[Any]:
+    def lose(self: Session, reason: str) -> None: ...
+
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(Session, "alive", property(lambda self: not self._wake.is_set())))
+        stack.enter_context(patch.object(Session, "lost_at", property(lambda self: self._monotonic() + 10)))
+        return stack.pop_all()
+
+
+def _gate_opens_before_the_ddl_is_durable() -> AbstractContextManager[Any]:
+    def release(self: ChangefeedWriter, records: Sequence[DdlRecord], opened: Barrier) -> None:
+        self._commit([self._put_barrier(opened)])
+        self._commit([*map(self._put_ddl, records)])
+
+    return patch.object(ChangefeedWriter, "release", release)
+
+
+def _barrier_passes_ddls_that_are_not_recorded() -> AbstractContextManager[Any]:
+    decide = owner.changefeed.decide
+
+    def decided(*arguments: Any, **named: Any) -> Any:
+        decision = decide(*arguments, **named)
+        late = [action for action in decision.actions if isinstance(action, RecordDdls)]
+        rest = [action for action in decision.actions if not isinstance(action, RecordDdls)]
+        gates = [index for index, action in enumerate(rest) if isinstance(action, PublishBarrier)]
+        at = gates[-1] + 1 if gates else 0
+        return replace(decision, actions=(*rest[:at], *late, *rest[at:]))
+
+    return patch("owner.changefeed_owner.decide", decided)
+
+
+def _barrier_includes_its_position() -> AbstractContextManager[Any]:
+    def of(self: Barrier, table: TableId) -> Position:
+        held = self.held.get(table)
+        return self.position if held is None else min(self.position, Position(held.ts.next()))
+
+    return patch.object(Barrier, "of", of)
+
+
+def _tables_are_not_held() -> AbstractContextManager[Any]:
+    return patch("owner.barrier._held", lambda records, resolved: {})
+
+
+def _windows_pass_the_barrier() -> AbstractContextManager[Any]:
+    end_of = Pace.end_of
+
+    def beyond(self: Pace, start: Position, end: Position) -> Position:
+        return end_of(self, start, Position(replace(end.ts, seconds=end.ts.seconds + 1)))
+
+    return patch.object(Pace, "end_of", beyond)
+
+
+def _lanes_forget_held_tables() -> AbstractContextManager[Any]:
+    plan = processor.lane_plan.plan
+
+    def planned(lanes: Lanes, ahead: Barrier, *rest: Any) -> Any:
+        return plan(lanes, replace(ahead, held={}), *rest)
+
+    return patch("processor.changefeed.plan", planned)
+
+
+def _ddl_runs_before_its_tables_have_arrived() -> AbstractContextManager[Any]:
+    return patch("owner.barrier._reached", lambda record, checkpoint_of: True)
+
+
+def _ddls_that_meet_run_in_any_order() -> AbstractContextManager[Any]:
+    return patch("owner.barrier._first", iter)
+
+
+def _ddl_runs_before_it_is_recorded_as_executing() -> AbstractContextManager[Any]:
+    def stepped(record: DdlRecord, progress: Any, **rest: Any) -> Any:
+        step = next_step(record, progress, **rest)
+        if isinstance(step, RecordExecuting) and isinstance(progress, Observed):
+            return Apply(step.record)
+        return step
+
+    return patch("owner.changefeed.next_step", stepped)
+
+
+def _ddl_is_done_again_without_a_look() -> AbstractContextManager[Any]:
+    return patch("sink.mongodb.ddl_applier.effect", lambda *_: Effect.ABSENT)
+
+
+def _checkpoint_passes_open_ddls() -> AbstractContextManager[Any]:
+    def checkpoint(tables: Position | None, records: Any, resolved: Position) -> Position:
+        return resolved if tables is None else tables
+
+    return patch("owner.barrier.changefeed_checkpoint", checkpoint)
+
+
+def _stale_reports_count() -> AbstractContextManager[Any]:
+    return patch.object(Progress, "_still_uncovered", lambda self, node, state, floor: {})
+
+
+def _tables_count_from_the_start_of_their_assignment() -> AbstractContextManager[Any]:
+    """Found in this product by the simulation."""
+    nowhere = Position.parse("0.0")
+    return patch.object(Floor, "of", lambda self, table: nowhere)
+
+
+def _tables_are_taken_over_without_waiting() -> AbstractContextManager[Any]:
+    return patch.dict(owner.owner.Owner.__init__.__kwdefaults__, {"margin": timedelta(0)})
+
+
+def _tables_are_released_while_at_work() -> AbstractContextManager[Any]:
+    def released(self: Lanes) -> Mapping[TableId, Position]:
+        return {table: self.checkpoint_of(table) for table in self.leaving}
+
+    return patch.object(Lanes, "released", released)
+
+
+def _tasks_ask_for_no_permit() -> AbstractContextManager[Any]:
+    return patch.object(processor.task_permit.TaskPermit, "__call__", lambda self: self._budget)
+
+
+def _windows_are_reported_before_they_are_acknowledged() -> AbstractContextManager[Any]:
+    def run(self: Any, shared: Any, spec: Any) -> JobOutcome:
+        handle = shared.through(self._spark)
+        task = partial(replicate_window, handle, spec)
+        self._spark._begin(self.group(shared.context, spec), task)
+        return JobOutcome()
+
+    return patch.object(processor.pipeline.Pipeline, "run", run)
+
+
+def _failed_windows_count_as_done() -> AbstractContextManager[Any]:
+    failed = processor.changefeed.failed
+
+    def done(following: Any, number: int, error: Any, **rest: Any) -> Any:
+        troubled = failed(following, number, error, **rest)
+        return replace(troubled, lanes=following.lanes.finished(number))
+
+    return patch("processor.changefeed.failed", done)
+
+
+def _rows_take_the_newest_schema() -> AbstractContextManager[Any]:
+    look_up = processor.mounter.Mounter._look_up
+
+    def newest(self: Any, header: Any) -> Any:
+        latest = self._schemas.latest(header.table) if header.table is not None else None
+        return self.mounted(latest) if latest is not None else look_up(self, header)
+
+    return patch.object(processor.mounter.Mounter, "_look_up", newest)
+
+
+def _an_empty_batch_is_taken_for_the_end() -> AbstractContextManager[Any]:
+    take = WindowProgress.take
+
+    def taken(self: WindowProgress, reply: Any) -> Any:
+        batch = take(self, reply)
+        self.complete = self.complete or not reply.events
+        return batch
+
+    return patch.object(WindowProgress, "take", taken)
+
+
+def _resume_tokens_are_taken_as_inclusive() -> AbstractContextManager[Any]:
+    def inclusive(before: Position, **seen: Any) -> Position:
+        resolved = resolved_after(before, **seen)
+        return Position(resolved.ts.next()) if resolved > before else resolved
+
+    stack = ExitStack()
+    stack.enter_context(patch("source.window_progress.resolved_after", inclusive))
+    stack.enter_context(patch("source.ddl_watch.resolved_after", inclusive))
+    return stack
+
+
+def _changes_apply_to_what_was_copied_later() -> AbstractContextManager[Any]:
+    return patch.object(Sieve, "fate", lambda self, key, time: Fate.NEW)
+
+
+def _a_ddl_does_not_wait_for_a_copy_catching_up() -> AbstractContextManager[Any]:
+    """Found in this product by the simulation."""
+
+    def init(self: CopySight, **fields: Any) -> None:
+        set_up(self, **{**fields, "catching_up": False})
+
+    set_up = CopySight.__init__
+    return patch.object(CopySight, "__init__", init)
+
+
+BUGS: Mapping[str, Bug] = {
+    "owner writes unfenced": Bug(_owner_writes_unfenced, 100),
+    "unknown outcomes are not settled": Bug(_unknown_outcomes_are_not_settled, 100),
+    "a lost session goes on": Bug(_a_lost_session_goes_on, 100),
+    "gate opens before the DDL is durable": Bug(_gate_opens_before_the_ddl_is_durable, 100),
+    "barrier passes DDLs that are not recorded": Bug(_barrier_passes_ddls_that_are_not_recorded, 100),
+    "barrier includes its position": Bug(_barrier_includes_its_position, 100),
+    "tables are not held": Bug(_tables_are_not_held, 100),
+    "windows pass the barrier": Bug(_windows_pass_the_barrier, 100),
+    "lanes forget held tables": Bug(_lanes_forget_held_tables, 100),
+    "DDL runs before its tables have arrived": Bug(_ddl_runs_before_its_tables_have_arrived, 100),
+    "DDLs that meet run in any order": Bug(_ddls_that_meet_run_in_any_order, 100),
+    "DDL runs before it is recorded as executing": Bug(_ddl_runs_before_it_is_recorded_as_executing, 100),
+    "DDL is done again without a look": Bug(_ddl_is_done_again_without_a_look, 100),
+    "checkpoint passes open DDLs": Bug(_checkpoint_passes_open_ddls, 100),
+    "stale reports count": Bug(_stale_reports_count, 100),
+    "tables count from the start of their assignment": Bug(_tables_count_from_the_start_of_their_assignment, 100),
+    "tables are taken over without waiting": Bug(_tables_are_taken_over_without_waiting, 100),
+    "tables are released while at work": Bug(_tables_are_released_while_at_work, 100),
+    "tasks ask for no permit": Bug(_tasks_ask_for_no_permit, 100),
+    "windows are reported before they are acknowledged": Bug(_windows_are_reported_before_they_are_acknowledged, 100),
+    "failed windows count as done": Bug(_failed_windows_count_as_done, 100),
+    "rows take the newest schema": Bug(_rows_take_the_newest_schema, 100),
+    "an empty batch is taken for the end": Bug(_an_empty_batch_is_taken_for_the_end, 100),
+    "resume tokens are taken as inclusive": Bug(_resume_tokens_are_taken_as_inclusive, 100),
+    "changes apply to what was copied later": Bug(_changes_apply_to_what_was_copied_later, 100),
+    "a DDL does not wait for a copy catching up": Bug(_a_ddl_does_not_wait_for_a_copy_catching_up, 100),
+}
