@@ -20,7 +20,7 @@ from bson.binary import Binary
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.datetime_ms import DatetimeMS
 from bson.timestamp import Timestamp
-from secantus import aggregate, changestreams, commands, expressions, sortkey, storage
+from secantus import aggregate, changestreams, commands, diff, expressions, sortkey, storage
 from secantus.server import SecantusDBServer
 from secantus.storage import Storage
 
@@ -732,6 +732,25 @@ def events_say_what_mongod_says(
         _complete_ddl_event(event, entry)
     event["_id"] = {"_data": _token(entry, event["operationType"])}
     return changestreams._order_event_fields(event), invalidates
+
+
+@corrects(changestreams, "project")
+def a_post_image_is_of_its_change(
+    project: Callable[..., tuple[Any, bool]], seq: int, entry: Mapping[str, Any], **options: Any
+) -> tuple[Any, bool]:
+    """`fullDocument: whenAvailable` and `required` bring the document as the update left it: its pre-image with the update in it.
+
+    Here it was as it is now.
+    """
+    event, invalidates = project(seq, entry, **options)
+    mode = options.get("full_document_mode")
+    if event is not None and event["operationType"] == "update" and mode in _STORED_IMAGES:
+        before = options["storage"].read_preimage(seq)
+        event["fullDocument"] = None if before is None else diff.apply_update_description(before, entry["o"]["diff"])
+    return event, invalidates
+
+
+_STORED_IMAGES = (changestreams.FULL_DOC_WHEN_AVAILABLE, changestreams.FULL_DOC_REQUIRED)
 
 
 def _hides_views(*, scope: Mapping[str, Any], show_expanded_events: bool = False, **_: Any) -> bool:

@@ -288,6 +288,28 @@ def test_fragments_of_a_large_event_have_tokens_of_their_own(watch: Watch) -> No
         assert stream.next()["operationType"] == "delete"
 
 
+def test_images_are_those_of_their_change_whatever_happened_afterwards(watch: Watch) -> None:
+    watch.db.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
+    watch.db.create_collection("b")
+    options: dict[str, Any] = {"full_document": "whenAvailable", "full_document_before_change": "whenAvailable"}
+    with watch.db.watch(max_await_time_ms=200, **options) as stream:
+        for table in ("a", "b"):
+            rows = watch.db[table]
+            rows.insert_one({"_id": 1, "u": 1, "l": [1, 2, 3]})
+            rows.update_one({"_id": 1}, {"$set": {"l.1": 9}, "$unset": {"u": ""}})
+            rows.update_one({"_id": 1}, [{"$set": {"l": {"$slice": ["$l", 1]}, "padding": "x" * 200}}])
+            rows.update_one({"_id": 1}, {"$set": {"l.0": 8}})
+            rows.delete_one({"_id": 1})
+        events = [stream.next() for _ in range(10)]
+    history = [{"_id": 1, "u": 1, "l": [1, 2, 3]}, {"_id": 1, "l": [1, 9, 3]}]
+    history += [{"_id": 1, "l": [first], "padding": "x" * 200} for first in (1, 8)]
+    assert [event.get("fullDocument") for event in events[:5]] == [*history, None]
+    assert [event.get("fullDocumentBeforeChange") for event in events[:5]] == [None, *history]
+    for event in events[5:]:
+        assert event.get("fullDocumentBeforeChange") is None
+        assert event.get("fullDocument") is None or event["operationType"] in ("insert", "replace")
+
+
 def test_a_variable_of_an_absent_field_is_missing(watch: Watch) -> None:
     watch.db["a"].insert_many([{"_id": 1}, {"_id": 2, "x": None}, {"_id": 3, "x": {}}])
     bound = {"$let": {"vars": {"v": "$x"}, "in": {"$type": "$$v"}}}

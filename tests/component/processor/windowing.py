@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
@@ -17,10 +18,11 @@ from coordination.etcd_client import EtcdClient
 from coordination.etcd_connection import EtcdConfig
 from coordination.layout import encode
 from devstack.mongodb import Client
+from processor.division import divided_tables
 from processor.job import JobOutcome, JobSpec
 from processor.job_context import Fence, JobContext
 from processor.lanes import LaneJob
-from processor.window_task import apply_bucket, read_slice, replicate_window
+from processor.window_task import Chunk, apply_bucket, divide_tables, read_slice, replicate_window
 from processor.workplace import workplace
 from schema_store.versions import SchemaVersions
 from source.catalog import read_catalog
@@ -53,6 +55,7 @@ class Windowing:
             "sink": target_uri,
             "filter": {"tables": [f"{database}.*"]},
             "routes": [{"from": f"{database}.*", "to": f"{database}_to.*"}],
+            "pipeline": {"pre_images": [f"{database}.*"]},
         }
         status = ChangefeedStatus(lifecycle=Lifecycle(), run=1, info_version=1, epoch=1)
         with EtcdClient(config) as client:
@@ -71,6 +74,8 @@ class Windowing:
             )
         )
         self.attempt = f"{place}/revoked"
+        self.used: Counter[int] = Counter()
+        """The chunks of each bucket of the last wide window."""
 
     def now(self) -> Position:
         """After everything that has happened."""
@@ -85,14 +90,25 @@ class Windowing:
         """In one task."""
         return _good(replicate_window(self.shared, self._spec(window, replay_until)))
 
-    def run_wide(self, cuts: Sequence[Window], *, replay_until: Position, buckets: int = 2) -> JobOutcome:
-        """In two stages, with the shuffle between them."""
+    def run_wide(
+        self, cuts: Sequence[Window], *, replay_until: Position, buckets: int = 2, only: Container[int] = range(1024)
+    ) -> JobOutcome:
+        """In stages, with the shuffles between them. Those that end before all buckets are applied may have been in any of them."""
         spec = self._spec(Window(cuts[0].start, cuts[-1].end), replay_until)
-        slices = [list(read_slice(self.shared, spec, number, cut, buckets)) for number, cut in enumerate(cuts)]
-        chunks = sorted((chunk for chunks in slices for chunk in chunks), key=itemgetter(0))
+        divided = divided_tables(spec, self.shared.context)
+        chunks = _shuffled(
+            chunk
+            for number, cut in enumerate(cuts)
+            for chunk in read_slice(self.shared, spec, number, cut, buckets, divided)
+        )
+        if divided:
+            parts = [[chunk for chunk in chunks if chunk[0][0] % buckets == bucket] for bucket in range(buckets)]
+            chunks = _shuffled(chunk for part in parts for chunk in divide_tables(buckets, part))
         outcome = JobOutcome()
+        self.used = Counter(chunk[0][0] for chunk in chunks)
         for bucket in range(buckets):
-            outcome.add(apply_bucket(self.shared, spec, [chunk for chunk in chunks if chunk[0][0] == bucket]))
+            if bucket in only:
+                outcome.add(apply_bucket(self.shared, spec, [chunk for chunk in chunks if chunk[0][0] == bucket]))
         return _good(outcome)
 
     def differences(self) -> list[str]:
@@ -101,6 +117,10 @@ class Windowing:
     def _spec(self, window: Window, replay_until: Position) -> JobSpec:
         job = LaneJob(number=1, window=window, tables=self.shared.context.tables, replay_until=replay_until)
         return JobSpec(attempt=self.attempt, job=job, default=True)
+
+
+def _shuffled(chunks: Iterable[Chunk]) -> list[Chunk]:
+    return sorted(chunks, key=itemgetter(0))
 
 
 def _good(outcome: JobOutcome) -> JobOutcome:
