@@ -276,12 +276,20 @@ def an_update_that_matches_nothing_creates_nothing(
 def views_have_no_uuid(mint: Callable[..., _uuid.UUID], self: Any, db: str, coll: str) -> _uuid.UUID:
     """A view is a document of `system.views`; neither it nor a time-series collection (a view of its buckets) has a UUID.
 
-    The null UUID marks them until their entries are written.
+    The null UUID marks them until their entries are written. A collection that is not there has none either: here it got one from
+    whoever asked, a listing during its drop for example, and was there from then on.
     """
     options = self._coll_options(db, coll)
-    if options is None:
-        return _NO_UUID if _known("creates_nothing") else mint(self, db, coll)
-    return _NO_UUID if "viewOn" in options or "timeseries" in options else mint(self, db, coll)
+    if options is None or "viewOn" in options or "timeseries" in options:
+        return _NO_UUID
+    if "uuid" in options:
+        return _uuid.UUID(bytes=_uuid_bytes(options["uuid"]))
+    with self._lock:
+        return mint(self, db, coll) if self._coll_options(db, coll) is not None else _NO_UUID
+
+
+def _uuid_bytes(stored: Any) -> bytes:
+    return stored.bytes if isinstance(stored, _uuid.UUID) else bytes(stored)
 
 
 @corrects(Storage, "_emit_oplog")
@@ -591,8 +599,11 @@ def coll_mod_tells_the_index_before(
 
 @corrects(commands._HANDLERS, "listCollections")
 def listed_views_have_no_uuid(handler: Callable[..., Reply], doc: Mapping[str, Any], ctx: Any) -> Reply:
-    """`info.uuid` is there for collections only; a time-series collection is of type `timeseries`."""
+    """`info.uuid` is there for collections only; a time-series collection is of type `timeseries`. One that went away meanwhile is not listed."""
     reply = handler(doc, ctx)
+    listed = reply.get("cursor", {}).get("firstBatch")
+    if listed:
+        reply["cursor"]["firstBatch"] = [entry for entry in listed if not _gone(entry)]
     for entry in reply.get("cursor", {}).get("firstBatch", ()):
         if "timeseries" in entry.get("options", {}):
             entry["type"] = "timeseries"
@@ -600,6 +611,11 @@ def listed_views_have_no_uuid(handler: Callable[..., Reply], doc: Mapping[str, A
         if entry["type"] != "collection":
             entry.get("info", {}).pop("uuid", None)
     return reply
+
+
+def _gone(entry: Mapping[str, Any]) -> bool:
+    is_collection = entry["type"] == "collection" and "timeseries" not in entry.get("options", {})
+    return is_collection and entry.get("info", {}).get("uuid") == Binary(_NO_UUID.bytes, 4)
 
 
 _WRITES = {"insert": "documents", "update": "updates", "delete": "deletes"}

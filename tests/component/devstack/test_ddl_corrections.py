@@ -46,6 +46,25 @@ def test_an_update_that_matches_nothing_creates_nothing(watch: Watch) -> None:
     assert "a" not in watch.db.list_collection_names()
 
 
+def test_listing_collections_leaves_nothing_of_one_that_is_dropped_meanwhile(watch: Watch) -> None:
+    """Here a listing gave a UUID to a collection that had gone, which then was there again without having been created."""
+    generations = range(300)
+    over = False
+
+    def look() -> None:
+        while not over:
+            watch.db.list_collection_names()
+
+    with ThreadPoolExecutor(2) as lookers:
+        looks = [lookers.submit(look) for _ in range(2)]
+        for number in generations:
+            watch.db["a"].insert_one({"_id": number})
+            watch.db["a"].drop()
+        over = True
+    assert all(looking.exception() is None for looking in looks)
+    assert kinds(watch.events()) == [("create", "a"), ("insert", "a"), ("drop", "a")] * len(generations)
+
+
 def test_an_index_on_a_missing_collection_creates_it_first(watch: Watch) -> None:
     watch.db["a"].create_index("x")
     assert kinds(watch.events()) == [("create", "a"), ("createIndexes", "a")]
