@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import pairwise
@@ -15,6 +16,9 @@ from pymongo.errors import DuplicateKeyError
 
 from changefeed.position import Position, Window
 from devstack.mongodb import Client
+from processor.pipeline import Pipeline, SharedContext
+from processor.spark import SparkRunner, SparkSettings
+from processor.windows import WindowLimits
 from tests.component.processor.windowing import Windowing
 
 _IMAGES: dict[str, Any] = {"changeStreamPreAndPostImages": {"enabled": True}}
@@ -33,13 +37,13 @@ def windowing(
     target_client.drop_database(f"{database}_to")
 
 
-def _hand_values_on(client: Client, database: str, rounds: int) -> None:
+def _hand_values_on(client: Client, database: str, rounds: int, first: int = 0) -> None:
     """A value of each of forty pairs of rows goes from one to the other and back, by each kind of change."""
     orders = client[database]["orders"]
-    orders.insert_many([{"_id": n, "u": n, "tags": [{"name": f"t{n}"}]} for n in range(80)])
+    orders.insert_many([{"_id": n, "u": n, "tags": [{"name": f"t{n}"}]} for n in range(first, first + 80)])
     for round_ in range(rounds):
         changes: list[Any] = []
-        for n in range(0, 80, 2):
+        for n in range(first, first + 80, 2):
             one, other = (n, n + 1) if round_ % 2 == 0 else (n + 1, n)
             changes += [
                 UpdateOne({"_id": one}, {"$unset": {"u": ""}, "$set": {"x": round_}}),
@@ -47,8 +51,8 @@ def _hand_values_on(client: Client, database: str, rounds: int) -> None:
                 ReplaceOne({"_id": one}, {"u": n + 1, "tags": [{"name": f"t{other}"}]}),
             ]
         orders.bulk_write(changes)
-    gone = orders.find_one_and_delete({"_id": 0})
-    orders.insert_one({"_id": "new", "u": gone["u"]})
+    gone = orders.find_one_and_delete({"_id": first})
+    orders.insert_one({"_id": f"new {first}", "u": gone["u"]})
 
 
 def _cuts(windowing: Windowing, end: Position, count: int) -> list[Window]:
@@ -68,6 +72,35 @@ def test_values_handed_on_between_rows_arrive_through_several_buckets(
     made.run_wide(cuts, replay_until=made.start, buckets=4)
     assert made.differences() == []
     assert len(made.used) == 4
+
+
+class _WatchedSpark(SparkRunner):
+    """Remembers whether the last job had a stage between its two."""
+
+    divided = False
+
+    def run_shuffled(self, *args: Any) -> list[Any]:
+        self.divided = args[-1] is not None
+        return super().run_shuffled(*args)
+
+
+def test_spark_divides_a_wide_window_and_none_that_is_replayed(
+    windowing: Callable[[], Windowing], database: str
+) -> None:
+    made = windowing()
+    _hand_values_on(made.source, database, rounds=1)
+    deadline = time.monotonic() + 60
+    while (middle := made.now()).ts.seconds < made.start.ts.seconds + 3:
+        made.source[database]["orders"].update_one({"_id": 1}, {"$inc": {"n": 1}})
+        assert time.monotonic() < deadline
+    _hand_values_on(made.source, database, rounds=2, first=100)
+    with _WatchedSpark(SparkSettings(master="local[2]")) as spark:
+        pipeline, context = Pipeline(spark, WindowLimits(slice_seconds=1)), SharedContext(made.shared.context)
+        for replay_until, divided in ((made.start, True), (middle, False)):
+            outcome = pipeline.run(context, made.spec(Window(made.start, made.now()), replay_until))
+            assert outcome.error is None
+            assert made.differences() == []
+            assert spark.divided is divided
 
 
 def test_changes_without_images_keep_the_order_of_the_whole_table(

@@ -88,13 +88,13 @@ class Windowing:
 
     def run(self, window: Window, *, replay_until: Position) -> JobOutcome:
         """In one task."""
-        return _good(replicate_window(self.shared, self._spec(window, replay_until)))
+        return _good(replicate_window(self.shared, self.spec(window, replay_until)))
 
     def run_wide(
         self, cuts: Sequence[Window], *, replay_until: Position, buckets: int = 2, only: Container[int] = range(1024)
     ) -> JobOutcome:
         """In stages, with the shuffles between them. Those that end before all buckets are applied may have been in any of them."""
-        spec = self._spec(Window(cuts[0].start, cuts[-1].end), replay_until)
+        spec = self.spec(Window(cuts[0].start, cuts[-1].end), replay_until)
         divided = divided_tables(spec, self.shared.context)
         chunks = _shuffled(
             chunk
@@ -114,7 +114,7 @@ class Windowing:
     def differences(self) -> list[str]:
         return differences(self.source, self.database, self.target, f"{self.database}_to")
 
-    def _spec(self, window: Window, replay_until: Position) -> JobSpec:
+    def spec(self, window: Window, replay_until: Position) -> JobSpec:
         job = LaneJob(number=1, window=window, tables=self.shared.context.tables, replay_until=replay_until)
         return JobSpec(attempt=self.attempt, job=job, default=True)
 
