@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 from bench.recorded import replies
 from bench.result import Result
 from bench.usage import Usage
+from processor.packed_events import BLOB_BYTES
 from processor.spark import Group, SparkRunner
-from processor.window_task import CHUNK_BYTES
 from source.raw_event import scan
 from source.raw_reply import parse_reply
 
@@ -109,7 +109,7 @@ def _read(number: int) -> Iterator[Chunk]:
             bucket = crc32(scan(event).key) % _BUCKETS
             packed[bucket].append(event)
             sizes[bucket] += len(event)
-            if sizes[bucket] >= CHUNK_BYTES:
+            if sizes[bucket] >= BLOB_BYTES:
                 chunks += 1
                 yield (bucket, number, chunks), b"".join(packed[bucket])
                 packed[bucket], sizes[bucket] = [], 0

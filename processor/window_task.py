@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import groupby, takewhile
-from struct import Struct
+from itertools import count, groupby, takewhile
 from typing import Any, TypeAlias
 
 import bson
@@ -33,18 +32,16 @@ from processor.division import divide, linked
 from processor.gate import Gate
 from processor.job import JobOutcome, JobSpec
 from processor.mounter import MountedTable
+from processor.packed_events import BLOB_BYTES, pieces, unpacked, whole
 from processor.unique_values import UNKNOWN, UniqueValues
 from processor.workplace import Bench, Shared, workplace
 from source.raw_event import Header, scan, without_images
 from source.window_reader import WindowReader
 
-CHUNK_BYTES = 256 * 1024
-
-ChunkKey: TypeAlias = tuple[int, int, int]
-"""Bucket, slice, and the chunk's number within both."""
+ChunkKey: TypeAlias = tuple[int, int, int, int]
+"""Bucket, slice, the bucket of the divided table that it comes from (0 without), and the chunk's number within all of these."""
 Chunk: TypeAlias = tuple[ChunkKey, "bytes | ErrorReport"]
 
-_INT32: Callable[[bytes, int], tuple[int]] = Struct("<i").unpack_from
 _READABLE: CodecOptions[Mapping[str, Any]] = CodecOptions(
     dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
@@ -77,7 +74,12 @@ def read_slice(
 
     def chunk(bucket: int, content: bytes | ErrorReport) -> Chunk:
         chunks[bucket] += 1
-        return (bucket, number, chunks[bucket]), content
+        return (bucket, number, 0, chunks[bucket]), content
+
+    def chunks_of(bucket: int) -> Iterator[Chunk]:
+        blob = b"".join(packed[bucket])
+        for piece in pieces(blob) if bucket < buckets else (blob,):
+            yield chunk(bucket, piece)
 
     try:
         with workplace.task(shared, spec.attempt) as bench:
@@ -87,12 +89,12 @@ def read_slice(
             for bucket, event in routed:
                 packed[bucket].append(event)
                 sizes[bucket] += len(event)
-                if sizes[bucket] >= CHUNK_BYTES:
-                    yield chunk(bucket, b"".join(packed[bucket]))
+                if sizes[bucket] >= BLOB_BYTES:
+                    yield from chunks_of(bucket)
                     packed[bucket], sizes[bucket] = [], 0
             for bucket, events in enumerate(packed):
                 if events:
-                    yield chunk(bucket, b"".join(events))
+                    yield from chunks_of(bucket)
     except Exception as error:  # noqa: BLE001 - the edge of a task: it travels on as a report
         report = report_of(error)
         for bucket in range(all_buckets):
@@ -134,24 +136,26 @@ def divide_tables(buckets: int, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
                 continue
             good = takewhile(lambda chunk: not isinstance(chunk[1], ErrorReport), records)
             events = ((key[1], content) for key, content in good if isinstance(content, bytes))
-            for number, (final, slice_, blob) in enumerate(divide(events, bucket, buckets)):
-                yield (final, slice_, number), blob
+            number = count()
+            for final, slice_, blob in divide(events, bucket, buckets):
+                for piece in pieces(blob):
+                    yield (final, slice_, bucket, next(number)), piece
     except Exception as error:  # noqa: BLE001 - the edge of a task: it travels on as a report
         report = report_of(error)
         for bucket in range(buckets):
-            yield (bucket, -1, 0), report
+            yield (bucket, -1, 0, 0), report
 
 
 def apply_bucket(shared: Shared, spec: JobSpec, chunks: Iterable[Chunk]) -> JobOutcome:
     def work(bench: Bench) -> JobOutcome:
         applier = Applier(bench.writer, spec.whole(bench.context.tables), spec.copied)
         mount, add = bench.mounter.mount, applier.add
-        for _, content in chunks:
+        for _, content in whole(chunks):
             if isinstance(content, ErrorReport):
                 applier.finish()
                 applier.outcome.error = content
                 return applier.outcome
-            for event in _unpacked(content):
+            for event in unpacked(content):
                 add(mount(event, scan(event)))
         applier.finish()
         return applier.outcome
@@ -203,11 +207,3 @@ def _name(bench: Bench, header: Header) -> TableName:
 
 def _bucket_of(chunk: Chunk) -> int:
     return chunk[0][0]
-
-
-def _unpacked(blob: bytes) -> Iterator[bytes]:
-    at, end = 0, len(blob)
-    while at < end:
-        size = _INT32(blob, at)[0]
-        yield blob[at : at + size]
-        at += size
