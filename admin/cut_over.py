@@ -95,7 +95,7 @@ def _restore(known: Stored) -> Restored:
     ]
     problems = []
     with closing(connect(expanded(configuration.sink))) as client:
-        commander = Commander(client, permit=_RETRY_FOR.total_seconds, retry_for=_RETRY_FOR)
+        commander = Commander(client, permit=_RETRY_FOR.total_seconds, retry_for=_RETRY_FOR, patience=_RETRY_FOR)
         for command in commands:
             doing = f"restoring the expiry of {command.db}.{command.body['collMod']}"
             commander.begin()

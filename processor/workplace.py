@@ -51,7 +51,11 @@ from source.window_reader import BeforeChange, FullDocument, ReadOptions, Window
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 _RETRY_FOR = timedelta(seconds=30)
-"""A server that is away for longer is an error of the changefeed, which tries again. A slow sink needs most of it for one large batch."""
+"""A slow sink needs most of it for one large batch."""
+
+_PATIENCE = timedelta(seconds=3)
+"""A server that is away for longer is an error of the changefeed, which tries again. A task that waits for it keeps a core from the
+tasks of other changefeeds, whose servers are there."""
 
 _MOST_CONTEXTS = 16
 
@@ -216,7 +220,7 @@ def _read_options(configuration: Configuration) -> ReadOptions:
         match=Document.of(filter_match.rows(configuration.filter)),
         full_document=FullDocument.WHEN_AVAILABLE if after else FullDocument.DEFAULT,
         before_change=BeforeChange.WHEN_AVAILABLE if before else BeforeChange.OFF,
-        patience=_RETRY_FOR,
+        patience=_PATIENCE,
     )
 
 
@@ -231,7 +235,7 @@ def _writer(
 
 
 def _writer_options(configuration: Configuration) -> RowWriterOptions:
-    return RowWriterOptions(retry_for=_RETRY_FOR, dead_letter=configuration.dead_letter)
+    return RowWriterOptions(retry_for=_RETRY_FOR, patience=_PATIENCE, dead_letter=configuration.dead_letter)
 
 
 def _fetch_from(source: _Client) -> FetchRow:

@@ -43,11 +43,15 @@ class Commander:
         *,
         permit: Permit,
         retry_for: timedelta,
+        patience: timedelta,
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
+        """`retry_for` is the time for everything after `begin`, `patience` the part of it in which nothing may succeed."""
         self._client = client
         self._permit = permit
         self._retry_seconds = retry_for.total_seconds()
+        self._patience_seconds = patience.total_seconds()
+        self._failing_since: float | None = None
         self._pause = pause
         self._deadline = 0.0
         self.retries = 0
@@ -55,6 +59,7 @@ class Commander:
     def begin(self) -> None:
         """The time for retries counts from here."""
         self._deadline = time.monotonic() + self._retry_seconds
+        self._failing_since = None
         self.retries = 0
 
     def send(self, database: str, command: dict[str, Any], doing: str) -> Reply:
@@ -66,12 +71,16 @@ class Commander:
                 self.wait(attempt, error)
                 attempt += 1
             else:
+                self._failing_since = None
                 return Reply(document=document, results=results, again=attempt > 0)
 
     def wait(self, attempt: int, error: RetryableError) -> None:
         """Before the next attempt; raises the error when there is no time for one."""
         pause = min(_FIRST_PAUSE * 2**attempt, _LONGEST_PAUSE)
-        if time.monotonic() + pause >= self._deadline:
+        now = time.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+        if now + pause >= min(self._deadline, self._failing_since + self._patience_seconds):
             raise error
         self.retries += 1
         self._pause(pause)

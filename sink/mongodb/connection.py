@@ -13,7 +13,7 @@ from sink.mongodb.errors import translated
 
 Client: TypeAlias = MongoClient[dict[str, Any]]
 
-_DEFAULTS: Mapping[str, Any] = {"appname": "sluice", "serverSelectionTimeoutMS": 10_000, "connectTimeoutMS": 10_000}
+_DEFAULTS: Mapping[str, Any] = {"appname": "sluice", "serverSelectionTimeoutMS": 5_000, "connectTimeoutMS": 5_000}
 
 
 def connect(uri: str) -> Client:

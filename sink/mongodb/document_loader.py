@@ -58,7 +58,7 @@ class MongoDocumentLoader:
         self._client = client
         self._table = table
         self._once = once
-        self._commander = Commander(client, permit=permit, retry_for=options.retry_for)
+        self._commander = Commander(client, permit=permit, retry_for=options.retry_for, patience=options.patience)
         self._rows = MongoRowWriter(client, permit=permit, options=options)
 
     def empty(self) -> bool:

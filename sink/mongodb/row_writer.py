@@ -19,6 +19,7 @@ _BULK_WRITE_WIRE_VERSION = 25
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowWriterOptions:
     retry_for: timedelta = timedelta(seconds=60)
+    patience: timedelta = timedelta(seconds=60)
     dead_letter: TableName | None = None
 
 
@@ -36,7 +37,9 @@ class MongoRowWriter:
         self._client = client
         self._options = options or RowWriterOptions()
         self._fetch = fetch
-        self._commander = Commander(client, permit=permit, retry_for=self._options.retry_for)
+        self._commander = Commander(
+            client, permit=permit, retry_for=self._options.retry_for, patience=self._options.patience
+        )
         self._limits: Limits | None = None
 
     def write(self, changes: Sequence[RowChange], *, replay: bool) -> WriteResult:

@@ -18,6 +18,7 @@ from sink.mongodb.commander import Commander
 from sink.mongodb.row_writer import MongoRowWriter, RowWriterOptions
 from sink.row import RowChange, TargetTable
 
+_LONG = timedelta(seconds=30)
 _INSERT: dict[str, Any] = {"insert": "rows", "documents": [{"_id": 1}], "writeConcern": {"w": "majority"}}
 
 
@@ -34,7 +35,8 @@ def test_a_command_whose_answer_was_lost_is_sent_again_and_says_so(own_mongodb: 
         commander = Commander(
             client,
             permit=lambda: next(permits, 30.0),
-            retry_for=timedelta(seconds=30),
+            retry_for=_LONG,
+            patience=_LONG,
             pause=lambda _: server.resume(),
         )
         commander.begin()
@@ -48,7 +50,7 @@ def test_a_command_waits_for_the_target_to_come_back(own_mongodb: Callable[[str]
     with _client(server) as client, ThreadPoolExecutor(1) as pool:
         client.admin.command("ping")
         server.kill()
-        commander = Commander(client, permit=lambda: 30.0, retry_for=timedelta(seconds=30))
+        commander = Commander(client, permit=lambda: 30.0, retry_for=_LONG, patience=_LONG)
         commander.begin()
         sent = pool.submit(commander.send, "shop", dict(_INSERT), "insert")
         server.start()
@@ -57,7 +59,7 @@ def test_a_command_waits_for_the_target_to_come_back(own_mongodb: Callable[[str]
 
 def test_waiting_ends_with_the_error_when_the_target_stays_away(own_mongodb: Callable[[str], MongoDB]) -> None:
     server = own_mongodb("target")
-    options = RowWriterOptions(retry_for=timedelta(seconds=1))
+    options = RowWriterOptions(retry_for=_LONG, patience=timedelta(seconds=1))
     writer = MongoRowWriter(_client(server), permit=lambda: 30.0, options=options)
     server.kill()
     name = TableName("shop", "rows")
@@ -75,7 +77,7 @@ def test_the_permit_is_asked_before_each_attempt(own_mongodb: Callable[[str], Mo
     permits = iter([0.5, 0.5, 0.0])
     with _client(server) as client:
         commander = Commander(
-            client, permit=lambda: next(permits), retry_for=timedelta(seconds=30), pause=lambda _: None
+            client, permit=lambda: next(permits), retry_for=_LONG, patience=_LONG, pause=lambda _: None
         )
         commander.begin()
         with pytest.raises(FencedError, match="permit to write is over"):
@@ -84,7 +86,7 @@ def test_the_permit_is_asked_before_each_attempt(own_mongodb: Callable[[str], Mo
 
 
 def test_a_command_that_makes_no_sense_is_refused_at_once(target_client: Client, database: str) -> None:
-    commander = Commander(target_client, permit=lambda: 30.0, retry_for=timedelta(seconds=30))
+    commander = Commander(target_client, permit=lambda: 30.0, retry_for=_LONG, patience=_LONG)
     commander.begin()
     with pytest.raises(RowRejected, match="doing nonsense"):
         commander.send(database, {"nonsense": 1}, "doing nonsense")

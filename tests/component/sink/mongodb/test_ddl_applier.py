@@ -326,5 +326,6 @@ def test_dates_of_all_years_may_stand_in_definitions(applier: MongoDdlApplier, d
     ):
         applier.apply(ddl(db.name), applier.observe([name]))
     found = applier.observe([name]).tables[name]
+    assert found is not None
     assert found.options.decode()["validator"] == {"at": {"$lt": far}}
     assert found.indexes[1].decode()["partialFilterExpression"] == {"at": far}

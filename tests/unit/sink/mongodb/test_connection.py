@@ -6,9 +6,9 @@ from changefeed.errors import ConfigurationError
 from sink.mongodb.connection import connect
 
 
-def test_a_dead_target_is_noticed_in_ten_seconds_unless_the_connection_string_says_otherwise() -> None:
+def test_a_dead_target_is_noticed_in_five_seconds_unless_the_connection_string_says_otherwise() -> None:
     with connect("mongodb://127.0.0.1:1/?connect=false") as client:
-        assert client.options.server_selection_timeout == 10
+        assert client.options.server_selection_timeout == 5
     with connect("mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=50") as client:
         assert client.options.server_selection_timeout == 0.05
 
