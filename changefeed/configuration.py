@@ -154,7 +154,7 @@ class PipelineOptions(Options):
     pre_images: tuple[TablePattern, ...] = Field(
         (), description="write a list of table patterns, for example [shop.orders]"
     )
-    """Tables whose rows are read with the document before the change, which lets more of them run side by side."""
+    """Tables whose rows are read with the documents before and after a change, so that those without a common unique value run side by side."""
 
     @field_validator("pre_images")
     @classmethod

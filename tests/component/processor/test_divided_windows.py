@@ -51,7 +51,8 @@ def _hand_values_on(client: Client, database: str, rounds: int, first: int = 0) 
                 ReplaceOne({"_id": one}, {"u": n + 1, "tags": [{"name": f"t{other}"}]}),
             ]
         orders.bulk_write(changes)
-    gone = orders.find_one_and_delete({"_id": first})
+    [gone] = orders.find({"_id": first})
+    orders.delete_one({"_id": first})
     orders.insert_one({"_id": f"new {first}", "u": gone["u"]})
 
 
