@@ -215,12 +215,14 @@ class Spark:
         read: Callable[[Any], Iterator[tuple[Any, Any]]],
         buckets: int,
         apply: Callable[[Iterable[Any]], Any],
+        divide: Callable[[Iterable[Any]], Iterable[Any]] | None = None,
     ) -> list[Any]:
         reading = [self._begin(group, partial(_all_of, read, item)) for item in items]
-        records = [record for part in reading for record in part.result()]
-        records.sort(key=lambda record: record[0])
-        each = [[record for record in records if record[0][0] == bucket] for bucket in range(buckets)]
-        applying = [self._begin(group, partial(apply, iter(part))) for part in each]
+        parts = _partitions(reading, buckets)
+        if divide is not None:
+            self._cluster.machine.count("window with divided tables")
+            parts = _partitions([self._begin(group, partial(_all_of, divide, part)) for part in parts], buckets)
+        applying = [self._begin(group, partial(apply, iter(part))) for part in parts]
         return [part.result() for part in applying]
 
     def cancel(self, group: Group) -> None:
@@ -284,6 +286,12 @@ class Spark:
                 return worker
         self._workers += 1
         return self._cluster.machine.process(f"{self._node.name}/w{self._workers}")
+
+
+def _partitions(tasks: Iterable[substitutes.Future], buckets: int) -> list[list[Any]]:
+    """As a shuffle does it: by bucket, sorted."""
+    records = sorted((record for task in tasks for record in task.result()), key=lambda record: record[0])
+    return [[record for record in records if record[0][0] % buckets == number] for number in range(buckets)]
 
 
 def _all_of(read: Callable[[Any], Iterator[Any]], item: Any) -> list[Any]:

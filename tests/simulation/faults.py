@@ -43,6 +43,7 @@ class Faults:
         self._at_failpoints = random.choice((0.0, 0.0, 0.02, 0.1))
         cluster.reached = self._reached
         cluster.target.slow_ddl = random.choice((0.0, 0.0, 0.5, 8.0))
+        cluster.target.slow_rows = random.choice((0.0, 0.0, 0.5, 4.0))
         self._pace = random.choice((0.5, 1.5, 4.0))
         self._later()
 
@@ -51,7 +52,7 @@ class Faults:
         self._over = True
         self._cluster.network.weather.clear()
         self._cluster.network.cut_off.clear()
-        self._cluster.target.slow_ddl = 0.0
+        self._cluster.target.slow_ddl = self._cluster.target.slow_rows = 0.0
         for node in list(self._cluster.nodes.values()):
             if node.process.frozen:
                 self._machine.thaw(node.process)

@@ -20,6 +20,7 @@ import bson
 
 from changefeed.configuration import Configuration, Ttl
 from changefeed.document import Document
+from changefeed.errors import InvariantError
 from changefeed.event import DdlType
 from changefeed.lifecycle import State
 from changefeed.position import Position
@@ -225,7 +226,7 @@ class Judge:
     def _check_status(self, status: ChangefeedStatus) -> None:
         before, self._status = self._status, status
         if before is not None and before.start == status.start:
-            check_invariants(before, status)
+            _check_succession(before, status)
         if status.checkpoint is None:
             return
         for record in self._records.values():
@@ -365,6 +366,13 @@ class Judge:
                 map(_document, table.indexes.values()), map(_document, collection.indexes.values()), Ttl.DEFERRED
             )
         return differences
+
+
+def _check_succession(before: ChangefeedStatus, after: ChangefeedStatus) -> None:
+    try:
+        check_invariants(before, after)
+    except InvariantError as error:
+        raise Violation(f"I2: {error}") from error
 
 
 def _document(fields: Mapping[str, Any]) -> Document:

@@ -130,6 +130,7 @@ def _configuration(random: Random) -> dict[str, Any]:
         "filter": {"tables": ["shop.*", "crm.*", "!*.x_out"]},
         "routes": random.choice(([], [{"from": "shop.*", "to": "copy.*"}])),
         "ddl": {"async_indexes": random.random() < 0.5},
+        "pipeline": random.choice(({}, {"pre_images": ["shop.*"]})),
         "on_divergence": "fail",
     }
 
@@ -162,18 +163,16 @@ class Summary:
 
 
 def many(
-    seeds: Iterable[int], *, faults: bool = True, planted: Planted = nullcontext, processes: int | None = None
+    seeds: Iterable[int], *, faults: bool = True, keep_history: bool = False, processes: int | None = None
 ) -> Iterator[Outcome]:
     """In interpreters of their own, since how sets are ordered is settled when one starts."""
     os.environ["PYTHONHASHSEED"] = "0"
-    run = partial(simulate, faults=faults, planted=planted)
-    with multiprocessing.get_context("spawn").Pool(
-        processes or os.cpu_count(), _let_die, maxtasksperchild=1000
-    ) as pool:
+    run = partial(simulate, faults=faults, keep_history=keep_history)
+    with multiprocessing.get_context("spawn").Pool(processes or os.cpu_count(), ready, maxtasksperchild=1000) as pool:
         yield from pool.imap_unordered(run, seeds)
 
 
-def _let_die() -> None:
+def ready() -> None:
     """Generators of the dead are collected at any time after; that they cannot finish their last command is no news."""
     told = sys.unraisablehook
     sys.unraisablehook = lambda raised: None if raised.exc_type is greenlet.GreenletExit else told(raised)
@@ -197,7 +196,7 @@ def _replay(options: argparse.Namespace) -> int:
     if os.environ.get("PYTHONHASHSEED") != "0":
         command = [sys.executable, "-m", "tests.simulation.run", *sys.argv[1:]]
         os.execve(sys.executable, command, {**os.environ, "PYTHONHASHSEED": "0"})
-    _let_die()
+    ready()
     outcome = simulate(options.seed, faults=not options.calm, keep_history=True)
     print(*outcome.history[-options.lines :], told(outcome), sep="\n")
     return 1 if outcome.error else 0

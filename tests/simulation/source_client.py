@@ -86,10 +86,13 @@ class SourceClient:
 class _Stream:
     """A place in the oplog. Broken by a change of the leader."""
 
-    def __init__(self, client: SourceClient, start_ts: ClusterTime, shows: Callable[[Entry], bool]) -> None:
+    def __init__(
+        self, client: SourceClient, start_ts: ClusterTime, shows: Callable[[Entry], bool], *, images: bool = False
+    ) -> None:
         self.client = client
         self._server = client.server
         self._shows = shows
+        self._images = images
         self._start_ts = start_ts
         self._index = next((i for i, entry in enumerate(self._server.oplog) if entry.ts >= start_ts), None)
         self._election = self._server.election
@@ -110,7 +113,7 @@ class _Stream:
             entry = server.oplog[self._index]
             self._index += 1
             if entry.raw is not None and self._shows(entry):
-                found.append(entry.raw)
+                found.append(entry.with_images() if self._images else entry.raw)
                 self.token = entry.position.token
             else:
                 self.token = max(self.token, _mark(entry.ts))
@@ -146,6 +149,8 @@ class _Watch:
 
 
 class _Database:
+    codec_options: object = None
+
     def __init__(self, client: SourceClient, db: str) -> None:
         self._client = client
         self._db = db
@@ -153,8 +158,7 @@ class _Database:
     def __getitem__(self, coll: str) -> _Collection:
         return _Collection(self._client, TableName(self._db, coll) if self._db != "local" else None)
 
-    def list_collections(self) -> list[dict[str, Any]]:
-        self._client.travel()
+    def _collections(self) -> list[dict[str, Any]]:
         return [
             {
                 "name": table.name.coll,
@@ -166,8 +170,11 @@ class _Database:
             if table.name.db == self._db
         ]
 
-    def cursor_command(self, command: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    def cursor_command(self, command: str | Mapping[str, Any], **_: object) -> Iterator[dict[str, Any]]:
         self._client.travel()
+        if isinstance(command, str):
+            assert command == "listCollections", f"the simulated source does not know {command}"
+            return iter(self._collections())
         table = self._client.server.tables.get(TableName(self._db, command["listIndexes"]))
         if table is None:
             raise OperationFailure("ns not found", 26, {"errmsg": "ns not found", "code": 26})
@@ -217,7 +224,9 @@ class _Database:
         start = ClusterTime.from_bson(stages[0]["$changeStream"]["startAtOperationTime"])
         match: Any = next((stage["$match"] for stage in stages[1:] if "$match" in stage), {})
         cursor = next(_cursors)
-        self._client.streams[cursor] = _Stream(self._client, start, _matcher(self._client.server, match))
+        images = "fullDocumentBeforeChange" in stages[0]["$changeStream"]
+        shows = _matcher(self._client.server, match)
+        self._client.streams[cursor] = _Stream(self._client, start, shows, images=images)
         return self._batch(cursor, [], _mark(start), "firstBatch")
 
     def _get_more(self, body: Mapping[str, Any]) -> RawBSONDocument:

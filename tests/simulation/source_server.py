@@ -65,10 +65,17 @@ class Entry:
     raw: bytes | None = None
     header: Mapping[str, Any] = field(default_factory=dict)
     """What a `$match` looks at."""
+    before: Row | None = None
+    after: Row | None = None
 
-    @property
-    def ddl(self) -> bool:
-        return self.raw is not None and self.header["operationType"] in frozenset(DdlType)
+    def with_images(self) -> bytes:
+        assert self.raw is not None
+        event: dict[str, Any] = bson.decode(self.raw)
+        if self.after is not None:
+            event["fullDocument"] = self.after
+        if self.before is not None:
+            event["fullDocumentBeforeChange"] = self.before
+        return bson.encode(event)
 
 
 @dataclass(frozen=True)
@@ -170,6 +177,7 @@ class SourceServer:
         position = self._place(table)
         ns = {"db": name.db, "coll": name.coll} if isinstance(name, TableName) else {"db": name}
         full = {"fullDocument": fields.pop("fullDocument")} if "fullDocument" in fields else {}
+        before, after = fields.pop("before", None), fields.pop("after", None)
         event: dict[str, Any] = {
             "_id": {"_data": position.token},
             "operationType": kind,
@@ -181,7 +189,7 @@ class SourceServer:
             **fields,
         }
         header = {"operationType": kind, "ns": ns, "to": fields.get("to", {})}
-        self.oplog.append(Entry(position.ts, position, bson.encode(event), header))
+        self.oplog.append(Entry(position.ts, position, bson.encode(event), header, before, after))
         self.last_event = position
         self.machine.note("source", _Shown(kind, name, fields, position))
         return position
@@ -290,7 +298,8 @@ class SourceServer:
             raise NotPossible("no such row")
         row = self._versioned(row)
         self._check_unique(table, row)
-        at = self._emit("replace", name, table, fullDocument=row, documentKey={"_id": row["_id"]})
+        before = table.rows[row["_id"]]
+        at = self._emit("replace", name, table, fullDocument=row, documentKey={"_id": row["_id"]}, before=before)
         self._keep(table, row["_id"], row, at)
 
     def update(self, name: TableName, key: Any, sets: Row, removed: list[str]) -> None:
@@ -302,14 +311,15 @@ class SourceServer:
         row |= dict(sorted(changed.items()))
         self._check_unique(table, row)
         description = {"updatedFields": dict(sorted(changed.items())), "removedFields": removed, "truncatedArrays": []}
-        at = self._emit("update", name, table, documentKey={"_id": key}, updateDescription=description)
+        images = {"before": table.rows[key], "after": row}
+        at = self._emit("update", name, table, documentKey={"_id": key}, updateDescription=description, **images)
         self._keep(table, key, row, at)
 
     def delete(self, name: TableName, key: Any) -> None:
         table = self._known(name)
         if key not in table.rows:
             raise NotPossible("no such row")
-        at = self._emit("delete", name, table, documentKey={"_id": key})
+        at = self._emit("delete", name, table, documentKey={"_id": key}, before=table.rows[key])
         self._keep(table, key, None, at)
 
     def _versioned(self, row: Row) -> Row:

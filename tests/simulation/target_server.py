@@ -7,7 +7,7 @@ other things may happen between two of them.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
@@ -53,7 +53,8 @@ class TargetServer:
         self.collections: dict[TableName, Collection] = {}
         self.judge: Judge | None = None
         self.wire = machine.random.choice((21, 25))
-        self.slow_ddl = 0.0
+        self.slow_ddl = self.slow_rows = 0.0
+        """Seconds that a command may take."""
 
     def named(self, name: TableName) -> Collection:
         if name not in self.collections:
@@ -98,9 +99,18 @@ class _Database:
     def get_collection(self, coll: str) -> _Collection:
         return self[coll]
 
-    def list_collections(self, filter: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def cursor_command(
+        self, command: str, value: Any = 1, filter: Mapping[str, Any] | None = None, **_: object
+    ) -> Iterator[dict[str, Any]]:
         self._arrive()
-        wanted = filter["name"]["$in"]
+        if command == "listIndexes":
+            indexes = self._server.named(TableName(self._db, value)).indexes
+            return iter([dict(spec) for spec in indexes.values()])
+        assert command == "listCollections", f"the simulated target does not know {command}"
+        assert filter is not None
+        return iter(self._collections(filter["name"]["$in"]))
+
+    def _collections(self, wanted: Container[str]) -> list[dict[str, Any]]:
         return [
             {
                 "name": name.coll,
@@ -153,12 +163,18 @@ class _Database:
                     "maxMessageSizeBytes": 48_000_000,
                 }
             case "insert" | "update" | "delete" | "bulkWrite":
+                self._take_time(self._server.slow_rows, "rows")
+                self._in_time()
                 return self._write(verb, body)
             case _:
-                if self._server.slow_ddl:
-                    self._server.machine.count("fault: slow DDL")
-                    self._server.machine.sleep(self._server.machine.random.random() * self._server.slow_ddl)
+                self._take_time(self._server.slow_ddl, "DDL")
                 return self._ddl(verb, body)
+
+    def _take_time(self, most: float, what: str) -> None:
+        machine = self._server.machine
+        if most and machine.random.random() < 0.5:
+            machine.count(f"fault: slow {what}")
+            machine.sleep(machine.random.random() * most)
 
     # rows
 
@@ -328,11 +344,6 @@ class _Collection:
 
     def with_options(self, *_: object) -> _Collection:
         return self
-
-    def list_indexes(self) -> Iterator[dict[str, Any]]:
-        self._travel()
-        collection = self._client.server.collections.get(self._name)
-        return iter([dict(spec) for spec in collection.indexes.values()] if collection else [])
 
     def find_one(self, *_: object) -> Any:
         self._travel()

@@ -1,0 +1,42 @@
+"""The cluster under many seeds. A red one prints its history, and the command that replays it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import SystemRandom
+
+from tests.simulation.run import Outcome, many, told
+
+_ONCE_RED = (7, 9, 17, 32, 129, 256)
+"""Of earlier workloads; what they found is pinned in unit tests, see docs/bugs-found.md."""
+
+_LINES = 60
+
+
+def _red(outcomes: Iterable[Outcome]) -> str:
+    """Empty when all is well."""
+    return "\n\n".join("\n".join([*outcome.history[-_LINES:], told(outcome)]) for outcome in outcomes if outcome.error)
+
+
+def test_the_same_seeds_as_always_are_well() -> None:
+    red = _red(many([*range(40), *_ONCE_RED]))
+    assert not red, red
+
+
+def test_seeds_that_nobody_has_seen_are_well() -> None:
+    first = SystemRandom().randrange(10**9)
+    print(f"seeds from {first} on")  # noqa: T201  # which these were must be known
+    red = _red(many(range(first, first + 40)))
+    assert not red, red
+
+
+def test_where_nothing_goes_wrong_all_is_well() -> None:
+    red = _red(many(range(20), faults=False))
+    assert not red, red
+
+
+def test_a_seed_is_the_same_run_in_each_process() -> None:
+    once, again = (next(iter(many([seed], keep_history=True))) for seed in (3, 3))
+    assert len(once.history) > 100
+    assert once.history == again.history
+    assert (once.actions, once.simulated, once.met) == (again.actions, again.simulated, again.met)
