@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
 import typer
@@ -30,7 +32,10 @@ def demo() -> None:
 
 
 def _devstack(module: str) -> ModuleType:
-    """The development stack is no part of what users install."""
+    """The development stack is no part of what users install: in a checkout it stands beside the packages."""
+    beside = str(Path(__file__).resolve().parent.parent)
+    if beside not in sys.path:
+        sys.path.append(beside)
     try:
         return import_module(f"devstack.{module}")
     except ModuleNotFoundError as error:

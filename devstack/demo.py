@@ -16,6 +16,7 @@ from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1 import verify_pb2
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
+from cli import cells
 from cli.connection import Connection, ServerAddress
 from devstack.mongodb import Client
 from devstack.node import Node
@@ -68,7 +69,7 @@ class Demo:
         return self._summary()
 
     def _tell(self, told: str) -> None:
-        self._console.print(Text.assemble(("  ▸ ", "cyan"), told))
+        self._console.print(Text.assemble(("  ▸ ", "cyan"), told), soft_wrap=True)
 
     def _watch(self, live: Live, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -113,16 +114,18 @@ class Demo:
 
     def _draw(self, live: Live) -> None:
         if self._console.is_terminal:
-            live.update(Group(self._table_view(), self._ddl_view(self._ddls()[-6:])), refresh=True)
+            ddls = self._ddls()[-6:]
+            views = [self._table_view(), *([self._ddl_view(ddls)] if ddls else [])]
+            live.update(Group(*views), refresh=True)
 
     def _table_view(self) -> Table:
         feed = self._feed()
-        view = Table(title=f"{feed.id}: {self._shop.writes:,} writes", title_justify="left")
+        title = f"{feed.id}: {self._shop.writes:,} writes, lag {cells.seconds(feed)}"
+        view = Table(title=title, title_justify="left")
         for column in ("table", "downstream", "checkpoint", "gate"):
             view.add_column(column)
         for table in self._tables():
-            gate = Text("closed by a DDL", "yellow") if table.held else Text("open", "green")
-            view.add_row(table.name, table.target, _clock(table.checkpoint), gate)
+            view.add_row(table.name, table.target, _clock(table.checkpoint), _gate(table))
         return view
 
     def _ddl_view(self, ddls: Sequence[pb.Ddl]) -> Table:
@@ -140,7 +143,7 @@ class Demo:
         self._console.print(self._ddl_view([ddl for ddl in self._ddls() if ddl.state in ("done", "skipped")]))
         self._console.print(
             f"Replicated {len(tables)} tables and {self._shop.writes:,} writes, most of them while the schema changed. Each change "
-            "waited for exactly the rows before it, and held only its own table."
+            "waited for exactly the rows before it. While its gate was closed, the rows after it waited, and only those of its own table."
         )
         if result.succeeded:
             self._console.print(
@@ -162,6 +165,12 @@ class Demo:
                 summary: verify_pb2.VerifySummary = event.summary
                 return summary
         raise DemoFailed("the comparison ended without a result")
+
+
+def _gate(table: pb.Table) -> Text:
+    if table.held:
+        return Text("closed by a DDL", "yellow")
+    return Text(f"copy {100 * table.copy.share:.0f}%", "cyan") if table.HasField("copy") else Text("open", "green")
 
 
 def _clock(position: str) -> str:

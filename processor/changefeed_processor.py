@@ -315,7 +315,7 @@ def _held(stored: Stored) -> Held:
     events = [record.event for record in stored.ddls() if record.open]
     names = [name for event in events for name in (event.table, event.renamed_to) if name is not None]
     tables = {event.id for event in events if event.id is not None} | stored.orders.barrier.held.keys()
-    return Held(tables=frozenset(tables), names=frozenset(names))
+    return Held(tables=frozenset(tables), names=frozenset(names), patterns_since=stored.patterns_since)
 
 
 def _ran(surroundings: Surroundings, shared: SharedContext, spec: JobSpec) -> JobOutcome:

@@ -9,6 +9,7 @@ not have yet, and events of other nodes' tables. A worked example; the job is a 
     108 d            another node's: the schema store knows it
     108 e            e is created at 107, which is not done yet: held, so its events come later
     108 f            nobody knows f: an error, a DDL was missed
+    103 g            unknown before 105, where the filter got other patterns: it was not wanted then
 
 Events of servers before 6.0 carry names only; a name means one table at a position.
 """
@@ -59,25 +60,32 @@ class Gate:
         if table is None:
             table = self._named(header)
             return _NOTHING if table is None else self._window_of(table)
-        if not self._ours(table):
-            self._explain(table, header)
+        if not self._ours(table) and not self._known(table, header):
+            return _NOTHING
         span = self._spans[header.uuid + header.ns] = self._window_of(table)
         return span
 
     def _ours(self, table: TableId) -> bool:
         return table in self._job.tables or table in self._job.own_windows
 
-    def _explain(self, table: TableId, header: Header) -> None:
+    def _known(self, table: TableId, header: Header) -> bool:
+        """Whether it is, or will be, another node's; else it was not wanted at the time."""
         position = header.position
-        if table not in self._held.tables and self._schemas.at(table, position) is None:
-            raise _unexplained(header, position)
+        if table in self._held.tables or self._schemas.at(table, position) is not None:
+            return True
+        if self._before_the_patterns(position):
+            return False
+        raise _unexplained(header, position)
 
     def _named(self, header: Header) -> TableId | None:
         name, position = table_name(header.ns), header.position
         schema = self._schemas.by_name(name, position) if name else None
-        if schema is None and name not in self._held.names:
+        if schema is None and name not in self._held.names and not self._before_the_patterns(position):
             raise _unexplained(header, position)
         return schema.id if schema else None
+
+    def _before_the_patterns(self, position: Position) -> bool:
+        return self._held.patterns_since is not None and position < self._held.patterns_since
 
     def _window_of(self, table: TableId) -> _Span:
         window = self._job.of(table)

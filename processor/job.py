@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from changefeed.event import RowType
 from changefeed.lifecycle import ErrorReport
+from changefeed.position import Position
 from changefeed.table import TableId, TableName
 from processor.copied_ranges import CopiedRanges
 from processor.lanes import LaneJob
@@ -25,6 +26,8 @@ class Held:
 
     tables: frozenset[TableId] = frozenset()
     names: frozenset[TableName] = frozenset()
+    patterns_since: Position | None = None
+    """Where the filter got its present patterns: a table that nobody knew before was not wanted then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,8 @@ class Stored:
     orders: Orders
     checkpoint: Position
     """The changefeed's: no table is behind it, on any node."""
+    patterns_since: Position | None
+    """Where the filter got its present patterns; None: at the changefeed's start."""
     records: Mapping[str, decoded.Stored[DdlRecord]]
     bases: Mapping[str, decoded.Stored[TableSchema]]
 
@@ -66,6 +68,7 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId, node: No
         info_rev=info.create_rev,
         orders=orders,
         checkpoint=status.record.checkpoint,
+        patterns_since=max(status.record.taken_in_at, default=None),
         records=reader.group(DdlRecord, view, layout.ddls(id)),
         bases=reader.group(TableSchema, view, layout.schemas(id)),
     )

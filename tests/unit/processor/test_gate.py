@@ -69,6 +69,15 @@ def test_the_worked_example() -> None:
         worked.takes(header(108, F))
 
 
+@pytest.mark.parametrize("named_only", [False, True])
+def test_rows_of_tables_that_nobody_knew_before_the_patterns_changed_are_passed_over(named_only: bool) -> None:
+    """Others of the scan are still behind that place, and the source's server filters by the patterns of now."""
+    behind = gate(Held(patterns_since=at(105)))
+    assert not behind.takes(header(103, F, named_only=named_only))
+    with pytest.raises(InvariantError, match="a DDL was missed"):
+        behind.takes(header(105, F, named_only=named_only))
+
+
 def test_a_held_table_that_nobody_knows_yet_is_passed_over_however_often_it_comes() -> None:
     holding = gate(Held(tables=frozenset({E})))
     assert [holding.takes(header(seconds, E)) for seconds in (105, 106)] == [False, False]
