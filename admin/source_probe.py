@@ -11,8 +11,9 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.configuration import Configuration, Start
 from changefeed.errors import HistoryLost, SluiceError
 from changefeed.position import Position
-from changefeed.table import TableKind, TableName, TableSchema
+from changefeed.table import TableKind, TableSchema
 from owner.connections import expanded
+from processor.routing import divisible
 from source.catalog import read_catalog
 from source.connection import Client, connect
 from source.errors import translated
@@ -93,7 +94,7 @@ def _image_problems(configuration: Configuration, tables: tuple[TableSchema, ...
     for schema in sorted(tables, key=lambda schema: schema.name):
         if schema.kind is not TableKind.COLLECTION or _keeps_images(schema):
             continue
-        asker = _asker(configuration, schema.name)
+        asker = _asker(configuration, schema)
         if asker is not None:
             yield (
                 f"{asker}: {schema.name} keeps no pre-images, which this needs; at the source run "
@@ -101,11 +102,11 @@ def _image_problems(configuration: Configuration, tables: tuple[TableSchema, ...
             )
 
 
-def _asker(configuration: Configuration, name: TableName) -> str | None:
+def _asker(configuration: Configuration, schema: TableSchema) -> str | None:
     """The part of the configuration that wants documents as they were before or after a change."""
-    if configuration.pipeline.wants_pre_images(name):
+    if configuration.pipeline.wants_pre_images(schema.name) and divisible(schema):
         return "pipeline.pre_images"
-    wanted = configuration.filter.of(name)
+    wanted = configuration.filter.of(schema.name)
     return "filter.events" if wanted.needs_before_image or wanted.needs_after_image else None
 
 

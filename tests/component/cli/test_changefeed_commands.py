@@ -81,6 +81,8 @@ def test_validate_tells_all_problems_at_once(
     server: Server, flags: list[str], database: str, source_client: Client, source_uri: str
 ) -> None:
     source_client[database]["orders"].insert_one({"_id": 1})
+    source_client[database]["orders"].create_index("number", unique=True)
+    source_client[database]["items"].insert_one({"_id": 1})
     server.sluice("changefeed", "create", *flags)
     fields = {
         "id": f"{database}-too",
@@ -88,7 +90,7 @@ def test_validate_tells_all_problems_at_once(
         "sink": flags[5],
         "start": "1000000000.1",
         "filter": {"tables": [f"{database}.*"]},
-        "pipeline": {"pre_images": [f"{database}.orders"]},
+        "pipeline": {"pre_images": [f"{database}.*"]},
     }
     refused = server.sluice("changefeed", "validate", "-", input=yaml.safe_dump(fields))
     assert refused.returncode == 1
