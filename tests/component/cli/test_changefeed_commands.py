@@ -98,7 +98,9 @@ def test_validate_tells_all_problems_at_once(
     assert heading == "sluice: 3 problems:"
     assert "start: 1000000000.1 (2001-09-09T01:46:40Z) is no longer in the source's oplog" in problems[0]
     assert f"pipeline.pre_images: {database}.orders keeps no pre-images" in problems[1]
-    assert f"routes: changefeed '{database}' writes {database}.orders of this target too" in problems[2]
+    assert (
+        f"routes: changefeed '{database}' writes {database}.items, {database}.orders of this target too" in problems[2]
+    )
     server.sluice("changefeed", "remove", database, "--yes")
 
 
