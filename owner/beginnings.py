@@ -1,6 +1,7 @@
 """`Beginnings`: where the tables of a changefeed begin: all of them at its start, some where a changed filter takes them in.
 
-Both ask the source's catalog in a thread, tick after tick until it has answered, and write what they found before the status says so.
+Both ask the source's catalog in a thread, tick after tick until it has answered, make the views that are to be copied, and write what they
+found before the status says so.
 
     begin            bases, then the status with a checkpoint
     change_tables    the status without patterns, which no node runs under; the bases; the status with the new patterns
@@ -8,6 +9,7 @@ Both ask the source's catalog in a thread, tick after tick until it has answered
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
@@ -19,15 +21,17 @@ from changefeed.errors import ConfigurationError, SluiceError
 from changefeed.lifecycle import Lifecycle, Sign
 from changefeed.position import Position
 from changefeed.records import Barrier, ChangefeedStatus
-from changefeed.table import TableSchema
 from owner import filter_change
 from owner.background import Background
 from owner.bootstrap import Beginning, Catalog, begin, tables_at
 from owner.changefeed import commanded, published
 from owner.changefeed_writer import ChangefeedWriter
 from owner.error_reports import ErrorReports
+from owner.filter_change import FilterChange
 from owner.known_tables import KnownTables
 from owner.stored import Stored
+from owner.views import make_views
+from sink.ddl import DdlApplier
 
 _log = structlog.get_logger()
 
@@ -39,6 +43,7 @@ class Beginnings:
         self,
         configuration: Configuration,
         source: Catalog,
+        open_sink: Callable[[], DdlApplier],
         writer: ChangefeedWriter,
         background: Background,
         reports: ErrorReports,
@@ -46,6 +51,7 @@ class Beginnings:
     ) -> None:
         self._configuration = configuration
         self._source = source
+        self._open_sink = open_sink
         self._writer = writer
         self._background = background
         self._reports = reports
@@ -60,7 +66,7 @@ class Beginnings:
             question = ("begin", known.info.version)
             try:
                 beginning: Beginning | None = self._background.take(
-                    question, lambda: begin(self._source, self._configuration, known.info.resume_from)
+                    question, lambda: self._beginning(known.info.resume_from)
                 )
             except SluiceError as error:
                 report = self._reports.of(error)
@@ -72,6 +78,12 @@ class Beginnings:
         begun = replace(self.fresh_status(known, run=status.run), lifecycle=lifecycle)
         if begun != known.status:
             self._writer.status(begun, known.status)
+
+    def _beginning(self, resume_from: Position | None) -> Beginning:
+        beginning = begin(self._source, self._configuration, resume_from)
+        if beginning.copied:
+            make_views(beginning.tables, self._configuration, self._open_sink)
+        return beginning
 
     def fresh_status(self, known: Stored, *, run: int) -> ChangefeedStatus:
         return ChangefeedStatus(run=run, info_version=known.info.version, epoch=self._writer.epoch)
@@ -98,12 +110,11 @@ class Beginnings:
         position, patterns = published(status, known.barrier), self._configuration.filter
         if blocking := filter_change.in_the_way(patterns, position, known.records.values()):
             raise ConfigurationError([filter_change.waits_for(blocking)])
-        found: tuple[TableSchema, ...] | None = self._background.take(
-            ("tables", known.info.version), lambda: tables_at(self._source, patterns.wants_table, position)
+        change: FilterChange | None = self._background.take(
+            ("tables", known.info.version), lambda: self._change(known, position)
         )
-        if found is None:
+        if change is None:
             return False
-        change = filter_change.plan(patterns, position, known.bases, known.records.values(), found)
         marked = replace(status, tables=(), taken_in_at=_copy_starts(known, status) | {position})
         changed = replace(
             marked,
@@ -117,6 +128,14 @@ class Beginnings:
         self._writer.tables(marked, change, changed)
         self._log.info("tables_changed", position=str(position), taken_in=len(change.taken_in))
         return True
+
+    def _change(self, known: Stored, position: Position) -> FilterChange:
+        """What is known stays as it is until this is answered: nothing runs."""
+        patterns = self._configuration.filter
+        found = tables_at(self._source, patterns.wants_table, position)
+        change = filter_change.plan(patterns, position, known.bases, known.records.values(), found)
+        make_views(change.taken_in, self._configuration, self._open_sink)
+        return change
 
     def _commanded(self, known: Stored, status: ChangefeedStatus) -> Lifecycle:
         return commanded(known.info, status, now=datetime.now(UTC), random=self._random)

@@ -144,11 +144,14 @@ class ChangefeedOwner:
         self._guard = OplogGuard(id, self._background, self._source.oplog_window)
         self._reports = ErrorReports()
         self._beginnings = Beginnings(
-            configuration, self._source, self._writer, self._background, self._reports, self._random
+            configuration, self._source, self._open_sink, self._writer, self._background, self._reports, self._random
         )
 
     def _new_jobs(self) -> DdlJobs:
-        return DdlJobs(lambda: self._term.clusters.open_sink(self.configuration), self._downstream, self._term.wake)
+        return DdlJobs(self._open_sink, self._downstream, self._term.wake)
+
+    def _open_sink(self) -> DdlApplier:
+        return self._term.clusters.open_sink(self.configuration)
 
     @property
     def oplog_left(self) -> OplogLeft | None:

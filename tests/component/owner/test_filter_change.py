@@ -25,8 +25,21 @@ def id_of(database: Database[dict[str, object]], name: str) -> TableId:
     return TableId(found["info"]["uuid"].hex())
 
 
+def view_of(database: Database[dict[str, object]]) -> object:
+    [found] = database.list_collections(filter={"name": "view"})
+    return found["options"]
+
+
+def test_views_are_made_where_tables_are_copied(led: Cluster, database: str) -> None:
+    led.source[database].create_collection("view", viewOn="orders", pipeline=[{"$match": {"open": True}}])
+    copied = led.create("with-view", database, start="initial")
+    led.until(lambda: led.began(copied))
+    assert view_of(led.target[f"{database}_to"]) == {"viewOn": "orders", "pipeline": [{"$match": {"open": True}}]}
+
+
 def test_a_table_that_a_wider_filter_takes_in_is_copied_and_the_others_are_not(led: Cluster, database: str) -> None:
     source, target = led.source[database], led.target[f"{database}_to"]
+    source.create_collection("view", viewOn="notes")
     feed = led.create("wider", database, filter={"tables": [f"{database}.orders"]})
     led.until(lambda: led.began(feed))
     source.create_collection("orders")
@@ -39,6 +52,7 @@ def test_a_table_that_a_wider_filter_takes_in_is_copied_and_the_others_are_not(l
     assert led.copied(feed, notes)
     assert not led.copied(feed, orders)
     target.create_collection("notes")  # as a copy does
+    assert view_of(target) == {"viewOn": "notes", "pipeline": []}
     source["notes"].create_index("code", unique=True)
     led.until(
         lambda: led.settled(feed, 1) and led.ddls(feed)[-1].event.id == notes, "the next DDL of the table taken in"
