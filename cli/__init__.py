@@ -1,1 +1,3 @@
 """The command line."""
+
+import coordination as coordination  # before the first module that imports gRPC
