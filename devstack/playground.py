@@ -11,9 +11,22 @@ from devstack.node import Node
 from devstack.stack import DevStack
 
 _COMMANDS = """
+In another terminal, in this directory:
+
+    source .venv/bin/activate
     export SLUICE_SERVER={server}
+
+Put something into the source, replicate its database `shop`, and watch (Ctrl-C ends it):
+
+    python -c "from pymongo import MongoClient as C; C('{source}').shop.orders.insert_many([{{'n': n}} for n in range(1000)])"
     sluice changefeed create --id play --source '{source}' --sink '{target}' --start initial --tables 'shop.*'
     sluice changefeed watch play
+
+Write and index more, then look at what became of it:
+
+    python -c "from pymongo import MongoClient as C; C('{source}').shop.orders.create_index('n')"
+    sluice table list play
+    sluice ddl list play
     sluice verify play
 """
 
@@ -38,8 +51,6 @@ def keep(console: Console) -> None:
             for name, value in told.items():
                 console.print(f"{name:<8}{value}", highlight=False, soft_wrap=True)
             commands = _COMMANDS.format(server=node.address, source=stack.source_uri, target=stack.target_uri)
-            console.print(
-                f"\nWrite to the database `shop` of the source, and try:\n{commands}", highlight=False, soft_wrap=True
-            )
+            console.print(commands, highlight=False, soft_wrap=True, markup=False)
             console.print("Running until Ctrl-C.")
             stopped.wait()
