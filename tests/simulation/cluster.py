@@ -294,7 +294,7 @@ def _partitions(tasks: Iterable[substitutes.Future], buckets: int) -> list[list[
     return [[record for record in records if record[0][0] % buckets == number] for number in range(buckets)]
 
 
-def _all_of(read: Callable[[Any], Iterator[Any]], item: Any) -> list[Any]:
+def _all_of(read: Callable[[Any], Iterable[Any]], item: Any) -> list[Any]:
     return list(read(item))
 
 
