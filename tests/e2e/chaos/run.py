@@ -146,7 +146,7 @@ class Chaos:
                 return
             time.sleep(1)
         self.journal.tell("all", f"both sides are equal, {time.monotonic() - began:.0f} s after the last write")
-        self._bank.count()
+        self._bank.synchronise()
         self.journal.tell("bank", f"{self._bank.syncs} sync points")
 
     def _differences(self) -> list[str]:
