@@ -71,8 +71,8 @@ def test_a_ddl_is_there_exactly_once_after_its_owner_was_killed(
     cluster: Cluster, fresh_database: Callable[[], str], point: str
 ) -> None:
     names = {kind: fresh_database() for kind in KINDS}
-    for name, kind in KINDS.items():
-        cluster.start_owner(name, failpoints=f"{point}/{kind.subject}=kill")
+    for name in KINDS:
+        cluster.start_owner(name, failpoints=f"{point}/{KINDS[name].subject}=kill")
     cluster.stand()
     cluster.start_owner("last")
     feed = cluster.create("f", *names.values())
