@@ -27,6 +27,7 @@ from changefeed.bson_order import MISSING
 from changefeed.row_key import canonical, row_key
 from changefeed.table import TableSchema
 from processor.routing import divisible, unique_indexes
+from source.bson_bytes import document_of, elements
 from source.raw_event import Header
 
 DIGEST_BYTES = 8
@@ -50,6 +51,7 @@ class UniqueValues:
             (index["name"].encode(), [path.split(".") for path in index["key"]], bool(index.get("sparse")))
             for index in indexes
         ]
+        self._fields = {path[0].encode() for _, paths, _ in self._indexes for path in paths}
 
     @classmethod
     def of(cls, schema: TableSchema) -> Self | None:
@@ -66,16 +68,21 @@ class UniqueValues:
         if not all(images):
             return UNKNOWN
         digests = dict.fromkeys([self._digest(b"_id", row_key(header.key))])
-        for image in images:
-            keys = self._keys(image)
+        for part in dict.fromkeys(map(self._indexed, images)):
+            keys = self._keys(part)
             if keys is None:
                 return UNKNOWN
             digests.update(keys)
         return b"".join(digests)
 
-    def _keys(self, image: bytes) -> dict[bytes, None] | None:
+    def _indexed(self, image: bytes) -> bytes:
+        """What matters of a document. Most updates change none of it."""
+        fields = self._fields
+        return document_of([image[at - len(name) - 2 : end] for name, _, at, end in elements(image) if name in fields])
+
+    def _keys(self, part: bytes) -> dict[bytes, None] | None:
         """In each index; None when they are too many."""
-        document = RawBSONDocument(image, _RAW)
+        document = RawBSONDocument(part, _RAW)
         digests: dict[bytes, None] = {}
         for name, paths, sparse in self._indexes:
             values = [list(_reached(document, path)) for path in paths]
