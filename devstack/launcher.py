@@ -18,6 +18,7 @@ _ALWAYS = [
     "WARNING",
     "--oplog-retention-seconds",
     "86400",
+    "--enable-test-commands",
 ]
 
 
