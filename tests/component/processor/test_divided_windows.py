@@ -37,13 +37,14 @@ def windowing(
     target_client.drop_database(f"{database}_to")
 
 
-def _hand_values_on(client: Client, database: str, rounds: int, first: int = 0) -> None:
-    """A value of each of forty pairs of rows goes from one to the other and back, by each kind of change."""
+def _hand_values_on(client: Client, database: str, rounds: int, numbers: range = range(80)) -> None:
+    """A value of each pair of rows goes from one to the other and back, by each kind of change."""
+    first = numbers.start
     orders = client[database]["orders"]
-    orders.insert_many([{"_id": n, "u": n, "tags": [{"name": f"t{n}"}]} for n in range(first, first + 80)])
+    orders.insert_many([{"_id": n, "u": n, "tags": [{"name": f"t{n}"}]} for n in numbers])
     for round_ in range(rounds):
         changes: list[Any] = []
-        for n in range(first, first + 80, 2):
+        for n in numbers[::2]:
             one, other = (n, n + 1) if round_ % 2 == 0 else (n + 1, n)
             changes += [
                 UpdateOne({"_id": one}, {"$unset": {"u": ""}, "$set": {"x": round_}}),
@@ -89,12 +90,12 @@ def test_spark_divides_a_wide_window_and_none_that_is_replayed(
     windowing: Callable[[], Windowing], database: str
 ) -> None:
     made = windowing()
-    _hand_values_on(made.source, database, rounds=1)
+    _hand_values_on(made.source, database, rounds=1, numbers=range(10))
     deadline = time.monotonic() + 60
     while (middle := made.now()).ts.seconds < made.start.ts.seconds + 3:
         made.source[database]["orders"].update_one({"_id": 1}, {"$inc": {"n": 1}})
         assert time.monotonic() < deadline
-    _hand_values_on(made.source, database, rounds=2, first=100)
+    _hand_values_on(made.source, database, rounds=1, numbers=range(100, 110))
     with _WatchedSpark(SparkSettings(master="local[2]")) as spark:
         pipeline, context = Pipeline(spark, WindowLimits(slice_seconds=1)), SharedContext(made.shared.context)
         for replay_until, divided in ((made.start, True), (middle, False)):
