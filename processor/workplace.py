@@ -40,6 +40,7 @@ from sink.blackhole.row_writer import BlackholeRowWriter
 from sink.ddl import DdlApplier
 from sink.load import DocumentLoader
 from sink.mongodb.connection import connect as connect_to_target
+from sink.mongodb.connection import is_sharded
 from sink.mongodb.ddl_applier import MongoDdlApplier
 from sink.mongodb.document_loader import MongoDocumentLoader
 from sink.mongodb.row_writer import MongoRowWriter, RowWriterOptions
@@ -82,7 +83,7 @@ class Bench:
         self.source = source
         self._target = target
         self._permit = permit
-        self.mounter = Mounter(context.schemas, configuration.routes.target, _mount_options(configuration))
+        self.mounter = Mounter(context.schemas, configuration.routes.target, _mount_options(configuration, target))
         self.reader = WindowReader(source, _read_options(configuration))
         self.writer = _writer(configuration, target, permit, _fetch_from(source))
         self._filters: dict[TableName, TableFilter] = {}
@@ -208,8 +209,9 @@ def _expanded(uri: ConnectionUri) -> str:
     return uri.expand(os.environ, lambda path: Path(path).read_text(encoding="utf-8"))
 
 
-def _mount_options(configuration: Configuration) -> MountOptions:
-    return MountOptions(order_by=configuration.pipeline.order_by)
+def _mount_options(configuration: Configuration, target: _Client | None) -> MountOptions:
+    sharded = target is not None and is_sharded(target)
+    return MountOptions(order_by=configuration.pipeline.order_by, sharded_target=sharded)
 
 
 def _read_options(configuration: Configuration) -> ReadOptions:

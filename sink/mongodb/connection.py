@@ -32,3 +32,9 @@ def connect(uri: str) -> Client:
             raise ConfigurationError(
                 ["sink: its connection string cannot be read; percent-escape user and password"]
             ) from None
+
+
+def is_sharded(client: Client) -> bool:
+    """Whether a router answers, behind which tables are sharded as the source's are."""
+    with translated("asking the target who it is", SinkRefused):
+        return bool(client.admin.command("hello").get("msg") == "isdbgrid")
