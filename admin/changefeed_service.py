@@ -41,9 +41,11 @@ class ChangefeedService(ChangefeedServiceServicer):
     @unary(Access.OPERATOR)
     def CreateChangefeed(self, request: pb.CreateChangefeedRequest, context: Any) -> pb.Changefeed:
         configuration = Configuration.from_yaml(request.configuration)
-        self._validator.check(configuration)
+        warnings = self._validator.check(configuration)
         rev = self._store.create(ChangefeedInfo(configuration=configuration, created_at=datetime.now(UTC)))
-        return self._message(configuration.id, rev)
+        message = self._message(configuration.id, rev)
+        message.warnings.extend(warnings)
+        return message
 
     @unary(Access.OPERATOR)
     def ValidateChangefeed(self, request: pb.ValidateChangefeedRequest, context: Any) -> pb.ValidateChangefeedResponse:
@@ -52,7 +54,8 @@ class ChangefeedService(ChangefeedServiceServicer):
             configuration = Configuration.from_yaml(request.configuration)
         except ConfigurationError as error:
             return pb.ValidateChangefeedResponse(problems=error.problems)
-        return pb.ValidateChangefeedResponse(problems=self._validator.problems(configuration))
+        found = self._validator.findings(configuration)
+        return pb.ValidateChangefeedResponse(problems=found.problems, warnings=found.warnings)
 
     @unary(Access.VIEWER)
     def GetChangefeed(self, request: pb.GetChangefeedRequest, context: Any) -> pb.Changefeed:

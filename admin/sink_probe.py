@@ -10,6 +10,7 @@ from typing import Any
 from admin.deployment_identity import DeploymentIdentity, identify
 from changefeed.configuration import Configuration
 from changefeed.errors import SinkRefused, SluiceError
+from changefeed.table import TableName
 from owner.connections import expanded
 from sink.mongodb.connection import Client, connect
 from sink.mongodb.errors import translated
@@ -47,6 +48,20 @@ def probe_sink(configuration: Configuration, databases: Collection[str]) -> Sink
             return _findings(client, databases)
     except SluiceError as error:
         return SinkFindings(problems=(f"sink: {error}",))
+
+
+def lacking(configuration: Configuration, tables: Collection[TableName]) -> list[TableName]:
+    """Those of the source whose table the target does not have; a blackhole lacks nothing."""
+    if configuration.sink.scheme == "blackhole" or not tables:
+        return []
+    targets = {name: configuration.routes.target(name) for name in tables}
+    databases = {target.db for target in targets.values()}
+    with (
+        closing(connect(_impatient(expanded(configuration.sink)))) as client,
+        translated("asking the sink for its tables", SinkRefused),
+    ):
+        there = {db: set(client[db].list_collection_names()) for db in databases}
+    return sorted(name for name, target in targets.items() if target.coll not in there[target.db])
 
 
 def _findings(client: Client, databases: Collection[str]) -> SinkFindings:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from admin.cluster_reader import ClusterReader, tables_of
-from admin.sink_probe import probe_sink
+from admin.sink_probe import lacking, probe_sink
 from admin.source_probe import probe_source
-from changefeed.configuration import Configuration
+from changefeed.configuration import Configuration, Start
 from changefeed.errors import ConfigurationError, SluiceError
 from changefeed.lifecycle import State
 from changefeed.overlap import common_target
@@ -22,20 +23,29 @@ from owner.stored import Stored
 _MOST_NAMED = 5
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What may be meant, and more often is a mistake."""
+
+
 class Validator:
     def __init__(self, reader: ClusterReader) -> None:
         self._reader = reader
 
-    def check(self, configuration: Configuration, *, replaces: Stored | None = None) -> None:
-        problems = self.problems(configuration, replaces=replaces)
-        if problems:
-            raise ConfigurationError(problems)
+    def check(self, configuration: Configuration, *, replaces: Stored | None = None) -> tuple[str, ...]:
+        """The warnings."""
+        found = self.findings(configuration, replaces=replaces)
+        if found.problems:
+            raise ConfigurationError(found.problems)
+        return found.warnings
 
-    def problems(self, configuration: Configuration, *, replaces: Stored | None = None) -> list[str]:
+    def findings(self, configuration: Configuration, *, replaces: Stored | None = None) -> Findings:
         """`replaces`: what an update replaces the configuration of."""
         unusable = list(_unusable_uris(configuration))
         if unusable:
-            return unusable
+            return Findings(problems=tuple(unusable))
         with ThreadPoolExecutor(2, "validate") as threads:
             source = threads.submit(probe_source, configuration)
             databases = _target_databases(configuration)
@@ -51,7 +61,8 @@ class Validator:
         problems += _shared_targets(configuration, found.tables, others)
         if replaces is not None:
             problems += _unfinished_ddls(configuration, replaces)
-        return problems
+        warnings = [] if problems or replaces is not None else _uncopied(configuration, found.tables)
+        return Findings(problems=tuple(problems), warnings=tuple(warnings))
 
 
 def _unusable_uris(configuration: Configuration) -> Iterator[str]:
@@ -94,6 +105,15 @@ def _shared_targets(
 def _writes_no_more(known: Stored) -> bool:
     ended = known.status is not None and known.status.lifecycle.state is State.FINISHED
     return ended or known.info.desired is DesiredState.REMOVED
+
+
+def _uncopied(configuration: Configuration, tables: Sequence[TableSchema]) -> Iterator[str]:
+    missing = [] if configuration.start is Start.INITIAL else lacking(configuration, [table.name for table in tables])
+    if missing:
+        yield (
+            f"start: {configuration.start} copies nothing, and the target has no table for {_named(missing)}; what they hold will be "
+            "missing there. Bring them to the target first, or write initial"
+        )
 
 
 def _unfinished_ddls(configuration: Configuration, replaces: Stored) -> Iterator[str]:

@@ -72,10 +72,11 @@ def took(begin: Timestamp, end: Timestamp) -> str:
 
 
 def copy(message: Any) -> str:
-    """With a bar of what is done, and of how many tables when there are more."""
+    """With a bar of what is done, of how many tables when there are more, and what those under way have so far."""
     if not message.HasField("copy"):
         return "-"
     progress = message.copy
     full = round(progress.share * _BAR)
     of_tables = f"  {progress.tables_done:,} of {progress.tables:,} tables" if progress.tables > 1 else ""
-    return f"{'█' * full}{'░' * (_BAR - full)} {int(100 * progress.share)}%{of_tables}  {progress.documents:,} docs"
+    documents = f"  {progress.documents:,} docs" if progress.documents else ""
+    return f"{'█' * full}{'░' * (_BAR - full)} {int(100 * progress.share)}%{of_tables}{documents}"

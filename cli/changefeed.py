@@ -28,7 +28,7 @@ from cli.command import (
 )
 from cli.connection import Connection
 from cli.failure import ExitCode, Failure
-from cli.output import Output, plain, print_document, print_facts, print_line, print_messages
+from cli.output import Output, plain, print_document, print_facts, print_line, print_messages, print_warnings
 
 app = typer.Typer(no_args_is_help=True, help="Create, look at and steer changefeeds.")
 
@@ -73,6 +73,7 @@ def create(
     text = _written(file, config, {"id": id, "source": source, "sink": sink, "start": start}, tables)
     request = pb.CreateChangefeedRequest(configuration=text)
     feed = connection.ask(connection.changefeeds.CreateChangefeed, request, timeout=_VALIDATION_SECONDS)
+    print_warnings(feed.warnings)
     if wait:
         feed = _until(connection, feed.id, _has_begun, timeout, "begun")
     _tell(feed, output, f"changefeed {feed.id} created")
@@ -99,6 +100,7 @@ def validate(
         found = len(answer.problems)
         heading = "1 problem:" if found == 1 else f"{found} problems:"
         raise Failure(ExitCode.FAILED, heading, *(f"  - {problem}" for problem in answer.problems))
+    print_warnings(answer.warnings)
     print_line("no problems")
 
 

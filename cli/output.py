@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import typer
 import yaml
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
@@ -66,6 +67,12 @@ def print_document(value: Any, output: Output) -> None:
 def print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
+
+
+def print_warnings(warnings: Iterable[str]) -> None:
+    """Beside the answer, for people and programs alike."""
+    for warning in warnings:
+        typer.secho(f"sluice: warning: {warning}", err=True, fg=typer.colors.YELLOW if sys.stderr.isatty() else None)
 
 
 def print_facts(facts: Sequence[tuple[str, str | Text]]) -> None:

@@ -118,6 +118,20 @@ def test_a_changefeed_that_would_write_what_another_one_would_is_refused_before_
     server.sluice("changefeed", "remove", database, "--yes")
 
 
+def test_a_start_without_a_copy_warns_of_tables_that_the_target_lacks(
+    server: Server, flags: list[str], database: str, source_client: Client, target_client: Client
+) -> None:
+    for table in ("orders", "items"):
+        source_client[database][table].insert_one({"_id": 1})
+    target_client[database]["items"].insert_one({"_id": 1})
+    for verb, said in (("validate", "no problems\n"), ("create", f"changefeed {database} created\n")):
+        answer = server.sluice("changefeed", verb, *flags)
+        assert (answer.returncode, answer.stdout) == (0, said)
+        warning = "sluice: warning: start: now copies nothing, and the target has no table for"
+        assert answer.stderr.startswith(f"{warning} {database}.orders; what they hold will be missing there.")
+    server.sluice("changefeed", "remove", database, "--yes")
+
+
 def test_the_target_is_never_the_source_by_another_name(server: Server, source_uri: str, database: str) -> None:
     other_name = source_uri.replace("127.0.0.1", "localhost")
     fields = ["--id", database, "--source", source_uri, "--sink", other_name, "--tables", f"{database}.*"]

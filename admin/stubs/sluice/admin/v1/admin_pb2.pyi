@@ -60,7 +60,7 @@ class ErrorReport(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Changefeed(_message.Message):
-    __slots__ = ("id", "configuration", "version", "desired", "state", "obeyed", "checkpoint", "resolved", "lag", "error", "created_at", "retry_at", "tables", "held_tables", "open_ddls", "copy")
+    __slots__ = ("id", "configuration", "version", "desired", "state", "obeyed", "checkpoint", "resolved", "lag", "error", "created_at", "retry_at", "tables", "held_tables", "open_ddls", "copy", "warnings")
     ID_FIELD_NUMBER: _ClassVar[int]
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -77,6 +77,7 @@ class Changefeed(_message.Message):
     HELD_TABLES_FIELD_NUMBER: _ClassVar[int]
     OPEN_DDLS_FIELD_NUMBER: _ClassVar[int]
     COPY_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     id: str
     configuration: str
     version: int
@@ -93,7 +94,8 @@ class Changefeed(_message.Message):
     held_tables: int
     open_ddls: int
     copy: CopyProgress
-    def __init__(self, id: _Optional[str] = ..., configuration: _Optional[str] = ..., version: _Optional[int] = ..., desired: _Optional[_Union[DesiredState, str]] = ..., state: _Optional[_Union[ChangefeedState, str]] = ..., obeyed: _Optional[bool] = ..., checkpoint: _Optional[str] = ..., resolved: _Optional[str] = ..., lag: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., error: _Optional[_Union[ErrorReport, _Mapping]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., retry_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tables: _Optional[int] = ..., held_tables: _Optional[int] = ..., open_ddls: _Optional[int] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., configuration: _Optional[str] = ..., version: _Optional[int] = ..., desired: _Optional[_Union[DesiredState, str]] = ..., state: _Optional[_Union[ChangefeedState, str]] = ..., obeyed: _Optional[bool] = ..., checkpoint: _Optional[str] = ..., resolved: _Optional[str] = ..., lag: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., error: _Optional[_Union[ErrorReport, _Mapping]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., retry_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tables: _Optional[int] = ..., held_tables: _Optional[int] = ..., open_ddls: _Optional[int] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CopyProgress(_message.Message):
     __slots__ = ("documents", "bytes", "chunks_done", "chunks", "tables", "tables_done", "share")
@@ -126,10 +128,12 @@ class ValidateChangefeedRequest(_message.Message):
     def __init__(self, configuration: _Optional[str] = ...) -> None: ...
 
 class ValidateChangefeedResponse(_message.Message):
-    __slots__ = ("problems",)
+    __slots__ = ("problems", "warnings")
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     problems: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, problems: _Optional[_Iterable[str]] = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, problems: _Optional[_Iterable[str]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetChangefeedRequest(_message.Message):
     __slots__ = ("id",)
