@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from changefeed.document import Document
+from changefeed.index_key import key_as_written
 
 _FIRST = ("v", "key", "name")
-_TEXT = "_fts"
-_TEXT_WEIGHT = "_ftsx"
 _NOT_OURS = frozenset({"ns", "buildUUID", "background"})
 
 
@@ -18,7 +17,7 @@ def normalised_index(spec: Mapping[str, Any]) -> dict[str, Any]:
 
     `ns` is the server's own note of where the index is (until 4.2), `background` means nothing since 4.2.
     """
-    fields = {**spec, "key": _user_key(spec)} if "key" in spec else dict(spec)
+    fields = {**spec, "key": key_as_written(spec)} if "key" in spec else dict(spec)
     names = [name for name in _FIRST if name in fields]
     names += sorted(name for name in fields if name not in _FIRST and name not in _NOT_OURS)
     return {name: fields[name] for name in names}
@@ -31,14 +30,3 @@ def index_document(spec: Mapping[str, Any]) -> Document:
 def indexes_description(specs: Iterable[Mapping[str, Any]]) -> Document:
     """The `operationDescription` of createIndexes and dropIndexes."""
     return Document.of({"indexes": [normalised_index(spec) for spec in specs]})
-
-
-def _user_key(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The server keeps a text index's key as `{_fts: "text", _ftsx: 1}` and its fields in `weights`; createIndexes wants the fields."""
-    key: dict[str, Any] = {}
-    for field, direction in spec["key"].items():
-        if field == _TEXT:
-            key |= dict.fromkeys(spec.get("weights", {}), "text")
-        elif field != _TEXT_WEIGHT:
-            key[field] = direction
-    return key

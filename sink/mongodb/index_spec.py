@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from changefeed.index_key import key_as_written
+
 _NOT_OPTIONS = frozenset({"v", "ns", "background", "dropDups", "safe", "buildUUID", "clustered"})
 """The storage format, notes of the server, and options that no longer mean anything."""
 
@@ -18,17 +20,6 @@ def index_specification(spec: Mapping[str, Any]) -> dict[str, Any]:
     if "collation" in wanted:
         wanted["collation"] = without_version(wanted["collation"])
     return wanted | {"key": key_as_written(spec)}
-
-
-def key_as_written(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A text index is kept with the fields `_fts` and `_ftsx` in place of its text fields, which are the keys of its weights."""
-    key: dict[str, Any] = {}
-    for field, way in spec["key"].items():
-        if field == "_fts":
-            key |= dict.fromkeys(sorted(spec["weights"]), "text")
-        elif field != "_ftsx":
-            key[field] = way
-    return key
 
 
 def without_version(collation: Mapping[str, Any]) -> dict[str, Any]:
