@@ -80,6 +80,8 @@ class ChangefeedState:
     """Shown by the watch and not recorded yet, in stream order; none is at or past `resolved`."""
     resolved: Position
     executions: Mapping[Position, Progress]
+    copying: bool = False
+    """The initial copy of some table has not ended; told for a changefeed that has a target."""
     entered: Mapping[Position, Document] = field(default_factory=dict)
     """What the source's catalog says of tables that a rename brought into the filter, by the rename's position."""
     errors: Sequence[ErrorReport] = ()
@@ -154,10 +156,21 @@ def decide(
 
 
 def _resolved(state: ChangefeedState, seen: _Seen) -> Position:
-    """Never goes back, and ends at the user's target."""
-    target = state.info.configuration.target
+    """Never goes back, and ends where the changefeed does."""
+    end = _end(state)
     resolved = max(seen.resolved, published(state.status, state.barrier))
-    return resolved if target is None else min(resolved, Position(target))
+    return resolved if end is None else min(resolved, end)
+
+
+def _end(state: ChangefeedState) -> Position | None:
+    """All tables are replicated up to here: the user's target, or where the barrier stands by the time that counts.
+
+    A copy under way reads what is later than the target, and comes to its end only when the barrier has passed all that it read.
+    """
+    target = state.info.configuration.target
+    if target is None or state.copying:
+        return None
+    return max(Position(target), published(state.status, state.barrier))
 
 
 def published(status: ChangefeedStatus, barrier: Barrier | None) -> Position:
@@ -183,11 +196,12 @@ class _Seen:
 
 def _record(state: ChangefeedState, classifier: DdlClassifier, now: datetime) -> _Seen:
     seen = _Seen(state.tip, state.resolved)
-    known_below, target = published(state.status, state.barrier), state.info.configuration.target
+    known_below, end = published(state.status, state.barrier), _end(state)
     for index, event in enumerate(state.arrived):
         if event.position in state.records or event.position < known_below:
             continue
-        if target is not None and event.position >= Position(target):
+        if end is not None and event.position >= end:
+            seen.wait(state.arrived[index:])
             break
         entering = classifier.enters(event)
         unknown = entering and event.position not in state.entered
@@ -269,13 +283,13 @@ def _lifecycle(state: ChangefeedState, checkpoint: Position, now: datetime, rand
     lifecycle = commanded(state.info, status, now=now, random=random)
     if lifecycle.state is not status.lifecycle.state:
         return lifecycle
-    target = state.info.configuration.target
+    end = _end(state)
     progress = status.checkpoint is not None and checkpoint > status.checkpoint
     events: list[Event] = [
         Sign.TICK,
         *([Sign.PROGRESS] if progress else []),
         *_errors(state),
-        *([Sign.TARGET_REACHED] if target is not None and checkpoint >= Position(target) else []),
+        *([Sign.TARGET_REACHED] if end is not None and checkpoint >= end else []),
     ]
     for event in events:
         lifecycle = lifecycle.after(event, now=now, random=random)

@@ -311,6 +311,7 @@ class ChangefeedOwner:
             arrived=self._memory.arrived,
             resolved=resolved,
             executions=self._jobs.progress,
+            copying=self.configuration.target is not None and bool(tables.to_copy - known.copied),
             entered=self._memory.entered,
             errors=[self._reports.of(error) for error in errors],
         )

@@ -37,6 +37,11 @@ class KnownTables:
             self._entered |= {(record.event.id, record.position) for record in records if enters(record.event)}
             self.replicated = self._replicated()
 
+    @property
+    def to_copy(self) -> AbstractSet[TableId]:
+        """Those that begin with a copy."""
+        return {table for table, given in self.replicated.items() if given.copy}
+
     def seen(self, tip: SchemaVersions) -> None:
         self.tip = tip
 

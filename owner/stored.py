@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from changefeed.position import Position
@@ -12,6 +13,8 @@ from changefeed.records import (
     ChangefeedId,
     ChangefeedInfo,
     ChangefeedStatus,
+    CopyRecord,
+    CopyStage,
     DdlRecord,
     MoveRequest,
     NodeId,
@@ -39,6 +42,8 @@ class Stored:
     assignments: Mapping[NodeId, decoded.Stored[Assignment]]
     reports: Mapping[NodeId, PositionReport]
     moves: Mapping[TableId, NodeId]
+    copied: AbstractSet[TableId]
+    """Whose initial copy has ended."""
     processors: Mapping[NodeId, NodeRecord]
     """Those that live."""
 
@@ -72,6 +77,7 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Store
     bases = reader.group(TableSchema, view, layout.schemas(id))
     reports = reader.group(PositionReport, view, layout.positions(id))
     moves = reader.group(MoveRequest, view, layout.moves(id))
+    copies = reader.group(CopyRecord, view, layout.snapshots(id))
     nodes = reader.group(NodeRecord, view, layout.nodes)
     return Stored(
         info=info.record,
@@ -84,6 +90,7 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Store
         assignments=reader.assignments(view, id),
         reports={NodeId(node): stored.record for node, stored in reports.items()},
         moves={TableId(table): stored.record.node for table, stored in moves.items()},
+        copied={TableId(table) for table, copy in copies.items() if copy.record.stage is CopyStage.DONE},
         processors={
             NodeId(node): stored.record for node, stored in nodes.items() if Role.PROCESSOR in stored.record.roles
         },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from changefeed.cluster_time import ClusterTime
 from changefeed.lifecycle import State
 from changefeed.records import ChangefeedId, DesiredState, NodeId
 from changefeed.table import TableName
@@ -87,6 +88,17 @@ def test_a_transaction_arrives_whole_with_the_tables_it_makes(standing: Replicat
     standing.equal(database)
     times = [record.position.ts for record in standing.ddls(feed)]
     assert len(set(times)) == len(times) == 5
+
+
+def test_a_changefeed_that_is_to_end_before_its_copy_can_ends_with_the_copy(
+    standing: ReplicatingCluster, database: str
+) -> None:
+    """Chunks are read when they are read, which is later than any target that has passed."""
+    standing.source[database]["orders"].insert_many([{"_id": n} for n in range(100)])
+    past = ClusterTime.from_bson(standing.source.admin.command("ping")["operationTime"])
+    feed = standing.create("late", database, start="initial", target=str(past))
+    standing.until(lambda: _state(standing, feed) is State.FINISHED, "its end")
+    assert standing.differences(database) == []
 
 
 def _run(cluster: ReplicatingCluster, feed: ChangefeedId, node: NodeId) -> int | None:

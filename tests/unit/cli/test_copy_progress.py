@@ -51,6 +51,7 @@ def copying(under_way: dict[TableId, CopyProgress], left: dict[TableId, Position
         assignments={NODE: decoded.Stored(assignment, create_rev=7, mod_rev=7)},
         reports={NODE: report},
         moves={},
+        copied=frozenset(),
         processors={},
     )
 

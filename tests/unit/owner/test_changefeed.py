@@ -86,6 +86,7 @@ class Feed:
         places: Mapping[TableId, Position] | None = None,
         executions: Mapping[Position, Progress] | None = None,
         barrier: Barrier | None = None,
+        copying: bool = False,
     ) -> Decision:
         state = ChangefeedState(
             epoch=1,
@@ -99,6 +100,7 @@ class Feed:
             arrived=arrived,
             resolved=at(resolved),
             executions=executions or {},
+            copying=copying,
         )
         return decide(state, self.classifier, now=NOW, monotonic=0.0, random=Random(1))
 
@@ -214,3 +216,30 @@ def test_a_table_that_gets_a_new_identity_is_not_guessed_about() -> None:
     resharded = Document.of({"shardKey": {"x": 1}, "reshardUUID": B})
     with pytest.raises(SourceUnsupported, match="create it again with --start initial"):
         Feed(table(A, "a")).decide([ddl(11, DdlType.RESHARD_COLLECTION, "a", A, description=resharded)])
+
+
+def test_the_barrier_ends_at_the_target_and_the_changefeed_when_all_tables_are_there() -> None:
+    feed = Feed(table(A, "a"), target="100.15")
+    assert barrier_of(feed.decide(places={A: at(5)})).position == at(15)
+    there = feed.decide(places={A: at(15)}, barrier=Barrier(epoch=1, position=at(15)))
+    assert status_of(there).lifecycle.state is State.FINISHED
+
+
+def test_a_copy_goes_on_beyond_the_target_to_its_end_and_the_changefeed_ends_there() -> None:
+    """Its chunks were read later than the target: before the barrier has passed them, the table cannot be made whole."""
+    feed = Feed(table(A, "a"), target="100.15")
+    beyond = feed.decide(places={A: at(5)}, resolved=30, copying=True)
+    assert barrier_of(beyond).position == at(30)
+    later = Barrier(epoch=1, position=at(30))
+    copied = feed.decide(places={A: at(20)}, resolved=40, barrier=later)
+    assert not any(isinstance(action, PublishBarrier) for action in copied.actions)
+    assert status_of(copied).lifecycle.state is State.NORMAL
+    assert status_of(feed.decide(places={A: at(30)}, resolved=40, barrier=later)).lifecycle.state is State.FINISHED
+
+
+def test_a_ddl_beyond_the_target_is_kept_for_a_copy_that_comes_before_it() -> None:
+    feed = Feed(table(A, "a"), target="100.15")
+    drop = ddl(18, DdlType.DROP, "a", A)
+    decision = feed.decide([drop], places={A: at(5)})
+    assert decision.waiting == (drop,)
+    assert barrier_of(feed.decide(decision.waiting, places={A: at(5)}, copying=True)).held == {A: at(18)}
