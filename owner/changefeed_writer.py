@@ -11,6 +11,7 @@ import structlog
 
 from changefeed.records import Assignment, Barrier, ChangefeedId, ChangefeedStatus, DdlRecord, NodeId
 from changefeed.table import TableId, TableSchema
+from coordination import failpoint
 from coordination.etcd import MAX_TXN_BYTES, MAX_TXN_OPS, Delete, DeletePrefix, Op, Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, assignment_puts, encode
@@ -49,6 +50,7 @@ class ChangefeedWriter:
         self._commit([self._put_status(marked)])
         for step in change.steps:
             self.fold(step)
+            failpoint.reach("tables_changing")
         bases = [Put(self._layout.schema(self._id, table.id), encode(table)) for table in change.taken_in]
         self._store.commit_in_parts(bases)
         self._commit([self._put_status(changed)])

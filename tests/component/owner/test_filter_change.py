@@ -59,6 +59,28 @@ def test_a_table_that_a_wider_filter_takes_in_is_copied_and_the_others_are_not(l
     )
 
 
+def test_an_owner_that_dies_half_way_is_followed_by_one_that_does_it_all(cluster: Cluster, database: str) -> None:
+    source = cluster.source[database]
+    for table in ("orders", "notes", "old"):
+        source.create_collection(table)
+    feed = cluster.create("half", database, filter={"tables": [f"{database}.orders", f"{database}.old"]})
+    with cluster.processor():
+        cluster.start_owner("o1", failpoints="tables_changing=kill")
+        cluster.stand()
+        cluster.start_owner("o2")
+        cluster.stand()
+        cluster.until(lambda: len(cluster.assigned(feed)) == 2)
+        cluster.change(feed, DesiredState.PAUSED, filter={"tables": [f"{database}.orders", f"{database}.notes"]})
+        cluster.until(lambda: cluster.obeyed(feed))
+        cluster.change(feed)
+        cluster.died("o1")
+        cluster.revoke_lease("o1")
+        wanted = {id_of(source, "orders"), id_of(source, "notes")}
+        cluster.until(lambda: cluster.obeyed(feed) and cluster.assigned(feed).keys() == wanted)
+        assert cluster.copied(feed, id_of(source, "notes"))
+        assert not cluster.copied(feed, id_of(source, "orders"))
+
+
 def test_ddl_while_paused_finds_the_tables_that_are_taken_in(led: Cluster, database: str) -> None:
     source, target = led.source[database], led.target[f"{database}_to"]
     source.create_collection("notes")
