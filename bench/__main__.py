@@ -29,7 +29,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "names", nargs="*", choices=[[], *known], default=[], metavar="measurement", help=", ".join(known)
     )
-    names = parser.parse_args(arguments).names or list(MEASUREMENTS)
+    chosen = parser.parse_args(arguments).names
+    if not chosen:
+        LATEST.unlink(missing_ok=True)
+    names = chosen or list(MEASUREMENTS)
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     results: list[Result] = []
     servers = Servers()

@@ -6,7 +6,7 @@ import uuid
 
 from bench.baseline import copy_naively
 from bench.product import Product
-from bench.replication import OURS, Run
+from bench.replication import Pair, Run
 from bench.result import Result
 from bench.workload import Workload
 from devstack.stack import DevStack
@@ -27,7 +27,5 @@ def initial_copy(stack: DevStack) -> list[Result]:
             product.until_copied(id, _DOCUMENTS)
     baseline = copy_naively(stack.source_uri, stack.target_uri, database=workload.database, tables=workload.names())
     ours, naive = Run(usage, _DOCUMENTS), Run(baseline, _DOCUMENTS)
-    micros = (
-        f"{ours.micros(*OURS):.0f} us CPU of ours per document (baseline {naive.micros('naive'):.0f}): {ours.shares}"
-    )
-    return [Result.more_is_better("initial_copy", ours.rate, "documents/s", baseline=naive.rate, note=micros)]
+    copied = Pair(ours, naive)
+    return [copied.rate("initial_copy", "documents/s"), copied.cpu("cpu_copy", "us/document")]

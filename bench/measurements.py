@@ -11,10 +11,11 @@ from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 
 from bench.etcd_writes import etcd_writes
+from bench.idle import idle_cpu
 from bench.initial_copy import initial_copy
 from bench.lag import lag_200ops
 from bench.recorded import replies
-from bench.replayed import pipeline_blackhole, pipeline_mongodb
+from bench.replayed import cpu, pipeline_blackhole
 from bench.replication import replication
 from bench.result import Result
 from bench.spark_shapes import spark_shapes
@@ -109,10 +110,11 @@ MEASUREMENTS: dict[str, Callable[[Servers], list[Result]]] = {
     "event_scan": event_scan,
     "window_reader": window_reader,
     "replication": lambda servers: replication(servers.stack),
+    "idle_cpu": lambda servers: idle_cpu(servers.stack),
     "lag_200ops": lambda servers: lag_200ops(servers.stack),
     "initial_copy": lambda servers: initial_copy(servers.stack),
     "pipeline_blackhole": lambda servers: pipeline_blackhole(servers.stack),
-    "pipeline_mongodb": lambda servers: pipeline_mongodb(servers.stack),
+    "cpu": lambda servers: cpu(servers.stack),
     "etcd_writes": lambda servers: etcd_writes(servers.stack),
 }
 

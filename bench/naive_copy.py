@@ -11,6 +11,8 @@ from typing import Any
 
 from pymongo import MongoClient
 
+from bench.baseline import wait_for_start
+
 _BATCH = 2_000
 _Client = MongoClient[dict[str, Any]]
 
@@ -29,4 +31,5 @@ def copy(source: _Client, target: _Client, database: str, tables: Sequence[str])
 
 if __name__ == "__main__":
     with _Client(sys.argv[1]) as of_source, _Client(sys.argv[2]) as of_target:
+        wait_for_start()
         copy(of_source, of_target, sys.argv[3], sys.argv[4:])

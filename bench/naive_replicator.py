@@ -14,6 +14,7 @@ from typing import Any
 
 from pymongo import DeleteOne, MongoClient, ReplaceOne, UpdateOne
 
+from bench.baseline import wait_for_start
 from changefeed.cluster_time import ClusterTime
 
 _BATCH = 2_000
@@ -81,6 +82,7 @@ def main(arguments: Sequence[str]) -> int:
     with MongoClient[Event](given.source) as source, ExitStack() as ending:
         to_nowhere = given.target.startswith("blackhole:")
         target = None if to_nowhere else ending.enter_context(MongoClient[Event](given.target))
+        wait_for_start()
         replicate(source, target, start_ts=given.start, database=given.database, events=given.events)
     return 0
 

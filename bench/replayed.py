@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import socket
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 
 from bench.baseline import replicate_naively
@@ -22,56 +22,56 @@ from devstack.ports import free_port
 from devstack.stack import DevStack
 
 _ROOT = Path(__file__).parents[1]
-_EVENTS = 100_000
-_REPETITIONS = 3
+_EVENTS = 200_000
 _NAIVE_EVENTS = 40_000
+_REPETITIONS = 4
+"""The least of them counts: whatever else runs on the machine can only add to it."""
 
 
 def pipeline_blackhole(stack: DevStack) -> list[Result]:
     """A mixture of rows, to nothing: the reading half of the product, beside that of the naive replicator."""
     with _server("mixed") as source:
-        naive = _naive(source, BLACKHOLE)
-        return _both_ways("pipeline_blackhole", stack, source, BLACKHOLE, naive)
+        return _both_ways("pipeline_blackhole", stack, source, BLACKHOLE)
 
 
-def pipeline_mongodb(stack: DevStack) -> list[Result]:
+def cpu(stack: DevStack) -> list[Result]:
     """Inserts, and updates, written to a target that takes everything at once."""
     results = []
     for kind in ("insert", "update"):
         with _server(kind) as source, _server(kind, events=1) as target:
-            naive = _naive(source, target)
-            results += _both_ways(f"pipeline_{kind}", stack, source, target, naive)
+            results += _both_ways(f"cpu_{kind}", stack, source, target)
     return results
 
 
-def _both_ways(name: str, stack: DevStack, source: str, sink: str, naive: float) -> list[Result]:
+def _both_ways(name: str, stack: DevStack, source: str, sink: str) -> list[Result]:
     """In one task, as when following; in slices with a shuffle, as when catching up."""
+    naive = _naive(source, sink)
     results = []
     for suffix, slices in (("", 1), ("_sliced", 4)):
         log = LOGS / "replayed_job.log"
         job = ReplayedJob(etcd=stack.etcd_endpoint, source=source, sink=sink, events=_EVENTS, slices=slices, log=log)
         try:
-            runs = [job.run() for _ in range(_REPETITIONS)]
+            run = min((job.run() for _ in range(_REPETITIONS)), key=attrgetter("cpu_seconds"))
         finally:
             job.close()
-        micros = statistics.median(run.cpu_seconds for run in runs) / _EVENTS * 1e6
-        results.append(Result.less_is_better(f"{name}{suffix}", micros, "us/event", baseline=naive, note=parts(runs)))
+        micros = run.cpu_seconds / _EVENTS * 1e6
+        results.append(Result.less_is_better(f"{name}{suffix}", micros, "us/event", baseline=naive, note=_parts(run)))
     return results
 
 
-def parts(runs: list[Usage]) -> str:
+def _parts(run: Usage) -> str:
     """Which process needs how much of it."""
-    shares = {
-        part: statistics.median(run.cpu[part] for run in runs) / _EVENTS * 1e6 for part in (WORKERS, JVM, "driver")
-    }
-    rate = _EVENTS / statistics.median(run.seconds for run in runs)
-    return ", ".join(f"{part} {share:.1f}" for part, share in shares.items()) + f"; {rate:,.0f} events/s"
+    shares = (f"{part} {run.cpu[part] / _EVENTS * 1e6:.1f}" for part in (WORKERS, JVM, "driver"))
+    return f"{', '.join(shares)}; {_EVENTS / run.seconds:,.0f} events/s"
 
 
 def _naive(source: str, target: str) -> float:
     start_ts = ClusterTime(FIRST_SECOND, 0)
-    usage = replicate_naively(source, target, start_ts=start_ts, events=_NAIVE_EVENTS)
-    return usage.cpu_seconds / _NAIVE_EVENTS * 1e6
+    runs = (
+        replicate_naively(source, target, start_ts=start_ts, events=_NAIVE_EVENTS).cpu_seconds
+        for _ in range(_REPETITIONS)
+    )
+    return min(runs) / _NAIVE_EVENTS * 1e6
 
 
 @contextmanager

@@ -76,9 +76,9 @@ class ReplayedJob:
 
 def main(etcd: str, source: str, sink: str, events: int, slices: int) -> None:
     logging.set_up(LogFormat.CONSOLE)
-    context = _context(etcd, source, sink)
+    context = _context(etcd, source, sink, slices)
     with _alive(context.fence), SparkRunner() as spark:
-        pipeline, shared = Pipeline(spark, WindowLimits(slices=slices)), SharedContext(context)
+        pipeline, shared = Pipeline(spark, WindowLimits()), SharedContext(context)
         for _ in range(_WARM_UPS):
             _run(pipeline, shared, events)
         print("ready", flush=True)
@@ -95,11 +95,12 @@ def _run(pipeline: Pipeline, shared: SharedContext, events: int) -> int:
     return sum(outcome.applied.values())
 
 
-def _context(etcd: str, source: str, sink: str) -> JobContext:
+def _context(etcd: str, source: str, sink: str, slices: int) -> JobContext:
     ids = [TableId(uuid.UUID(int=number + 1).hex) for number in range(TABLES)]
     names = [TableName("bench", f"table{number:02}") for number in range(TABLES)]
     tables = [TableSchema(id=id, name=name, valid_from=_START) for id, name in zip(ids, names, strict=True)]
     fields = {"id": "replayed", "source": source, "sink": sink, "filter": {"tables": ["bench.*"]}}
+    fields["pipeline"] = {"parallelism": slices}
     place = f"/sluice/replayed-{uuid.uuid4().hex[:8]}"
     config = EtcdConfig(endpoints=(etcd,))
     with EtcdClient(config) as client:
