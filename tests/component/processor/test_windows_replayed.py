@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import pytest
 from bson.datetime_ms import DatetimeMS
 from bson.decimal128 import Decimal128
+from bson.errors import InvalidBSON
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 from pymongo.client_session import ClientSession
@@ -22,7 +23,7 @@ Change: TypeAlias = tuple[str, str, Any, Any]
 """Kind, table, `_id`, and what is written."""
 
 _TABLES = ["plain", "unique", "folded"]
-_IDS = [1, 1.0, "one", "ONE", {"k": 1}]
+_IDS = [1.0, 1, "ONE", "one"]
 _SCALARS = [0, 7, "x", None, Decimal128("1.50"), DatetimeMS(-(2**48)), DatetimeMS(2**48)]
 _VALUES = st.sampled_from(
     [*_SCALARS, [], [1, 2, 3, 4], [{"b": 1}, {"b": 2}, 5], {}, {"0": {"b": 1}}, {"c.d": 1, "$e": 2}]
@@ -60,28 +61,31 @@ _CHANGES: st.SearchStrategy[Change] = st.one_of(
         for kind, content in [
             ("insert", _documents("$z")),
             ("replace", _documents()),
-            ("update", _updates()),
-            ("update", _updates()),
+            *[("update", _updates())] * 4,
             ("delete", st.none()),
         ]
     )
 )
-_HISTORIES = st.lists(st.lists(_CHANGES, min_size=1, max_size=4), min_size=3, max_size=14)
+_HISTORIES = st.lists(st.lists(_CHANGES, min_size=1, max_size=3), min_size=12, max_size=20)
 """Each inner list of more than one is a transaction."""
 
 
 class Lab:
-    """One pair of databases for all histories: each begins with empty tables on both sides."""
+    """One pair of databases for all histories."""
 
     def __init__(self, windowing: Windowing) -> None:
         self.windowing = windowing
         self._source = windowing.source[windowing.database]
         self._target = windowing.target[f"{windowing.database}_to"]
 
-    def clear(self) -> None:
+    def begin(self) -> None:
+        """Both sides hold the same few documents."""
         for database in (self._source, self._target):
             for table in _TABLES:
                 database[table].delete_many({})
+                database[table].insert_many(
+                    [{"_id": key, "u": [key], "a": [1, {"b": 2}], "f": {}} for key in _IDS[1:4:2]]
+                )
 
     def live_through(self, history: list[list[Change]]) -> None:
         for changes in history:
@@ -92,10 +96,13 @@ class Lab:
 
     @staticmethod
     def _attempt(act: Callable[[], None]) -> None:
-        """What the source refuses does not happen: a unique value that is taken, a path through a number."""
+        """What the source refuses does not happen: a unique value that is taken, a path through a number.
+
+        The driver's own helpers cannot read the answer when a far date is the value that was refused.
+        """
         try:
             act()
-        except OperationFailure as error:
+        except (OperationFailure, InvalidBSON) as error:
             note(f"refused: {error}")
 
     def _do_together(self, changes: list[Change]) -> None:
@@ -139,7 +146,9 @@ _YES_OR_NO: st.SearchStrategy[Any] = st.booleans()
 
 def _windows(draw: Any, start: Position, end: Position, events: list[Position]) -> list[Window]:
     """Cut anywhere, also between the events of a transaction."""
-    cuts = sorted(draw.draw(st.sets(st.sampled_from(events), max_size=3))) if events else []
+    cuts = (
+        sorted(draw.draw(st.sets(st.sampled_from(events), min_size=min(2, len(events)), max_size=5))) if events else []
+    )
     places = [start, *(cut for cut in cuts if start < cut < end), end]
     if start == end:
         return []
@@ -152,7 +161,7 @@ def _windows(draw: Any, start: Position, end: Position, events: list[Position]) 
 @given(history=_HISTORIES, draw=st.data())
 def test_random_histories_in_random_windows_end_in_equality(lab: Lab, history: list[list[Change]], draw: Any) -> None:
     """Each window may have been tried before, up to any event behind its start and as far as the barrier went then."""
-    lab.clear()
+    lab.begin()
     windowing = lab.windowing
     start = windowing.now()
     lab.live_through(history)
