@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from random import Random
@@ -27,7 +28,15 @@ import processor.task_permit
 import processor.window_task
 import processor.workplace
 from changefeed.errors import PipelineUnavailable, RetryableError
-from changefeed.records import ChangefeedId, MoveRequest, NodeId, NodeRecord, Role
+from changefeed.records import (
+    ChangefeedId,
+    ChangefeedInfo,
+    DesiredState,
+    MoveRequest,
+    NodeId,
+    NodeRecord,
+    Role,
+)
 from coordination.etcd import Change, KeyValue, Op, Put
 from coordination.etcd_connection import EtcdConfig
 from coordination.layout import Layout, child, decode, encode
@@ -109,6 +118,17 @@ class Cluster:
         if nodes and tables and self.etcd.get(LAYOUT.status(FEED)):
             request = MoveRequest(node=NodeId(child(random.choice(nodes), LAYOUT.nodes)))
             self.etcd.txn((), (Put(LAYOUT.move(FEED, random.choice(tables)), encode(request)),))
+
+    def ask_for(self, desired: DesiredState) -> None:
+        """As a user does, who pauses and resumes."""
+        found = self.etcd.get(LAYOUT.info(FEED))
+        if found is None:
+            return
+        info = decode(ChangefeedInfo, found)
+        if info.desired is not desired:
+            wanted = replace(info, desired=desired, version=info.version + 1)
+            self.machine.note("user", f"asks for the changefeed to be {desired}")
+            self.etcd.txn((), (Put(LAYOUT.info(FEED), encode(wanted)),))
 
     @property
     def workplace(self) -> Workplace:

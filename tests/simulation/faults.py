@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from changefeed.records import DesiredState
 from tests.simulation.cluster import TTL, Cluster, Node
 from tests.simulation.machine import Process
 
@@ -37,10 +38,11 @@ class Faults:
             self._compact,
             self._stop_node,
             self._move_table,
+            self._pause,
         ]
         self._chosen = random.sample(self._kinds, random.randint(1, 6))
         self._set_weather()
-        self._at_failpoints = random.choice((0.0, 0.0, 0.02, 0.1))
+        self._at_failpoints = random.choice((0.0, 0.02, 0.1, 0.3))
         cluster.reached = self._reached
         cluster.target.slow_ddl = random.choice((0.0, 0.0, 0.5, 8.0))
         cluster.target.slow_rows = random.choice((0.0, 0.0, 0.5, 4.0))
@@ -50,6 +52,7 @@ class Faults:
     def end(self) -> None:
         """Whatever is frozen wakes, whatever is dead is started again, and the sun shines."""
         self._over = True
+        self._cluster.ask_for(DesiredState.RUNNING)
         self._cluster.network.weather.clear()
         self._cluster.network.cut_off.clear()
         self._cluster.target.slow_ddl = self._cluster.target.slow_rows = 0.0
@@ -130,10 +133,20 @@ class Faults:
     def _freeze_node(self) -> None:
         node = self._node()
         if node is not None:
-            self._soon(node.process, lambda: self._freeze(node.process))
+            with_workers = self._random.random() < 0.5
+            self._soon(node.process, lambda: self._freeze_machine(node) if with_workers else self._freeze(node.process))
 
-    def _freeze(self, process: Process) -> None:
-        seconds = self._random.choice((0.5, _LEASE, 2 * _LEASE, 4 * _LEASE))
+    def _freeze_machine(self, node: Node) -> None:
+        """As a virtual machine that is moved: all on it wake together, in the middle of what they did."""
+        seconds = self._seconds_frozen()
+        for process in (node.process, *node.spark.workers()):
+            self._freeze(process, seconds)
+
+    def _seconds_frozen(self) -> float:
+        return self._random.choice((0.5, _LEASE, 2 * _LEASE, 4 * _LEASE))
+
+    def _freeze(self, process: Process, seconds: float = 0.0) -> None:
+        seconds = seconds or self._seconds_frozen()
         self._machine.note(process.name, f"FREEZES for {seconds:g} s")
         self._machine.freeze(process)
         if seconds > _LEASE:
@@ -191,6 +204,11 @@ class Faults:
     def _compact(self) -> None:
         etcd = self._cluster.etcd
         etcd.compact(max(1, etcd.revision - self._random.choice((0, 1, 20))))
+
+    def _pause(self) -> None:
+        self._cluster.ask_for(DesiredState.PAUSED)
+        seconds = self._random.choice((0.1, 1.0, 6.0))
+        self._machine.after(seconds, lambda: self._cluster.ask_for(DesiredState.RUNNING))
 
     def _move_table(self) -> None:
         """As an operator asks for."""

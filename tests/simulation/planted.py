@@ -16,8 +16,8 @@ from unittest.mock import patch
 import owner.changefeed
 import owner.owner
 import processor.changefeed
+import processor.changefeed_processor
 import processor.lane_plan
-import processor.mounter
 import processor.pipeline
 import processor.task_permit
 from changefeed.position import Position
@@ -49,7 +49,7 @@ class Bug:
     """Seeds, from 0 on."""
 
 
-def _owner_writes_unfenced() -> AbstractContextManager[Any]:
+def _writes_are_not_fenced() -> AbstractContextManager[Any]:
     def commit(self: FencedStore, ops: Sequence[Any], compares: Sequence[Any] = ()) -> int:
         result = self._etcd.txn(tuple(compares), ops)
         self._wrote(result.revision)
@@ -68,12 +68,10 @@ def _unknown_outcomes_are_not_settled() -> AbstractContextManager[Any]:
 
 
 def _a_lost_session_goes_on() -> AbstractContextManager[Any]:
-    def lose(self: Session, reason: str) -> None: ...
-
-    with ExitStack() as stack:
-        stack.enter_context(patch.object(Session, "alive", property(lambda self: not self._wake.is_set())))
-        stack.enter_context(patch.object(Session, "lost_at", property(lambda self: self._monotonic() + 10)))
-        return stack.pop_all()
+    stack = ExitStack()
+    stack.enter_context(patch.object(Session, "alive", property(lambda self: not self._wake.is_set())))
+    stack.enter_context(patch.object(Session, "lost_at", property(lambda self: self._monotonic() + 10)))
+    return stack
 
 
 def _gate_opens_before_the_ddl_is_durable() -> AbstractContextManager[Any]:
@@ -202,14 +200,8 @@ def _failed_windows_count_as_done() -> AbstractContextManager[Any]:
     return patch("processor.changefeed.failed", done)
 
 
-def _rows_take_the_newest_schema() -> AbstractContextManager[Any]:
-    look_up = processor.mounter.Mounter._look_up
-
-    def newest(self: Any, header: Any) -> Any:
-        latest = self._schemas.latest(header.table) if header.table is not None else None
-        return self.mounted(latest) if latest is not None else look_up(self, header)
-
-    return patch.object(processor.mounter.Mounter, "_look_up", newest)
+def _windows_keep_the_schemas_of_before_a_ddl() -> AbstractContextManager[Any]:
+    return patch.object(processor.changefeed_processor.ChangefeedProcessor, "_renew_context", lambda self: None)
 
 
 def _an_empty_batch_is_taken_for_the_end() -> AbstractContextManager[Any]:
@@ -249,7 +241,7 @@ def _a_ddl_does_not_wait_for_a_copy_catching_up() -> AbstractContextManager[Any]
 
 
 BUGS: Mapping[str, Bug] = {
-    "owner writes unfenced": Bug(_owner_writes_unfenced, 100),
+    "writes are not fenced": Bug(_writes_are_not_fenced, 100),
     "unknown outcomes are not settled": Bug(_unknown_outcomes_are_not_settled, 100),
     "a lost session goes on": Bug(_a_lost_session_goes_on, 100),
     "gate opens before the DDL is durable": Bug(_gate_opens_before_the_ddl_is_durable, 100),
@@ -270,7 +262,7 @@ BUGS: Mapping[str, Bug] = {
     "tasks ask for no permit": Bug(_tasks_ask_for_no_permit, 100),
     "windows are reported before they are acknowledged": Bug(_windows_are_reported_before_they_are_acknowledged, 100),
     "failed windows count as done": Bug(_failed_windows_count_as_done, 100),
-    "rows take the newest schema": Bug(_rows_take_the_newest_schema, 100),
+    "windows keep the schemas of before a DDL": Bug(_windows_keep_the_schemas_of_before_a_ddl, 100),
     "an empty batch is taken for the end": Bug(_an_empty_batch_is_taken_for_the_end, 100),
     "resume tokens are taken as inclusive": Bug(_resume_tokens_are_taken_as_inclusive, 100),
     "changes apply to what was copied later": Bug(_changes_apply_to_what_was_copied_later, 100),

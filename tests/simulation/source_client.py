@@ -20,6 +20,7 @@ from tests.simulation.network import Network
 from tests.simulation.source_server import Entry, SourceServer, Table
 
 _cursors = count(1)
+_MANY = 1_000_000
 
 
 class Session:
@@ -98,7 +99,12 @@ class _Stream:
         self._election = self._server.election
         self.token = _mark(start_ts)
 
-    def read(self, most: int) -> list[bytes]:
+    @property
+    def at_end(self) -> bool:
+        return self._index is None or self._index >= self._server.visible
+
+    def read(self, most: int, entries: int) -> list[bytes]:
+        """Looks at so many entries, and may come back with nothing though the end is not there yet."""
         server = self._server
         if self._election != server.election:
             raise OperationFailure("the server stepped down", 11602, {"errmsg": "stepped down", "code": 11602})
@@ -109,7 +115,8 @@ class _Stream:
             newest = server.committed
             self.token = max(self.token, _mark(newest.next() if self._start_ts <= newest.next() else newest))
             return found
-        while self._index < server.visible and len(found) < most:
+        end = min(server.visible, self._index + entries)
+        while self._index < end and len(found) < most:
             entry = server.oplog[self._index]
             self._index += 1
             if entry.raw is not None and self._shows(entry):
@@ -138,10 +145,10 @@ class _Watch:
         server = self._stream.client.server
         machine = server.machine
         self._stream.client.travel()
-        found = self._stream.read(1)
+        found = self._stream.read(1, _MANY)
         if not found:
             server.changed.wait(machine.now + self._wait * 4)
-            found = self._stream.read(1)
+            found = self._stream.read(1, _MANY)
         self._session.operation_time = server.committed.to_bson()
         return bson.decode(found[0]) if found else None
 
@@ -235,11 +242,11 @@ class _Database:
         if cursor in client.finds:
             return self._found(cursor, None, "nextBatch")
         stream = client.streams[cursor]
-        most = machine.random.choice((1, 3, 100))
-        found = stream.read(most)
-        if not found:
+        most, entries = machine.random.choice((1, 3, 100)), machine.random.choice((1, 4, _MANY))
+        found = stream.read(most, entries)
+        if not found and stream.at_end:
             client.server.changed.wait(machine.now + body["maxTimeMS"] / 1000)
-            found = stream.read(most)
+            found = stream.read(most, entries)
         return self._batch(cursor, found, stream.token, "nextBatch")
 
     def _batch(self, cursor: int, events: Iterable[bytes], token: str, kind: str) -> RawBSONDocument:
