@@ -45,7 +45,7 @@ def resumed(info: ChangefeedInfo, status: ChangefeedStatus | None, start: Positi
         return info
     if runs:
         raise WrongState(f"changefeed {id!r} is {state}; pause it first, then resume it with a new start")
-    if state is State.FINISHED and start is None:
+    if state is State.FINISHED and start is None and _at_its_target(status, target):
         raise WrongState(
             f"changefeed {id!r} has reached its target {target}; update it with a later target or none, then resume it"
         )
@@ -98,6 +98,11 @@ def _changed(info: ChangefeedInfo, status: ChangefeedStatus | None, *, desired: 
     begun = status is not None and status.checkpoint is not None and _obeyed(info, status)
     resume_from = None if begun else info.resume_from
     return replace(info, desired=desired, version=info.version + 1, resume_from=resume_from)
+
+
+def _at_its_target(status: ChangefeedStatus | None, target: ClusterTime | None) -> bool:
+    checkpoint = status.checkpoint if status else None
+    return target is not None and checkpoint is not None and checkpoint >= Position(target)
 
 
 def _check_not_removed(info: ChangefeedInfo) -> None:

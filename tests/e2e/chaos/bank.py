@@ -89,10 +89,13 @@ class Bank:
 
     def _do(self, verb: str, *arguments: str) -> bool:
         """Until it is done: after an interruption each verb may be asked for again."""
-        deadline = time.monotonic() + _SECONDS
+        deadline, told = time.monotonic() + _SECONDS, ""
         while (done := self._machines.sluice("changefeed", verb, *arguments)).returncode != 0:
             if time.monotonic() > deadline:
                 self._journal.fault("bank", f"{verb} is not done after {_SECONDS:g} s: {done.stderr.strip()}")
                 return False
+            if told != done.stderr:
+                told = done.stderr
+                self._journal.tell("bank", f"{verb}: {told.strip()}")
             time.sleep(1)
         return True

@@ -57,7 +57,7 @@ _SORTS: Mapping[What, _Sort] = {
     What.MOVE: _Sort(4, ("shop",), (0, 0)),
     What.RESIGN: _Sort(2, ("owner",), (0, 0)),
 }
-_BETWEEN = (4.0, 16.0)
+_BETWEEN = (5.0, 25.0)
 _SYNC_EVERY = 60.0
 _MOST_NODES_DOWN = 2
 _TAKES_NODES_DOWN = (What.KILL, What.FREEZE, What.DRAIN)

@@ -84,9 +84,14 @@ def test_an_end_is_set_once_and_only_comes_nearer() -> None:
         desired.ending(replace(_INFO, desired=DesiredState.PAUSED), _status(State.STOPPED), now)
 
 
-def test_what_finished_goes_on_only_with_a_later_end() -> None:
+def test_what_finished_goes_on_only_with_a_later_end_or_none() -> None:
+    def ends_at(target: ClusterTime) -> ChangefeedInfo:
+        return replace(_INFO, configuration=_CONFIGURATION.model_copy(update={"target": target}))
+
     with pytest.raises(WrongState, match="has reached its target"):
-        desired.resumed(_INFO, _status(State.FINISHED), None)
+        desired.resumed(ends_at(_AT.ts), _status(State.FINISHED), None)
+    for info in (_INFO, ends_at(_AT.ts.next())):
+        assert desired.resumed(info, _status(State.FINISHED), None).version == 2
 
 
 def test_what_is_being_removed_takes_no_other_verb() -> None:
