@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import pymongo
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
-from pymongo.errors import PyMongoError
+from pymongo.errors import PyMongoError, ServerSelectionTimeoutError
 from pymongo.synchronous.mongo_client import MongoClient
 
 from changefeed.errors import FencedError, RetryableError, RowRejected, SinkUnavailable, SluiceError
@@ -78,7 +78,7 @@ class Commander:
         """Before the next attempt; raises the error when there is no time for one."""
         pause = min(_FIRST_PAUSE * 2**attempt, _LONGEST_PAUSE)
         now = time.monotonic()
-        if self._failing_since is None:
+        if self._failing_since is None or _slow(error):
             self._failing_since = now
         if now + pause >= min(self._deadline, self._failing_since + self._patience_seconds):
             raise error
@@ -119,3 +119,9 @@ class Commander:
     @staticmethod
     def _translated(error: Exception, doing: str) -> SluiceError:
         return translate(error, doing=doing, refused=RowRejected)
+
+
+def _slow(error: RetryableError) -> bool:
+    """A target that is there, and did not answer in the time that the permit leaves."""
+    cause = error.__cause__
+    return isinstance(cause, PyMongoError) and cause.timeout and not isinstance(cause, ServerSelectionTimeoutError)

@@ -71,6 +71,26 @@ def test_waiting_ends_with_the_error_when_the_target_stays_away(own_mongodb: Cal
     writer.close()
 
 
+def test_a_target_that_is_slow_is_not_taken_for_one_that_is_away(own_mongodb: Callable[[str], MongoDB]) -> None:
+    server = own_mongodb("target")
+    permits = iter([0.5, 0.5])
+    pauses: list[float] = []
+    with _client(server) as client:
+        client.admin.command("ping")
+        server.pause()
+        commander = Commander(
+            client,
+            permit=lambda: next(permits, 30.0),
+            retry_for=_LONG,
+            patience=timedelta(seconds=0.4),
+            pause=lambda seconds: (pauses.append(seconds), len(pauses) == 2 and server.resume()),
+        )
+        commander.begin()
+        assert commander.send("shop", dict(_INSERT), "insert").again
+        assert client["shop"]["rows"].count_documents({}) == 1
+    assert len(pauses) == 2
+
+
 def test_the_permit_is_asked_before_each_attempt(own_mongodb: Callable[[str], MongoDB]) -> None:
     server = own_mongodb("target")
     server.kill()
