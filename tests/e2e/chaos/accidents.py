@@ -25,11 +25,11 @@ class Accidents:
         self._bank = bank
         self._journal = journal
         self._over = over
-        nodes, servers, links = machines.nodes, machines.servers, machines.proxies
+        nodes, links = machines.nodes, machines.proxies
         self._how: Mapping[What, Happens] = {
             What.KILL: self._for_a_while(machines.kill, machines.start),
             What.FREEZE: self._for_a_while(lambda name: nodes[name].pause(), lambda name: nodes[name].resume()),
-            What.RESTART: self._for_a_while(lambda name: servers[name].kill(), self._start_server),
+            What.RESTART: self._for_a_while(machines.take_down, self._start_server),
             What.BLOCK: self._for_a_while(lambda name: links[name].block(), lambda name: links[name].unblock()),
             What.PAUSE: self._for_a_while(self._command("pause"), self._command("resume")),
             What.CUT: self._cut,

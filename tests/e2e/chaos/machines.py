@@ -1,7 +1,9 @@
 """`Machines`: etcd, source, target, three nodes, and a proxy between each node and each server.
 
-Source and target are processes that keep their data over `kill -9`, so they are restarted as they are. Each node reaches them through proxies of
-its own, named in its environment: the changefeeds' configuration, which all nodes share, refers to that.
+etcd is killed by `kill -9`. Source and target are stopped, which breaks all connections and ends the commands under way, and come back with their data: the
+stand-in does not change a schema and write its oplog entry in one, so that a kill between the two would lose a DDL, as no MongoDB does.
+
+Each node reaches the servers through proxies of its own, named in its environment: the changefeeds' configuration, which all nodes share, refers to that.
 """
 
 from __future__ import annotations
@@ -108,6 +110,12 @@ class Machines:
     def kill(self, name: str) -> None:
         self.nodes[name].wanted = False
         self.nodes[name].kill()
+
+    def take_down(self, server: str) -> None:
+        if server == "etcd":
+            self.servers[server].kill()
+        else:
+            self.servers[server].stop()
 
     def sluice(self, *arguments: str, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
         """The command line at the first node that answers, tried again for as long as none does."""

@@ -20,7 +20,7 @@ class What(StrEnum):
     KILL = "kill -9"
     FREEZE = "SIGSTOP"
     DRAIN = "drain, stop"
-    RESTART = "kill -9 of a server"
+    RESTART = "server down"
     CUT = "connections cut"
     BLOCK = "nothing goes through"
     PAUSE = "changefeed paused"
