@@ -98,6 +98,7 @@ def _copy(bench: Bench, work: CopyChunk, creation: Creation) -> CopiedChunk:
 
 def _creation(bench: Bench, schema: TableSchema) -> Creation:
     target = bench.mounter.mounted(schema).target
-    present = bench.context.schemas.tables_at(schema.valid_from)
-    routing = Routing(route=bench.context.configuration.routes.target, tables={each.id: each.name for each in present})
+    standing = (bench.context.schemas.by_name(name, schema.valid_from) for name in bench.sources[target.name])
+    tables = {each.id: each.name for each in standing if each is not None}
+    routing = Routing(route=bench.context.configuration.routes.target, tables=tables)
     return creation_of(schema, target.name, routing)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -98,6 +99,16 @@ class Bench:
     @cached_property
     def source_version(self) -> tuple[int, int]:
         return deployment_of(self.source).version
+
+    @cached_property
+    def sources(self) -> Mapping[TableName, Sequence[TableName]]:
+        """The tables of the source, at any time, by their names downstream: looked through once, not for each table that is copied."""
+        route = self.context.configuration.routes.target
+        found: dict[TableName, list[TableName]] = defaultdict(list)
+        for name in self.context.schemas.names():
+            if (target := route(name)) is not None:
+                found[target].append(name)
+        return found
 
     @cached_property
     def ddl(self) -> DdlApplier:

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TypeAlias
 
 from changefeed.errors import InvariantError
@@ -100,6 +101,10 @@ class SchemaVersions:
         tenants = self._names.get(name.db, {}).get(name)
         table = tenants.at(position) if tenants else None
         return None if table is None else self.at(table, position)
+
+    def names(self) -> Iterator[TableName]:
+        """All that tables have at any position."""
+        return chain.from_iterable(self._names.values())
 
     def tables_at(self, position: Position) -> tuple[TableSchema, ...]:
         found = (timeline.at(position) for _, timeline in sorted(self._tables.items()))

@@ -270,3 +270,8 @@ def test_ten_thousand_tables_load_and_answer_quickly() -> None:
     versions = versions.apply_all(drops)
     assert time.monotonic() - begin < 5
     assert versions.tables_at(at(2)) == ()
+
+
+def test_names_are_all_that_tables_had_or_have() -> None:
+    versions = SchemaVersions.of([base(A, "s.a")]).apply(ddl(5, DdlType.RENAME, "s.a", A, to="s.b"))
+    assert {str(name) for name in versions.names()} == {"s.a", "s.b"}
