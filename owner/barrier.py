@@ -9,7 +9,7 @@ The protocol on one table, with events [insert@5, update@8, drop@11, insert@12],
 
 Rules, in order of precedence:
 
-    NothingPassesTheResolvedPosition    beyond it, a DDL may be hiding
+    NothingPassesTheResolvedPosition    beyond it, a DDL may be hiding; nor does a DDL run there that an owner recorded and died
     AnOpenDdlHoldsItsTables             at the position of the first open DDL that touches the table
     ADdlHoldsOnlyItsOwnTables           whatever it waits for, other tables go on
     DdlsThatMeetRunInStreamOrder        a later one waits for the earlier; those that do not meet run side by side
@@ -47,7 +47,9 @@ def decide(resolved: Position, records: Iterable[DdlRecord], checkpoint_of: Chec
     return Gate(
         position=resolved,
         held=_held(open_records, resolved),
-        runnable=tuple(record for record in _first(open_records) if _reached(record, checkpoint_of)),
+        runnable=tuple(
+            record for record in _first(open_records) if record.position < resolved and _reached(record, checkpoint_of)
+        ),
     )
 
 

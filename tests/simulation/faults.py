@@ -97,10 +97,12 @@ class Faults:
             return
         node = next((node for node in self._cluster.nodes.values() if node.process is current.process), None)
         if node is not None and node.process.accident is None:
-            crash = self._random.random() < 0.7
+            crash = self._random.random() < 0.6
             self._machine.count(f"fault: {'crash' if crash else 'freeze'} at {point}")
-            accident = (lambda: self._crash(node)) if crash else (lambda: self._freeze(node.process))
-            node.process.after_steps(self._random.choice((1, 1, 2, 3, 4)), accident)
+            if crash:
+                node.process.after_steps(self._random.choice((1, 1, 2, 3, 4)), lambda: self._crash(node))
+            else:
+                self._machine.after(self._random.choice((0.0, 0.005, 0.02)), lambda: self._freeze_machine(node))
 
     def _soon(self, process: Process, accident: Callable[[], None]) -> None:
         process.after_steps(self._random.choice((1, 2, 3, 5, 8, 13, 40)), accident)
@@ -138,6 +140,8 @@ class Faults:
 
     def _freeze_machine(self, node: Node) -> None:
         """As a virtual machine that is moved: all on it wake together, in the middle of what they did."""
+        if not node.alive or node.process.frozen:
+            return
         seconds = self._seconds_frozen()
         for process in (node.process, *node.spark.workers()):
             self._freeze(process, seconds)

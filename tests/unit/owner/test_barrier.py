@@ -66,6 +66,13 @@ def test_a_ddl_runs_when_the_checkpoint_equals_its_position() -> None:
     assert positions(barrier.decide(at(13), [ddl(11, A)], {A: at(11)}.get).runnable) == [11]
 
 
+def test_a_ddl_that_was_recorded_by_an_owner_that_died_waits_until_the_watch_is_there_again() -> None:
+    """Else a table created by it would begin beyond the barrier, and the checkpoint be past what is resolved."""
+    created = ddl(11, names=("a",), type=DdlType.CREATE)
+    assert barrier.decide(at(11), [created], NOWHERE.get).runnable == ()
+    assert barrier.decide(at(12), [created], NOWHERE.get).runnable == (created,)
+
+
 @pytest.mark.parametrize("checkpoint", [at(10), at(11, "AA"), at(12), None])
 def test_a_ddl_does_not_run_at_any_other_checkpoint(checkpoint: Position | None) -> None:
     def checkpoint_of(table: TableId) -> Position | None:

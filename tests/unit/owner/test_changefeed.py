@@ -199,7 +199,8 @@ def test_a_refused_ddl_that_the_filter_ignores_from_now_on_is_released() -> None
     feed.records[at(11)] = replace(wanted_before, state=DdlState.PENDING)
     refused = Failed(DdlRefused("duplicate key"), NOW, retry_deadline=0.0)
     feed.status = replace(feed.status, lifecycle=replace(feed.status.lifecycle, state=State.STOPPED))
-    decision = feed.decide(places={A: at(11)}, executions={at(11): refused})
+    held = Barrier(epoch=1, position=at(20), held={A: at(11)})
+    decision = feed.decide(places={A: at(11)}, executions={at(11): refused}, barrier=held)
     [released] = [action for action in decision.actions if isinstance(action, ReleaseDdls)]
     assert released.records[0].state is DdlState.SKIPPED
 
