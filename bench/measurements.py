@@ -108,13 +108,13 @@ def _best_seconds(run: Callable[[], None], *, times: int = 5) -> float:
 
 MEASUREMENTS: dict[str, Callable[[Servers], list[Result]]] = {
     "event_scan": event_scan,
-    "window_reader": window_reader,
+    "pipeline_blackhole": lambda servers: pipeline_blackhole(servers.stack),
+    "cpu": lambda servers: cpu(servers.stack),
     "replication": lambda servers: replication(servers.stack),
     "idle_cpu": lambda servers: idle_cpu(servers.stack),
     "lag_200ops": lambda servers: lag_200ops(servers.stack),
     "initial_copy": lambda servers: initial_copy(servers.stack),
-    "pipeline_blackhole": lambda servers: pipeline_blackhole(servers.stack),
-    "cpu": lambda servers: cpu(servers.stack),
+    "window_reader": window_reader,
     "etcd_writes": lambda servers: etcd_writes(servers.stack),
 }
 

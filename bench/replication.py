@@ -22,8 +22,8 @@ from devstack.stack import DevStack
 from source.connection import Client, connect
 
 OURS = ("owner", "processor", JVM, WORKERS)
-_EVENTS, _TABLES = 30_000, 4
-_FOLLOWED_EVENTS, _FOLLOWED_BATCH = 10_000, 100
+_EVENTS, _TABLES = 20_000, 4
+_FOLLOWED_EVENTS, _FOLLOWED_BATCH = 6_000, 100
 
 
 @dataclass(frozen=True, slots=True)
