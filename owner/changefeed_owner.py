@@ -325,8 +325,6 @@ class ChangefeedOwner:
                 _reach("ddl_recorded", records)
             case PublishBarrier(barrier):
                 self._writer.barrier(barrier, known.barrier)
-                if barrier.held:
-                    failpoint.reach("barrier_closed")
             case ReleaseDdls(records, barrier):
                 self._writer.release(records, barrier)
                 _reach("ddl_released", records)
