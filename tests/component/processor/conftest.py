@@ -88,14 +88,14 @@ class ReplicatingCluster(Cluster):
     def differences(self, database: str) -> list[str]:
         return differences(self.source, database, self.target, f"{database}_to")
 
-    def equal(self, database: str) -> None:
-        self.until(lambda: not self.differences(database), f"equality of {database}")
+    def equal(self, database: str, *, within: float = _DEADLINE_SECONDS) -> None:
+        self.until(lambda: not self.differences(database), f"equality of {database}", within=within)
 
     @staticmethod
-    def until(condition: Callable[[], T], what: str = "the condition") -> T:
-        deadline = time.monotonic() + _DEADLINE_SECONDS
+    def until(condition: Callable[[], T], what: str = "the condition", *, within: float = _DEADLINE_SECONDS) -> T:
+        deadline = time.monotonic() + within
         while not (met := condition()):
-            assert time.monotonic() < deadline, f"{what} did not come true within {_DEADLINE_SECONDS:g} s"
+            assert time.monotonic() < deadline, f"{what} did not come true within {within:g} s"
             time.sleep(0.05)
         return met
 
