@@ -75,6 +75,12 @@ def test_a_target_that_is_slow_is_not_taken_for_one_that_is_away(own_mongodb: Ca
     server = own_mongodb("target")
     permits = iter([0.5, 0.5])
     pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            server.resume()
+
     with _client(server) as client:
         client.admin.command("ping")
         server.pause()
@@ -83,7 +89,7 @@ def test_a_target_that_is_slow_is_not_taken_for_one_that_is_away(own_mongodb: Ca
             permit=lambda: next(permits, 30.0),
             retry_for=_LONG,
             patience=timedelta(seconds=0.4),
-            pause=lambda seconds: (pauses.append(seconds), len(pauses) == 2 and server.resume()),
+            pause=pause,
         )
         commander.begin()
         assert commander.send("shop", dict(_INSERT), "insert").again
