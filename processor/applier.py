@@ -21,7 +21,7 @@ _type = attrgetter("type")
 
 
 class Applier:
-    """For one task. Each batch is durable before the next begins; what was added counts once `finish` has returned.
+    """For one task. Each batch is durable, or waits, before the next begins; what was added counts once `finish` has returned.
 
     Changes that may have been applied before are a beginning of each row's changes, so writing them first keeps
     every row's order.
@@ -29,7 +29,7 @@ class Applier:
 
     def __init__(self, writer: RowWriter, job: LaneJob, copied: Mapping[TableId, CopiedRanges] | None = None) -> None:
         """`copied` are the tables whose initial copy holds some of their changes already."""
-        self._writer = writer
+        self._run = writer.begin(job.ends_ahead)
         self._replay = _Replay(job)
         self._sieves = {table: Sieve(ranges) for table, ranges in (copied or {}).items()}
         self._selective = self._replay.possible or bool(self._sieves)
@@ -46,7 +46,7 @@ class Applier:
         self._first_time.append(change)
         self._bytes += len(change.key) + len(change.document or change.update or b"")
         if self._bytes >= BATCH_BYTES or len(self._first_time) >= self._room:
-            self.finish()
+            self.flush()
 
     def _sorted_out(self, change: RowChange) -> bool:
         """Whether it is no plain change, and has been seen to."""
@@ -59,10 +59,15 @@ class Applier:
             self._room -= 1
             self._bytes += change.size
             if self._bytes >= BATCH_BYTES or len(self._first_time) >= self._room:
-                self.finish()
+                self.flush()
         return True
 
     def finish(self) -> None:
+        """Nothing is added any more."""
+        self.flush()
+        _count(self._run.settle(), self.outcome)
+
+    def flush(self) -> None:
         again, first_time, size = self._again, self._first_time, self._bytes
         self._again, self._first_time, self._room, self._bytes = [], [], BATCH_CHANGES, 0
         self._write(again, replay=True)
@@ -73,7 +78,7 @@ class Applier:
 
     def _write(self, changes: Sequence[RowChange], *, replay: bool) -> None:
         if changes:
-            _count(self._writer.write(fold(changes), replay=replay), self.outcome)
+            _count(self._run.write(fold(changes), replay=replay), self.outcome)
 
 
 def _count(result: WriteResult, outcome: JobOutcome) -> None:
@@ -86,6 +91,7 @@ def _count(result: WriteResult, outcome: JobOutcome) -> None:
             retries=result.retries,
             divergences=len(result.divergences),
             rejected=len(result.rejected),
+            unsettled=result.unsettled,
             samples=[f"{deviation.change}: {deviation.reason}" for deviation in deviations],
         )
     )

@@ -133,7 +133,7 @@ def begun(following: Following, job: LaneJob) -> Following:
 
 
 def succeeded(following: Following, number: int, outcome: JobOutcome, limits: WindowLimits) -> Following:
-    """A job that ends well says that what was wrong is over."""
+    """A job that ends well says that what was wrong is over. Its unsettled tables begin again where they began."""
     [job] = [job for job in following.lanes.running if job.number == number]
     finished = Finished(window=job.scan, bytes=outcome.bytes, took=outcome.took)
     paces = following.paces
@@ -142,7 +142,7 @@ def succeeded(following: Following, number: int, outcome: JobOutcome, limits: Wi
     else:
         paces = replace(paces, own=paces.own.after(finished, limits))
     lasting = following.trouble if following.trouble and following.trouble.retry_at is None else None
-    return replace(following, lanes=following.lanes.finished(number), paces=paces, trouble=lasting)
+    return replace(following, lanes=following.lanes.finished(number, outcome.unsettled), paces=paces, trouble=lasting)
 
 
 def failed(following: Following, number: int, error: ErrorReport, *, now: float) -> Following:

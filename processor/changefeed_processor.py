@@ -290,6 +290,8 @@ class ChangefeedProcessor:
         applied = {type.value: count for type, count in outcome.applied.items()}
         took = outcome.took.total_seconds()
         self._log.debug("window_ended", job=number, applied=applied, took_seconds=took, skipped=outcome.skipped)
+        if outcome.unsettled:
+            self._log.info("rows_wait_for_later_ones", job=number, tables=sorted(outcome.unsettled))
         for sample in outcome.samples:
             self._log.warning("row_deviated", job=number, row=sample)
         if outcome.divergences or outcome.rejected:

@@ -67,6 +67,8 @@ class JobOutcome:
     rejected: int = 0
     samples: list[str] = field(default_factory=list)
     """Some of the divergences and rejections, in words."""
+    unsettled: set[TableId] = field(default_factory=set)
+    """Tables of which something waits for what the target is ahead with: they have to begin again where they began."""
     error: ErrorReport | None = None
     took: timedelta = timedelta()
 
@@ -79,6 +81,7 @@ class JobOutcome:
         self.divergences += other.divergences
         self.rejected += other.rejected
         self.samples = (self.samples + other.samples)[:_MOST_SAMPLES]
+        self.unsettled = self.unsettled | other.unsettled
         self.error = _worse(self.error, other.error)
 
 

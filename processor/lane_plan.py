@@ -5,6 +5,7 @@ In order of precedence:
 - HeldTableWaitsAtItsBarrier, and holds no other
 - OneJobForTheDefaultLane: with all tables that stand at the default checkpoint, as soon as the barrier is ahead of it
 - NearTableRidesAlong: it waits for a running job of the default lane rather than getting one of its own
+- UnsettledTableReachesFurther: its window is as wide as it has to be, wherever the others of its lane end
 - HindmostFirst: the other tables get jobs beside it, grouped by nearness, as long as there are places for jobs
 
 Nobody starves: a job moves each of its tables, a lane behind is capped at the default checkpoint and merges there, and the
@@ -53,27 +54,27 @@ def plan(lanes: Lanes, barrier: Barrier, paces: Paces, limits: LaneLimits) -> li
     near = {table: at for table, at in idle.items() if _apart(at, lanes.checkpoint) <= limits.near_seconds}
     if lanes.default_job is None and end > lanes.checkpoint and len(lanes.tables) > len(standing):
         windows = {
-            table: Window(at, max(at, min(end, barrier.of(table)) if table in near else at))
+            table: Window(at, max(at, _end(lanes, table, end, barrier) if table in near else at))
             for table, at in standing.items()
         }
-        jobs.append(_job(lanes, 0, Window(lanes.checkpoint, end), lanes.tables, windows))
+        jobs.append(_job(lanes, 0, Window(lanes.checkpoint, end), lanes.tables, windows, barrier))
     if lanes.default_job is not None or jobs:
         idle = {table: at for table, at in idle.items() if table not in near}
     beside = len(lanes.running) - (lanes.default_job is not None)
-    for windows in _groups(idle, lanes.checkpoint, barrier, paces.own, limits)[: max(0, limits.jobs - 1 - beside)]:
+    for windows in _groups(idle, lanes, barrier, paces.own, limits)[: max(0, limits.jobs - 1 - beside)]:
         start = min(window.start for window in windows.values())
-        jobs.append(_job(lanes, len(jobs), Window(start, start), frozenset(), windows))
+        jobs.append(_job(lanes, len(jobs), Window(start, start), frozenset(), windows, barrier))
     return jobs
 
 
 def _differing(lanes: Lanes, barrier: Barrier) -> set[TableId]:
     """The tables to be named: all others stand at the default checkpoint, may go to the barrier, and are free."""
     beside = [job.own_windows.keys() for job in lanes.running if job is not lanes.default_job]
-    return {*lanes.exceptions, *lanes.leaving, *barrier.held, *chain.from_iterable(beside)} & lanes.tables
+    return {*lanes.exceptions, *lanes.leaving, *lanes.reach, *barrier.held, *chain.from_iterable(beside)} & lanes.tables
 
 
 def _groups(
-    idle: Mapping[TableId, Position], default: Position, barrier: Barrier, pace: Pace, limits: LaneLimits
+    idle: Mapping[TableId, Position], lanes: Lanes, barrier: Barrier, pace: Pace, limits: LaneLimits
 ) -> list[dict[TableId, Window]]:
     """Lanes of near tables, the hindmost first. One that is behind the default lane ends where that one stands, so that they meet."""
     left = sorted(idle, key=lambda table: (idle[table], table))
@@ -81,10 +82,10 @@ def _groups(
     while left:
         start = idle[left[0]]
         end = pace.end_of(start, barrier.position)
-        if start < default:
-            end = min(end, default)
+        if start < lanes.checkpoint:
+            end = min(end, lanes.checkpoint)
         group = {
-            table: Window(idle[table], min(end, barrier.of(table)))
+            table: Window(idle[table], _end(lanes, table, end, barrier))
             for table in left
             if idle[table] < end and _apart(idle[table], start) <= limits.near_seconds
         }
@@ -93,16 +94,27 @@ def _groups(
     return groups
 
 
+def _end(lanes: Lanes, table: TableId, end: Position, barrier: Barrier) -> Position:
+    return min(max(end, lanes.reach.get(table, end)), barrier.of(table))
+
+
 def _job(
-    lanes: Lanes, offset: int, window: Window, tables: frozenset[TableId], own_windows: Mapping[TableId, Window]
+    lanes: Lanes,
+    offset: int,
+    window: Window,
+    tables: frozenset[TableId],
+    own_windows: Mapping[TableId, Window],
+    barrier: Barrier,
 ) -> LaneJob:
+    """Nobody has ever applied anything beyond a table's barrier: its replay ends there."""
+    held = {table: barrier.of(table) for table in own_windows if barrier.of(table) < lanes.replay_of(table)}
     return LaneJob(
         number=lanes.next_number + offset,
         window=window,
         tables=tables,
         own_windows=own_windows,
         replay_until=lanes.replay_until,
-        own_replay=lanes.own_replay,
+        own_replay={**lanes.own_replay, **held} if held else lanes.own_replay,
     )
 
 

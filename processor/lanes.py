@@ -17,7 +17,8 @@ A worked example: tables a, b, c at 100; near means 10 seconds, a window is 60 w
     220                         a, c [210,220) b [200,220)                          default 220: b rode along and merged
 
 A job is one attempt. `finished` moves the checkpoints of its tables, `failed` moves nothing, but what the job may have applied is
-replay from then on (see `replay_of`).
+replay from then on (see `replay_of`). A table whose window ended within its replay, with rows that wait for what the target is ahead
+with, stays where it is: its next window reaches twice as far, until it takes in all that the target may be ahead with (0031).
 
 Invariants (`check`): a table is in at most one running job, and stands at the start of its window there; the default lane has at most
 one job; while it runs, each table that is not in it is named, also when its checkpoint equals the default by chance; a table that
@@ -28,8 +29,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
+from changefeed.cluster_time import ClusterTime
 from changefeed.errors import InvariantError
 from changefeed.position import Position, Window
 from changefeed.records import Barrier
@@ -55,6 +58,11 @@ class LaneJob:
         """Events of the table before this may have been applied before."""
         return self.own_replay.get(table, self.replay_until)
 
+    def ends_ahead(self, table: TableId) -> bool:
+        """Whether events of the table behind its window may have been applied before."""
+        window = self.of(table)
+        return window is not None and window.end < self.replay_of(table)
+
     @property
     def scan(self) -> Window:
         """What has to be read: from the lowest start to the highest end."""
@@ -73,6 +81,8 @@ class Lanes:
     """The one of the default lane, if it runs; it is in `running` too."""
     replay_until: Position
     own_replay: Mapping[TableId, Position] = field(default_factory=dict)
+    reach: Mapping[TableId, Position] = field(default_factory=dict)
+    """How far the next window of a table goes at least, if its barrier lets it."""
     next_number: int = 1
 
     @classmethod
@@ -124,6 +134,7 @@ class Lanes:
             leaving=self.leaving - gone,
             exceptions={table: at for table, at in self.exceptions.items() if table not in gone},
             own_replay={table: at for table, at in self.own_replay.items() if table not in gone},
+            reach={table: at for table, at in self.reach.items() if table not in gone},
         )
         return _compacted(left)
 
@@ -135,8 +146,8 @@ class Lanes:
             next_number=max(self.next_number, job.number + 1),
         )
 
-    def finished(self, number: int) -> Lanes:
-        """Everything of the job's windows is durable downstream."""
+    def finished(self, number: int, unsettled: AbstractSet[TableId] = frozenset()) -> Lanes:
+        """Everything of the job's windows is durable downstream, but for the tables whose windows have to be wider."""
         job, ended = self._ended(number)
         exceptions = dict(self.exceptions)
         for table, window in job.own_windows.items():
@@ -145,8 +156,13 @@ class Lanes:
             elif job is self.default_job:
                 exceptions.setdefault(table, window.start)
         checkpoint = job.window.end if job is self.default_job else self.checkpoint
+        reach = {table: at for table, at in self.reach.items() if not job.of(table)}
+        for table in unsettled:
+            if unfinished := job.of(table):
+                exceptions[table], reach[table] = unfinished.start, _twice(unfinished)
         exceptions = {table: at for table, at in exceptions.items() if table in self.tables}
-        return _compacted(replace(ended, checkpoint=checkpoint, exceptions=exceptions))
+        reach = {table: at for table, at in reach.items() if table in self.tables}
+        return _compacted(replace(ended, checkpoint=checkpoint, exceptions=exceptions, reach=reach))
 
     def failed(self, number: int) -> Lanes:
         """Any part of the job's windows may have been applied. What the job had no part in keeps its replay, by name."""
@@ -169,7 +185,7 @@ class Lanes:
                     )
                 if window and any(other.of(table) for other in self.running[:number]):
                     raise InvariantError(f"table {table} is in two running jobs")
-        if not self.tables >= (self.exceptions.keys() | self.leaving | self.own_replay.keys()):
+        if not self.tables >= (self.exceptions.keys() | self.leaving | self.own_replay.keys() | self.reach.keys()):
             raise InvariantError("a table is named that is not assigned")
 
     def _ended(self, number: int) -> tuple[LaneJob, Lanes]:
@@ -177,6 +193,12 @@ class Lanes:
         running = tuple(other for other in self.running if other is not job)
         default_job = None if job is self.default_job else self.default_job
         return job, replace(self, running=running, default_job=default_job)
+
+
+def _twice(window: Window) -> Position:
+    """The end of a window twice as wide, in whole seconds."""
+    start, end = window.start.ts.seconds, window.end.ts.seconds
+    return Position(ClusterTime(start + 2 * max(1, end - start), 0))
 
 
 def _compacted(lanes: Lanes) -> Lanes:

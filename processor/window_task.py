@@ -152,7 +152,7 @@ def apply_bucket(shared: Shared, spec: JobSpec, chunks: Iterable[Chunk]) -> JobO
         mount, add = bench.mounter.mount, applier.add
         for _, content in whole(chunks):
             if isinstance(content, ErrorReport):
-                applier.finish()
+                applier.flush()
                 applier.outcome.error = content
                 return applier.outcome
             for event in unpacked(content):

@@ -87,6 +87,8 @@ class WriteResult:
     """Repaired from the source."""
     rejected: list[Deviation] = field(default_factory=list)
     """Refused by the sink for what they are; they stand in the dead-letter collection."""
+    unsettled: set[TableId] = field(default_factory=set)
+    """Tables with rows that wait for something the target is ahead with. Their changes are to be written again, with more of them."""
 
     def add(self, other: WriteResult) -> None:
         self.applied.update(other.applied)
@@ -96,13 +98,19 @@ class WriteResult:
         self.retries += other.retries
         self.divergences += other.divergences
         self.rejected += other.rejected
+        self.unsettled |= other.unsettled
 
 
-class RowWriter(Protocol):
-    """Applies row changes to a sink; runs in a Spark task.
+Unfinished: TypeAlias = Callable[[TableId], bool]
+"""Whether the target may be ahead even of a run's last change of a table."""
 
-    `write` takes changes in order and returns when all of them are durable. It keeps the order of changes of one key, and of all
-    changes of a table that is `ordered`. With `replay`, changes may have been applied before, and later ones too.
+
+class RowRun(Protocol):
+    """The changes of one job, in one task.
+
+    `write` takes changes in order and returns when all of them are durable, or wait: rows may have to wait for others that the target is
+    ahead with. `settle` ends the run: then nothing waits. Both keep the order of changes of one key, and of all changes of a table
+    that is `ordered`, as far as they do not wait. With `replay`, changes may have been applied before, and later ones too.
 
     It raises `SinkUnavailable` when waiting did not help, `RowRejected` for a row that the sink will not take, `Divergence`
     for one that does not fit, `FencedError` when its time is over. Whatever it raised, the same changes may be written again
@@ -110,5 +118,13 @@ class RowWriter(Protocol):
     """
 
     def write(self, changes: Sequence[RowChange], *, replay: bool) -> WriteResult: ...
+
+    def settle(self) -> WriteResult: ...
+
+
+class RowWriter(Protocol):
+    """Applies row changes to a sink; runs in a Spark task. What an earlier run left behind is nothing to the next."""
+
+    def begin(self, unfinished: Unfinished) -> RowRun: ...
 
     def close(self) -> None: ...

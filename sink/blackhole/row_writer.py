@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter
+from typing import Self
 
-from sink.row import RowChange, WriteResult
+from sink.row import RowChange, Unfinished, WriteResult
 
 
 class BlackholeRowWriter:
+    def begin(self, unfinished: Unfinished) -> Self:  # noqa: ARG002 - nothing ever waits
+        return self
+
     def write(self, changes: Sequence[RowChange], *, replay: bool) -> WriteResult:  # noqa: ARG002 - nothing is there to be replayed upon
         result = WriteResult(bytes=sum(change.size for change in changes))
         result.applied.update(map(attrgetter("type"), changes))
         return result
+
+    def settle(self) -> WriteResult:
+        return WriteResult()
 
     def close(self) -> None:
         """Nothing was opened."""

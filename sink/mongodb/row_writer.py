@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from operator import attrgetter
@@ -11,7 +11,7 @@ from changefeed.table import TableName
 from sink.mongodb.bulk_plan import Limits, plan
 from sink.mongodb.commander import Client, Commander, Permit
 from sink.mongodb.write_run import WriteRun
-from sink.row import FetchRow, RowChange, WriteResult
+from sink.row import FetchRow, RowChange, Unfinished, WriteResult
 
 _BULK_WRITE_WIRE_VERSION = 25
 
@@ -42,18 +42,16 @@ class MongoRowWriter:
         )
         self._limits: Limits | None = None
 
+    def begin(self, unfinished: Unfinished) -> MongoRowRun:
+        run = WriteRun(self._commander, self._fetch, self._options.dead_letter, unfinished)
+        return MongoRowRun(self._commander, run, self._known_limits)
+
     def write(self, changes: Sequence[RowChange], *, replay: bool) -> WriteResult:
-        self._commander.begin()
-        run = WriteRun(self._commander, self._fetch, self._options.dead_letter, replay=replay)
-        for batch in plan(run.upserted(changes), self._known_limits()):
-            run.apply(batch)
-        run.settle()
-        run.result.applied.update(map(attrgetter("type"), changes))
-        for deviation in run.result.rejected:
-            run.result.applied[deviation.change.type] -= 1
-        run.result.bytes = sum(change.size for change in changes)
-        run.result.retries = self._commander.retries
-        return run.result
+        """A run of its own: nothing of the target is ahead of these changes when they are written."""
+        run = self.begin(lambda _: False)
+        result = run.write(changes, replay=replay)
+        result.add(run.settle())
+        return result
 
     def close(self) -> None:
         self._client.close()
@@ -67,3 +65,36 @@ class MongoRowWriter:
                 bytes=hello["maxMessageSizeBytes"] * 5 // 6,
             )
         return self._limits
+
+
+class MongoRowRun:
+    def __init__(self, commander: Commander, run: WriteRun, limits: Callable[[], Limits]) -> None:
+        self._commander = commander
+        self._run = run
+        self._limits = limits
+
+    def write(self, changes: Sequence[RowChange], *, replay: bool) -> WriteResult:
+        self._begin(replay=replay)
+        run = self._run
+        for batch in plan(run.upserted(changes), self._limits()):
+            run.apply(batch)
+        run.bound()
+        run.result.applied.update(map(attrgetter("type"), changes))
+        run.result.bytes = sum(change.size for change in changes)
+        return self._ended()
+
+    def settle(self) -> WriteResult:
+        self._begin(replay=False)
+        self._run.settle()
+        return self._ended()
+
+    def _begin(self, *, replay: bool) -> None:
+        self._commander.begin()
+        self._run.begin(replay=replay)
+
+    def _ended(self) -> WriteResult:
+        result = self._run.result
+        for deviation in result.rejected:
+            result.applied[deviation.change.type] -= 1
+        result.retries = self._commander.retries
+        return result

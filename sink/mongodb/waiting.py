@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import NamedTuple
 
 from changefeed.event import RowType
 from changefeed.row_key import row_key
@@ -11,32 +11,43 @@ from sink.mongodb.bulk_command import Refusal
 from sink.row import RowChange
 
 
+class Chain(NamedTuple):
+    """Changes of one key. The refusal is that of the first; `replay` says whether that one may have been applied before."""
+
+    refusal: Refusal
+    changes: list[RowChange]
+    replay: bool
+
+
 class WaitingRows:
-    """Chains of changes, one for each key, in order. The refusal is that of a chain's first change."""
+    """Chains, one for each key, in order."""
 
     def __init__(self) -> None:
-        self._chains: dict[tuple[TableName, bytes], tuple[Refusal, list[RowChange]]] = {}
+        self._chains: dict[tuple[TableName, bytes], Chain] = {}
+        self.bytes = 0
 
     def __len__(self) -> int:
-        return sum(len(chain) for _, chain in self._chains.values())
+        return sum(len(chain.changes) for chain in self._chains.values())
 
-    def begin(self, change: RowChange, refusal: Refusal) -> None:
-        self._chains[_identity(change)] = (refusal, [change])
+    def begin(self, change: RowChange, refusal: Refusal, *, replay: bool) -> None:
+        self._chains[_identity(change)] = Chain(refusal, [change], replay)
+        self.bytes += change.size
 
     def queue(self, change: RowChange) -> bool:
         """Whether the change has to wait too. One that says the whole of its document makes an end of what waits."""
         if not self._chains or (identity := _identity(change)) not in self._chains:
             return False
         if change.type is RowType.UPDATE:
-            self._chains[identity][1].append(change)
+            self._chains[identity].changes.append(change)
+            self.bytes += change.size
             return True
-        del self._chains[identity]
+        self.bytes -= sum(waiting.size for waiting in self._chains.pop(identity).changes)
         return False
 
-    def take(self) -> Iterator[tuple[Refusal, list[RowChange]]]:
+    def take(self) -> list[Chain]:
         """All chains in the order of their beginnings; they wait no longer."""
-        chains, self._chains = self._chains, {}
-        yield from chains.values()
+        chains, self._chains, self.bytes = self._chains, {}, 0
+        return list(chains.values())
 
 
 def _identity(change: RowChange) -> tuple[TableName, bytes]:

@@ -1,4 +1,4 @@
-"""`WriteRun`: what the server says of each change of one `write`, and what follows.
+"""`WriteRun`: what the server says of each change of one run, and what follows.
 
     inserted, updated, replaced, deleted     nothing
     insert: its `_id` is there               replace it: the insert was applied before
@@ -14,9 +14,9 @@
 whole, `x` would stay 1. Applied in parts, `x` is 2 and event 7 sees to `a`.
 
 **Why a refused unique value waits.** In a replay the target may hold a value in a row that takes it only later. The row that has to
-give it up does so in a later change; then the waiting one goes in. Rows that wait for each other's values are then written with all
-their changes at once, since only the last state of each has to be free. What still waits at the end of the batch has been overtaken
-by what the target has: in a replay it is skipped, otherwise it is rejected.
+give it up does so in a later change; then the waiting one goes in, when the run is over. Rows that wait for each other's values are
+then written with all their changes at once, since only the last state of each has to be free. What still waits is *unsettled* where the
+target may be ahead of the whole run: it is to be repeated with more. Otherwise it is rejected (docs/decisions/0031).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from sink.mongodb.bulk_plan import Batch
 from sink.mongodb.commander import Commander
 from sink.mongodb.errors import retryable_code, unauthorized_code
 from sink.mongodb.waiting import WaitingRows
-from sink.row import Deviation, FetchRow, RowChange, WriteResult
+from sink.row import Deviation, FetchRow, RowChange, Unfinished, WriteResult
 
 _IMMUTABLE = 66
 _MISFIT = frozenset({2, 28, _IMMUTABLE})
@@ -54,19 +54,26 @@ _TOO_LARGE = frozenset({10334, 17419, 17420})
 _ABOUT_A_ROW = _TOO_LARGE | {2, 9, 14, 15, 22, 40, 52, 56, 57}
 """BadValue, FailedToParse, TypeMismatch, Overflow, InvalidBSON, and refused paths and names."""
 _LETTER_BYTES = 12 << 20
+WAITING_BYTES = 64 << 20
 
 
 class WriteRun:
-    """One call of `write`: what has been found out so far, and what waits."""
+    """The changes of one job: what has been found out so far, and what waits."""
 
     def __init__(
-        self, commander: Commander, fetch: FetchRow | None, dead_letter: TableName | None, *, replay: bool
+        self, commander: Commander, fetch: FetchRow | None, dead_letter: TableName | None, unfinished: Unfinished
     ) -> None:
         self._commander = commander
         self._fetch = fetch
         self._dead_letter = dead_letter
-        self._replay = replay
+        self._unfinished = unfinished
+        self._replay = False
         self._waiting = WaitingRows()
+        self.result = WriteResult()
+
+    def begin(self, *, replay: bool) -> None:
+        """Of changes that come together; the result is theirs."""
+        self._replay = replay
         self.result = WriteResult()
 
     def upserted(self, changes: Sequence[RowChange]) -> Sequence[RowChange]:
@@ -142,7 +149,7 @@ class WriteRun:
         if change.type is RowType.REPLACE and (refusal.duplicate_id or refusal.code == _IMMUTABLE):
             self._displace(change)
         elif refusal.duplicate and not refusal.duplicate_id:
-            self._waiting.begin(change, refusal)
+            self._waiting.begin(change, refusal, replay=self._replay)
         elif change.type is RowType.UPDATE and _misfit(refusal):
             if replay:
                 self._apply_viable(change)
@@ -156,7 +163,7 @@ class WriteRun:
         self._send_alone(change, displace_command(change))
         for refusal in self._send_alone(change, net_command([change])):
             if refusal.duplicate and not refusal.duplicate_id:
-                self._waiting.begin(change, refusal)
+                self._waiting.begin(change, refusal, replay=self._replay)
             else:
                 self._reject(change, self._said(change, refusal))
 
@@ -209,32 +216,50 @@ class WriteRun:
         kind = RowType.DELETE if document is None else RowType.REPLACE
         self.apply(Batch([change._replace(type=kind, document=document, update=None)], ordered=True))
 
+    def bound(self) -> None:
+        """So that waiting takes no more memory than it may."""
+        if self._waiting.bytes > WAITING_BYTES:
+            self._retry()
+        if self._waiting.bytes > WAITING_BYTES:
+            self._give_up()
+
     def settle(self) -> None:
-        """Try what waits as long as some of it goes in: first change by change, then each key's changes in one."""
+        """Nothing comes any more."""
+        self._retry()
+        self._give_up()
+
+    def _retry(self) -> None:
+        """What waits, as long as some of it goes in: first change by change, then each key's changes in one."""
+        replay = self._replay
         for attempt in (self._step, self._leap, self._step, self._leap):
             while self._waiting and attempt():
                 pass
-        for refusal, chain in self._waiting.take():
-            if self._replay:
-                self.result.skipped += len(chain)
-            else:
-                for change in chain:
-                    self._reject(change, self._said(change, refusal))
+        self._replay = replay
+
+    def _give_up(self) -> None:
+        for chain in self._waiting.take():
+            table = chain.changes[0].table.id
+            if self._unfinished(table):
+                self.result.unsettled.add(table)
+                continue
+            for change in chain.changes:
+                self._reject(change, self._said(change, chain.refusal))
 
     def _step(self) -> bool:
         before = len(self._waiting)
-        for _, chain in self._waiting.take():
-            for change in chain:
+        for chain in self._waiting.take():
+            self._replay = chain.replay
+            for change in chain.changes:
                 self.apply(Batch([change], ordered=True))
         return len(self._waiting) < before
 
     def _leap(self) -> bool:
         before = len(self._waiting)
-        for refusal, chain in self._waiting.take():
-            if not self._send_alone(chain[-1], net_command(chain)):
+        for chain in self._waiting.take():
+            if not self._send_alone(chain.changes[-1], net_command(chain.changes)):
                 continue
-            self._waiting.begin(chain[0], refusal)
-            for change in chain[1:]:
+            self._waiting.begin(chain.changes[0], chain.refusal, replay=chain.replay)
+            for change in chain.changes[1:]:
                 self._waiting.queue(change)
         return len(self._waiting) < before
 

@@ -12,7 +12,7 @@ from changefeed.table import TableId, TableName
 from processor import applier
 from processor.applier import Applier
 from processor.lanes import LaneJob
-from sink.row import RowChange, TargetTable, WriteResult
+from sink.row import RowChange, TargetTable, Unfinished, WriteResult
 
 A, B = TableId("aa" * 16), TableId("bb" * 16)
 
@@ -25,10 +25,17 @@ class RecordingWriter:
     def __init__(self) -> None:
         self.written: list[tuple[list[tuple[str, int]], bool]] = []
 
+    def begin(self, unfinished: Unfinished) -> RecordingWriter:
+        self.unfinished = [table for table in (A, B) if unfinished(table)]
+        return self
+
     def write(self, changes: Sequence[RowChange], *, replay: bool) -> WriteResult:
         rows = [(change.table.id[0], bson.decode(change.key)["_id"]) for change in changes]
         self.written.append((rows, replay))
         return WriteResult(skipped=int(replay))
+
+    def settle(self) -> WriteResult:
+        return WriteResult(unsettled=set(self.unfinished))
 
     def close(self) -> None:
         pass
@@ -89,3 +96,9 @@ def test_nothing_is_written_when_there_is_nothing() -> None:
     writer = RecordingWriter()
     Applier(writer, job()).finish()
     assert writer.written == []
+
+
+def test_rows_of_a_table_that_is_replayed_beyond_its_window_may_stay_unsettled() -> None:
+    applying = Applier(RecordingWriter(), job(replay_until=at(200), own_replay={B: at(201)}))
+    applying.finish()
+    assert applying.outcome.unsettled == {B}

@@ -16,7 +16,9 @@ def test_it_counts_what_it_swallows() -> None:
     insert = RowChange(_TABLE, RowType.INSERT, key, document, None, 1, b"82")
     delete = RowChange(_TABLE, RowType.DELETE, key, None, None, 2, b"82")
     writer: RowWriter = BlackholeRowWriter()
-    result = writer.write([insert, insert, delete], replay=False)
+    run = writer.begin(lambda _: False)
+    result = run.write([insert, insert, delete], replay=False)
+    result.add(run.settle())
     writer.close()
     assert result.applied == {RowType.INSERT: 2, RowType.DELETE: 1}
     assert result.bytes == 3 * len(key) + 2 * len(document)
