@@ -34,7 +34,8 @@ from tests.simulation.machine import Machine, Violation
 from tests.simulation.substitutes import installed
 from tests.simulation.workload import Workload
 
-_SETTLING = 400.0
+_SETTLING = 200.0
+"""Seconds in which all must be well again: back-offs and leases end within a minute."""
 _TELL_EVERY = 10.0
 
 Planted = Callable[[], AbstractContextManager[Any]]
