@@ -180,6 +180,14 @@ def viable_command(change: RowChange) -> tuple[str, Command] | None:
 
 def net_command(changes: Sequence[RowChange]) -> tuple[str, Command]:
     """Several changes of one document as one: what a unique index refuses of a state between them does not matter."""
+    statement = {"q": own_filter(changes[0]), "u": _stages(changes) or _NOTHING.operation, "multi": False}
+    statement["upsert"] = changes[0].document is not None
+    return _alone(
+        changes[0], {"update": changes[0].table.name.coll, "updates": [statement], "bypassDocumentValidation": True}
+    )
+
+
+def _stages(changes: Sequence[RowChange]) -> list[Command]:
     stages: list[Command] = []
     for change in changes:
         if change.document is not None:
@@ -187,11 +195,25 @@ def net_command(changes: Sequence[RowChange]) -> tuple[str, Command]:
         elif update := translate(change.update or b"", viable=True):
             assert isinstance(update.operation, list)
             stages += update.operation
-    statement = {"q": own_filter(changes[0]), "u": stages or _NOTHING.operation, "multi": False}
-    statement["upsert"] = changes[0].document is not None
-    return _alone(
-        changes[0], {"update": changes[0].table.name.coll, "updates": [statement], "bypassDocumentValidation": True}
-    )
+    return stages
+
+
+def foretell_command(changes: Sequence[RowChange]) -> Command:
+    """What one document would become. A whole one needs none to be there: the stages run on any other of its table."""
+    whole = changes[0].document is not None
+    source = {"$limit": 1} if whole else {"$match": own_filter(changes[0])}
+    return {"aggregate": changes[0].table.name.coll, "pipeline": [source, *_stages(changes)], "cursor": {}}
+
+
+def exchange_commands(
+    table: TableName, filters: Sequence[Filter], documents: Sequence[RawBSONDocument]
+) -> list[Command]:
+    """One document in each command: together they may be more than a message carries."""
+    removes = [{"delete": table.coll, "deletes": [{"q": filter_, "limit": 1}]} for filter_ in filters]
+    inserts = [
+        {"insert": table.coll, "documents": [document], "bypassDocumentValidation": True} for document in documents
+    ]
+    return [*removes, *inserts]
 
 
 def displace_command(change: RowChange) -> tuple[str, Command]:

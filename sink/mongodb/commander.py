@@ -6,13 +6,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import pymongo
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
-from pymongo.errors import PyMongoError, ServerSelectionTimeoutError
+from bson.raw_bson import RawBSONDocument
+from pymongo.errors import OperationFailure, PyMongoError, ServerSelectionTimeoutError
 from pymongo.synchronous.mongo_client import MongoClient
+from pymongo.write_concern import WriteConcern
 
 from changefeed.errors import FencedError, RetryableError, RowRejected, SinkUnavailable, SluiceError
 from sink.mongodb.errors import translate
@@ -23,6 +25,12 @@ Permit: TypeAlias = Callable[[], float]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 
+_T = TypeVar("_T")
+
+Send: TypeAlias = Callable[[str, dict[str, Any]], RawBSONDocument]
+"""A database, and a command to it; what the target says no to is raised."""
+
+_RAW_REPLY: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 _REPLY: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
 """The answer to a duplicate key repeats the user's values, and a date among them may be one that Python has no `datetime` for."""
 
@@ -63,16 +71,25 @@ class Commander:
         self.retries = 0
 
     def send(self, database: str, command: dict[str, Any], doing: str) -> Reply:
+        (document, results), again = self._patiently(lambda: self._once(database, command, doing))
+        return Reply(document=document, results=results, again=again)
+
+    def together(self, work: Callable[[Send], None], doing: str) -> None:
+        """What `work` sends, in one transaction: all of it, or nothing. A second attempt may find the first applied."""
+        self._patiently(lambda: self._in_transaction(work, doing))
+
+    def _patiently(self, act: Callable[[], _T]) -> tuple[_T, bool]:
+        """Also whether it was tried more than once."""
         attempt = 0
         while True:
             try:
-                document, results = self._once(database, command, doing)
+                done = act()
             except RetryableError as error:
                 self.wait(attempt, error)
                 attempt += 1
             else:
                 self._failing_since = None
-                return Reply(document=document, results=results, again=attempt > 0)
+                return done, attempt > 0
 
     def wait(self, attempt: int, error: RetryableError) -> None:
         """Before the next attempt; raises the error when there is no time for one."""
@@ -88,13 +105,8 @@ class Commander:
     def _once(
         self, database: str, command: dict[str, Any], doing: str
     ) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
-        """Bounded on the server too, so that nothing is applied after the permit has run out."""
-        allowed = self._permit()
-        if allowed <= 0:
-            raise FencedError(f"{doing}: the permit to write is over; another node may have the table")
-        seconds = min(allowed, max(self._deadline - time.monotonic(), _FIRST_PAUSE))
         try:
-            with pymongo.timeout(seconds), self._client.start_session() as session:
+            with pymongo.timeout(self._seconds(doing)), self._client.start_session() as session:
                 document = self._client[database].command(command, session=session, codec_options=_REPLY)
                 results = self._results(document, session)
         except (PyMongoError, BSONError) as error:
@@ -102,6 +114,28 @@ class Commander:
         if concern := document.get("writeConcernError"):
             raise SinkUnavailable(f"{doing}: not yet durable: {concern.get('errmsg')} (code {concern.get('code')})")
         return document, results
+
+    def _seconds(self, doing: str) -> float:
+        """Bounds a command on the server too, so that nothing is applied after the permit has run out."""
+        allowed = self._permit()
+        if allowed <= 0:
+            raise FencedError(f"{doing}: the permit to write is over; another node may have the table")
+        return min(allowed, max(self._deadline - time.monotonic(), _FIRST_PAUSE))
+
+    def _in_transaction(self, work: Callable[[Send], None], doing: str) -> None:
+        try:
+            with pymongo.timeout(self._seconds(doing)), self._client.start_session() as session:
+
+                def send(database: str, command: dict[str, Any]) -> RawBSONDocument:
+                    reply = self._client[database].command(command, session=session, codec_options=_RAW_REPLY)
+                    for error in reply.get("writeErrors", ()):
+                        raise OperationFailure(str(error["errmsg"]), error["code"])
+                    return reply
+
+                with session.start_transaction(write_concern=WriteConcern("majority")):
+                    work(send)
+        except (PyMongoError, BSONError) as error:
+            raise self._translated(error, doing) from error
 
     def _results(self, document: Mapping[str, Any], session: Any) -> list[Mapping[str, Any]]:
         """All of a `bulkWrite`'s cursor."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from changefeed.event import RowType
@@ -29,9 +30,16 @@ class WaitingRows:
     def __len__(self) -> int:
         return sum(len(chain.changes) for chain in self._chains.values())
 
+    def __iter__(self) -> Iterator[Chain]:
+        return iter(self._chains.values())
+
     def begin(self, change: RowChange, refusal: Refusal, *, replay: bool) -> None:
         self._chains[_identity(change)] = Chain(refusal, [change], replay)
         self.bytes += change.size
+
+    def restore(self, chain: Chain) -> None:
+        self._chains[_identity(chain.changes[0])] = chain
+        self.bytes += sum(change.size for change in chain.changes)
 
     def queue(self, change: RowChange) -> bool:
         """Whether the change has to wait too. One that says the whole of its document makes an end of what waits."""

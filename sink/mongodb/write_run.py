@@ -16,12 +16,14 @@ whole, `x` would stay 1. Applied in parts, `x` is 2 and event 7 sees to `a`.
 **Why a refused unique value waits.** In a replay the target may hold a value in a row that takes it only later. The row that has to
 give it up does so in a later change; then the waiting one goes in, when the run is over. Rows that wait for each other's values are
 then written with all their changes at once, since only the last state of each has to be free. What still waits is *unsettled* where the
-target may be ahead of the whole run: it is to be repeated with more. Otherwise it is rejected (docs/decisions/0031).
+target may be ahead of the whole run: it is to be repeated with more. Otherwise rows are in each other's way, and exchange their values
+in a transaction; what not even that brings in is rejected (docs/decisions/0031).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from bson.errors import BSONError
@@ -37,14 +39,17 @@ from sink.mongodb.bulk_command import (
     Refusal,
     command_of,
     displace_command,
+    exchange_commands,
+    foretell_command,
     net_command,
     outcome_of,
+    own_filter,
     viable_command,
 )
 from sink.mongodb.bulk_plan import Batch
-from sink.mongodb.commander import Commander
+from sink.mongodb.commander import Commander, Send
 from sink.mongodb.errors import retryable_code, unauthorized_code
-from sink.mongodb.waiting import WaitingRows
+from sink.mongodb.waiting import Chain, WaitingRows
 from sink.row import Deviation, FetchRow, RowChange, Unfinished, WriteResult
 
 _IMMUTABLE = 66
@@ -226,6 +231,9 @@ class WriteRun:
     def settle(self) -> None:
         """Nothing comes any more."""
         self._retry()
+        tables = {chain.changes[0].table.id for chain in self._waiting}
+        if tables and not any(map(self._unfinished, tables)):
+            self._exchange()
         self._give_up()
 
     def _retry(self) -> None:
@@ -258,10 +266,21 @@ class WriteRun:
         for chain in self._waiting.take():
             if not self._send_alone(chain.changes[-1], net_command(chain.changes)):
                 continue
-            self._waiting.begin(chain.changes[0], chain.refusal, replay=chain.replay)
-            for change in chain.changes[1:]:
-                self._waiting.queue(change)
+            self._waiting.restore(chain)
         return len(self._waiting) < before
+
+    def _exchange(self) -> None:
+        """Nothing is in the way of what waits but each other: rows that are to have one another's values take them in one transaction."""
+        by_table: dict[TableName, list[Chain]] = {}
+        chains = self._waiting.take()
+        for chain in chains:
+            by_table.setdefault(chain.changes[0].table.name, []).append(chain)
+        for table, waiting in by_table.items():
+            try:
+                self._commander.together(partial(_exchanged, table, waiting), f"an exchange of values in {table}")
+            except RowRejected:
+                for chain in waiting:
+                    self._waiting.restore(chain)
 
     def _reject(self, change: RowChange, said: str) -> None:
         if self._dead_letter is None:
@@ -277,6 +296,14 @@ class WriteRun:
     @staticmethod
     def _said(change: RowChange, refusal: Refusal) -> str:
         return f"{change}: {change.table.name} answers: {refusal.message} (code {refusal.code})"
+
+
+def _exchanged(table: TableName, chains: Sequence[Chain], send: Send) -> None:
+    filters = [own_filter(chain.changes[0]) for chain in chains]
+    replies = [send(table.db, foretell_command(chain.changes)) for chain in chains]
+    documents = [document for reply in replies for document in reply["cursor"]["firstBatch"]]
+    for command in exchange_commands(table, filters, documents):
+        send(table.db, command)
 
 
 def _about_a_row(error: RowRejected) -> bool:

@@ -169,6 +169,18 @@ def test_no_field_of_a_refused_change_is_lost() -> None:
     assert node.target.rows == history.states[-1]
 
 
+def test_rows_that_exchanged_their_values_exchange_them_again() -> None:
+    """When it is over `w` has a and wants b, `q` has b and wants a, and what they had in between belongs to others."""
+    names = [("w", "x"), ("q", "b"), ("w", "a"), ("w", "1"), ("q", "2"), ("w", "b"), ("q", "a"), ("y", "1"), ("z", "2")]
+    before: dict[str, Row] = {"w": {"u": "b"}, "q": {"u": "c"}, "y": {"u": "d"}, "z": {"u": "e"}}
+    history = History(before, [sets(row, u=value) for row, value in names])
+    assert len(history.events) == len(names)
+    node = Node(history, UniqueTarget({}), history.end)
+    node.target.rows = _copy(history.states[-1])
+    node.follow(_pairs())
+    assert node.target.rows == history.states[-1]
+
+
 _KINDS = [RowType.UPDATE] * 6 + [RowType.INSERT, RowType.REPLACE, RowType.DELETE]
 _DRAWN = st.lists(
     st.tuples(st.sampled_from(_KINDS), st.sampled_from(_ROWS), st.integers(0, 5), st.booleans()),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Self
 
 import bson
 from bson.int64 import Int64
+from pymongo.errors import OperationFailure
 
 from tests.unit.sink.mongodb import update_model
 
@@ -21,26 +22,43 @@ class UniqueTarget:
     def __getitem__(self, _: str) -> Self:
         return self
 
-    def start_session(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    def start_session(self) -> AbstractContextManager[Self]:
+        return nullcontext(self)
+
+    @contextmanager
+    def start_transaction(self, **_: object) -> Iterator[None]:
+        before = dict(self.rows)
+        try:
+            yield
+        except OperationFailure:
+            self.rows = before
+            raise
 
     def command(self, command: Mapping[str, Any], **_: object) -> dict[str, Any]:
         if "hello" in command:
             return {"maxWireVersion": 25, "maxWriteBatchSize": 100_000, "maxMessageSizeBytes": 48_000_000}
         verb = next(iter(command))
+        if verb == "aggregate":
+            return {"cursor": {"firstBatch": list(self._aggregated(*command["pipeline"]))}}
         statements = command[
             {"bulkWrite": "ops", "insert": "documents", "update": "updates", "delete": "deletes"}[verb]
         ]
         results: list[dict[str, Any]] = []
         for number, statement in enumerate(statements):
             results.append({"idx": number, "index": number, **self._one(verb, bson.decode(bson.encode(statement)))})
-            if not results[-1]["ok"] and command["ordered"]:
+            if not results[-1]["ok"] and command.get("ordered", True):
                 break
         if verb == "bulkWrite":
             return {"ok": 1.0, "cursor": {"id": Int64(0), "ns": "admin.$cmd", "firstBatch": results}}
         errors = [result for result in results if not result["ok"]]
         reply: dict[str, Any] = {"ok": 1.0, "n": sum(result["n"] for result in results)}
         return reply | ({"writeErrors": errors} if errors else {})
+
+    def _aggregated(self, source: Mapping[str, Any], *stages: dict[str, Any]) -> Iterator[Row]:
+        keys = [source["$match"]["_id"]] if "$match" in source else list(self.rows)[:1]
+        for key in keys:
+            if key in self.rows:
+                yield update_model.apply(self.rows[key], list(stages))
 
     def _one(self, verb: str, statement: Row) -> dict[str, Any]:
         if verb == "insert" or "insert" in statement:
