@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from changefeed.event import RowType
@@ -29,9 +28,6 @@ class WaitingRows:
 
     def __len__(self) -> int:
         return sum(len(chain.changes) for chain in self._chains.values())
-
-    def __iter__(self) -> Iterator[Chain]:
-        return iter(self._chains.values())
 
     def begin(self, change: RowChange, refusal: Refusal, *, replay: bool) -> None:
         self._chains[_identity(change)] = Chain(refusal, [change], replay)

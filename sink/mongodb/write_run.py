@@ -231,9 +231,7 @@ class WriteRun:
     def settle(self) -> None:
         """Nothing comes any more."""
         self._retry()
-        tables = {chain.changes[0].table.id for chain in self._waiting}
-        if tables and not any(map(self._unfinished, tables)):
-            self._exchange()
+        self._exchange()
         self._give_up()
 
     def _retry(self) -> None:
@@ -270,14 +268,17 @@ class WriteRun:
         return len(self._waiting) < before
 
     def _exchange(self) -> None:
-        """Nothing is in the way of what waits but each other: rows that are to have one another's values take them in one transaction."""
+        """Where nothing is in the way of what waits but each other: rows that are to have one another's values take them in one transaction."""
         by_table: dict[TableName, list[Chain]] = {}
-        chains = self._waiting.take()
-        for chain in chains:
-            by_table.setdefault(chain.changes[0].table.name, []).append(chain)
-        for table, waiting in by_table.items():
+        for chain in self._waiting.take():
+            table = chain.changes[0].table
+            if self._unfinished(table.id):
+                self._waiting.restore(chain)
+            else:
+                by_table.setdefault(table.name, []).append(chain)
+        for name, waiting in by_table.items():
             try:
-                self._commander.together(partial(_exchanged, table, waiting), f"an exchange of values in {table}")
+                self._commander.together(partial(_exchanged, name, waiting), f"an exchange of values in {name}")
             except RowRejected:
                 for chain in waiting:
                     self._waiting.restore(chain)
