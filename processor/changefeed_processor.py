@@ -97,7 +97,7 @@ class ChangefeedProcessor:
         self._copies_written = False
         self._schemas = SchemaStore()
         self._interrupted: tuple[SchemaVersions | None, Assignment | None, tuple[TableId, ...]] = (None, None, ())
-        self._records: object = None
+        self._records: Mapping[str, object] = {}
         self._bases: object = None
         self._contexts = 0
         self._shared: SharedContext | None = None
@@ -169,9 +169,10 @@ class ChangefeedProcessor:
         """Only settled records make versions; the barrier of the same view lets nothing pass that presumes others.
 
         They are derived anew from other bases: a node that did not look for a while has not seen the records that were settled and folded
-        into them since, and a changed filter takes tables in and out there.
+        into them since, and a changed filter takes tables in and out there. So they are when a record is gone: of a table that came
+        and went, nothing is left in the bases.
         """
-        fresh = self._bases is not stored.bases
+        fresh = self._bases is not stored.bases or not self._records.keys() <= stored.records.keys()
         if self._records is stored.records and not fresh:
             return
         records = stored.ddls()

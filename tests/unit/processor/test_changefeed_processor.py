@@ -264,6 +264,26 @@ def test_nothing_runs_before_the_tables_are_those_of_the_filter() -> None:
         assert len(cluster.jobs.specs) == jobs
 
 
+def test_a_table_that_came_and_went_while_a_node_did_not_look_is_gone_for_it() -> None:
+    cluster = Cluster()
+    name = TableName("s", "b")
+
+    def record(seconds: int, type: DdlType, table: TableId) -> DdlRecord:
+        event = DdlEvent(position=at(seconds), type=type, db="s", table=name, id=table)
+        return DdlRecord(event=event, scope=Scope(), state=DdlState.DONE, seen_at=datetime.now(UTC))
+
+    created = record(101, DdlType.CREATE, B)
+    cluster.put(LAYOUT.ddl(FEED, created.position), created)
+    cluster.tick()
+    cluster.server.txn([], [Delete(LAYOUT.ddl(FEED, created.position))])
+    again = record(103, DdlType.CREATE, TableId("cc" * 16))
+    cluster.put(LAYOUT.ddl(FEED, again.position), again)
+    cluster.barrier(110)
+    cluster.tick()
+    assert cluster.report is not None
+    assert cluster.report.error is None
+
+
 def test_an_open_create_is_named_so_that_its_rows_are_no_surprise() -> None:
     cluster = Cluster()
     event = DdlEvent(position=at(105), type=DdlType.CREATE, db="s", table=TableName("s", "b"), id=B)
