@@ -20,7 +20,8 @@ JVM, WORKERS = "jvm", "workers"
 
 
 class Usage:
-    """CPU time counts children that ended and were waited for meanwhile. Peak memory is the largest sum of resident sets seen."""
+    """CPU time counts children that ended and were waited for meanwhile. Peak memory is the largest sum of proportional sets seen:
+    pages that forked workers share count once."""
 
     def __init__(self, **roots: int) -> None:
         """Process ids by the names of their parts; without any, this process."""
@@ -59,7 +60,7 @@ class Usage:
             sizes: Counter[str] = Counter()
             for part, process in self._processes():
                 try:
-                    sizes[part] += process.memory_info().rss
+                    sizes[part] += process.memory_full_info().pss
                 except psutil.NoSuchProcess:
                     continue
             self.peak |= sizes

@@ -35,6 +35,7 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.python.worker.reuse": "true",
+    "spark.python.daemon.module": "processor.worker_daemon",
     "spark.python.worker.memory": "256m",
     "spark.driver.memory": "512m",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
