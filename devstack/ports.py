@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import socket
 from pathlib import Path
@@ -10,17 +11,18 @@ from pathlib import Path
 _LOWEST = 20000
 _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _ATTEMPTS = 200
+_SHARES = 64
 
 
 def free_port() -> int:
     """A port outside the range that the kernel gives to outgoing connections.
 
     Inside that range a port is taken while its server is stopped, in the worst case by a client that tries to connect to it and
-    ends up connected to itself.
+    ends up connected to itself. Each process draws from a share of its own, so that two do not find the same one free.
     """
     highest = int(_EPHEMERAL_RANGE.read_text(encoding="ascii").split()[0])
     for _ in range(_ATTEMPTS):
-        port = random.SystemRandom().randrange(_LOWEST, highest)
+        port = random.SystemRandom().randrange(_LOWEST + os.getpid() % _SHARES, highest, _SHARES)
         if not taken(port):
             return port
     raise RuntimeError(f"no free port between {_LOWEST} and {highest} after {_ATTEMPTS} attempts")

@@ -14,7 +14,7 @@ from processor.job import JobOutcome
 from processor.lanes import LaneJob
 from sink.row import RowChange, RowWriter, WriteResult
 
-BATCH_CHANGES = 5_000
+BATCH_CHANGES = 1_000
 BATCH_BYTES = 16 << 20
 
 _type = attrgetter("type")

@@ -90,7 +90,7 @@ def test_a_frozen_owner_that_wakes_up_writes_nothing_and_sends_nothing(
         epoch = cluster.epoch()
         source["orders"].drop()
         cluster.until(Path(f"{go}.reached").exists)
-        assert cluster.ddls(feed)[-1].state is DdlState.EXECUTING
+        cluster.until(lambda: cluster.ddls(feed)[-1].state is DdlState.EXECUTING)
         cluster.owners["o1"].send_signal(signal.SIGSTOP)
         cluster.until(lambda: cluster.owner() == "o2")
         cluster.until(lambda: cluster.settled(feed, 2))
