@@ -21,7 +21,8 @@ JVM, WORKERS = "jvm", "workers"
 
 class Usage:
     """CPU time counts children that ended and were waited for meanwhile. Peak memory is the largest sum of proportional sets seen:
-    pages that forked workers share count once."""
+    pages that forked workers share count once.
+    """
 
     def __init__(self, **roots: int) -> None:
         """Process ids by the names of their parts; without any, this process."""
