@@ -27,7 +27,7 @@ import processor.processor
 import processor.task_permit
 import processor.window_task
 import processor.workplace
-from changefeed.errors import PipelineUnavailable, RetryableError
+from changefeed.errors import FencedError, PipelineUnavailable, RetryableError
 from changefeed.records import (
     ChangefeedId,
     ChangefeedInfo,
@@ -163,7 +163,7 @@ class Node:
                 session, store = open_session(
                     etcd, LAYOUT, name=self.name, describe=self._describe, ttl=TTL, monotonic=substitutes.monotonic
                 )
-            except RetryableError:
+            except (RetryableError, FencedError):
                 substitutes.sleep(0.5)
                 continue
             replicating = None

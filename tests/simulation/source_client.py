@@ -266,8 +266,9 @@ class _Database:
         server = self._client.server
         concern = body["readConcern"]
         at = ClusterTime.from_bson(concern["atClusterTime"]) if "atClusterTime" in concern else server.committed
-        table = server.tables.get(TableName(self._db, body["find"]))
-        if table is not None and any(ddl.position.ts > at and table.id in ddl.ids for ddl in server.ddls):
+        name = TableName(self._db, body["find"])
+        table = server.tables.get(name)
+        if any(ddl.position.ts > at and name in ddl.names for ddl in server.ddls):
             raise OperationFailure("a DDL in between", 246, {"errmsg": "snapshot unavailable", "code": 246})
         rows = table.rows_at(at) if table else {}
         low, high = _id(body.get("min")), _id(body.get("max"))
