@@ -289,11 +289,11 @@ def cluster(
     made.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def led(
     etcd_endpoint: str, source_uri: str, target_uri: str, source_client: Client, target_client: Client
 ) -> Iterator[Cluster]:
-    """With one owner and one processor that live as long as the session: each test has changefeeds of its own."""
+    """With one owner and one processor that live as long as the module's tests: each has changefeeds of its own."""
     made = Cluster(etcd_endpoint, source_uri, target_uri, source_client, target_client)
     made.start_owner("o1")
     with made.processor():
