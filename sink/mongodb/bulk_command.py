@@ -25,6 +25,8 @@ _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_con
 _MAJORITY = {"w": "majority"}
 _UPDATE = RowType.UPDATE
 _QUERY, _OPERATION = b"\x03q\0", b"\x03u\0"
+_JOINED_QUERY, _JOINED_OPERATION, _JOINED_DOCUMENT = b"\x03filter\0", b"\x03updateMods\0", b"\x03document\0"
+_INSERT_INTO, _UPDATE_IN, _DELETE_FROM = b"\x10insert\0", b"\x10update\0", b"\x10delete\0"
 _NO_MULTI, _UPSERT, _LIMIT_ONE = b"\x08multi\0\0", b"\x08multi\0\0\x08upsert\0\1", b"\x10limit\0\1\0\0\0"
 
 Filter: TypeAlias = Mapping[str, Any]
@@ -92,15 +94,20 @@ def command_of(batch: Batch, *, replay: bool) -> tuple[str, Command]:
 
 
 def _update_statement(change: RowChange, *, replay: bool) -> Statement:
-    """Most are made of the event's bytes as they are."""
+    plain = _plain_update(change, b"", _QUERY, _OPERATION)
+    return plain if plain is not None else _update(change, "q", "u", replay=replay)
+
+
+def _plain_update(change: RowChange, head: bytes, query: bytes, name: bytes) -> Statement | None:
+    """Most are made of the event's bytes as they are. None for the others."""
     if change.type is _UPDATE:
         operation, rest = plain_sets(change.update or b""), _NO_MULTI
     else:
         document = change.document or b""
         operation, rest = None if b"$" in document else document, _UPSERT
     if operation is None or not _found_by_key(change):
-        return _update(change, "q", "u", replay=replay)
-    return _statement(_QUERY, change.key, _OPERATION, operation, rest)
+        return None
+    return _statement(head, query, change.key, name, operation, rest)
 
 
 def _delete_statement(change: RowChange) -> Statement:
@@ -148,16 +155,10 @@ _NOTHING = Update(operation=[{"$replaceWith": "$$ROOT"}])
 
 def _bulk_write(batch: Batch, *, replay: bool) -> Command:
     namespaces: dict[TableName, int] = {}
-    statements: list[Command] = []
+    statements: list[Statement] = []
     for change in batch.changes:
         at = namespaces.setdefault(change.table.name, len(namespaces))
-        match phase(change):
-            case 0:
-                statements.append({"insert": at, "document": RawBSONDocument(change.document or b"", _RAW)})
-            case 1:
-                statements.append({"update": at, **_update(change, "filter", "updateMods", replay=replay)})
-            case _:
-                statements.append({"delete": at, "filter": own_filter(change), "multi": False})
+        statements.append(_joined_statement(change, at, replay=replay))
     return {
         "bulkWrite": 1,
         "ops": statements,
@@ -167,6 +168,22 @@ def _bulk_write(batch: Batch, *, replay: bool) -> Command:
         "bypassDocumentValidation": True,
         "writeConcern": _MAJORITY,
     }
+
+
+def _joined_statement(change: RowChange, at: int, *, replay: bool) -> Statement:
+    where = at.to_bytes(4, "little")
+    match phase(change):
+        case 0:
+            return _statement(_INSERT_INTO, where, _JOINED_DOCUMENT, change.document or b"")
+        case 1:
+            plain = _plain_update(change, _UPDATE_IN + where, _JOINED_QUERY, _JOINED_OPERATION)
+            if plain is not None:
+                return plain
+            return {"update": at, **_update(change, "filter", "updateMods", replay=replay)}
+        case _ if _found_by_key(change):
+            return _statement(_DELETE_FROM, where, _JOINED_QUERY, change.key, _NO_MULTI)
+        case _:
+            return {"delete": at, "filter": own_filter(change), "multi": False}
 
 
 def viable_command(change: RowChange) -> tuple[str, Command] | None:
