@@ -11,19 +11,22 @@ from pathlib import Path
 _LOWEST = 20000
 _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _ATTEMPTS = 200
-_SHARES = 64
+_SHARES = 16
+_DRAWN: set[int] = set()
 
 
 def free_port() -> int:
     """A port outside the range that the kernel gives to outgoing connections.
 
     Inside that range a port is taken while its server is stopped, in the worst case by a client that tries to connect to it and
-    ends up connected to itself. Each process draws from a share of its own, so that two do not find the same one free.
+    ends up connected to itself. Each process draws from a share of its own, and no port twice: one that
+    is free now may have been given to a server that is about to start.
     """
     highest = int(_EPHEMERAL_RANGE.read_text(encoding="ascii").split()[0])
     for _ in range(_ATTEMPTS):
         port = random.SystemRandom().randrange(_LOWEST + os.getpid() % _SHARES, highest, _SHARES)
-        if not taken(port):
+        if port not in _DRAWN and not taken(port):
+            _DRAWN.add(port)
             return port
     raise RuntimeError(f"no free port between {_LOWEST} and {highest} after {_ATTEMPTS} attempts")
 
