@@ -20,7 +20,7 @@ from bson.binary import Binary
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.datetime_ms import DatetimeMS
 from bson.timestamp import Timestamp
-from secantus import aggregate, changestreams, commands, diff, expressions, sortkey, storage
+from secantus import aggregate, changestreams, commands, diff, expressions, paths, sortkey, storage
 from secantus.server import SecantusDBServer
 from secantus.storage import Storage
 
@@ -952,6 +952,46 @@ def streams_wait_for_what_matches(get_more: Callable[..., Reply], doc: Mapping[s
         doc = {**doc, "maxTimeMS": left}
 
 
+@corrects(storage, "apply_update")
+def modifiers_work_in_the_order_of_their_paths(
+    apply: Callable[..., Entry], doc: Entry, update: Any, **options: Any
+) -> Entry:
+    """New fields are appended in lexicographic order, numbers by their value, whatever the order given and the operator."""
+    return apply(doc, _ByPath(update) if isinstance(update, Mapping) else update, **options)
+
+
+class _ByPath(dict[str, Any]):
+    """An update that names each field of each operator alone."""
+
+    def items(self) -> Any:
+        single = [
+            (operator, {path: value})
+            for operator, fields in super().items()
+            if operator.startswith("$") and isinstance(fields, Mapping)
+            for path, value in fields.items()
+        ]
+        others = [item for item in super().items() if not (item[0].startswith("$") and isinstance(item[1], Mapping))]
+        return [*others, *sorted(single, key=_written_path)]
+
+
+def _written_path(single: tuple[str, Entry]) -> list[tuple[bool, int, str]]:
+    ((path, value),) = single[1].items()
+    return _path_order(value if single[0] == "$rename" and isinstance(value, str) else path)
+
+
+def _path_order(path: str) -> list[tuple[bool, int, str]]:
+    return [(not name.isdigit(), len(name) if name.isdigit() else 0, name) for name in path.split(".")]
+
+
+@corrects(storage, "compute_update_description")
+def new_fields_are_told_in_their_order(describe: Callable[..., Entry], pre: Entry, post: Entry, update: Any) -> Entry:
+    """`updatedFields` holds what was there before, then what is new, in the order in which a modifier update appends it."""
+    told = describe(pre, post, update)
+    fields = told["updatedFields"]
+    places = {path: (not paths.has_path(pre, path), _path_order(path)) for path in fields}
+    return {**told, "updatedFields": {path: fields[path] for path in sorted(fields, key=places.__getitem__)}}
+
+
 @corrects(storage, "_update_oplog_o")
 def dotted_names_are_told_apart(
     describe: Callable[..., dict[str, Any]], pre: dict[str, Any], post: dict[str, Any], *args: Any
@@ -962,8 +1002,8 @@ def dotted_names_are_told_apart(
     if "$v" not in o or not isinstance(diff, dict):
         return o
     dotted = {}
-    for paths, old, new in ((diff["updatedFields"], pre, post), (diff["removedFields"], post, pre)):
-        for path in paths:
+    for changed_paths, old, new in ((diff["updatedFields"], pre, post), (diff["removedFields"], post, pre)):
+        for path in changed_paths:
             before = dict(_readings(old, path))
             changed = (names for names, value in _readings(new, path) if names not in before or before[names] != value)
             names = next(changed, ())

@@ -7,7 +7,9 @@ from typing import Any
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
+from pymongo.errors import OperationFailure
 
+_CURSOR_NOT_FOUND, _QUERY_PLAN_KILLED = 43, 175
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 
 
@@ -39,12 +41,22 @@ def differences(source: MongoClient[Any], source_db: str, target: MongoClient[An
             found.append(
                 f"{name}: indexes {indexes(source, source_db, name)} became {indexes(target, target_db, name)}"
             )
-        expected, observed = documents(source, source_db, name), documents(target, target_db, name)
-        if expected != observed:
-            missing, extra = set(expected) - set(observed), set(observed) - set(expected)
-            found.append(
-                f"{name}: {len(expected)} documents became {len(observed)}: {len(missing)} missing, {len(extra)} extra; "
-                f"{[RawBSONDocument(raw) for raw in sorted(missing)[:2]]} against "
-                f"{[RawBSONDocument(raw) for raw in sorted(extra)[:2]]}"
-            )
+        try:
+            found += _different_documents(source, source_db, target, target_db, name)
+        except OperationFailure as error:
+            if error.code not in (_CURSOR_NOT_FOUND, _QUERY_PLAN_KILLED):
+                raise
+            found.append(f"{name}: dropped or renamed while it was read")
     return found
+
+
+def _different_documents(
+    source: MongoClient[Any], source_db: str, target: MongoClient[Any], target_db: str, name: str
+) -> list[str]:
+    expected, observed = documents(source, source_db, name), documents(target, target_db, name)
+    if expected == observed:
+        return []
+    missing, extra = set(expected) - set(observed), set(observed) - set(expected)
+    counts = f"{len(expected)} documents became {len(observed)}: {len(missing)} missing, {len(extra)} extra"
+    first, other = ([RawBSONDocument(raw) for raw in sorted(some)[:2]] for some in (missing, extra))
+    return [f"{name}: {counts}; {first} against {other}"]

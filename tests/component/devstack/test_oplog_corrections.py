@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from pymongo import CursorType, IndexModel
 
 from tests.component.devstack.watch import Watch
@@ -93,3 +94,28 @@ def test_the_ends_of_the_oplog_are_its_first_and_last_entry(watch: Watch) -> Non
     assert first["ts"] == min(everything)
     assert watch.now() <= max(everything)
     assert min(everything) < last["ts"] <= max(everything)
+
+
+@pytest.mark.parametrize(
+    ("update", "fields"),
+    [
+        ({"$set": {"f": 0, "a.1": 0}}, ["a", "f"]),
+        ({"$set": {"z": 1, "b": 2, "e": 3}}, ["e", "b", "z"]),
+        ({"$set": {"b.10": 1, "b.9": 2}}, ["b"]),
+        ({"$set": {"b": 1}, "$push": {"a": 2}}, ["a", "b"]),
+        ({"$rename": {"e": "y"}, "$set": {"z": 2}}, ["y", "z"]),
+    ],
+)
+def test_a_modifier_update_appends_new_fields_by_name_and_says_so(
+    watch: Watch, update: dict[str, Any], fields: list[str]
+) -> None:
+    """Those that were there come first in the event, and stay where they were in the document."""
+    watch.db["a"].insert_one({"_id": 1, "e": 0})
+    watch.db["a"].update_one({"_id": 1}, update)
+    after = watch.db["a"].find_one({})
+    told = watch.events()[-1]["updateDescription"]["updatedFields"]
+    assert after is not None
+    assert list(told) == fields
+    assert [name for name in after if name in fields and name != "e"] == [name for name in fields if name != "e"]
+    if isinstance(after.get("b"), dict):
+        assert list(after["b"]) == list(told["b"]) == ["9", "10"]

@@ -179,4 +179,5 @@ def test_random_histories_in_random_windows_end_in_equality(lab: Lab, history: l
             windowing.run_wide(_windows(draw, window.start, window.end, events), replay_until=replay_until)
         else:
             windowing.run(window, replay_until=replay_until)
-    assert windowing.differences() == []
+    different = windowing.differences()
+    assert not different, "\n".join(different)
