@@ -42,7 +42,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
@@ -252,5 +252,6 @@ def _plain(value: object) -> object:
     raise InvariantError(f"a record holds {value!r}, which has no form in JSON")
 
 
+@lru_cache(maxsize=65_536)
 def _quote(name: str) -> str:
     return quote(name, safe=":")

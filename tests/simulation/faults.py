@@ -99,7 +99,9 @@ class Faults:
         if node is not None and node.process.accident is None:
             crash = self._random.random() < 0.6
             self._machine.count(f"fault: {'crash' if crash else 'freeze'} at {point}")
-            if crash:
+            if crash and self._random.random() < 0.3:
+                self._crash(node)
+            elif crash:
                 node.process.after_steps(self._random.choice((1, 1, 2, 3, 4)), lambda: self._crash(node))
             else:
                 self._machine.after(self._random.choice((0.0, 0.005, 0.02)), lambda: self._freeze_machine(node))

@@ -33,6 +33,7 @@ from processor.job import JobOutcome
 from processor.lanes import Lanes
 from processor.window_task import replicate_window
 from processor.windows import Pace
+from sink.mongodb.ddl_effect import Effect
 from source.resolved import resolved_after
 from source.window_progress import WindowProgress
 
@@ -143,6 +144,10 @@ def _ddl_runs_before_it_is_recorded_as_executing() -> AbstractContextManager[Any
     return patch("owner.changefeed.next_step", stepped)
 
 
+def _ddls_are_done_again_without_a_look() -> AbstractContextManager[Any]:
+    return patch("sink.mongodb.ddl_applier.effect", lambda ddl, before, now, ttl: Effect.ABSENT)
+
+
 def _checkpoint_passes_open_ddls() -> AbstractContextManager[Any]:
     def checkpoint(tables: Position | None, records: Any, resolved: Position) -> Position:
         return resolved if tables is None else tables
@@ -234,6 +239,7 @@ BUGS: Mapping[str, Bug] = {
     "DDL runs before its tables have arrived": Bug(_ddl_runs_before_its_tables_have_arrived, 10),
     "DDLs that meet run in any order": Bug(_ddls_that_meet_run_in_any_order, 10),
     "DDL runs before it is recorded as executing": Bug(_ddl_runs_before_it_is_recorded_as_executing, 10),
+    "DDLs are done again without a look": Bug(_ddls_are_done_again_without_a_look, 100),
     "checkpoint passes open DDLs": Bug(_checkpoint_passes_open_ddls, 10),
     "stale reports count": Bug(_stale_reports_count, 100),
     "tables count from the start of their assignment": Bug(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -51,11 +52,19 @@ def test_a_processor_killed_during_a_burst_is_followed_by_another_to_equality(
     feed = _begun(cluster, database)
     first = cluster.start_processor("p1", ttl=5)
     _replicating(cluster, database)
-    with Beside(partial(write, cluster.source, database, _TABLES, operations)) as burst:
+    killed = threading.Event()
+
+    def burst() -> None:
+        """Its second half comes after the kill, however slow the processor is."""
+        write(cluster.source, database, _TABLES, operations // 2, seed=1)
+        assert killed.wait(timeout=120)
+        write(cluster.source, database, _TABLES, operations // 2, seed=2)
+
+    with Beside(burst):
         cluster.until(lambda: _arrived(cluster, database) > 100, "some rows")
         first.kill()
         first.wait()
-        assert burst.going_on
+        killed.set()
         cluster.start_processor("p2", ttl=5)
     cluster.equal(database, within=150 + operations / 100)
     _healthy(cluster, feed)

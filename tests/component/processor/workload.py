@@ -103,10 +103,6 @@ class Beside:
         except BaseException as error:  # noqa: BLE001 - raised again in the test's thread
             self._error = error
 
-    @property
-    def going_on(self) -> bool:
-        return self._thread.is_alive()
-
     def __enter__(self) -> Self:
         self._thread.start()
         return self
