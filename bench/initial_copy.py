@@ -12,7 +12,7 @@ from bench.workload import Workload
 from devstack.stack import DevStack
 from source.connection import connect
 
-_DOCUMENTS, _TABLES = 40_000, 4
+_DOCUMENTS, _TABLES = 120_000, 4
 
 
 def initial_copy(stack: DevStack) -> list[Result]:

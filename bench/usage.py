@@ -15,7 +15,8 @@ from typing import Self
 
 import psutil
 
-_SAMPLE_SECONDS = 0.1
+_SAMPLE_SECONDS = 1.0
+"""Reading how much memory a process has costs it time."""
 JVM, WORKERS = "jvm", "workers"
 
 

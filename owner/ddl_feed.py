@@ -226,6 +226,8 @@ class _Runner:
             watch.close()
 
     def _tell(self, error: SluiceError) -> None:
+        if not self.alive:
+            return  # nobody subscribes any more, and the client may be closed already
         _log.warning("ddl_watch_failed", code=error.code, error=str(error), resolved=str(self.resolved))
         for subscription in list(self.subscriptions):
             subscription.fail(error)

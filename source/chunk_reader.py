@@ -43,7 +43,8 @@ from source.errors import translate
 from source.oplog_window import majority_time, newest_time
 from source.raw_find import RawFind, key_of
 
-_MOST_DOCUMENTS = 100_000
+_MOST_DOCUMENTS = 5_000
+"""In a reply, so that small documents are read while others are loaded, too; large ones end a reply by its 16 MB."""
 _SNAPSHOTS_SINCE = (5, 0)
 _NO_SNAPSHOT = frozenset(
     {
@@ -111,7 +112,7 @@ class ChunkReader:
         return self._known(self._until)
 
     def batches(self) -> Iterator[list[bytes]]:
-        """Each is one reply of the source: up to 16 MB."""
+        """Each is one reply of the source: up to 5,000 documents and 16 MB."""
         if self._way is ReadWay.SNAPSHOT:
             yield from self._by_snapshot()
         else:
@@ -157,7 +158,8 @@ class ChunkReader:
         return failure.retry_after
 
     def _find(self, concern: dict[str, Any]) -> Iterator[list[bytes]]:
-        with RawFind(self._client, self._chunk.table, {**self._arguments(), "readConcern": concern}) as replies:
+        arguments = {**self._arguments(), "readConcern": concern}
+        with RawFind(self._client, self._chunk.table, arguments, most=_MOST_DOCUMENTS) as replies:
             for found in replies:
                 if found.at_ts is not None and self._way is ReadWay.SNAPSHOT:
                     self._after = self._until = self._late_enough(found.at_ts)
@@ -166,12 +168,11 @@ class ChunkReader:
             raise SnapshotLost(f"{self._chunk}: the source did not say of what time its snapshot is")
 
     def _arguments(self) -> dict[str, Any]:
-        arguments: dict[str, Any] = {"batchSize": _MOST_DOCUMENTS}
         if self._chunk.kind is TableKind.TIMESERIES:
-            return arguments
+            return {}
         if self._chunk.whole:
-            return {**arguments, "hint": {"$natural": 1}}
-        arguments["hint"] = {"_id": 1}
+            return {"hint": {"$natural": 1}}
+        arguments: dict[str, Any] = {"hint": {"_id": 1}}
         lower = self._last_key or (self._chunk.range.lower and self._chunk.range.lower.raw)
         if lower:
             arguments["min"] = RawBSONDocument(lower, _RAW)

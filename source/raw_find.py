@@ -67,11 +67,12 @@ def key_of(document: bytes) -> bytes:
 class RawFind:
     """A context manager; iterates over the replies. Errors are the driver's."""
 
-    def __init__(self, client: Client, table: TableName, arguments: Mapping[str, object]) -> None:
-        """`arguments` are those of the `find` command."""
+    def __init__(self, client: Client, table: TableName, arguments: Mapping[str, object], *, most: int) -> None:
+        """`arguments` are those of the `find` command; `most` documents are in a reply."""
         self._client = client
         self._table = table
         self._arguments = arguments
+        self._most = most
         self._session = client.start_session(causal_consistency=False)
         self._cursor_id = 0
 
@@ -79,13 +80,14 @@ class RawFind:
         return self
 
     def __iter__(self) -> Iterator[Found]:
-        found = self._run({"find": self._table.coll, **self._arguments})
+        found = self._run({"find": self._table.coll, "batchSize": self._most, **self._arguments})
         while True:
             self._cursor_id = found.cursor_id
             yield found
             if not self._cursor_id:
                 return
-            found = self._run({"getMore": Int64(self._cursor_id), "collection": self._table.coll})
+            more = {"getMore": Int64(self._cursor_id), "collection": self._table.coll, "batchSize": self._most}
+            found = self._run(more)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

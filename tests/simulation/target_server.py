@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
@@ -75,16 +76,37 @@ class TargetClient:
         return _Database(self, db)
 
     def start_session(self) -> _Session:
-        return _Session()
+        return _Session(self)
 
     def close(self) -> None: ...
 
 
 class _Session:
+    def __init__(self, client: TargetClient) -> None:
+        self._client = client
+        self.transaction: _Transaction | None = None
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None: ...
+
+    @contextmanager
+    def start_transaction(self, **_: object) -> Iterator[None]:
+        self.transaction = _Transaction()
+        try:
+            yield
+            self._client.admin.commit(self.transaction)
+        finally:
+            self.transaction = None
+
+
+class _Transaction:
+    """What it saw has to be so still when it ends; until then nobody sees what it writes."""
+
+    def __init__(self) -> None:
+        self.seen: dict[tuple[TableName, Any], Row | None] = {}
+        self.statements: list[tuple[TableName, str, Mapping[str, Any]]] = []
 
 
 class _Database:
@@ -122,9 +144,11 @@ class _Database:
             if name.db == self._db and name.coll in wanted
         ]
 
-    def command(self, command: str | Mapping[str, Any], **_: object) -> dict[str, Any]:
+    def command(self, command: str | Mapping[str, Any], session: _Session | None = None, **_: object) -> dict[str, Any]:
         body = {command: 1} if isinstance(command, str) else dict(command)
         verb = next(iter(body))
+        if session is not None and session.transaction is not None:
+            return self._in_transaction(session.transaction, verb, body)
         self._arrive(ddl=verb in _DDL)
         weather, chance = self._server.network.weather, self._server.network.chance
         reply = self._carry_out(verb, body)
@@ -181,6 +205,47 @@ class _Database:
             machine.count(f"fault: slow {what}")
             machine.sleep(machine.random.random() * most)
 
+    # transactions
+
+    def _in_transaction(self, transaction: _Transaction, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        self._arrive()
+        if verb == "aggregate":
+            return {"cursor": {"firstBatch": self._aggregated(transaction, TableName(self._db, body[verb]), body)}}
+        for name, kind, statement in _statements(self._db, verb, body):
+            key = _decoded(statement["document" if kind == "insert" else "q"])["_id"]
+            transaction.seen.setdefault((name, key), self._rows(name).get(key))
+            transaction.statements.append((name, kind, statement))
+        return {"n": 1, "ok": 1.0}
+
+    def _aggregated(self, transaction: _Transaction, name: TableName, body: Mapping[str, Any]) -> list[RawBSONDocument]:
+        source, *stages = body["pipeline"]
+        key = _decoded(source["$match"])["_id"] if "$match" in source else next(iter(self._rows(name)), None)
+        row = self._rows(name).get(key)
+        transaction.seen[name, key] = row
+        return [] if row is None else [RawBSONDocument(bson.encode(update_model.apply(row, stages)))]
+
+    def commit(self, transaction: _Transaction) -> None:
+        """All of it at one moment, or nothing."""
+        self._arrive()
+        if any(self._rows(name).get(key) != row for (name, key), row in transaction.seen.items()):
+            raise _failure(112, "WriteConflict")
+        touched = {name: dict(self._rows(name)) for name, _ in transaction.seen}
+        try:
+            for statement in transaction.statements:
+                self._one(*statement)
+        except OperationFailure:
+            for name, rows in touched.items():
+                self._server.named(name).rows = rows
+            raise
+        self._server.machine.count("rows exchanged their values")
+        if self._server.network.chance(self._server.network.weather.target_broken_after):
+            raise AutoReconnect("the connection to the target broke")
+        self._server.network.move()
+
+    def _rows(self, name: TableName) -> dict[Any, Row]:
+        collection = self._server.collections.get(name)
+        return collection.rows if collection else {}
+
     # rows
 
     def _write(self, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -217,7 +282,7 @@ class _Database:
         server = self._server
         collection = server.collections.get(name)
         table = collection.table if collection else None
-        rows = collection.rows if collection else {}
+        rows = self._rows(name)
         thread = server.machine.current
         assert thread is not None
         assert server.judge is not None

@@ -14,6 +14,8 @@ COLLECTIONS = ("a", "b", "c", "x_out")
 """The last one is outside the filter."""
 _KEYS = 6
 _VALUES = 8
+_ASIDE = 100
+"""A value that a row has for a moment."""
 
 
 class Workload:
@@ -59,6 +61,9 @@ class Workload:
 
     def _write(self, name: TableName) -> None:
         random = self._random
+        if random.random() < 0.05:
+            self._exchange(name)
+            return
         key = random.randrange(_KEYS)
         row = {"_id": key, "u": random.randrange(_VALUES), "f": random.randrange(100)}
         kind = random.choice(("insert", "insert", "update", "update", "update", "replace", "delete"))
@@ -76,6 +81,16 @@ class Workload:
                 removed = [field for field in ("g", "h") if field not in changed and random.random() < 0.2]
                 known = self._source.tables[name].rows.get(key, {})
                 self._source.update(name, key, changed, [field for field in removed if field in known])
+
+    def _exchange(self, name: TableName) -> None:
+        """Two rows have one another's values afterwards."""
+        rows = self._source.tables[name].rows
+        if len(rows) < 2:
+            raise NotPossible("nobody to exchange with")
+        one, other = self._random.sample(sorted(rows), 2)
+        value, others = rows[one].get("u"), rows[other].get("u")
+        for key, given in ((one, _ASIDE), (other, value), (one, others)):
+            self._source.update(name, key, {"u": given}, [])
 
     def _names(self) -> list[TableName]:
         return [TableName(db, coll) for db in DATABASES for coll in COLLECTIONS]

@@ -12,4 +12,4 @@ from tests.component.processor.workload import many_operations
 def test_100_000_operations_over_20_tables_with_ddl_end_in_equality(
     standing: ReplicatingCluster, database: str
 ) -> None:
-    many_operations(standing, database, tables=20, operations=100_000)
+    assert many_operations(standing, database, tables=20, operations=100_000) is None

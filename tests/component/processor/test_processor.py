@@ -68,7 +68,7 @@ def test_mixed_operations_over_many_tables_with_ddl_between_them_end_in_equality
     standing: ReplicatingCluster, database: str
 ) -> None:
     """`make soak` does the same at length."""
-    many_operations(standing, database, tables=8, operations=6_000)
+    assert many_operations(standing, database, tables=8, operations=6_000) is None
 
 
 def test_a_transaction_arrives_whole_with_the_tables_it_makes(standing: ReplicatingCluster, database: str) -> None:
