@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from random import Random
 from typing import Protocol
 
@@ -62,6 +63,7 @@ from owner.known_tables import KnownTables
 from owner.oplog_guard import OplogGuard, OplogLeft
 from owner.progress import Floor, Progress
 from owner.stored import Stored
+from owner.under_way import UnderWay
 from schema_store.store import fold
 from schema_store.versions import SchemaVersions
 from sink.ddl import DdlApplier, DownstreamDdl, Routing, downstream
@@ -99,6 +101,7 @@ class Term:
     wake: Callable[[], None]
     margin: timedelta
     """How long the Spark tasks of a node may still write after its lease is gone."""
+    under_way: UnderWay = field(default_factory=UnderWay)
 
 
 @dataclass(slots=True)
@@ -148,7 +151,8 @@ class ChangefeedOwner:
         )
 
     def _new_jobs(self) -> DdlJobs:
-        return DdlJobs(self._open_sink, self._downstream, self._term.wake)
+        under_way = partial(self._term.under_way.call, self._id)
+        return DdlJobs(self._open_sink, self._downstream, self._term.wake, under_way)
 
     def _open_sink(self) -> DdlApplier:
         return self._term.clusters.open_sink(self.configuration)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from typing import assert_never
@@ -21,28 +22,31 @@ from changefeed.records import DdlRecord, Observation
 from coordination import failpoint
 from owner.execution import Applied, Apply, Failed, Observe, Observed, Progress, Running
 from owner.workers import Workers
-from sink.ddl import DdlApplier, DownstreamDdl, names_of
+from sink.ddl import CreateIndexes, DdlApplier, DownstreamDdl, RenameTable, ShardTable, names_of
 
 _log = structlog.get_logger()
 _THREADS = 64
 """Idle most of the time: as many DDLs that do not meet may be under way side by side."""
 
+_MAY_TAKE_LONG = (CreateIndexes, RenameTable, ShardTable)
 _BACKGROUND_THREADS = 16
 """Apart, so that index builds, however many and long, keep no DDL that holds rows waiting."""
 
 
 class DdlJobs:
-    """`open_sink` connects at the first job. `translate` gives a record's DDL in the sink's names."""
+    """`open_sink` connects at the first job. `translate` gives a record's DDL in the sink's names. `enter` surrounds each short call."""
 
     def __init__(
         self,
         open_sink: Callable[[], DdlApplier],
         translate: Callable[[DdlRecord], DownstreamDdl],
         wake: Callable[[], None],
+        enter: Callable[[DdlJobs], AbstractContextManager[None]],
     ) -> None:
         self._open_sink = open_sink
         self._translate = translate
         self._wake = wake
+        self._enter = enter
         self._lock = threading.Lock()
         self._progress: dict[Position, Progress] = {}
         self._sink: DdlApplier | None = None
@@ -79,7 +83,7 @@ class DdlJobs:
         self.forget(failed)
 
     def close(self) -> None:
-        """Begins nothing more. A command under way cannot be called back, and is not waited for."""
+        """Begins nothing more. A command under way cannot be called back: who goes on in this one's place waits for it (`UnderWay`)."""
         self._workers.close()
         self._background.close()
         with self._lock:
@@ -113,7 +117,8 @@ class DdlJobs:
                 return Observed(sink.observe(names_of(ddl)))
             case Apply(record):
                 failpoint.reach("ddl_executing", record.event.type, record.event.db)
-                note = sink.apply(ddl, _recorded(record))
+                with nullcontext() if isinstance(ddl, _MAY_TAKE_LONG) else self._enter(self):
+                    note = sink.apply(ddl, _recorded(record))
                 failpoint.reach("ddl_applied", record.event.type, record.event.db)
                 return Applied(note)
             case never:

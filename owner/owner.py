@@ -141,8 +141,10 @@ class Owner:
                 time.sleep(_LEAST_PAUSE.total_seconds())
                 self._wake.wait(_TICK.total_seconds())
         finally:
+            latest = self._session.lost_at
             for changefeed in changefeeds.values():
                 changefeed.close()
+            term.under_way.wait(latest - time.monotonic())
 
     def _permit(self) -> float:
         return 0.0 if self.over else self._session.lost_at - time.monotonic()

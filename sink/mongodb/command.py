@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+_BRIEF = frozenset({"create", "collMod", "dropIndexes", "drop"})
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -14,6 +16,11 @@ class Command:
     db: str
     body: Mapping[str, Any]
     settled: frozenset[int] = field(default=frozenset())
+
+    @property
+    def brief(self) -> bool:
+        """It takes effect within the permit or never: late, it might undo what others have done since. The rest may take hours."""
+        return next(iter(self.body)) in _BRIEF
 
     def __str__(self) -> str:
         """`createIndexes on shop.orders`."""

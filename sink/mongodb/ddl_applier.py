@@ -8,8 +8,9 @@ A command whose connection broke may still be running at the target. An index bu
 joins it, or is told to come back later (a retryable error). Any other command may finish under the feet of its repetition, which
 is then refused: so a refusal counts only when another look finds the target as it was at the first.
 
-An owner that lost its session while it waited sends nothing more, by its own clock. One that was stopped between that question and
-the command is refused by the UUIDs if the table is another by then; only a collMod of the same table could still come late.
+An owner that lost its session while it waited sends nothing more, by its own clock, and what it has sent takes effect before its
+session is over, or never: index builds, renames and sharding apart, which may take hours. One that was stopped between that question and the
+command is refused by the UUIDs if the table is another by then.
 
 What is found done may not have reached the majority yet, when the writer died between the target's effect and its
 acknowledgement: a write that changes nothing, acknowledged by the majority, settles that before the DDL is called done.
@@ -19,8 +20,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
+import pymongo
 import structlog
 from bson import ObjectId
 from bson.binary import Binary
@@ -121,12 +124,14 @@ class MongoDdlApplier:
 
     def _acknowledged(self, command: Command) -> bool:
         """Whether the majority has it; a refusal that means that it was so already says nothing of the majority."""
-        if self._permit() <= 0:
+        permitted = self._permit()
+        if permitted <= 0:
             raise FencedError(f"{command}: not sent, since this node may no longer be the owner")
         log = _log.bind(command=str(command))
         log.info("ddl_command_sent")
         try:
-            reply = self._client[command.db].command({**command.body, "writeConcern": _MAJORITY})
+            with pymongo.timeout(permitted) if command.brief else nullcontext():
+                reply = self._client[command.db].command({**command.body, "writeConcern": dict(_MAJORITY)})
             # The driver reads no write concern errors from replies to plain commands.
             unacknowledged = reply.get("writeConcernError")
             if unacknowledged:

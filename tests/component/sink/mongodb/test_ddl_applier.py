@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -10,6 +9,7 @@ import pytest
 from bson.binary import Binary
 from bson.datetime_ms import DatetimeMS
 from pymongo import MongoClient
+from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from changefeed.configuration import Ttl
 from changefeed.document import EMPTY, Document
@@ -53,7 +53,7 @@ Client = MongoClient[dict[str, Any]]
 
 @pytest.fixture
 def applier(target_uri: str) -> Iterator[MongoDdlApplier]:
-    made = MongoDdlApplier(connect(target_uri), permit=forever)
+    made = MongoDdlApplier(connect(target_uri), permit=ten_minutes)
     yield made
     made.close()
 
@@ -63,8 +63,8 @@ def db(target_client: Client, database: str) -> Database:
     return target_client[database]
 
 
-def forever() -> float:
-    return math.inf
+def ten_minutes() -> float:
+    return 600.0
 
 
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
@@ -100,7 +100,7 @@ def test_a_crash_behind_any_command_ends_in_one_effect(
         for command in commands(ddl, before, target, Ttl.DEFERRED)[:reached]:
             target_client[command.db].command(dict(command.body))
         with connect(target_uri) as client:
-            MongoDdlApplier(client, permit=forever).apply(ddl, before)
+            MongoDdlApplier(client, permit=ten_minutes).apply(ddl, before)
         assert case.after(db)
 
 
@@ -138,7 +138,7 @@ def test_a_command_that_finishes_under_the_feet_of_its_repetition_is_done_once(
 
     case.prepare(db)
     ddl = case.ddl(db.name)
-    applier = MongoDdlApplier(cast("Client", WatchedClient(target_client, sent_twice)), permit=forever)
+    applier = MongoDdlApplier(cast("Client", WatchedClient(target_client, sent_twice)), permit=ten_minutes)
     applier.apply(ddl, applier.observe(names_of(ddl)))
     assert case.after(db)
 
@@ -151,7 +151,7 @@ def test_a_ddl_without_its_majority_is_not_done_until_the_majority_has_it(target
         sent.append(body)
         return send() | ({"writeConcernError": lonely} if len(sent) < 3 else {})
 
-    applier = MongoDdlApplier(cast("Client", WatchedClient(target_client, primary_alone)), permit=forever)
+    applier = MongoDdlApplier(cast("Client", WatchedClient(target_client, primary_alone)), permit=ten_minutes)
     ddl = create("a")(db.name)
     before = applier.observe(names_of(ddl))
     for _ in range(2):
@@ -267,6 +267,30 @@ def test_an_owner_that_lost_its_session_sends_no_further_command(target_uri: str
     assert db.list_collection_names() == ["b"]
 
 
+@every_case
+def test_what_is_brief_takes_effect_within_the_permit_or_never(case: Case, target_uri: str, db: Database) -> None:
+    """The server gives up what it could not do in time; builds, renames and sharding may take as long as they need."""
+    limits: dict[str, int | None] = {}
+
+    class Listener(CommandListener):
+        def started(self, event: CommandStartedEvent) -> None:
+            limits[event.command_name] = event.command.get("maxTimeMS")
+
+        def succeeded(self, event: CommandSucceededEvent) -> None: ...
+
+        def failed(self, event: CommandFailedEvent) -> None: ...
+
+    case.prepare(db)
+    ddl = case.ddl(db.name)
+    with MongoClient[dict[str, Any]](target_uri, event_listeners=[Listener()]) as client:
+        applier = MongoDdlApplier(client, permit=lambda: 7.0)
+        applier.apply(ddl, applier.observe(names_of(ddl)))
+    for verb in ("create", "collMod", "dropIndexes", "drop"):
+        assert 0 < (limits.get(verb, 1) or 0) <= 7_000
+    for verb in ("createIndexes", "renameCollection"):
+        assert limits.get(verb) is None
+
+
 def test_cut_over_commands_run_through_the_same_door(applier: MongoDdlApplier, db: Database) -> None:
     indexed(db)
     applier.run([Command(db.name, {"collMod": "a", "index": {"name": "y_1", "expireAfterSeconds": 3600}})])
@@ -294,7 +318,7 @@ def test_a_target_killed_between_look_and_command_gets_the_ddl_after_its_return(
     server = own_mongodb("target")
     a = TableName("shop", "a")
     ddl = CreateTable(name=a, options=Document.of({"capped": True, "size": 4096}))
-    applier = MongoDdlApplier(connect(f"{server.uri}&serverSelectionTimeoutMS=300"), permit=forever)
+    applier = MongoDdlApplier(connect(f"{server.uri}&serverSelectionTimeoutMS=300"), permit=ten_minutes)
     before = applier.observe([a])
     server.kill()
     with pytest.raises(SinkUnavailable, match="cannot be reached"):
@@ -302,7 +326,7 @@ def test_a_target_killed_between_look_and_command_gets_the_ddl_after_its_return(
     server.start()
     applier.close()
     with connect(server.uri) as client:
-        assert MongoDdlApplier(client, permit=forever).apply(ddl, before) == ""
+        assert MongoDdlApplier(client, permit=ten_minutes).apply(ddl, before) == ""
         assert options(client["shop"], "a") == {"capped": True, "size": 4096}
 
 
@@ -310,7 +334,9 @@ class MongoDdlApplierToNowhere:
     """Port 1 is reserved and answered by nobody."""
 
     def __enter__(self) -> MongoDdlApplier:
-        self._applier = MongoDdlApplier(connect("mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=50"), permit=forever)
+        self._applier = MongoDdlApplier(
+            connect("mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=50"), permit=ten_minutes
+        )
         return self._applier
 
     def __exit__(self, *_: object) -> None:
