@@ -101,7 +101,7 @@ class Term:
     wake: Callable[[], None]
     margin: timedelta
     """How long the Spark tasks of a node may still write after its lease is gone."""
-    under_way: UnderWay = field(default_factory=UnderWay)
+    under_way: UnderWay
 
 
 @dataclass(slots=True)

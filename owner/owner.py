@@ -25,6 +25,7 @@ from coordination.layout import Layout, ResignRequest, child, decode
 from coordination.mirror import Mirror, View
 from coordination.session import Session
 from owner.changefeed_owner import ChangefeedOwner, Clusters, Term
+from owner.under_way import UnderWay
 from sink.mongodb.commander import Permit
 
 _log = structlog.get_logger()
@@ -132,6 +133,7 @@ class Owner:
             clusters=self._connect(self._permit),
             wake=self._wake.set,
             margin=self._margin,
+            under_way=UnderWay(self._permit),
         )
         changefeeds: dict[ChangefeedId, ChangefeedOwner] = {}
         try:

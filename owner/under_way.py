@@ -8,25 +8,28 @@ Index builds, renames and sharding, which may take hours, are not among them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from changefeed.records import ChangefeedId
 
 
 class UnderWay:
-    """Of one term, for many threads."""
+    """Of one term, for many threads. `permit` is for how many seconds a command that is sent now may last."""
 
-    def __init__(self) -> None:
+    def __init__(self, permit: Callable[[], float]) -> None:
+        self._permit = permit
         self._changed = threading.Condition()
         self._calls: list[tuple[ChangefeedId, object]] = []
 
     @contextmanager
     def call(self, changefeed: ChangefeedId, jobs: object) -> Iterator[None]:
-        """Of `jobs`; begins when those of the changefeed's earlier jobs are over."""
+        """Of `jobs`; begins when those of the changefeed's earlier jobs are over, or no longer can do anything."""
         call = (changefeed, jobs)
         with self._changed:
-            self._changed.wait_for(lambda: all(id != changefeed or other is jobs for id, other in self._calls))
+            self._changed.wait_for(
+                lambda: all(id != changefeed or other is jobs for id, other in self._calls), timeout=self._permit()
+            )
             self._calls.append(call)
         try:
             yield

@@ -10,6 +10,10 @@ from owner.under_way import UnderWay
 _FEED, _OTHER = ChangefeedId("feed"), ChangefeedId("other")
 
 
+def _long() -> float:
+    return 60.0
+
+
 class Caller:
     """Jobs with one call, which lasts until it is told to end."""
 
@@ -30,7 +34,7 @@ class Caller:
 
 
 def test_a_call_waits_for_those_of_the_changefeeds_earlier_jobs() -> None:
-    under_way = UnderWay()
+    under_way = UnderWay(_long)
     earlier = Caller(under_way, _FEED)
     assert earlier.begun.wait(60)
     later, elsewhere = Caller(under_way, _FEED), Caller(under_way, _OTHER)
@@ -42,14 +46,22 @@ def test_a_call_waits_for_those_of_the_changefeeds_earlier_jobs() -> None:
     elsewhere.end()
 
 
+def test_nobody_waits_for_what_can_no_longer_do_anything() -> None:
+    under_way = UnderWay(lambda: 0.0)
+    earlier = Caller(under_way, _FEED)
+    assert earlier.begun.wait(60)
+    with under_way.call(_FEED, object()):
+        earlier.end()
+
+
 def test_calls_of_the_same_jobs_go_on_side_by_side() -> None:
-    under_way, jobs = UnderWay(), object()
+    under_way, jobs = UnderWay(_long), object()
     with under_way.call(_FEED, jobs), under_way.call(_FEED, jobs):
         pass
 
 
 def test_an_end_waits_until_none_is_left_or_none_can_be() -> None:
-    under_way = UnderWay()
+    under_way = UnderWay(_long)
     caller = Caller(under_way, _FEED)
     assert caller.begun.wait(60)
     under_way.wait(0.0)
