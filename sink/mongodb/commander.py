@@ -44,6 +44,10 @@ class Reply:
     again: bool
 
 
+class TakesTooLong(Exception):
+    """The target is there, and did not finish a command in the time there was; any part of it may have been applied."""
+
+
 class Commander:
     def __init__(
         self,
@@ -70,21 +74,28 @@ class Commander:
         self._failing_since = None
         self.retries = 0
 
-    def send(self, database: str, command: dict[str, Any], doing: str) -> Reply:
-        (document, results), again = self._patiently(lambda: self._once(database, command, doing))
+    def go_on(self) -> None:
+        """Some of what took too long has been done: the time for retries counts anew."""
+        self._deadline = time.monotonic() + self._retry_seconds
+
+    def send(self, database: str, command: dict[str, Any], doing: str, *, divisible: bool = False) -> Reply:
+        """What is `divisible` is not sent again when it takes too long."""
+        (document, results), again = self._patiently(lambda: self._once(database, command, doing), divisible=divisible)
         return Reply(document=document, results=results, again=again)
 
     def together(self, work: Callable[[Send], None], doing: str) -> None:
         """What `work` sends, in one transaction: all of it, or nothing. A second attempt may find the first applied."""
         self._patiently(lambda: self._in_transaction(work, doing))
 
-    def _patiently(self, act: Callable[[], _T]) -> tuple[_T, bool]:
+    def _patiently(self, act: Callable[[], _T], *, divisible: bool = False) -> tuple[_T, bool]:
         """Also whether it was tried more than once."""
         attempt = 0
         while True:
             try:
                 done = act()
             except RetryableError as error:
+                if divisible and _slow(error) and time.monotonic() < self._deadline:
+                    raise TakesTooLong from error
                 self.wait(attempt, error)
                 attempt += 1
             else:

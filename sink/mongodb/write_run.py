@@ -22,10 +22,12 @@ in a transaction; what not even that brings in is rejected (docs/decisions/0031)
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import structlog
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure
@@ -47,10 +49,12 @@ from sink.mongodb.bulk_command import (
     viable_command,
 )
 from sink.mongodb.bulk_plan import Batch
-from sink.mongodb.commander import Commander, Send
+from sink.mongodb.commander import Commander, Send, TakesTooLong
 from sink.mongodb.errors import retryable_code, unauthorized_code
 from sink.mongodb.waiting import Chain, WaitingRows
 from sink.row import Deviation, FetchRow, RowChange, Unfinished, WriteResult
+
+_log = structlog.get_logger(__name__)
 
 _IMMUTABLE = 66
 _MISFIT = frozenset({2, 28, _IMMUTABLE})
@@ -73,6 +77,8 @@ class WriteRun:
         self._dead_letter = dead_letter
         self._unfinished = unfinished
         self._replay = False
+        self._most = sys.maxsize
+        """Changes in a batch: fewer once one took too long."""
         self._waiting = WaitingRows()
         self.result = WriteResult()
 
@@ -90,22 +96,30 @@ class WriteRun:
             for change in changes
         ]
 
-    def apply(self, batch: Batch) -> None:
-        """Until every change of the batch is applied, waits, or is accounted for."""
-        replay, attempt = self._replay, 0
+    def apply(self, batch: Batch, *, again: bool = False) -> None:
+        """Until every change of the batch is applied, waits, or is accounted for. `again`: some of it may have been applied."""
+        if len(batch.changes) > self._most:
+            self._in_parts(batch, again=again)
+            return
+        replay, attempt = self._replay or again, 0
         while batch.changes:
             if self._waiting:
                 batch = Batch([c for c in batch.changes if not self._waiting.queue(c)], batch.ordered, batch.joined)
                 if not batch.changes:
                     return
             try:
-                outcome, again = self._send(batch, replay=replay)
+                outcome, repeated = self._send(batch, replay=replay, divisible=len(batch.changes) > 1)
+            except TakesTooLong:
+                self._most = len(batch.changes) // 2
+                _log.info("batches_are_halved", changes=len(batch.changes), table=str(batch.changes[0].table.name))
+                self._in_parts(batch, again=True)
+                return
             except RowRejected as error:
                 if not _about_a_row(error):
                     raise
-                self._isolate(batch, error)
+                self._isolate(batch, error, again=replay)
                 return
-            replay = replay or again
+            replay = replay or repeated
             left = self._resolve(batch, outcome, replay=replay)
             if any(_passing(refusal) for refusal in outcome.refusals):
                 refusal = next(filter(_passing, outcome.refusals))
@@ -113,21 +127,28 @@ class WriteRun:
                 replay, attempt = True, attempt + 1
             batch = Batch(left, batch.ordered, batch.joined)
 
-    def _send(self, batch: Batch, *, replay: bool) -> tuple[Outcome, bool]:
+    def _in_parts(self, batch: Batch, *, again: bool) -> None:
+        """So small that a slow target takes them in the time there is."""
+        most = self._most
+        for at in range(0, len(batch.changes), most):
+            self.apply(Batch(batch.changes[at : at + most], batch.ordered, batch.joined), again=again)
+            self._commander.go_on()
+
+    def _send(self, batch: Batch, *, replay: bool, divisible: bool = False) -> tuple[Outcome, bool]:
         database, command = command_of(batch, replay=replay)
         first = batch.changes[0]
         doing = f"{len(batch.changes)} row changes from {first.position} on into {first.table.name}"
-        reply = self._commander.send(database, command, doing)
+        reply = self._commander.send(database, command, doing, divisible=divisible)
         return outcome_of(batch, reply.document, reply.results), reply.again
 
-    def _isolate(self, batch: Batch, error: RowRejected) -> None:
+    def _isolate(self, batch: Batch, error: RowRejected, *, again: bool) -> None:
         """The command was refused as a whole: find the change that is at fault."""
         if len(batch.changes) == 1:
             self._reject(batch.changes[0], str(error))
             return
         middle = len(batch.changes) // 2
-        self.apply(Batch(batch.changes[:middle], batch.ordered, batch.joined))
-        self.apply(Batch(batch.changes[middle:], batch.ordered, batch.joined))
+        self.apply(Batch(batch.changes[:middle], batch.ordered, batch.joined), again=again)
+        self.apply(Batch(batch.changes[middle:], batch.ordered, batch.joined), again=again)
 
     def _resolve(self, batch: Batch, outcome: Outcome, *, replay: bool) -> list[RowChange]:
         """What is still to be sent, in order."""

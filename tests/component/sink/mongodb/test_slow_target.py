@@ -1,0 +1,99 @@
+"""A target that does not finish large commands in the time that writing is allowed for gets smaller ones."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, cast
+
+import bson
+import pytest
+from pymongo.errors import NetworkTimeout
+
+from changefeed.errors import SinkUnavailable
+from changefeed.event import RowType
+from changefeed.table import TableId, TableName
+from devstack.mongodb import Client
+from sink.mongodb.row_writer import MongoRowWriter, RowWriterOptions
+from sink.row import RowChange, TargetTable
+
+_PARTS = ("documents", "updates", "deletes", "ops")
+
+
+class SlowClient:
+    """Times out on commands of more than `most` statements, of which it has done all, or nothing."""
+
+    def __init__(self, client: Client, most: int, *, done: bool) -> None:
+        self.sizes: list[int] = []
+        self._client = client
+        self._most = most
+        self._done = done
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def __getitem__(self, name: str) -> Any:
+        return SlowDatabase(self, self._client[name])
+
+    def answer(self, database: Any, body: dict[str, Any], options: dict[str, Any]) -> Any:
+        size = max((len(body[part]) for part in _PARTS if part in body), default=0)
+        self.sizes.append(size)
+        late = size > self._most
+        reply = database.command(body, **options) if self._done or not late else None
+        if late:
+            raise NetworkTimeout("timed out")
+        return reply
+
+
+class SlowDatabase:
+    def __init__(self, client: SlowClient, database: Any) -> None:
+        self._client = client
+        self._database = database
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    def command(self, body: dict[str, Any], **options: Any) -> Any:
+        return self._client.answer(self._database, body, options)
+
+
+def _changes(table: TargetTable) -> list[RowChange]:
+    """Of forty documents; each is inserted, updated, and every third deleted."""
+
+    def change(kind: RowType, number: int, order: int) -> RowChange:
+        key = bson.encode({"_id": number})
+        document = bson.encode({"_id": number, "n": 0}) if kind is RowType.INSERT else None
+        description = {"updatedFields": {"n": number}, "removedFields": [], "truncatedArrays": []}
+        update = bson.encode(description) if kind is RowType.UPDATE else None
+        return RowChange(table, kind, key, document, update, order, b"82")
+
+    inserts = [change(RowType.INSERT, number, number) for number in range(40)]
+    updates = [change(RowType.UPDATE, number, 100 + number) for number in range(40)]
+    deletes = [change(RowType.DELETE, number, 200 + number) for number in range(0, 40, 3)]
+    return [*inserts, *updates, *deletes]
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("done", [False, True])
+def test_batches_become_as_small_as_the_target_can_take(
+    target_client: Client, database: str, *, done: bool, ordered: bool
+) -> None:
+    client = SlowClient(target_client, 6, done=done)
+    writer = MongoRowWriter(cast("Client", client), permit=lambda: 30.0)
+    name = TableName(database, "rows")
+    changes = _changes(TargetTable(id=TableId("ab" * 16), source=name, name=name, ordered=ordered))
+    written = writer.write(changes, replay=False)
+    assert (written.divergences, written.rejected) == ([], [])
+    expected = [{"_id": number, "n": number} for number in range(40) if number % 3]
+    assert list(target_client[database]["rows"].find(sort=[("_id", 1)])) == expected
+    late = [size for size in client.sizes if size > 6]
+    assert len(late) < 6, f"it learns: {client.sizes}"
+
+
+def test_a_single_change_that_takes_too_long_is_tried_again_and_then_told(target_client: Client, database: str) -> None:
+    options = RowWriterOptions(retry_for=timedelta(seconds=1))
+    client = cast("Client", SlowClient(target_client, 0, done=False))
+    writer = MongoRowWriter(client, permit=lambda: 30.0, options=options)
+    name = TableName(database, "rows")
+    changes = _changes(TargetTable(id=TableId("ab" * 16), source=name, name=name))[:2]
+    with pytest.raises(SinkUnavailable, match="timed out"):
+        writer.write(changes, replay=False)
