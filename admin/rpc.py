@@ -31,7 +31,9 @@ from changefeed.errors import (
     NotPermitted,
     PermanentError,
     RetryableError,
+    SinkRefused,
     SluiceError,
+    SourceRefused,
 )
 
 CODE_KEY = "sluice-error-code"
@@ -46,6 +48,8 @@ _STATUSES: tuple[tuple[type[SluiceError], grpc.StatusCode], ...] = (
     (ConfigurationError, grpc.StatusCode.INVALID_ARGUMENT),
     (NotAuthenticated, grpc.StatusCode.UNAUTHENTICATED),
     (NotPermitted, grpc.StatusCode.PERMISSION_DENIED),
+    (SourceRefused, grpc.StatusCode.FAILED_PRECONDITION),
+    (SinkRefused, grpc.StatusCode.FAILED_PRECONDITION),
     (RetryableError, grpc.StatusCode.UNAVAILABLE),
     (FencedError, grpc.StatusCode.UNAVAILABLE),
     (PermanentError, grpc.StatusCode.FAILED_PRECONDITION),

@@ -5,13 +5,13 @@ SluiceError
 │   ├── coordination_unavailable    etcd does not answer
 │   │   └── outcome_unknown             a transaction was sent to etcd and its answer never came
 │   ├── source_unavailable          the source does not answer, or has no primary
+│   ├── source_refused              authentication or privileges at the source: somebody grants them, and it goes on
 │   ├── sink_unavailable            the target does not answer, refuses writes for now, or is busy
+│   ├── sink_refused                authentication or privileges at the target
 │   └── pipeline_unavailable        Spark lost a worker or an executor, or cannot start
 ├── PermanentError          somebody has to do something
 │   ├── coordination_refused        authentication or privileges in etcd
 │   ├── record_unreadable           a value in etcd is damaged, or of a newer version of Sluice
-│   ├── source_refused              authentication or privileges at the source
-│   ├── sink_refused                authentication or privileges at the target
 │   ├── history_lost                the position is no longer in the source's oplog
 │   ├── source_unsupported          the source cannot do what is asked (a standalone server, too old)
 │   ├── ddl_refused                 the target refused a DDL
@@ -65,8 +65,16 @@ class SourceUnavailable(RetryableError):
     code = "source_unavailable"
 
 
+class SourceRefused(RetryableError):
+    code = "source_refused"
+
+
 class SinkUnavailable(RetryableError):
     code = "sink_unavailable"
+
+
+class SinkRefused(RetryableError):
+    code = "sink_refused"
 
 
 class PipelineUnavailable(RetryableError):
@@ -83,14 +91,6 @@ class CoordinationRefused(PermanentError):
 
 class RecordUnreadable(PermanentError):
     code = "record_unreadable"
-
-
-class SourceRefused(PermanentError):
-    code = "source_refused"
-
-
-class SinkRefused(PermanentError):
-    code = "sink_refused"
 
 
 class HistoryLost(PermanentError):

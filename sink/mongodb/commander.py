@@ -93,7 +93,7 @@ class Commander:
         while True:
             try:
                 done = act()
-            except RetryableError as error:
+            except SinkUnavailable as error:
                 if divisible and _slow(error) and time.monotonic() < self._deadline:
                     raise TakesTooLong from error
                 self.wait(attempt, error)

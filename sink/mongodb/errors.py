@@ -30,7 +30,6 @@ from changefeed.errors import (
     ConfigurationError,
     DdlRefused,
     InvariantError,
-    PermanentError,
     SinkRefused,
     SinkUnavailable,
     SluiceError,
@@ -111,7 +110,7 @@ def unauthorized_code(code: int | None, message: str = "") -> bool:
     return code in _UNAUTHORIZED or (code == _ATLAS and "auth" in message)
 
 
-def translate(error: Exception, *, doing: str, refused: type[PermanentError]) -> SluiceError:
+def translate(error: Exception, *, doing: str, refused: type[SluiceError]) -> SluiceError:
     """`doing` says what was tried on what (`createIndexes on shop.orders`); `refused` is raised for a plain no."""
     said = f"{doing}: the target answers: {answer_of(error)}"
     match error:
@@ -134,7 +133,7 @@ def _may_pass(error: OperationFailure) -> bool:
 
 
 @contextmanager
-def translated(doing: str, refused: type[PermanentError] = DdlRefused) -> Iterator[None]:
+def translated(doing: str, refused: type[SluiceError] = DdlRefused) -> Iterator[None]:
     try:
         yield
     except (PyMongoError, BSONError) as error:

@@ -26,6 +26,8 @@ _EXPECTED = {
     "not_authenticated": "UNAUTHENTICATED",
     "not_permitted": "PERMISSION_DENIED",
     "fenced": "UNAVAILABLE",
+    "source_refused": "FAILED_PRECONDITION",
+    "sink_refused": "FAILED_PRECONDITION",
     "error": "INTERNAL",
     "invariant_violated": "INTERNAL",
 }

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from changefeed.errors import InvariantError, SourceRefused, SourceUnavailable
+from changefeed.errors import InvariantError, SourceUnavailable, SourceUnsupported
 from owner.background import Background
 from owner.workers import Workers
 
@@ -54,7 +54,7 @@ def test_a_retryable_error_is_told_until_its_delay_is_over() -> None:
 
 
 def test_a_permanent_error_is_told_once() -> None:
-    outcomes: list[object] = [SourceRefused("no privilege"), "granted"]
+    outcomes: list[object] = [SourceUnsupported("too old"), "granted"]
 
     def call() -> object:
         outcome = outcomes.pop(0)
@@ -63,7 +63,7 @@ def test_a_permanent_error_is_told_once() -> None:
         return outcome
 
     background = Background(lambda: None)
-    with pytest.raises(SourceRefused):
+    with pytest.raises(SourceUnsupported):
         taken(background, call)
     assert taken(background, call) == "granted"
 

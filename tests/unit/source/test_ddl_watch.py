@@ -161,7 +161,7 @@ def test_a_lost_position_is_fatal_and_names_what_is_still_there() -> None:
     assert cursor.closed == 1
 
 
-def test_missing_privileges_are_not_retried() -> None:
+def test_missing_privileges_are_told_as_such() -> None:
     with pytest.raises(SourceRefused):
         watch_of(ScriptedCursor([], [driver.OperationFailure("not authorized", 13)])).poll()
 
