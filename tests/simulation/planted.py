@@ -248,7 +248,7 @@ BUGS: Mapping[str, Bug] = {
     "checkpoint passes open DDLs": Bug(_checkpoint_passes_open_ddls, 10),
     "stale reports count": Bug(_stale_reports_count, 100),
     "tables count from the start of their assignment": Bug(
-        _tables_count_from_the_start_of_their_assignment, 300, rare=True
+        _tables_count_from_the_start_of_their_assignment, 500, rare=True
     ),
     "tables are taken over without waiting": Bug(_tables_are_taken_over_without_waiting, 300, rare=True),
     "tables are released while at work": Bug(_tables_are_released_while_at_work, 300, rare=True),
