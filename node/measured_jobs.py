@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from admin.metrics import Metrics, WindowFacts
-from changefeed.lifecycle import ErrorReport
 from changefeed.records import ChangefeedId
-from processor.copy_work import CopyAnswer, CopyWork
+from processor.copy_work import CopyAnswers, CopyWork
 from processor.job import JobOutcome, JobSpec
 from processor.pipeline import Pipeline, SharedContext
 
@@ -29,8 +30,8 @@ class MeasuredJobs:
         self._metrics.window_done(ChangefeedId(shared.context.changefeed), facts)
         return outcome
 
-    def copy(self, shared: SharedContext, work: CopyWork, attempt: str) -> CopyAnswer | ErrorReport:
-        return self._pipeline.copy(shared, work, attempt)
+    def copy(self, shared: SharedContext, works: Sequence[CopyWork], attempt: str) -> CopyAnswers:
+        return self._pipeline.copy(shared, works, attempt)
 
     def cancel(self, shared: SharedContext, spec: JobSpec) -> None:
         self._pipeline.cancel(shared, spec)

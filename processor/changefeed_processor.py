@@ -10,7 +10,7 @@ are they reported. A job that failed moves nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -32,7 +32,7 @@ from coordination.mirror import View
 from processor import changefeed
 from processor.attempts import Attempts
 from processor.changefeed import Following
-from processor.copy_work import CopyAnswer, CopyWork
+from processor.copy_work import CopyAnswers, CopyWork
 from processor.job import Held, JobOutcome, JobSpec
 from processor.job_context import Fence, JobContext
 from processor.lane_plan import LaneLimits
@@ -54,7 +54,7 @@ class Jobs(Protocol):
 
     def run(self, shared: SharedContext, spec: JobSpec) -> JobOutcome: ...
 
-    def copy(self, shared: SharedContext, work: CopyWork, attempt: str) -> CopyAnswer | ErrorReport: ...
+    def copy(self, shared: SharedContext, works: Sequence[CopyWork], attempt: str) -> CopyAnswers: ...
 
     def cancel(self, shared: SharedContext, spec: JobSpec) -> None: ...
 
@@ -198,9 +198,9 @@ class ChangefeedProcessor:
             self._following = changefeed.troubled(self._following, error, now=now)
         return {**tick.limits, **tick.moved}
 
-    def _submit_copy(self, stored: Stored, work: CopyWork) -> Future[CopyAnswer | ErrorReport]:
+    def _submit_copy(self, stored: Stored, works: Sequence[CopyWork]) -> Future[CopyAnswers]:
         shared = self._context_for(frozenset(), stored)
-        future = self._surroundings.threads.submit(_copied, self._surroundings, shared, work)
+        future = self._surroundings.threads.submit(_copied, self._surroundings, shared, works)
         future.add_done_callback(lambda _: self._surroundings.wake())
         return future
 
@@ -325,13 +325,13 @@ def _ran(surroundings: Surroundings, shared: SharedContext, spec: JobSpec) -> Jo
     return surroundings.attempts.until_over(spec.attempt, lambda: surroundings.jobs.run(shared, spec))
 
 
-def _copied(surroundings: Surroundings, shared: SharedContext, work: CopyWork) -> CopyAnswer | ErrorReport:
+def _copied(surroundings: Surroundings, shared: SharedContext, works: Sequence[CopyWork]) -> CopyAnswers:
     attempt = surroundings.attempts.new()
     try:
-        return surroundings.attempts.until_over(attempt, lambda: surroundings.jobs.copy(shared, work, attempt))
+        return surroundings.attempts.until_over(attempt, lambda: surroundings.jobs.copy(shared, works, attempt))
     except SluiceError as error:
-        return ErrorReport.of(error, datetime.now(UTC))
+        return [ErrorReport.of(error, datetime.now(UTC))]
     except Exception as error:  # noqa: BLE001 - the edge of the copy's thread: it travels on as a report
-        _log.exception("copy_work_failed", work=type(work).__name__)
-        bug = InvariantError(f"{type(work).__name__} of a copy failed with {type(error).__name__}: {error}")
-        return ErrorReport.of(bug, datetime.now(UTC))
+        _log.exception("copy_work_failed", works=len(works))
+        bug = InvariantError(f"the work of a copy failed with {type(error).__name__}: {error}")
+        return [ErrorReport.of(bug, datetime.now(UTC))]

@@ -1,14 +1,19 @@
-"""What an initial copy has done in Spark's workers, each a task: what needs the source or the target, under the task's permit.
+"""What an initial copy has done in Spark's workers: what needs the source or the target, under the task's permit.
 
 Prepare      the target's table without its indexes, the source's divided      Division
 CopyChunk    one chunk read and loaded                                          CopiedChunk
 Index        the table's indexes                                                None
 MakeEmpty    the table anew, with its indexes and without rows                  None
+
+A task is given many works of small tables, since it costs more than they do. It leaves what it has not begun within a second.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeAlias
 
 from changefeed.key_range import KeyRange
@@ -55,14 +60,30 @@ class MakeEmpty:
 
 CopyWork: TypeAlias = Prepare | CopyChunk | Index | MakeEmpty
 CopyAnswer: TypeAlias = Division | CopiedChunk | None
+CopyAnswers: TypeAlias = Sequence[CopyAnswer | ErrorReport]
+"""Of the first works of a task, one each; it has left the others as they were."""
+
+_LONG_ENOUGH = timedelta(seconds=1)
 
 
-def do_copy_work(shared: Shared, work: CopyWork, attempt: str) -> CopyAnswer | ErrorReport:
+def do_copy_works(shared: Shared, works: Sequence[CopyWork], attempt: str) -> CopyAnswers:
     try:
         with workplace.task(shared, attempt) as bench:
-            return _done(bench, work)
+            return list(_answers(bench, works))
     except Exception as error:  # noqa: BLE001 - the edge of a task: it travels on as a report
-        return report_of(error)
+        return [report_of(error)]
+
+
+def _answers(bench: Bench, works: Sequence[CopyWork]) -> Iterator[CopyAnswer | ErrorReport]:
+    """One after the other: an error of one table says nothing of the next."""
+    begun_at = time.monotonic()
+    for work in works:
+        try:
+            yield _done(bench, work)
+        except Exception as error:  # noqa: BLE001 - as above
+            yield report_of(error)
+        if time.monotonic() > begun_at + _LONG_ENOUGH.total_seconds():
+            return
 
 
 def _done(bench: Bench, work: CopyWork) -> CopyAnswer:

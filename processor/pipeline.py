@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -17,7 +17,7 @@ from changefeed.lifecycle import ErrorReport
 from changefeed.position import Window
 from changefeed.table import TableId
 from coordination import failpoint
-from processor.copy_work import CopyAnswer, CopyWork, do_copy_work
+from processor.copy_work import CopyAnswers, CopyWork, do_copy_works
 from processor.division import divided_tables
 from processor.job import JobOutcome, JobSpec
 from processor.job_context import JobContext
@@ -86,14 +86,15 @@ class Pipeline:
         outcome.took = timedelta(seconds=time.monotonic() - begun_at)
         return outcome
 
-    def copy(self, shared: SharedContext, work: CopyWork, attempt: str) -> CopyAnswer | ErrorReport:
-        """Work of an initial copy, in a task of its own."""
+    def copy(self, shared: SharedContext, works: Sequence[CopyWork], attempt: str) -> CopyAnswers:
+        """Works of initial copies, in one task."""
         group = Group(shared.context.changefeed, f"{shared.context.fence.run}-copy")
         with self._broadcast(shared) as handle:
-            answer = self._spark.run_one(group, partial(do_copy_work, handle, work, attempt))
-        if isinstance(answer, ErrorReport):
-            _expect_one_attempt(answer)
-        return answer
+            answers = self._spark.run_one(group, partial(do_copy_works, handle, works, attempt))
+        for answer in answers:
+            if isinstance(answer, ErrorReport):
+                _expect_one_attempt(answer)
+        return answers
 
     @contextmanager
     def _broadcast(self, shared: SharedContext) -> Iterator[BroadcastContext]:

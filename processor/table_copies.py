@@ -7,7 +7,7 @@ of its changes the copy holds already.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
@@ -21,26 +21,26 @@ from coordination.layout import Layout
 from coordination.mirror import View
 from processor import copy_store
 from processor.copied_ranges import CopiedRanges
+from processor.copy_lots import Lots
 from processor.copy_plan import (
     Begin,
     BuildIndexes,
     CatchUp,
+    CopyAction,
     CopyChunks,
     CopySight,
     Empty,
     Release,
-    StopCopying,
-    Wait,
     decide,
 )
-from processor.copy_work import CopyAnswer, CopyChunk, CopyWork, Index, MakeEmpty, Prepare
+from processor.copy_work import CopyAnswer, CopyAnswers, CopyChunk, CopyWork, Index, MakeEmpty, Prepare
 from processor.lanes import Lanes
 from processor.stored import Stored
 from processor.table_copy import TableCopy, part_of
 from schema_store.versions import SchemaVersions
 from source.chunks import Division
 
-Submit = Callable[[CopyWork], "Future[CopyAnswer | ErrorReport]"]
+Submit = Callable[[Sequence[CopyWork]], "Future[CopyAnswers]"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +53,23 @@ class CopyTick:
     errors: tuple[ErrorReport, ...] = ()
 
 
-@dataclass(slots=True)
-class _Task:
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A work of one table; `at`: the position that it is for."""
+
+    table: TableId
     work: CopyWork
     at: Position
-    future: Future[CopyAnswer | ErrorReport]
+    small: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """`place`: which of its task's works it is."""
+
+    step: _Step
+    task: Future[CopyAnswers]
+    place: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +88,17 @@ class TableCopies:
         self._id = id
         self._layout = layout
         self._known: dict[TableId, _Known] = {}
-        self._tasks: dict[TableId, list[_Task]] = {}
+        self._begun: dict[TableId, list[_Begun]] = {}
         self._unfinished: tuple[object, object, list[TableId]] = (None, None, [])
         self._progress: dict[TableId, CopyProgress] = {}
 
     @property
     def busy(self) -> frozenset[TableId]:
-        return frozenset(self._tasks)
+        return frozenset(self._begun)
 
     @property
     def at_work(self) -> bool:
-        return any(not task.future.done() for tasks in self._tasks.values() for task in tasks)
+        return any(not task.done() for task in self._tasks())
 
     @property
     def progress(self) -> Mapping[TableId, CopyProgress]:
@@ -95,7 +107,7 @@ class TableCopies:
     @property
     def ended(self) -> bool:
         """Whether something waits to be taken."""
-        return any(task.future.done() for tasks in self._tasks.values() for task in tasks)
+        return any(task.done() for task in self._tasks())
 
     def ranges(self, tables: set[TableId]) -> dict[TableId, CopiedRanges]:
         copies = {table: self._known[table].copy for table in tables if table in self._known}
@@ -121,7 +133,8 @@ class TableCopies:
         moved: dict[TableId, Position] = {}
         ops: list[Op] = []
         errors: list[ErrorReport] = []
-        free = stored.configuration.pipeline.parallelism - sum(map(len, self._tasks.values()))
+        at_work = sum(not task.done() for task in self._tasks())
+        lots: Lots[_Step] = Lots(stored.configuration.pipeline.parallelism - at_work)
         for table in self._in_copy(view, stored):
             copy, given = self._copy(view, table), stored.orders.assignment.tables[table]
             checkpoint = limits[table] = lanes.checkpoint_of(table)
@@ -132,19 +145,18 @@ class TableCopies:
             leaving = table in stored.orders.assignment.leaving
             if submit is None or leaving or schemas.at(table, checkpoint) is None:
                 continue
-            action = decide(copy, self._sight(table, given.start, lanes, stored, max(0, free)))
-            before = len(self._tasks.get(table, ()))
+            action = decide(copy, self._sight(table, given.start, lanes, stored, lots.room))
             match action:
                 case CatchUp(until):
                     limits[table] = until
-                case Release(at) if not before:
+                case Release(at) if table not in self._begun:
                     moved[table] = at
                     ops += copy_store.forgotten(self._layout, self._id, table)
-                case Wait() | StopCopying() | Release():
-                    pass
-                case _ if free > 0 and not (before and not isinstance(action, CopyChunks)):
-                    self._begin(table, copy, action, schemas, checkpoint, submit)
-            free -= len(self._tasks.get(table, ())) - before
+                case _ if isinstance(action, CopyChunks) or table not in self._begun:
+                    for step in _steps(table, copy, action, schemas, checkpoint):
+                        lots.add(step, small=step.small)
+        if submit is not None:
+            self._begin(lots, submit)
         return CopyTick(limits=limits, moved=moved, ops=tuple(ops), errors=tuple(errors))
 
     def _in_copy(self, view: View, stored: Stored) -> list[TableId]:
@@ -174,8 +186,8 @@ class TableCopies:
         return known.copy
 
     def _sight(self, table: TableId, start: Position, lanes: Lanes, stored: Stored, parallelism: int) -> CopySight:
-        tasks = self._tasks.get(table, [])
-        running = frozenset(task.work.number for task in tasks if isinstance(task.work, CopyChunk))
+        works = [begun.step.work for begun in self._begun.get(table, ())]
+        running = frozenset(work.number for work in works if isinstance(work, CopyChunk))
         held_at = stored.orders.barrier.held.get(table)
         meeting = [record for record in stored.ddls() if table in record.scope.tables] if held_at else []
         holding = [record.event for record in meeting if record.position == held_at]
@@ -192,38 +204,14 @@ class TableCopies:
             parallelism=parallelism + len(running),
         )
 
-    def _begin(
-        self,
-        table: TableId,
-        copy: TableCopy | None,
-        action: Begin | CopyChunks | BuildIndexes | Empty,
-        schemas: SchemaVersions,
-        checkpoint: Position,
-        submit: Submit,
-    ) -> None:
-        match action:
-            case Begin(start):
-                work: CopyWork = Prepare(schema=_schema(schemas, table, start), ours=copy is not None)
-                self._start(table, work, start, submit)
-            case BuildIndexes(at):
-                self._start(table, Index(schema=_schema(schemas, table, at)), at, submit)
-            case Empty(at):
-                self._start(table, MakeEmpty(schema=_before(schemas, table, at)), at, submit)
-            case CopyChunks(numbers):
-                assert copy is not None
-                for number in numbers:
-                    work = CopyChunk(
-                        schema=_schema(schemas, table, checkpoint),
-                        number=number,
-                        range=copy.chunks[number],
-                        whole=copy.record.whole,
-                        not_before=checkpoint,
-                        copied_from=copy.start,
-                    )
-                    self._start(table, work, copy.start, submit)
+    def _begin(self, lots: Lots[_Step], submit: Submit) -> None:
+        for steps in lots.tasks():
+            task = submit([step.work for step in steps])
+            for place, step in enumerate(steps):
+                self._begun.setdefault(step.table, []).append(_Begun(step, task, place))
 
-    def _start(self, table: TableId, work: CopyWork, at: Position, submit: Submit) -> None:
-        self._tasks.setdefault(table, []).append(_Task(work, at, submit(work)))
+    def _tasks(self) -> set[Future[CopyAnswers]]:
+        return {each.task for begun in self._begun.values() for each in begun}
 
     def _take(
         self, table: TableId, copy: TableCopy | None, errors: list[ErrorReport], moved: dict[TableId, Position]
@@ -231,23 +219,24 @@ class TableCopies:
         """What has to be written of what ended since. Chunks of one part that ended together are one write."""
         ops: list[Op] = []
         copied: dict[int, int] = {}
-        for task in [task for task in self._tasks.get(table, []) if task.future.done()]:
-            self._tasks[table].remove(task)
-            answer = task.future.result()
-            if isinstance(answer, ErrorReport):
-                errors.append(answer)
-                continue
-            copy = _after(copy, task.work, task.at, answer)
-            if isinstance(task.work, CopyChunk):
-                copied[part_of(task.work.number)] = task.work.number
-            else:
-                ops += copy_store.written(self._layout, self._id, table, copy)
-            if isinstance(task.work, MakeEmpty):
-                moved[table] = task.at
+        for begun in [begun for begun in self._begun.get(table, []) if begun.task.done()]:
+            self._begun[table].remove(begun)
+            work, at = begun.step.work, begun.step.at
+            for answer in begun.task.result()[begun.place : begun.place + 1]:
+                if isinstance(answer, ErrorReport):
+                    errors.append(answer)
+                    continue
+                copy = _after(copy, work, at, answer)
+                if isinstance(work, CopyChunk):
+                    copied[part_of(work.number)] = work.number
+                else:
+                    ops += copy_store.written(self._layout, self._id, table, copy)
+                if isinstance(work, MakeEmpty):
+                    moved[table] = at
         if copy is not None:
             ops += [copy_store.chunk_written(self._layout, self._id, table, copy, one) for one in copied.values()]
-        if not self._tasks.get(table):
-            self._tasks.pop(table, None)
+        if not self._begun.get(table):
+            self._begun.pop(table, None)
         return ops
 
     def _forget_others(self, stored: Stored) -> None:
@@ -255,9 +244,39 @@ class TableCopies:
         for table in self._known.keys() - stored.orders.assignment.tables.keys():
             del self._known[table]
             self._progress.pop(table, None)
-        for table in self._tasks.keys() - stored.orders.assignment.tables.keys():
-            self._tasks[table] = [task for task in self._tasks[table] if not task.future.done()]
-        self._tasks = {table: tasks for table, tasks in self._tasks.items() if tasks}
+        for table in self._begun.keys() - stored.orders.assignment.tables.keys():
+            self._begun[table] = [begun for begun in self._begun[table] if not begun.task.done()]
+        self._begun = {table: begun for table, begun in self._begun.items() if begun}
+
+
+def _steps(
+    table: TableId, copy: TableCopy | None, action: CopyAction, schemas: SchemaVersions, checkpoint: Position
+) -> Iterator[_Step]:
+    match action:
+        case Begin(at):
+            yield _Step(table, Prepare(schema=_schema(schemas, table, at), ours=copy is not None), at, small=True)
+        case CopyChunks(numbers) if copy is not None:
+            for number in numbers:
+                work = CopyChunk(
+                    schema=_schema(schemas, table, checkpoint),
+                    number=number,
+                    range=copy.chunks[number],
+                    whole=copy.record.whole,
+                    not_before=checkpoint,
+                    copied_from=copy.start,
+                )
+                yield _Step(table, work, copy.start, small=_small(copy))
+        case BuildIndexes(at):
+            yield _Step(table, Index(schema=_schema(schemas, table, at)), at, small=_small(copy))
+        case Empty(at):
+            yield _Step(table, MakeEmpty(schema=_before(schemas, table, at)), at, small=True)
+        case _:
+            return
+
+
+def _small(copy: TableCopy | None) -> bool:
+    """One that is read as a whole may be of any size."""
+    return copy is not None and copy.record.chunks == 1 and not copy.record.whole
 
 
 def _after(copy: TableCopy | None, work: CopyWork, at: Position, answer: CopyAnswer) -> TableCopy:

@@ -44,12 +44,12 @@ from coordination.memory_etcd import MemoryEtcd
 from coordination.mirror import Mirror
 from coordination.session import open_session
 from node.membership import Membership
-from processor.copy_work import do_copy_work
+from processor.copy_work import CopyAnswer, CopyWork
 from processor.job_context import JobContext
 from processor.pipeline import Pipeline
 from processor.spark import Group
 from processor.windows import WindowLimits
-from processor.workplace import Workplace
+from processor.workplace import Bench, Workplace
 from sink.mongodb import commander
 from tests.simulation import substitutes
 from tests.simulation.machine import Machine, Process, Thread
@@ -294,9 +294,7 @@ class Spark:
             self._idle.append(worker)
 
         worker.on_death.append(ended)
-        thread = machine.spawn(worker, f"task of {group}", body)
-        if isinstance(call, partial) and call.func is do_copy_work:
-            thread.copies = call.args[1].schema.id
+        machine.spawn(worker, f"task of {group}", body)
         return answer
 
     def _worker(self) -> Process:
@@ -363,6 +361,16 @@ def wired(cluster: Cluster) -> Iterator[None]:
     def target(_: str) -> TargetClient:
         return TargetClient(cluster.target, cluster.network)
 
+    def copying(bench: Bench, work: CopyWork) -> CopyAnswer:
+        thread = cluster.machine.current
+        assert thread is not None
+        thread.copies = work.schema.id
+        try:
+            return copy(bench, work)
+        finally:
+            thread.copies = None
+
+    copy = processor.copy_work._done
     workplaces = _Workplaces(cluster)
     decoder = cluster.decoder
     attributes: list[tuple[Any, str, Any]] = [
@@ -382,6 +390,7 @@ def wired(cluster: Cluster) -> Iterator[None]:
         (processor.workplace, "_make_lasting", lambda: None),
         (processor.window_task, "workplace", workplaces),
         (processor.copy_work, "workplace", workplaces),
+        (processor.copy_work, "_done", copying),
     ]
     defaults: list[tuple[Any, dict[str, Any]]] = [
         (owner.owner.Owner.__init__, {"margin": BUDGET}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -45,7 +45,7 @@ from coordination.mirror import Mirror, View
 from processor import stored
 from processor.attempts import Attempts
 from processor.changefeed_processor import ChangefeedProcessor, Surroundings
-from processor.copy_work import CopyAnswer, CopyChunk, CopyWork, Index, Prepare
+from processor.copy_work import CopyAnswer, CopyAnswers, CopyChunk, CopyWork, Index, Prepare
 from processor.job import JobOutcome, JobSpec
 from processor.lane_plan import LaneLimits
 from processor.pipeline import SharedContext
@@ -69,6 +69,7 @@ class HeldJobs(Executor):
         self.works: list[CopyWork] = []
         self.answer: JobOutcome = JobOutcome()
         self.copy_answer: CopyAnswer | ErrorReport = None
+        self.copy_answers: CopyAnswers | None = None
         self._calls: list[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = []
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -86,9 +87,12 @@ class HeldJobs(Executor):
         self.contexts.append(shared)
         return self.answer
 
-    def copy(self, shared: SharedContext, work: CopyWork, attempt: str) -> CopyAnswer | ErrorReport:
-        self.works.append(work)
-        return self.copy_answer
+    def copy(self, shared: SharedContext, works: Sequence[CopyWork], attempt: str) -> CopyAnswers:
+        self.works += works
+        if self.copy_answers is None:
+            return [self.copy_answer for _ in works]
+        answers, self.copy_answers = self.copy_answers, None
+        return answers
 
     def cancel(self, shared: SharedContext, spec: JobSpec) -> None:
         pass
@@ -128,10 +132,10 @@ class Cluster:
         self.put(LAYOUT.ddl(FEED, event.position), record)
         self.barrier(seconds + 10, {A: at(seconds)} if record.open else None)
 
-    def assign(self, *, copy: bool = False) -> None:
+    def assign(self, *tables: TableId, copy: bool = False) -> None:
         group = LAYOUT.assignment(FEED, NODE)
         before, _ = join_assignment(self.server.range(group).items)
-        after = Assignment(tables={A: AssignedTable(start=at(100), copy=copy)})
+        after = Assignment(tables={table: AssignedTable(start=at(100), copy=copy) for table in tables or (A,)})
         self.server.txn([], assignment_puts(group, before, after))
 
     def tick(self) -> None:
@@ -329,6 +333,27 @@ def test_a_table_is_copied_caught_up_and_indexed_before_it_follows() -> None:
     cluster.tick()
     assert cluster.checkpoint == 130
     assert cluster.report.copies == {}
+
+
+def test_small_tables_share_a_task_and_what_it_leaves_is_begun_again() -> None:
+    cluster = Cluster()
+    tables = [TableId(f"{number:02x}" * 16) for number in range(9)]
+    for table in tables:
+        cluster.put(LAYOUT.schema(FEED, table), TableSchema(id=table, name=TableName("s", table), valid_from=at(100)))
+    cluster.assign(*tables, copy=True)
+    cluster.barrier(130)
+    cluster.tick()
+    refused = ErrorReport(code="busy", message="later", retryable=True, at=datetime.now(UTC))
+    cluster.jobs.copy_answers = [Division(), refused]
+    cluster.jobs.copy_answer = Division()
+    cluster.jobs.let_run()
+    first, failed, left, *others = (work.schema.id for work in cluster.jobs.works)
+    assert {first, failed, left, *others} == set(tables)
+    cluster.tick()
+    begun = {table for table in tables if cluster.server.get(LAYOUT.snapshot(FEED, table)) is not None}
+    assert set(tables) - begun == {failed, left}
+    assert cluster.report is not None
+    assert cluster.report.error is not None
 
 
 def test_a_drop_waits_for_the_window_that_brings_a_copy_up() -> None:
