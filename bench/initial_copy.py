@@ -13,10 +13,28 @@ from devstack.stack import DevStack
 from source.connection import connect
 
 _DOCUMENTS, _TABLES = 120_000, 4
+_SMALL_TABLES, _DOCUMENTS_EACH = 300, 20
 
 
 def initial_copy(stack: DevStack) -> list[Result]:
-    workload = Workload(events=_DOCUMENTS, tables=_TABLES, database=f"bench_{uuid.uuid4().hex[:8]}")
+    large = Workload(events=_DOCUMENTS, tables=_TABLES, database=_database())
+    small = Workload(
+        events=_SMALL_TABLES * _DOCUMENTS_EACH, tables=_SMALL_TABLES, batch=_DOCUMENTS_EACH, database=_database()
+    )
+    documents, tables = _copied(stack, large, _DOCUMENTS), _copied(stack, small, _SMALL_TABLES)
+    return [
+        documents.rate("initial_copy", "documents/s"),
+        documents.cpu("cpu_copy", "us/document"),
+        tables.rate("initial_copy_small_tables", "tables/s"),
+    ]
+
+
+def _database() -> str:
+    return f"bench_{uuid.uuid4().hex[:8]}"
+
+
+def _copied(stack: DevStack, workload: Workload, count: int) -> Pair:
+    """`count`: of what is measured."""
     with connect(stack.source_uri) as source, Product(stack) as product:
         product.warm_up(source)
         workload.prepare(source)
@@ -24,8 +42,6 @@ def initial_copy(stack: DevStack) -> list[Result]:
         id = product.create(workload.database, start="initial")
         product.until_begun(id)
         with product.usage() as usage:
-            product.until_copied(id, _DOCUMENTS)
+            product.until_copied(id, workload.events)
     baseline = copy_naively(stack.source_uri, stack.target_uri, database=workload.database, tables=workload.names())
-    ours, naive = Run(usage, _DOCUMENTS), Run(baseline, _DOCUMENTS)
-    copied = Pair(ours, naive)
-    return [copied.rate("initial_copy", "documents/s"), copied.cpu("cpu_copy", "us/document")]
+    return Pair(Run(usage, count), Run(baseline, count))

@@ -635,6 +635,29 @@ def _gone(entry: Mapping[str, Any]) -> bool:
     return is_collection and entry.get("info", {}).get("uuid") == Binary(_NO_UUID.bytes, 4)
 
 
+@corrects(commands._HANDLERS, "listCollections")
+def collections_are_looked_up_by_name(handler: Callable[..., Reply], doc: Mapping[str, Any], ctx: Any) -> Reply:
+    """A filter by one name, or by several with `$in`, does not look at all the others."""
+    _CALL.listed = _asked_for(doc.get("filter"))
+    try:
+        return handler(doc, ctx)
+    finally:
+        _CALL.listed = None
+
+
+def _asked_for(condition: object) -> set[str] | None:
+    name = condition.get("name") if isinstance(condition, Mapping) else None
+    several = name.get("$in") if isinstance(name, Mapping) and len(name) == 1 else [name]
+    return set(several) if isinstance(several, list) and all(isinstance(each, str) for each in several) else None
+
+
+@corrects(Storage, "list_collections")
+def those_asked_for_are_listed(original: Callable[..., list[str]], self: Storage, db: str) -> list[str]:
+    """As above."""
+    asked = getattr(_CALL, "listed", None)
+    return [name for name in original(self, db) if asked is None or name in asked]
+
+
 _WRITES = {"insert": "documents", "update": "updates", "delete": "deletes"}
 _UUID_CHECKED = (
     *_WRITES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -162,6 +162,20 @@ def test_indexes_dropped_together_are_an_event_each(watch: Watch) -> None:
     watch.db.command("dropIndexes", "a", index="*")
     events = watch.events()
     assert [event["operationDescription"]["indexes"][0]["name"] for event in events] == ["x_1", "z_1", "y_1"]
+
+
+def test_collections_are_found_by_their_names(watch: Watch) -> None:
+    for name in ("a", "b", "c"):
+        watch.db.create_collection(name)
+
+    def found(condition: Mapping[str, Any]) -> list[str]:
+        return [each["name"] for each in watch.db.list_collections(filter=condition)]
+
+    assert found({"name": "b"}) == ["b"]
+    assert sorted(found({"name": {"$in": ["c", "a", "x"]}})) == ["a", "c"]
+    assert sorted(found({"name": {"$ne": "a"}})) == ["b", "c"]
+    assert found({"name": "a", "type": "view"}) == []
+    assert sorted(watch.db.list_collection_names()) == ["a", "b", "c"]
 
 
 def test_indexes_are_listed_in_the_order_of_their_creation(watch: Watch) -> None:
