@@ -152,7 +152,7 @@ class TableCopies:
                 case Release(at) if table not in self._begun:
                     moved[table] = at
                     ops += copy_store.forgotten(self._layout, self._id, table)
-                case _ if isinstance(action, CopyChunks) or table not in self._begun:
+                case _ if lots.room and (isinstance(action, CopyChunks) or table not in self._begun):
                     for step in _steps(table, copy, action, schemas, checkpoint):
                         lots.add(step, small=step.small)
         if submit is not None:
