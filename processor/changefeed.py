@@ -150,8 +150,10 @@ def failed(following: Following, number: int, error: ErrorReport, *, now: float)
 
 
 def moved(following: Following, places: Mapping[TableId, Position], orders: Orders) -> Following:
-    """Tables that an initial copy has brought elsewhere; no job has them."""
-    lanes = following.lanes.remove(places).assign(places, orders.barrier) if places else following.lanes
+    """Tables that an initial copy has brought elsewhere; no job has them. One that was to leave still is."""
+    lanes = following.lanes
+    if places:
+        lanes = lanes.remove(places).assign(places, orders.barrier).leave(lanes.leaving & places.keys())
     return replace(following, lanes=lanes)
 
 

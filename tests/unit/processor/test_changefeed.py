@@ -208,3 +208,15 @@ def test_a_table_in_copy_stays_at_its_start_and_holds_no_other() -> None:
     [job] = node.tick(given, copying={C: at(100)})
     node.succeed(job)
     assert node.places(given) == {"a": 110, "c": 100}
+
+
+def test_a_table_that_leaves_while_its_copy_moves_it_is_released_where_it_came_to() -> None:
+    node = Node()
+    begun = orders(300, assignment(a=100))
+    node.tick(begun, copying={A: at(100)})
+    leaving = orders(300, assignment(leaving="a", a=100), rev=11)
+    node.following = changefeed.obey(node.following, leaving, frozenset({A}))
+    assert changefeed.report(node.following, leaving, copying=frozenset({A})).released == {}
+    node.following = changefeed.moved(node.following, {A: at(120)}, leaving)
+    assert node.tick(leaving, copying={A: at(120)}) == []
+    assert changefeed.report(node.following, leaving).released == {A: at(120)}
