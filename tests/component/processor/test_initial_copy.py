@@ -86,10 +86,9 @@ def test_writes_during_a_copy_end_in_equality(
     copying: Make, source_client: Client, target_client: Client, database: str
 ) -> None:
     rows = source_client[database]["rows"]
-    for first in range(0, 60_000, 20_000):
-        rows.insert_many([{"_id": first + n, "u": first + n, "f": "x" * 40} for n in range(20_000)])
+    rows.insert_many([{"_id": n, "u": n, "f": "x" * 40} for n in range(24_000)])
     rows.create_index("u", unique=True)
-    copy = copying(chunk_bytes=1024 * _KIB)  # few chunks: SecantusDB walks the whole table for each
+    copy = copying(chunk_bytes=400 * _KIB)  # few chunks: SecantusDB walks the whole table for each
     stop = threading.Event()
 
     def write() -> None:
@@ -97,7 +96,7 @@ def test_writes_during_a_copy_end_in_equality(
         number = 0
         while not stop.wait(0.01):
             number += 1
-            low, high = number * 13 % 28_000, 32_000 + number * 17 % 28_000
+            low, high = number * 13 % 11_000, 13_000 + number * 17 % 11_000
             rows.update_one({"_id": low}, {"$set": {"u": -number}})
             rows.update_one({"_id": high}, {"$set": {"u": low, "g": number}})
             rows.update_one({"_id": low}, {"$unset": {"f": 1}})
@@ -128,11 +127,11 @@ def test_a_killed_copy_goes_on_without_copying_finished_chunks_again(
     database: str,
 ) -> None:
     rows = source_client[database]["rows"]
-    rows.insert_many([{"_id": number, "f": "x" * 200} for number in range(30_000)])
+    rows.insert_many([{"_id": number, "f": "x" * 200} for number in range(12_000)])
     root = Path(__file__).parents[3]
     command = [sys.executable, str(Path(__file__).with_name("copying.py")), source_uri, target_uri, etcd_endpoint]
     environment = {**os.environ, "PYTHONPATH": str(root)}
-    arguments = [*command, etcd_prefix, database, "rows", str(256 * _KIB)]
+    arguments = [*command, etcd_prefix, database, "rows", str(128 * _KIB)]
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None
     told = (int(line) for line in process.stdout if line.strip().isdigit())
@@ -145,7 +144,7 @@ def test_a_killed_copy_goes_on_without_copying_finished_chunks_again(
     rows.delete_many({"_id": {"$mod": [7, 3]}})
     rows.update_many({"_id": {"$mod": [5, 1]}}, {"$set": {"g": 1}})
     after: list[int] = []
-    copy = copying(chunk_bytes=256 * _KIB)
+    copy = copying(chunk_bytes=128 * _KIB)
     copy.on_chunk = after.append
     copy.run()
     assert len(before) >= 5
