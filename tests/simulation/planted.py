@@ -252,7 +252,7 @@ BUGS: Mapping[str, Bug] = {
     ),
     "tables are taken over without waiting": Bug(_tables_are_taken_over_without_waiting, 300, rare=True),
     "tables are released while at work": Bug(_tables_are_released_while_at_work, 300, rare=True),
-    "tasks ask for no permit": Bug(_tasks_ask_for_no_permit, 300, rare=True),
+    "tasks ask for no permit": Bug(_tasks_ask_for_no_permit, 600, rare=True),
     "windows are reported before they are acknowledged": Bug(_windows_are_reported_before_they_are_acknowledged, 10),
     "failed windows count as done": Bug(_failed_windows_count_as_done, 20),
     "rows that wait are forgotten": Bug(_rows_that_wait_are_forgotten, 300, rare=True),
