@@ -200,11 +200,6 @@ def _failed_windows_count_as_done() -> AbstractContextManager[Any]:
     return patch("processor.changefeed.failed", done)
 
 
-def _rows_that_wait_are_forgotten() -> AbstractContextManager[Any]:
-    finished = Lanes.finished
-    return patch.object(Lanes, "finished", lambda self, number, unsettled=frozenset(): finished(self, number))
-
-
 def _windows_keep_the_schemas_of_before_a_ddl() -> AbstractContextManager[Any]:
     return patch.object(processor.changefeed_processor.ChangefeedProcessor, "_renew_context", lambda self: None)
 
@@ -255,7 +250,6 @@ BUGS: Mapping[str, Bug] = {
     "tasks ask for no permit": Bug(_tasks_ask_for_no_permit, 600, rare=True),
     "windows are reported before they are acknowledged": Bug(_windows_are_reported_before_they_are_acknowledged, 10),
     "failed windows count as done": Bug(_failed_windows_count_as_done, 20),
-    "rows that wait are forgotten": Bug(_rows_that_wait_are_forgotten, 300, rare=True),
     "windows keep the schemas of before a DDL": Bug(_windows_keep_the_schemas_of_before_a_ddl, 10),
     "an empty batch is taken for the end": Bug(_an_empty_batch_is_taken_for_the_end, 10),
     "resume tokens are taken as inclusive": Bug(_resume_tokens_are_taken_as_inclusive, 10),
