@@ -13,8 +13,10 @@ PROTOC := $(PY) -m grpc_tools.protoc -Iadmin/stubs=proto
 help:  ## What can be made here
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
 
-setup: $(INSTALLED)  ## Create .venv with the locked dependencies and make sure of a JDK
+setup: $(INSTALLED)  ## Create .venv with the locked dependencies and make sure of a JDK and a mongod
 	@devstack/ensure-jdk
+	@devstack/ensure-libcurl
+	@$(PY) -m devstack fetch > /dev/null
 
 $(INSTALLED): requirements.lock pyproject.toml
 	@test -x $(PY) || $(PYTHON) -m venv .venv

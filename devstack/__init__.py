@@ -1,1 +1,1 @@
-"""The development stack: real etcd and two MongoDB-compatible servers, started by one call. Not part of the wheel."""
+"""The development stack: real etcd and two MongoDB servers, started by one call. Not part of the wheel."""

@@ -11,9 +11,10 @@ import typer
 from rich.console import Console
 
 from devstack.demo import run
+from devstack.mongod_release import Mongod, MongodMissing
 from devstack.stack import DevStack
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Real etcd and two MongoDB-compatible servers.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Real etcd and two MongoDB servers.")
 
 
 def _print(stack: DevStack) -> None:
@@ -34,6 +35,16 @@ def up(
         _print(stack)
         typer.echo(f"logs    {stack.directory / 'log'}\nrunning until Ctrl-C")
         stopped.wait()
+
+
+@app.command()
+def fetch() -> None:
+    """Make sure of the mongod that the environment asks for; its path is printed."""
+    try:
+        typer.echo(Mongod.chosen().binary)
+    except MongodMissing as missing:
+        typer.echo(missing, err=True)
+        raise typer.Exit(1) from None
 
 
 @app.command()

@@ -1,36 +1,61 @@
-"""`MongoDB`: a MongoDB-compatible server of its own, a replica set of one member."""
+"""`MongoDB`: one real `mongod`, by default a replica set of its own."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
+from devstack.mongod_release import Mongod
 from devstack.ports import free_port
 from devstack.process import ServerProcess
 
 Client = MongoClient[dict[str, Any]]
-_ROOT = Path(__file__).parents[1]
+TESTING = {"enableTestCommands": "1"}
+"""Parameters of a server whose failpoints a test sets."""
+
 _ENV = Path("/usr/bin/env")
+_CACHE_GB = "0.25"
+_OPLOG_MB = 2048
+_SPEECHLESS = {"diagnosticDataCollectionEnabled": "false"}
 
 
 class MongoDB(ServerProcess):
-    """SecantusDB, started by our launcher, which makes it behave as MongoDB where it matters (docs/development.md)."""
+    """`version` is one of `mongod_release.VERSIONS`; without it the environment chooses."""
 
     def __init__(
-        self, name: str, directory: Path, log: Path, *, port: int | None = None, oplog_entries: int = 10_000_000
+        self,
+        name: str,
+        directory: Path,
+        log: Path,
+        *,
+        port: int | None = None,
+        version: str | None = None,
+        oplog_mb: int = _OPLOG_MB,
+        parameters: Mapping[str, str] | None = None,
+        options: tuple[str, ...] = (),
+        member_of: str | None = None,
     ) -> None:
-        """`oplog_entries` bounds the oplog; SecantusDB's own bound of 100,000 would lose the history of a test that loads more."""
+        """A `member_of` a set waits to be initiated by that set; one without is a set of one member, named as the server."""
         super().__init__(name, directory, log)
         self.port = port or free_port()
-        self._oplog_entries = oplog_entries
+        self.replica_set = member_of or name
+        self._alone = member_of is None
+        self._mongod = Mongod.chosen(version)
+        self._oplog_mb = oplog_mb
+        self._parameters = {**_SPEECHLESS, **(parameters or {})}
+        self._options = options
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
 
     @property
     def uri(self) -> str:
-        return f"mongodb://127.0.0.1:{self.port}/?replicaSet=secantus"
+        return f"mongodb://{self.address}/?replicaSet={self.replica_set}"
 
     @property
     def ports(self) -> tuple[int, ...]:
@@ -38,14 +63,25 @@ class MongoDB(ServerProcess):
 
     def command(self) -> list[str]:
         return [
-            *(str(_ENV), f"PYTHONPATH={_ROOT}", "PYTHONUNBUFFERED=1", sys.executable, "-m", "devstack.launcher"),
-            *("--port", str(self.port), "--storage-path", str(self.directory)),
-            *("--oplog-max-entries", str(self._oplog_entries)),
+            *(str(_ENV), *self._mongod.environment, str(self._mongod.binary)),
+            *("--bind_ip", "127.0.0.1", "--port", str(self.port), "--nounixsocket"),
+            *("--dbpath", str(self.directory), "--replSet", self.replica_set),
+            *("--oplogSize", str(self._oplog_mb), "--wiredTigerCacheSizeGB", _CACHE_GB),
+            *(word for name, value in self._parameters.items() for word in ("--setParameter", f"{name}={value}")),
+            *self._options,
         ]
 
     def ready(self) -> bool:
         try:
-            with Client("127.0.0.1", self.port, directConnection=True, serverSelectionTimeoutMS=500) as client:
-                return bool(client.admin.command("hello")["isWritablePrimary"])
+            with self.client(serverSelectionTimeoutMS=500) as client:
+                hello = client.admin.command("hello")
+                if self._alone and "setName" not in hello:
+                    member = {"_id": 0, "host": self.address}
+                    client.admin.command("replSetInitiate", {"_id": self.replica_set, "members": [member]})
+                return bool(hello["isWritablePrimary"]) or not self._alone
         except PyMongoError:
             return False
+
+    def client(self, **options: Any) -> Client:
+        """On this member, whatever its state."""
+        return Client("127.0.0.1", self.port, directConnection=True, **options)

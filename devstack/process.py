@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
@@ -150,3 +150,10 @@ def wait_until(condition: Callable[[], bool], timeout_seconds: float) -> bool:
             return False
         pause.wait(_POLL_SECONDS)
     return True
+
+
+def side_by_side(works: Sequence[Callable[[], object]]) -> None:
+    """Returns when all have ended; raises what the first that failed raised."""
+    with ThreadPoolExecutor(len(works)) as workers:
+        for done in [workers.submit(work) for work in works]:
+            done.result()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -14,13 +12,14 @@ from typing import Self
 from devstack.etcd import Etcd
 from devstack.mongodb import MongoDB
 from devstack.ports import Ports
+from devstack.process import side_by_side
 
 SOURCE_VARIABLE = "SLUICE_TEST_SOURCE"
 TARGET_VARIABLE = "SLUICE_TEST_TARGET"
 
 
 class DevStack:
-    """A MongoDB URI in SLUICE_TEST_SOURCE or SLUICE_TEST_TARGET replaces the embedded server of that side.
+    """A MongoDB URI in SLUICE_TEST_SOURCE or SLUICE_TEST_TARGET replaces the `mongod` of that side.
 
     Without a directory everything is in a temporary one that is removed at the end; a failed start leaves the logs there.
     """
@@ -70,10 +69,3 @@ class DevStack:
         given = os.environ.get(variable)
         log = self.directory / "log" / f"{name}.log"
         return given or MongoDB(name, self.directory / name, log, port=self._ports.of(name))
-
-
-def side_by_side(works: Sequence[Callable[[], object]]) -> None:
-    """Returns when all have ended; raises what the first that failed raised."""
-    with ThreadPoolExecutor(len(works)) as workers:
-        for done in [workers.submit(work) for work in works]:
-            done.result()

@@ -99,10 +99,7 @@ def own_etcd(tmp_path: Path) -> Iterator[Etcd]:
 
 @pytest.fixture
 def own_mongodb(tmp_path: Path) -> Iterator[Callable[..., MongoDB]]:
-    """Starts embedded servers for this test alone, each under its own name; they may be stopped, killed, paused and started.
-
-    `oplog_entries` makes one forget: it keeps so many, from `secantusAdmin.pruneOplog` on.
-    """
+    """Starts servers for this test alone, each under its own name; they may be stopped, killed, paused and started."""
     started: list[MongoDB] = []
 
     def start(name: str, **options: Any) -> MongoDB:
@@ -113,3 +110,9 @@ def own_mongodb(tmp_path: Path) -> Iterator[Callable[..., MongoDB]]:
     yield start
     for server in reversed(started):
         server.stop()
+
+
+@pytest.fixture
+def forgetful(own_mongodb: Callable[..., MongoDB]) -> MongoDB:
+    """A server whose oplog holds a few megabytes (`tests.forgetful.forget`)."""
+    return own_mongodb("forgetful", oplog_mb=1)

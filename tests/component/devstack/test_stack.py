@@ -17,10 +17,11 @@ import pytest
 from pymongo.errors import OperationFailure
 
 from devstack.etcd import Etcd
-from devstack.launcher import refuse_other_than_pinned
+from devstack.mongod_release import DEFAULT_VERSION, VERSIONS, Mongod, MongodMissing
 from devstack.mongodb import Client, MongoDB
 from devstack.process import ServerFailed, wait_until
 from devstack.stack import DevStack
+from tests.forgetful import forget
 
 ROOT = Path(__file__).parents[3]
 
@@ -137,35 +138,58 @@ def test_a_stream_resumes_over_a_kill_of_its_server(own_mongodb: Callable[..., M
             assert [stream.next()["documentKey"]["_id"] for _ in range(2)] == [2, 3]
 
 
-def test_a_start_that_left_the_oplog_is_refused(own_mongodb: Callable[..., MongoDB]) -> None:
-    server = own_mongodb("source", oplog_entries=10)
-    with Client(server.uri) as client:
+def test_a_start_that_left_the_oplog_is_refused(forgetful: MongoDB) -> None:
+    with Client(forgetful.uri) as client:
         with client.watch() as stream:
             client["shop"]["orders"].insert_one({"_id": 0})
             token, early = stream.next()["_id"], client["admin"].command("ping")["operationTime"]
-        client["shop"]["orders"].insert_many([{"_id": number} for number in range(1, 50)])
-        client["admin"].command("secantusAdmin.pruneOplog")
-        oldest = next(iter(client["local"]["oplog.rs"].find().limit(1)))["ts"]
+        forget(client, early)
         for lost in ({"resume_after": token}, {"start_after": token}, {"start_at_operation_time": early}):
-            with pytest.raises(OperationFailure) as refused:
-                client.watch(**lost)
+            with pytest.raises(OperationFailure) as refused, client.watch(**lost) as stream:
+                stream.try_next()
             assert refused.value.code == 286
-        with client.watch(start_at_operation_time=oldest) as stream:
-            assert stream.next()["clusterTime"] == oldest
 
 
-def test_another_version_of_the_embedded_server_is_refused() -> None:
-    refuse_other_than_pinned("0.7.0b3")
-    with pytest.raises(SystemExit, match=r"SecantusDB 0.7.0b4 is installed, .* written for 0.7.0b3 only"):
-        refuse_other_than_pinned("0.7.0b4")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_each_version_is_the_one_it_says(tmp_path: Path, version: str) -> None:
+    with (
+        MongoDB("source", tmp_path / "data", tmp_path / "log", version=version) as server,
+        Client(server.uri) as client,
+    ):
+        assert client.server_info()["version"] == version
+        client["shop"]["orders"].insert_one({"_id": 1})
+
+
+def test_the_environment_chooses_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLUICE_MONGOD", raising=False)
+    monkeypatch.delenv("SLUICE_MONGOD_VERSION", raising=False)
+    default = Mongod.chosen()
+    assert default.binary.parent.name == DEFAULT_VERSION
+    monkeypatch.setenv("SLUICE_MONGOD_VERSION", "6.0.27")
+    assert Mongod.chosen().binary.parent.name == "6.0.27"
+    monkeypatch.setenv("SLUICE_MONGOD", str(default.binary))
+    assert Mongod.chosen() == default
+
+
+def test_a_version_that_nobody_has_is_refused_with_those_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLUICE_MONGOD_VERSION", "3.6.0")
+    with pytest.raises(MongodMissing, match=r"no mongod 3.6.0: .* takes 4.4.2, 5.0.4, 6.0.5, 6.0.27"):
+        Mongod.chosen()
+
+
+def test_a_binary_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SLUICE_MONGOD", str(tmp_path))
+    with pytest.raises(MongodMissing, match=r"SLUICE_MONGOD names .*, which is not a program that can be run"):
+        Mongod.chosen()
 
 
 def test_a_failed_start_shows_the_end_of_the_log(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "WiredTiger.turtle").write_text("this is no database")
+    (tmp_path / "data" / "storage.bson").write_bytes(b"this is no database")
     server = MongoDB("source", tmp_path / "data", tmp_path / "source.log")
     with pytest.raises(
-        ServerFailed, match=r"(?s)source ended with status 1 before it served.*source.log:.*WiredTigerError"
+        ServerFailed,
+        match=r"(?s)source ended with status \d+ before it served.*source.log:.*Unable to read the storage engine metadata file",
     ):
         server.start()
 

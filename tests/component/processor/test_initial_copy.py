@@ -88,7 +88,7 @@ def test_writes_during_a_copy_end_in_equality(
     rows = source_client[database]["rows"]
     rows.insert_many([{"_id": n, "u": n, "f": "x" * 40} for n in range(24_000)])
     rows.create_index("u", unique=True)
-    copy = copying(chunk_bytes=400 * _KIB)  # few chunks: SecantusDB walks the whole table for each
+    copy = copying(chunk_bytes=400 * _KIB)
     stop = threading.Event()
 
     def write() -> None:

@@ -20,6 +20,7 @@ from devstack.mongodb import MongoDB
 from source.connection import Client, connect
 from source.raw_event import scan
 from source.window_reader import ReadOptions, WindowReader
+from tests.forgetful import forget
 
 
 def now(client: Client) -> Position:
@@ -98,10 +99,11 @@ def test_a_window_is_read_to_its_end_when_the_source_is_killed_in_the_middle(
     own_mongodb: Callable[[str], MongoDB],
 ) -> None:
     server = own_mongodb("restarted")
+    filling = bytes(16_000)  # of several replies
     with connect(server.uri) as client:
         start = now(client)
         for first in range(0, 3000, 1000):
-            client["shop"]["rows"].insert_many([{"_id": first + number} for number in range(1000)])
+            client["shop"]["rows"].insert_many([{"_id": first + number, "filling": filling} for number in range(1000)])
         batches = WindowReader(client, only("shop")).read(Window(start, now(client)))
         seen = [scan(event).key for event in next(batch for batch in batches if batch.events).events]
         assert 0 < len(seen) < 3000
@@ -112,7 +114,6 @@ def test_a_window_is_read_to_its_end_when_the_source_is_killed_in_the_middle(
 
 
 def test_memory_is_bounded_by_replies_and_not_by_the_window(source_uri: str, source: Client, database: str) -> None:
-    """Replies of 16 MB, as MongoDB bounds them: SecantusDB sends 101 events whatever their size, so their size is chosen to fit."""
     rows = source[database]["rows"]
     rows.insert_one({"_id": "before"})
     start = now(source)
@@ -132,14 +133,13 @@ def test_memory_is_bounded_by_replies_and_not_by_the_window(source_uri: str, sou
 
 
 def test_a_window_that_left_the_oplog_is_lost_and_the_message_says_what_is_left(
-    own_mongodb: Callable[..., MongoDB],
+    forgetful: MongoDB,
 ) -> None:
-    server = own_mongodb("forgetful", oplog_entries=10)
-    with connect(server.uri) as client:
+    with connect(forgetful.uri) as client:
         client["shop"]["rows"].insert_one({})
         start = now(client)
         client["shop"]["rows"].insert_many([{"_id": number} for number in range(100)])
-        client.admin.command("secantusAdmin.pruneOplog")
+        forget(client, start.ts.to_bson())
         with pytest.raises(
             HistoryLost, match=rf"reading \[{start}, .* the oldest time available is .* --start initial"
         ):

@@ -20,7 +20,7 @@ from coordination.etcd import Put
 from coordination.layout import decode, encode
 from devstack.mongodb import Client
 from devstack.node import Node
-from devstack.stack import side_by_side
+from devstack.process import side_by_side
 from tests.component.node.server_process import run
 from tests.component.owner.conftest import Cluster
 from tests.e2e.failover.holds import Holds
