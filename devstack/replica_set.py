@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from pymongo.errors import AutoReconnect, PyMongoError
+from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 
 from devstack.mongodb import MongoDB
 from devstack.process import START_TIMEOUT_SECONDS, ServerFailed, side_by_side, wait_until
@@ -42,12 +42,13 @@ class ReplicaSet:
         return f"mongodb://{','.join(self.addresses)}/?replicaSet={self.name}"
 
     def start(self) -> Self:
-        """Up, with a primary; initiated when it is new."""
+        """Up, with a primary and all others its secondaries; initiated when it is new."""
         with ExitStack() as stopping:
             stopping.callback(self._stop_all)
             side_by_side([member.start for member in self.members])
             self._initiate()
-            self.wait_for_primary()
+            self._elect()
+            self._wait_for_secondaries()
             self._running = stopping.pop_all()
         return self
 
@@ -90,6 +91,17 @@ class ReplicaSet:
             except AutoReconnect:
                 return  # servers before 4.2 close the connection; later ones may while they elect
 
+    def hold_majority(self) -> None:
+        """Secondaries take nothing over any more, and the primary stays primary: what is written from now on is not majority-committed.
+
+        Members need `parameters=TESTING`. A member that is started again while this holds takes part again.
+        """
+        self._hold_replication("alwaysOn", self.secondaries())
+
+    def release_majority(self) -> None:
+        """The secondaries catch up, within a second or two."""
+        self._hold_replication("off", [member for member in self.members if member.running])
+
     def _initiate(self) -> None:
         with self.members[0].client() as client:
             if "setName" in client.admin.command("hello"):
@@ -98,8 +110,36 @@ class ReplicaSet:
             settings = {"electionTimeoutMillis": self._election_timeout_ms}
             client.admin.command("replSetInitiate", {"_id": self.name, "members": members, "settings": settings})
 
+    def _elect(self) -> None:
+        """Asks for the election that would else come when `election_timeout_ms` is over."""
+
+        def elected() -> bool:
+            if any(_state(member).get("isWritablePrimary") for member in self.members):
+                return True
+            with (
+                self.members[0].client() as client,
+                suppress(OperationFailure),
+            ):  # refused until the others know the set
+                client.admin.command("replSetStepUp")
+            return False
+
+        if not wait_until(elected, START_TIMEOUT_SECONDS):
+            raise ServerFailed(f"{self.name} elected no primary within {START_TIMEOUT_SECONDS:.0f} s")
+
+    def _wait_for_secondaries(self) -> None:
+        """Until their first copy of the data is done, nothing is majority-committed."""
+        others = len(self.members) - 1
+        if not wait_until(lambda: len(self.secondaries()) == others, START_TIMEOUT_SECONDS):
+            raise ServerFailed(f"{self.name} had not {others} secondaries within {START_TIMEOUT_SECONDS:.0f} s")
+
     def _stop_all(self) -> None:
         side_by_side([member.stop for member in self.members])
+
+    @staticmethod
+    def _hold_replication(mode: str, members: list[MongoDB]) -> None:
+        for member in members:
+            with member.client() as client:
+                client.admin.command("configureFailPoint", "stopReplProducer", mode=mode)
 
 
 def _state(member: MongoDB) -> dict[str, Any]:

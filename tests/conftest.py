@@ -11,7 +11,10 @@ import pytest
 
 from devstack.etcd import Etcd
 from devstack.mongodb import Client, MongoDB
+from devstack.replica_set import ReplicaSet
 from devstack.stack import DevStack
+
+ReplicaSets = Callable[..., ReplicaSet]
 
 
 @pytest.fixture(scope="session")
@@ -110,6 +113,22 @@ def own_mongodb(tmp_path: Path) -> Iterator[Callable[..., MongoDB]]:
     yield start
     for server in reversed(started):
         server.stop()
+
+
+@pytest.fixture
+def own_replica_set(tmp_path: Path) -> Iterator[ReplicaSets]:
+    """Starts sets of three for this test alone, each under its own name."""
+    started: list[ReplicaSet] = []
+
+    def start(name: str, **options: Any) -> ReplicaSet:
+        members = ReplicaSet(name, tmp_path, tmp_path, **options)
+        started.append(members.start())
+        return members
+
+    yield start
+    for members in reversed(started):
+        for member in members.members:
+            member.kill()  # a stop in good order gives clients 15 s to notice
 
 
 @pytest.fixture
