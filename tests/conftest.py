@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from devstack.etcd import Etcd
+from devstack.etcd import SMALL_QUOTA, Etcd
+from devstack.etcd_cluster import EtcdCluster
 from devstack.mongodb import Client, MongoDB
 from devstack.replica_set import ReplicaSet
 from devstack.stack import DevStack
@@ -98,6 +99,13 @@ def own_etcd(tmp_path: Path) -> Iterator[Etcd]:
     """An etcd for this test alone, which may stop, kill, pause and start it."""
     with Etcd(tmp_path / "etcd", tmp_path / "etcd.log") as etcd:
         yield etcd
+
+
+@pytest.fixture
+def etcd_cluster(tmp_path: Path) -> Iterator[EtcdCluster]:
+    """An etcd of three members for this test alone, which may kill them, freeze them and fill them up."""
+    with EtcdCluster(tmp_path, tmp_path, quota_bytes=SMALL_QUOTA) as cluster:
+        yield cluster
 
 
 @pytest.fixture

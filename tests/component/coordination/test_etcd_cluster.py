@@ -1,13 +1,11 @@
-"""Three members, as in production: one dies, then the majority."""
+"""Three members, as in production: the leader dies, then the majority."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -17,50 +15,20 @@ from coordination.etcd_client import EtcdClient
 from coordination.etcd_connection import EtcdConfig
 from coordination.fenced import FencedStore
 from coordination.mirror import Mirror
-from devstack.etcd import Etcd
+from devstack.etcd_cluster import EtcdCluster
 
 SOON = timedelta(seconds=15)
-_NAMES = ("one", "two", "three")
 
 
-class Member(Etcd):
-    def __init__(self, name: str, directory: Path) -> None:
-        super().__init__(directory / name, directory / f"{name}.log")
-        self.name = name
-        self.cluster: list[Member] = []
-
-    @property
-    def peer(self) -> str:
-        return f"{self.name}=http://127.0.0.1:{self.ports[1]}"
-
-    def command(self) -> list[str]:
-        command = super().command()
-        command[command.index("--name") + 1] = self.name
-        command[command.index("--initial-cluster") + 1] = ",".join(member.peer for member in self.cluster)
-        return command
-
-
-@pytest.fixture
-def members(tmp_path: Path) -> Iterator[list[Member]]:
-    members = [Member(name, tmp_path) for name in _NAMES]
-    for member in members:
-        member.cluster = members
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(Member.start, members))
-    yield members
-    for member in members:
-        member.kill()
-
-
-def test_a_writer_and_its_mirror_outlive_a_member(members: list[Member]) -> None:
-    with EtcdClient(EtcdConfig(endpoints=tuple(member.endpoint for member in members))) as client:
+def test_a_writer_and_its_mirror_outlive_the_leader(etcd_cluster: EtcdCluster) -> None:
+    with EtcdClient(EtcdConfig(endpoints=etcd_cluster.endpoints)) as client:
         epoch = client.txn([], [Put("/s/own", b"")]).revision
         store = FencedStore(client, key="/s/own", epoch=epoch)
         mirror = Mirror(client, "/s/")
         mirror.start()
         mirror.at_least(epoch, SOON)
         lease = client.grant(SOON)
-        members[0].kill()
+        etcd_cluster.leader().kill()
         assert client.keep_alive(lease.id, SOON) == SOON
         written = _insist(store, Put("/s/a", b"after"))
         kv = mirror.at_least(written, SOON).get("/s/a")
@@ -70,11 +38,11 @@ def test_a_writer_and_its_mirror_outlive_a_member(members: list[Member]) -> None
 
 
 def test_without_a_majority_nothing_is_taken_and_nothing_is_unknown_for_long(
-    members: list[Member], until: Callable[..., None]
+    etcd_cluster: EtcdCluster, until: Callable[..., None]
 ) -> None:
-    with EtcdClient(EtcdConfig(endpoints=(members[0].endpoint,), timeout=timedelta(seconds=2))) as client:
+    with EtcdClient(EtcdConfig(endpoints=etcd_cluster.endpoints[:1], timeout=timedelta(seconds=2))) as client:
         client.txn([], [Put("/a", b"1")])
-        for member in members[1:]:
+        for member in etcd_cluster.members[1:]:
             member.kill()
 
         def says_no_leader() -> bool:
@@ -85,6 +53,21 @@ def test_without_a_majority_nothing_is_taken_and_nothing_is_unknown_for_long(
         until(says_no_leader)
         with pytest.raises(CoordinationUnavailable):
             client.watch("/", 1).next(SOON)
+        etcd_cluster.start()
+        assert client.txn([], [Put("/a", b"3")]).revision > 0
+
+
+def test_a_full_cluster_of_which_the_leader_is_killed_writes_again_once_it_has_room(etcd_cluster: EtcdCluster) -> None:
+    with EtcdClient(EtcdConfig(endpoints=etcd_cluster.endpoints)) as client:
+        etcd_cluster.fill_up()
+        leader = etcd_cluster.leader()
+        leader.kill()
+        etcd_cluster.leader()
+        with pytest.raises(CoordinationUnavailable, match="database space exceeded"):
+            client.txn([], [Put("/a", b"1")])
+        leader.start()
+        etcd_cluster.make_room()
+        assert client.txn([], [Put("/a", b"2")]).revision > 0
 
 
 def _insist(store: FencedStore, put: Put) -> int:
