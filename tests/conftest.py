@@ -141,5 +141,8 @@ def own_replica_set(tmp_path: Path) -> Iterator[ReplicaSets]:
 
 @pytest.fixture
 def forgetful(own_mongodb: Callable[..., MongoDB]) -> MongoDB:
-    """A server whose oplog holds a few megabytes (`tests.forgetful.forget`)."""
-    return own_mongodb("forgetful", oplog_mb=1)
+    """A server whose oplog holds a few megabytes (`tests.forgetful.forget`).
+
+    It keeps what came after its last checkpoint for a restart, and makes one only once a minute unless told otherwise.
+    """
+    return own_mongodb("forgetful", oplog_mb=1, options=("--syncdelay", "1"))

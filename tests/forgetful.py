@@ -12,14 +12,13 @@ _FILLING = bytes(1024 * 1024)
 
 
 def forget(client: Client, before: Timestamp) -> None:
-    """Writes until the oplog begins after that time. For a server of a small `oplog_mb`."""
+    """Writes until the oplog begins after that time. For a server of a small `oplog_mb` that makes checkpoints often."""
     filled = client["forgetful"]["filling"]
     oplog = client["local"]["oplog.rs"]
 
     def forgotten() -> bool:
         filled.replace_one({"_id": 0}, {"filling": _FILLING}, upsert=True)
         filled.replace_one({"_id": 0}, {"filling": _FILLING[1:]})
-        client["admin"].command("fsync")  # entries after the last checkpoint are kept for a restart
         return bool(oplog.find().sort("$natural", 1).limit(1).next()["ts"] > before)
 
     assert wait_until(forgotten, _TIMEOUT_SECONDS), "the oplog kept everything"

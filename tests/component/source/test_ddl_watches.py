@@ -6,7 +6,6 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from source.ddl_watch import ResumingDdlWatch
 from source.note import NoteKeeper
 from source.opening import DdlOrigin, open_ddl_watch
 from source.oplog_window import majority_time, newest_time, read_oplog_window
+from tests.forgetful import forget
 
 DEADLINE_SECONDS = 20.0
 SOON = "&serverSelectionTimeoutMS=500"
@@ -257,29 +257,23 @@ def test_a_refused_note_becomes_a_heartbeat_that_is_no_ddl(client: Client, datab
     assert [str(event.table) for event in events] == [f"{database}.{name}" for name in names]
 
 
-class ShortMemory(MongoDB):
-    """Keeps few entries in its oplog."""
-
-    def command(self) -> list[str]:
-        return [*super().command(), "--oplog-max-entries", "50"]
-
-
 def test_a_position_that_left_the_oplog_is_lost_and_the_message_says_what_is_left(
-    tmp_path: Path, origin: DdlOrigin
+    forgetful: MongoDB, origin: DdlOrigin
 ) -> None:
-    with ShortMemory("source", tmp_path / "data", tmp_path / "log") as server, connect(server.uri) as client:
+    with connect(forgetful.uri) as client:
         start = Position(majority_time(client))
-        watch = open_ddl_watch(client, start, origin)
-        watch.poll()
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while (window := read_oplog_window(client)) is None or window.holds(start):
-            assert time.monotonic() < deadline, "the oplog was not trimmed"
-            client.shop.orders.insert_many([{"n": n} for n in range(200)])
-        late = open_ddl_watch(client, start, origin)
-        with pytest.raises(HistoryLost, match=rf"position {start} .* oldest time available is \d+\.\d+"):
-            late.poll()
+        with open_ddl_watch(client, start, origin) as watch:
+            watch.poll()
+        forget(client, start.ts.to_bson())
+        window = read_oplog_window(client)
+        assert window is not None
+        assert not window.holds(start)
         assert window.remaining(start).total_seconds() <= 0
-        watch.close()
+        with (
+            open_ddl_watch(client, start, origin) as late,
+            pytest.raises(HistoryLost, match=rf"position {start} .* oldest time available is \d+\.\d+"),
+        ):
+            late.poll()
 
 
 def test_ids_are_those_of_the_catalog_for_tables_of_every_kind(
