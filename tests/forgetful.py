@@ -8,7 +8,8 @@ from devstack.mongodb import Client
 from devstack.process import wait_until
 
 _TIMEOUT_SECONDS = 60.0
-_FILLING = bytes(1024 * 1024)
+_FILLING = bytes(512 * 1024)
+"""An oplog entry larger than the oplog ends a server of 4.4."""
 
 
 def forget(client: Client, before: Timestamp) -> None:
