@@ -35,7 +35,7 @@ from sink.ddl import (
 )
 from sink.mongodb.command import Command
 from sink.mongodb.errors import INDEX_NOT_FOUND, NAMESPACE_NOT_FOUND
-from sink.mongodb.index_spec import index_specification, without_version
+from sink.mongodb.index_spec import SIMPLE, index_specification, without_version
 from sink.mongodb.likeness import plain_clustered_index, plain_timeseries
 from sink.mongodb.ttl import index_expiry, modified_expiry, table_expiry
 
@@ -169,7 +169,10 @@ def _rename(ddl: RenameTable, now: Observation, target: Target) -> Command:
 
 
 def _shard(ddl: ShardTable, target: Target) -> tuple[Command, ...]:
-    """How rows spread over the shards is the target's own: chunks, zones and their number are not carried over."""
+    """How rows spread over the shards is the target's own: chunks, zones and their number are not carried over.
+
+    A shard key is of simple collation always, and a collection of another wants that said.
+    """
     if not target.sharded:
         return ()
     description = ddl.description.decode()
@@ -177,7 +180,9 @@ def _shard(ddl: ShardTable, target: Target) -> tuple[Command, ...]:
         raise DdlUnsupported(f"{ddl.how} on {ddl.name}: the source's event does not tell the shard key")
     body: dict[str, Any] = {ddl.how.value: str(ddl.name), "key": description["shardKey"]}
     if ddl.how is not DdlType.REFINE_SHARD_KEY:
-        body |= {name: description[name] for name in ("unique", "collation") if name in description}
+        if "unique" in description:
+            body["unique"] = description["unique"]
+        body["collation"] = dict(SIMPLE)
     share = Command("admin", body)
     if ddl.how is DdlType.SHARD_COLLECTION and target.wire < WIRE_6_0:
         return Command("admin", {"enableSharding": ddl.name.db}), share

@@ -373,7 +373,8 @@ class _Database:
         if spec.get("unique") and len(set(values)) < len(values):
             raise _duplicate(indexed, values)
         self._judged(name, f"createIndexes {spec['name']}")
-        collection.indexes[spec["name"]] = {"v": 2, **spec}
+        shown = {name: value for name, value in spec.items() if (name, value) != ("collation", {"locale": "simple"})}
+        collection.indexes[spec["name"]] = {"v": 2, **shown}
 
     def _rename(self, body: Mapping[str, Any]) -> None:
         server = self._server

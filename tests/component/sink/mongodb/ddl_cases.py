@@ -62,6 +62,11 @@ def indexed(db: Database) -> None:
     db.a.create_index("y", name="y_1", expireAfterSeconds=2147483647)
 
 
+def a_french_table(db: Database) -> None:
+    db.create_collection("a", collation={"locale": "fr"})
+    db.a.insert_many([{"_id": 1, "x": "é"}, {"_id": 2, "x": "e"}])
+
+
 def a_view(db: Database) -> None:
     one_row(db)
     db.command({"create": "v", "viewOn": "a", "pipeline": []})
@@ -110,7 +115,10 @@ CASES: dict[str, Case] = {
     "create time-series": Case(
         prepare=nothing,
         ddl=create("a", timeseries={"timeField": "t", "granularity": "hours", "bucketMaxSpanSeconds": 2592000}),
-        after=lambda db: options(db, "a") == {"timeseries": {"timeField": "t", "granularity": "hours"}},
+        after=lambda db: (
+            options(db, "a")
+            == {"timeseries": {"timeField": "t", "granularity": "hours", "bucketMaxSpanSeconds": 2592000}}
+        ),
     ),
     "create view": Case(
         prepare=one_row,
@@ -135,6 +143,19 @@ CASES: dict[str, Case] = {
             indexes(db, "a").keys() == {"_id_", "compound", "at_1", "p_1", "wild", "loc"}
             and list(indexes(db, "a")["compound"]["key"].items()) == [("x", 1), ("z", -1)]
             and indexes(db, "a")["at_1"]["expireAfterSeconds"] == 2147483647
+        ),
+    ),
+    "createIndexes of simple collation on a table of another": Case(
+        prepare=a_french_table,
+        ddl=create_indexes(
+            {"v": 2, "key": {"x": 1}, "name": "simple", "unique": True},
+            {"v": 2, "key": {"x": 1}, "name": "french", "collation": {"locale": "fr", "version": "57.1"}},
+            {"v": 2, "key": {"_fts": "text", "_ftsx": 1}, "name": "text", "weights": {"x": 1}},
+            {"v": 2, "key": {"x": "hashed"}, "name": "hashed"},
+        ),
+        after=lambda db: (
+            {name for name, index in indexes(db, "a").items() if "collation" in index} == {"_id_", "french"}
+            and len(indexes(db, "a")) == 5
         ),
     ),
     "createIndexes prepared for unique": Case(
@@ -175,7 +196,11 @@ CASES: dict[str, Case] = {
         after=lambda db: options(db, "a")["changeStreamPreAndPostImages"] == {"enabled": True},
     ),
     "drop": Case(prepare=two_tables, ddl=drop("a"), after=lambda db: db.list_collection_names() == ["b"]),
-    "drop view": Case(prepare=a_view, ddl=drop("v"), after=lambda db: db.list_collection_names() == ["a"]),
+    "drop view": Case(
+        prepare=a_view,
+        ddl=drop("v"),
+        after=lambda db: sorted(db.list_collection_names()) == ["a", "system.views"],
+    ),
     "dropDatabase": Case(prepare=two_tables, ddl=drop("a", "b"), after=lambda db: db.list_collection_names() == []),
     "rename": Case(
         prepare=indexed,

@@ -35,6 +35,7 @@ ROUTER_8_0 = Target(wire=25, sharded=True)
 ORDERS = TableName("shop", "orders")
 ITEMS = TableName("shop", "items")
 FRENCH = {"locale": "fr", "strength": 3, "backwards": False}
+SIMPLE = {"locale": "simple"}
 
 
 def uuid(digit: str) -> str:
@@ -161,8 +162,14 @@ def test_a_collection_that_expires_is_created_without_expiry_until_cut_over() ->
 def test_an_index_of_any_kind_reaches_the_target_as_it_is(index: Mapping[str, Any]) -> None:
     as_shown = {"v": 2, "ns": "shop.orders", "background": True, **index}
     reached = index_as_sent(as_shown)
-    assert reached == index
+    assert reached == {"collation": SIMPLE, **index}
     assert list(reached["key"].items()) == list(index["key"].items())
+
+
+def test_an_index_shown_without_a_collation_is_sent_as_a_simple_one() -> None:
+    """Else a collection of another collation would give it its own."""
+    assert index_as_sent({"v": 2, "key": {"a": 1}, "name": "a_1"})["collation"] == SIMPLE
+    assert index_as_sent({"v": 2, "key": {"a": 1}, "name": "a_1", "collation": FRENCH})["collation"] == FRENCH
 
 
 def test_a_text_index_is_sent_with_the_fields_it_was_made_of() -> None:
@@ -213,7 +220,7 @@ def test_an_expiring_index_is_built_with_the_largest_expiry_until_cut_over() -> 
 
 def test_an_index_on_its_way_to_unique_is_built_first_and_prepared_after() -> None:
     assert indexed({"v": 2, "key": {"a": 1}, "name": "a_1", "prepareUnique": True}) == [
-        {"createIndexes": "orders", "indexes": [{"key": {"a": 1}, "name": "a_1"}]},
+        {"createIndexes": "orders", "indexes": [{"key": {"a": 1}, "name": "a_1", "collation": SIMPLE}]},
         {"collMod": "orders", "index": {"name": "a_1", "prepareUnique": True}},
     ]
 
@@ -344,7 +351,10 @@ def test_sharding_goes_to_a_sharded_target_only_and_leaves_the_spread_to_it() ->
     ddl = sharded(DdlType.SHARD_COLLECTION, {"shardKey": {"a": "hashed"}, "unique": False, "numInitialChunks": 90})
     assert sent(ddl, target=V8_0) == []
     assert sent(ddl, target=ROUTER_8_0) == [
-        ("admin", {"shardCollection": "shop.orders", "key": {"a": "hashed"}, "unique": False})
+        (
+            "admin",
+            {"shardCollection": "shop.orders", "key": {"a": "hashed"}, "unique": False, "collation": SIMPLE},
+        )
     ]
 
 
@@ -352,7 +362,7 @@ def test_servers_before_6_0_want_the_database_enabled_first() -> None:
     ddl = sharded(DdlType.SHARD_COLLECTION, {"shardKey": {"a": 1}})
     assert [body for _, body in sent(ddl, target=ROUTER_5_0)] == [
         {"enableSharding": "shop"},
-        {"shardCollection": "shop.orders", "key": {"a": 1}},
+        {"shardCollection": "shop.orders", "key": {"a": 1}, "collation": SIMPLE},
     ]
 
 
@@ -363,7 +373,7 @@ def test_refined_and_resharded_keys_are_sent() -> None:
         ("admin", {"refineCollectionShardKey": "shop.orders", "key": {"a": 1, "b": 1}})
     ]
     assert sent(reshard, target=ROUTER_8_0) == [
-        ("admin", {"reshardCollection": "shop.orders", "key": {"b": 1}, "unique": False})
+        ("admin", {"reshardCollection": "shop.orders", "key": {"b": 1}, "unique": False, "collation": SIMPLE})
     ]
 
 
