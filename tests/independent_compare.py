@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import bson
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
@@ -15,7 +16,14 @@ _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 
 def documents(client: MongoClient[Any], database: str, collection: str) -> list[bytes]:
     found = client[database][collection].with_options(_RAW).find()
+    if "timeseries" in options(client, database).get(collection, {}):
+        return sorted(_columns(document) for document in found)
     return sorted(bytes(document.raw) for document in found)
+
+
+def _columns(measurement: RawBSONDocument) -> bytes:
+    """A server gives the fields of a measurement back in any order, another one each time."""
+    return bson.encode(dict(sorted(measurement.items())))
 
 
 def indexes(client: MongoClient[Any], database: str, collection: str) -> dict[str, dict[str, Any]]:

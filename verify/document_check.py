@@ -14,7 +14,7 @@ from verify.comparison import EVERY_KEY, Join, Joined, Share, differing_shares, 
 from verify.key_range import EVERYTHING, KeyRange, ranges_between
 from verify.pairing import Pair
 from verify.passing import Passing
-from verify.raw_document import Canonical
+from verify.raw_document import Canonical, as_it_is, columns_sorted
 from verify.report import DifferenceKind, DocumentDifference, DocumentsReport
 from verify.settling import Look, Settling
 from verify.table_reader import Client, TableReader
@@ -144,7 +144,8 @@ class DocumentCheck:
     def _compare_measurements(self) -> DocumentsReport:
         """A time series has no unique key: it is equal as a whole, or it is not."""
         readers = *self.sources, self.target
-        *sources, target = (share_digests(reader.unordered(), 1, self.canonical)[0] for reader in readers)
+        canonical = columns_sorted if self.canonical is as_it_is else self.canonical
+        *sources, target = (share_digests(reader.unordered(), 1, canonical)[0] for reader in readers)
         same = len(sources) == 1 and sources[0] == target
         count = sum(digest.count for digest in sources)
         excused = {} if same else {DifferenceKind.CHANGED: abs(count - target.count) or 1}

@@ -59,6 +59,13 @@ def fields_sorted(document: bytes) -> bytes:
     return bson.encode(_sorted(bson.decode(document, OPTIONS)))
 
 
+def columns_sorted(measurement: bytes) -> bytes:
+    """A time series keeps each field of its measurements in a column of its own, and gives them back in any order."""
+    return document_of(
+        sorted(bytes((kind,)) + name + b"\x00" + measurement[at:end] for name, kind, at, end in elements(measurement))
+    )
+
+
 def _sorted(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _sorted(value[name]) for name in sorted(value)}

@@ -85,7 +85,9 @@ def test_coll_mod_changes_a_validator(led: Cluster, database: str) -> None:
     source.create_collection("strict", validator={"total": {"$gte": 0}})
     source.command("collMod", "strict", validator={"total": {"$gte": 10}}, validationAction="warn")
     led.until(lambda: led.settled(feed, 2))
-    assert options(target, "strict") == {"validator": {"total": {"$gte": 10}}, "validationAction": "warn"}
+    assert options(target, "strict") == options(source, "strict")
+    assert options(target, "strict")["validator"] == {"total": {"$gte": 10}}
+    assert options(target, "strict")["validationAction"] == "warn"
 
 
 def test_renames_swap_replace_and_move_nothing(led: Cluster, database: str) -> None:
