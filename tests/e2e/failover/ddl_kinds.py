@@ -15,6 +15,8 @@ Database = _Database[dict[str, Any]]
 
 _INDEX_BUILT = ("createIndexes", "commitIndexBuild")
 """Of an empty collection, and of one that has rows."""
+_INDEX_NOT_BUILT = ("startIndexBuild", "abortIndexBuild")
+"""A build that began or was given up has no effect: no query uses its index."""
 
 
 @dataclass(frozen=True)
@@ -95,5 +97,6 @@ def commands_had(client: Client, database: str) -> dict[str, int]:
     found = Counter(
         next(iter(entry["o"])) for entry in entries.find({"op": "c", "ns": {"$regex": f"^{database}\\."}}, {"o": 1})
     )
-    built = sum(found.pop(name, 0) for name in _INDEX_BUILT)
-    return {name: count for name, count in {**found, "createIndexes": built}.items() if count}
+    built = sum(found[name] for name in _INDEX_BUILT)
+    effects = {name: count for name, count in found.items() if name not in (*_INDEX_BUILT, *_INDEX_NOT_BUILT)}
+    return {**effects, "createIndexes": built} if built else effects
