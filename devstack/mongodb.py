@@ -48,6 +48,9 @@ class MongoDB(ServerProcess):
         self._oplog_mb = oplog_mb
         self._parameters = {**_SPEECHLESS, **(parameters or {})}
         self._options = options
+        self.tls: dict[str, Any] = {}
+        self.user: dict[str, Any] = {}
+        """What a client needs to connect, and to be let in, where that is anything."""
 
     @property
     def address(self) -> str:
@@ -73,7 +76,7 @@ class MongoDB(ServerProcess):
 
     def ready(self) -> bool:
         try:
-            with self.client(serverSelectionTimeoutMS=500) as client:
+            with self.stranger(serverSelectionTimeoutMS=500) as client:
                 hello = client.admin.command("hello")
                 if self._alone and "setName" not in hello:
                     member = {"_id": 0, "host": self.address}
@@ -84,4 +87,8 @@ class MongoDB(ServerProcess):
 
     def client(self, **options: Any) -> Client:
         """On this member, whatever its state."""
-        return Client("127.0.0.1", self.port, directConnection=True, **options)
+        return self.stranger(**self.user, **options)
+
+    def stranger(self, **options: Any) -> Client:
+        """Nobody in particular, who may ask for little more than `hello`."""
+        return Client("127.0.0.1", self.port, directConnection=True, **self.tls, **options)

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
-from tests.component.admin.conftest import Certificates
+from tests.certificates import Certificates
 from tests.component.node.server_process import Server
 
 _VIEWER, _OPERATOR = "v" * 40, "o" * 40

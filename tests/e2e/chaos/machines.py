@@ -18,10 +18,10 @@ from typing import Any, Self
 from devstack.mongodb import MongoDB
 from devstack.node import Node
 from devstack.process import ServerFailed, ServerProcess, side_by_side
+from devstack.proxy import Loop, Proxy
 from devstack.stack import DevStack
 from tests.component.node.server_process import run
 from tests.e2e.chaos.journal import Journal
-from tests.e2e.chaos.proxy import Loop, Proxy
 from tests.e2e.chaos.schedule import NODES
 
 CLUSTER = "chaos"

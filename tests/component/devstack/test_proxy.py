@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from tests.e2e.chaos.proxy import Loop, Proxy
+from devstack.proxy import Loop, Proxy
 
 
 @pytest.fixture

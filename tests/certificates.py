@@ -1,0 +1,41 @@
+"""`Certificates`: a CA, and what it signed, as PEM files."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from devstack.security import Tls
+
+
+class Certificates:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.ca = directory / "ca.pem"
+        self._openssl("req", "-x509", "-nodes", "-newkey", "rsa:2048", "-days", "2", "-subj", "/CN=test CA", out="ca")
+
+    def issue(self, name: str) -> tuple[Path, Path]:
+        """Certificate and key."""
+        extensions = self._directory / "extensions"
+        extensions.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+        request = self._directory / f"{name}.csr"
+        cert, key = self._directory / f"{name}.pem", self._directory / f"{name}.key"
+        _run("req", "-nodes", "-newkey", "rsa:2048", "-subj", f"/CN={name}", "-keyout", str(key), "-out", str(request))
+        signing = ["-CA", str(self.ca), "-CAkey", str(self.ca.with_suffix(".key")), "-CAcreateserial", "-days", "2"]
+        _run("x509", "-req", "-in", str(request), *signing, "-extfile", str(extensions), "-out", str(cert))
+        return cert, key
+
+    def tls(self, name: str) -> Tls:
+        """For the members of a replica set, which want certificate and key in one file."""
+        cert, key = self.issue(name)
+        both = self._directory / f"{name}-both.pem"
+        both.write_text(cert.read_text() + key.read_text())
+        return Tls(self.ca, both)
+
+    def _openssl(self, *arguments: str, out: str) -> None:
+        cert, key = self._directory / f"{out}.pem", self._directory / f"{out}.key"
+        _run(*arguments, "-keyout", str(key), "-out", str(cert))
+
+
+def _run(*arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
