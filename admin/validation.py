@@ -13,6 +13,7 @@ from changefeed.configuration import Configuration, Start
 from changefeed.errors import ConfigurationError, SluiceError
 from changefeed.lifecycle import State
 from changefeed.overlap import common_target
+from changefeed.read_preference import refused_read_preference
 from changefeed.records import ChangefeedId, DesiredState
 from changefeed.table import TableName, TableSchema
 from owner import filter_change
@@ -68,9 +69,11 @@ class Validator:
 def _unusable_uris(configuration: Configuration) -> Iterator[str]:
     for name, uri in (("source", configuration.source), ("sink", configuration.sink)):
         try:
-            expanded(uri)
+            problem = refused_read_preference(expanded(uri))
         except SluiceError as error:
-            yield f"{name}: {error}"
+            problem = str(error)
+        if problem is not None:
+            yield f"{name}: {problem}"
 
 
 def _target_databases(configuration: Configuration) -> set[str]:

@@ -46,6 +46,7 @@ from changefeed.errors import ConfigurationError
 from changefeed.filter import Filter
 from changefeed.options import Options, each_once, problems
 from changefeed.pattern import TablePattern, any_matches, literal
+from changefeed.read_preference import refused_read_preference
 from changefeed.routes import Routes
 from changefeed.table import TableName
 from changefeed.uri import ConnectionUri
@@ -186,10 +187,19 @@ class Configuration(Options):
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> Configuration:
+        """What a user writes. What is stored is read by `model_validate`: its read preference is refused by the connection."""
         try:
-            return cls.model_validate(fields)
+            configuration = cls.model_validate(fields)
         except ValidationError as error:
             raise ConfigurationError(problems(error, cls)) from None
+        refused = [
+            f"{name}: {problem}"
+            for name, uri in (("source", configuration.source), ("sink", configuration.sink))
+            if (problem := refused_read_preference(uri.reference)) is not None
+        ]
+        if refused:
+            raise ConfigurationError(refused)
+        return configuration
 
     @classmethod
     def from_yaml(cls, text: str) -> Configuration:

@@ -17,10 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from bson.codec_options import CodecOptions
-from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
-from pymongo.read_concern import ReadConcern
 from pyspark import TaskContext
 
 from changefeed import filter_match
@@ -45,13 +42,12 @@ from sink.mongodb.connection import is_sharded
 from sink.mongodb.ddl_applier import MongoDdlApplier
 from sink.mongodb.document_loader import MongoDocumentLoader
 from sink.mongodb.row_writer import MongoRowWriter, RowWriterOptions
-from sink.row import FetchRow, RowWriter, TargetTable
+from sink.row import FetchRow, RowChange, RowWriter
 from source.connection import connect as connect_to_source
 from source.connection import deployment_of
-from source.errors import translated
+from source.row_read import read_row
 from source.window_reader import BeforeChange, FullDocument, ReadOptions, WindowReader
 
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 _RETRY_FOR = timedelta(seconds=30)
 """A slow sink needs most of it for one large batch."""
 
@@ -252,12 +248,8 @@ def _writer_options(configuration: Configuration) -> RowWriterOptions:
 
 
 def _fetch_from(source: _Client) -> FetchRow:
-    def fetch(table: TargetTable, key: bytes) -> bytes | None:
-        """As the majority has it now: it may be newer than the change that did not fit, which later changes then meet."""
-        name = table.source
-        collection = source[name.db][name.coll].with_options(_RAW, read_concern=ReadConcern("majority"))
-        with translated(f"reading a row of {name} to repair {table.name}"):
-            found = collection.find_one(RawBSONDocument(key))
-        return bytes(found.raw) if found is not None else None
+    def fetch(change: RowChange) -> bytes | None:
+        """It may be newer than the change that did not fit, which later changes then meet."""
+        return read_row(source, change.table.source, change.key, not_before=change.position.ts)
 
     return fetch

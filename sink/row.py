@@ -60,8 +60,8 @@ class RowChange(NamedTuple):
         return f"{self.type} of {self.table.source} {bson.decode(self.key, _READABLE)} at {self.position}"
 
 
-FetchRow: TypeAlias = Callable[[TargetTable, bytes], bytes | None]
-"""The source's present document of a table by its raw key; None when it is gone."""
+FetchRow: TypeAlias = Callable[[RowChange], bytes | None]
+"""The source's document of the change's key, as the change left it or newer; None when it is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from pymongo.client_session import ClientSession
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import ConfigurationError, SourceUnsupported
+from changefeed.read_preference import refused_read_preference
 from source.errors import translated
 from source.one_server import OneServer
 
@@ -24,7 +25,11 @@ _SOCKET_MS = 30_000
 
 
 def connect(uri: str, *, app_name: str = "sluice") -> Client:
-    """Waits are bounded: a source that does not answer is an error to retry, never a hang. What the URI says goes first."""
+    """Waits are bounded: a source that does not answer is an error to retry, never a hang. What the URI says goes first, but
+    for the member that is read: the primary.
+    """
+    if (problem := refused_read_preference(uri)) is not None:
+        raise ConfigurationError([f"source: its connection string: {problem}"])
     defaults = {
         "appname": app_name,
         "serverSelectionTimeoutMS": _SELECTION_MS,

@@ -238,7 +238,7 @@ class WriteRun:
                 f"wrongly: let Sluice repair it (on_divergence: repair) or copy the table again"
             )
         self.result.divergences.append(Deviation(change=change, reason=reason))
-        document = self._fetch(change.table, change.key)
+        document = self._fetch(change)
         kind = RowType.DELETE if document is None else RowType.REPLACE
         self.apply(Batch([change._replace(type=kind, document=document, update=None)], ordered=True))
 

@@ -61,6 +61,7 @@ class Cluster:
         self.source, self.target = source, target
         self.owners: dict[str, subprocess.Popen[bytes]] = {}
         self._uris = (source_uri, target_uri)
+        self.target_uri = target_uri
         self._reader = Decoded(self.layout)
         self._mirror = Mirror(self.etcd, self.layout.root)
         self._mirror.start()
@@ -123,7 +124,7 @@ class Cluster:
     def create(
         self, id: str, *databases: str, desired: DesiredState = DesiredState.RUNNING, **configuration: Any
     ) -> ChangefeedId:
-        """Each database is replicated to the one named like it with `_to` at the end."""
+        """Each database is replicated to the one named like it with `_to` at the end. Stored as an older release may have stored it."""
         source, target = self._uris
         fields = {
             "id": id,
@@ -133,7 +134,7 @@ class Cluster:
             "filter": {"tables": [f"{database}.*" for database in databases]},
             "routes": [{"from": f"{database}.*", "to": f"{database}_to.*"} for database in databases],
         }
-        parsed = Configuration.parse(fields | configuration)
+        parsed = Configuration.model_validate(fields | configuration)
         info = ChangefeedInfo(configuration=parsed, desired=desired, created_at=datetime.now(UTC))
         feed = ChangefeedId(id)
         self.etcd.txn((), (Put(self.layout.info(feed), encode(info)),))

@@ -54,6 +54,25 @@ def test_a_missing_credential_fails_its_changefeed_alone_and_setting_it_helps(le
     led.until(lambda: led.began(feed))
 
 
+def test_a_stored_uri_that_would_read_a_secondary_fails_its_changefeed_and_another_helps(
+    led: Cluster, fresh_database: Callable[[], str]
+) -> None:
+    database, another = fresh_database(), fresh_database()
+    elsewhere = "&readPreference=secondaryPreferred"
+    reads = led.create("reads", database, source=led.source_uri + elsewhere)
+    led.until(lambda: led.state(reads) is State.FAILED)
+    assert "configuration_invalid: source: its connection string: found readPreference" in led.error(reads)
+    led.change(reads, source=led.source_uri)
+    led.until(lambda: led.began(reads))
+    writes = led.create("writes", another, sink=led.target_uri + elsewhere)
+    led.until(lambda: led.began(writes))
+    led.source[another].create_collection("orders")
+    led.until(lambda: led.state(writes) is State.FAILED)
+    assert "sink: its connection string: found readPreference=secondaryPreferred; Sluice" in led.error(writes)
+    led.change(writes, sink=led.target_uri)
+    led.until(lambda: led.settled(writes, 1))
+
+
 def test_a_changefeed_created_paused_does_not_begin(led: Cluster, database: str) -> None:
     feed = led.create("asleep", database, desired=DesiredState.PAUSED)
     led.until(lambda: led.state(feed) is State.STOPPED)

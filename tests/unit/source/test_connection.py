@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pymongo import ReadPreference
 
 from changefeed.errors import ConfigurationError
 from source.connection import connect
@@ -25,3 +26,12 @@ def test_what_the_uri_says_goes_first_whatever_its_case() -> None:
 def test_a_uri_that_is_none_is_a_configuration_error(uri: str) -> None:
     with pytest.raises(ConfigurationError, match="connecting to the source"):
         connect(uri)
+
+
+def test_a_changefeed_that_was_stored_with_another_read_preference_is_told_so() -> None:
+    with pytest.raises(
+        ConfigurationError, match="source: its connection string: found readPreference=secondary; Sluice"
+    ):
+        connect("mongodb://127.0.0.1:1/?connect=false&readPreference=secondary")
+    with connect("mongodb://127.0.0.1:1/?connect=false&readPreference=primary") as client:
+        assert client.read_preference == ReadPreference.PRIMARY

@@ -356,7 +356,9 @@ def test_divergence_is_repaired_from_the_source(target: Rows, target_uri: str, c
     target.insert_many([{"_id": key} for key in range(count) if key not in (13, 14, 15)])
     target.insert_one({"_id": 15, "v": 5})
     table = _table(target)
-    writer = MongoRowWriter(Client(target_uri), permit=_permit, fetch=lambda _, key: there.get(bson.decode(key)["_id"]))
+    writer = MongoRowWriter(
+        Client(target_uri), permit=_permit, fetch=lambda change: there.get(bson.decode(change.key)["_id"])
+    )
     deep = _made(table, RowType.UPDATE, 15, update={"updatedFields": {"v.deep": 1}})
     changes = [deep if bson.decode(change.key)["_id"] == 15 else change for change in _updates(table, range(count))]
     result = writer.write(changes, replay=False)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from pymongo import ReadPreference
 
 from changefeed.errors import ConfigurationError
 from sink.mongodb.connection import connect
@@ -22,3 +23,10 @@ def test_an_unreadable_connection_string_is_told_without_its_password(uri: str) 
     assert "secret" not in str(refused.value)
     assert refused.value.__cause__ is None
     assert refused.value.__suppress_context__
+
+
+def test_a_changefeed_that_was_stored_with_another_read_preference_is_told_so() -> None:
+    with pytest.raises(ConfigurationError, match="sink: its connection string: found readPreference=nearest; Sluice"):
+        connect("mongodb://127.0.0.1:1/?connect=false&readPreference=nearest")
+    with connect("mongodb://127.0.0.1:1/?connect=false&readPreference=primary") as client:
+        assert client.read_preference == ReadPreference.PRIMARY
