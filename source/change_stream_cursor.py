@@ -16,7 +16,7 @@ from source.change_event import DDL_TYPES, ddl_of_change
 from source.connection import Client, session_time
 from source.ddl_watch import Reading
 from source.duplicates import DuplicateFolder
-from source.errors import CURSOR_NOT_FOUND
+from source.errors import CURSOR_NOT_FOUND, told
 
 AWAIT_MS = 50
 """How long the server waits for something to show before it answers with a newer resume token."""
@@ -73,7 +73,7 @@ class ChangeStreamCursor:
             if stream is not None:
                 stream.close()
         except PyMongoError as error:
-            log.info("ddl_stream_close_failed", error=str(error))
+            log.info("ddl_stream_close_failed", error=told(error))
         finally:
             if session is not None:
                 session.end_session()

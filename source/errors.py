@@ -6,13 +6,15 @@ cursor can spoil, and an error that stays is shown by the changefeed's back-off.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 from bson.errors import BSONError
 from pymongo import errors as driver
 
+from changefeed.driver_text import in_one_line, unreachable
 from changefeed.errors import (
     ConfigurationError,
     HistoryLost,
@@ -82,20 +84,31 @@ def translated(doing: str) -> Iterator[None]:
 
 
 def translate(error: driver.PyMongoError | BSONError, doing: str) -> SluiceError:
-    message = f"{doing}: {error}"
+    message = f"{doing}: {told(error)}"
     match error:
         case driver.InvalidURI() | driver.ConfigurationError() | driver.InvalidName():
             return ConfigurationError([message])
         case driver.OperationFailure():
-            return _of_server(error, message)
+            return _of_server(error, f"{doing}: the source answers: {told(error)}")
         case driver.ConnectionFailure() | driver.ProtocolError():
-            return SourceUnavailable(message)
+            return SourceUnavailable(f"{doing}: {unreachable('source', str(error), _details(error))}")
         case driver.InvalidOperation() | driver.CollectionInvalid():
             return InvariantError(message)
         case driver.EncryptionError() | BSONError():
             return PermanentError(message)
         case _:
             return SourceUnavailable(message)
+
+
+def told(error: driver.PyMongoError | BSONError) -> str:
+    """In one line, for messages and logs."""
+    return in_one_line(str(error), _details(error))
+
+
+def _details(error: driver.PyMongoError | BSONError) -> Mapping[str, Any] | None:
+    """The server's reply."""
+    details = error.details if isinstance(error, driver.OperationFailure | driver.NotPrimaryError) else None
+    return details if isinstance(details, Mapping) else None
 
 
 def _of_server(error: driver.OperationFailure, message: str) -> SluiceError:

@@ -14,7 +14,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import HEARTBEAT_DATABASE
 from source.connection import Client, session_time
-from source.errors import is_refusal, translated
+from source.errors import is_refusal, told, translated
 from source.resolved import Note, note_wanted
 
 HEARTBEAT_COLLECTION = "heartbeat"
@@ -51,7 +51,7 @@ class NoteKeeper:
                     if not is_refusal(error):
                         raise
                     log.warning(
-                        "source_note_refused", way=self._ways[0].__name__, left=len(self._ways) - 1, error=str(error)
+                        "source_note_refused", way=self._ways[0].__name__, left=len(self._ways) - 1, error=told(error)
                     )
                     del self._ways[0]
                     continue

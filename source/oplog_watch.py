@@ -18,7 +18,7 @@ from changefeed.cluster_time import ClusterTime
 from source.change_stream_cursor import AWAIT_MS
 from source.connection import Client, session_time
 from source.ddl_watch import Reading
-from source.errors import CAPPED_POSITION_LOST, CURSOR_NOT_FOUND
+from source.errors import CAPPED_POSITION_LOST, CURSOR_NOT_FOUND, told
 from source.oplog_entry import (
     Entry,
     ddls_of_entry,
@@ -105,7 +105,7 @@ class OplogCursor:
             if cursor is not None:
                 cursor.close()
         except PyMongoError as error:
-            log.info("ddl_stream_close_failed", error=str(error))
+            log.info("ddl_stream_close_failed", error=told(error))
         finally:
             if session is not None:
                 session.end_session()

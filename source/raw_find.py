@@ -21,6 +21,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.table import TableName
 from source.bson_bytes import MalformedBson, document_of, documents_of, elements
 from source.connection import Client
+from source.errors import told
 from source.raw_stream import readable
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
@@ -97,7 +98,7 @@ class RawFind:
                 kill: dict[str, Any] = {"killCursors": self._table.coll, "cursors": [Int64(self._cursor_id)]}
                 self._client[self._table.db].command(kill, session=self._session)
         except PyMongoError as failed:
-            log.info("cursor_left_to_its_timeout", cursor=self._cursor_id, reason=str(failed))
+            log.info("cursor_left_to_its_timeout", cursor=self._cursor_id, reason=told(failed))
         finally:
             self._cursor_id = 0
             self._session.end_session()

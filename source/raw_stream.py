@@ -20,6 +20,7 @@ from pymongo import MongoClient
 from pymongo.errors import OperationFailure, PyMongoError
 
 from changefeed.cluster_time import ClusterTime
+from source.errors import told
 from source.raw_reply import Reply, parse_reply
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
@@ -87,7 +88,7 @@ class RawStream:
                 cursors = [Int64(self._cursor_id)]
                 self._client.admin.command({"killCursors": _CLUSTER_WIDE, "cursors": cursors}, session=self._session)
         except PyMongoError as failed:
-            log.info("cursor_left_to_its_timeout", cursor=self._cursor_id, reason=str(failed))
+            log.info("cursor_left_to_its_timeout", cursor=self._cursor_id, reason=told(failed))
         finally:
             self._cursor_id = 0
             self._session.end_session()

@@ -11,7 +11,7 @@ A full disk counts as unavailable: writes are taken again as soon as there is ro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,11 +21,13 @@ from pymongo.errors import (
     AutoReconnect,
     ConnectionFailure,
     InvalidOperation,
+    NotPrimaryError,
     OperationFailure,
     ProtocolError,
     PyMongoError,
 )
 
+from changefeed.driver_text import in_one_line, unreachable
 from changefeed.errors import (
     ConfigurationError,
     DdlRefused,
@@ -94,11 +96,15 @@ def code_of(error: Exception) -> int | None:
 
 def answer_of(error: Exception) -> str:
     """What the target said, in its own words."""
-    details = error.details if isinstance(error, OperationFailure) else None
-    said = str((details or {}).get("errmsg") or error)
-    name = (details or {}).get("codeName")
     code = code_of(error)
-    return said if code is None else f"{said} (code {code}{f', {name}' if name else ''})"
+    details = dict(_details(error) or {})
+    return in_one_line(str(error), details | {"code": code} if code is not None else details)
+
+
+def _details(error: Exception) -> Mapping[str, Any] | None:
+    """The target's reply."""
+    details = error.details if isinstance(error, OperationFailure | NotPrimaryError) else None
+    return details if isinstance(details, Mapping) else None
 
 
 def retryable_code(code: int | None, message: str = "") -> bool:
@@ -115,15 +121,15 @@ def translate(error: Exception, *, doing: str, refused: type[SluiceError]) -> Sl
     said = f"{doing}: the target answers: {answer_of(error)}"
     match error:
         case ConnectionFailure() | ProtocolError() | AutoReconnect():
-            return SinkUnavailable(f"{doing}: the target cannot be reached: {error}")
+            return SinkUnavailable(f"{doing}: {unreachable('target', str(error), _details(error))}")
         case OperationFailure() if _may_pass(error):
             return SinkUnavailable(said)
         case OperationFailure() if unauthorized_code(error.code, str(error)):
             return SinkRefused(f"{said}; check the user, the password and the roles in the sink's connection string")
         case pymongo_errors.ConfigurationError():
-            return ConfigurationError([f"sink: {error}; check the sink's connection string"])
+            return ConfigurationError([f"sink: {answer_of(error)}; check the sink's connection string"])
         case InvalidOperation():
-            return InvariantError(f"{doing}: {error}")
+            return InvariantError(f"{doing}: {answer_of(error)}")
         case _:
             return refused(said)
 

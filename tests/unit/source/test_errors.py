@@ -20,6 +20,7 @@ from changefeed.errors import (
     SourceUnsupported,
 )
 from source.errors import translate, translated
+from tests.unit.changefeed.driver_texts import real_errors
 
 EXPECTED: dict[str, type[SluiceError]] = {
     "PyMongoError": SourceUnavailable,
@@ -132,3 +133,12 @@ def test_the_context_manager_keeps_the_cause() -> None:
         raise InvalidBSON("cut off")
     assert isinstance(caught.value.__cause__, InvalidBSON)
     assert str(caught.value) == "reading the catalog of the source: cut off"
+
+
+@pytest.mark.parametrize("error", real_errors(), ids=lambda error: type(error).__name__)
+def test_a_real_error_becomes_one_line_without_the_drivers_own_affairs(error: driver.PyMongoError) -> None:
+    message = str(translate(error, "reading the source"))
+    assert message.startswith("reading the source: the source")
+    assert len(message.splitlines()) == 1
+    assert len(message) < 250
+    assert not [word for word in ("Topology", "full error", "configured timeouts", "clusterTime") if word in message]

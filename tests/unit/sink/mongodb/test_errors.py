@@ -25,6 +25,7 @@ from changefeed.errors import (
     SluiceError,
 )
 from sink.mongodb.errors import duplicate_key, translate, translated
+from tests.unit.changefeed.driver_texts import real_errors
 
 
 def every_exception_class() -> list[type[Exception]]:
@@ -159,3 +160,12 @@ def test_the_context_raises_the_translation_and_keeps_the_cause(error: Exception
 def test_a_refused_unique_index_says_which_key_is_there_twice() -> None:
     answer = OperationFailure("E11000", 11000, {"keyPattern": {"code": 1}, "keyValue": {"code": "A7"}})
     assert duplicate_key(answer) == ({"code": 1}, {"code": "A7"})
+
+
+@pytest.mark.parametrize("error", real_errors(), ids=lambda error: type(error).__name__)
+def test_a_real_error_becomes_one_line_without_the_drivers_own_affairs(error: pymongo_errors.PyMongoError) -> None:
+    message = str(translate(error, doing="insert into shop.a", refused=RowRejected))
+    assert message.startswith("insert into shop.a: the target")
+    assert len(message.splitlines()) == 1
+    assert len(message) < 250
+    assert not [word for word in ("Topology", "full error", "configured timeouts", "clusterTime") if word in message]
