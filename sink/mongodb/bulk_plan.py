@@ -32,11 +32,14 @@ _CONTENT = [RowChange._fields.index(field) for field in ("key", "document", "upd
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """`joined`: whether commands of several tables and kinds may be one. Such a command is one document, so its bytes are few."""
+    """`joined`: whether commands of several tables and kinds may be one. Such a command is one document, so its bytes are few.
+
+    The driver refuses a command of more than the largest document, whatever the server's messages may hold.
+    """
 
     joined: bool
     changes: int = 100_000
-    bytes: int = 40 << 20
+    bytes: int = 16 << 20
     joined_changes: int = 1_000
     joined_bytes: int = 8 << 20
 

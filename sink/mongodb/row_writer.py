@@ -62,7 +62,7 @@ class MongoRowWriter:
             self._limits = Limits(
                 joined=hello["maxWireVersion"] >= _BULK_WRITE_WIRE_VERSION,
                 changes=hello["maxWriteBatchSize"],
-                bytes=hello["maxMessageSizeBytes"] * 5 // 6,
+                bytes=hello["maxBsonObjectSize"],
             )
         return self._limits
 

@@ -184,7 +184,7 @@ class _Database:
                 return {
                     "maxWireVersion": self._server.wire,
                     "maxWriteBatchSize": 100_000,
-                    "maxMessageSizeBytes": 48_000_000,
+                    "maxBsonObjectSize": 16 << 20,
                 }
             case "insert" | "update" | "delete" | "bulkWrite":
                 self._take_time(self._server.slow_rows, "rows")

@@ -36,7 +36,7 @@ class UniqueTarget:
 
     def command(self, command: Mapping[str, Any], **_: object) -> dict[str, Any]:
         if "hello" in command:
-            return {"maxWireVersion": 25, "maxWriteBatchSize": 100_000, "maxMessageSizeBytes": 48_000_000}
+            return {"maxWireVersion": 25, "maxWriteBatchSize": 100_000, "maxBsonObjectSize": 16 << 20}
         verb = next(iter(command))
         if verb == "aggregate":
             return {"cursor": {"firstBatch": list(self._aggregated(*command["pipeline"]))}}

@@ -116,3 +116,9 @@ def _chains(changes: Sequence[RowChange]) -> list[list[int]]:
         identity = change.table.name if change.table.ordered else (change.table.name, row_key(change.key))
         chains.setdefault(identity, []).append(change.time)
     return list(chains.values())
+
+
+def test_no_command_is_larger_than_the_driver_sends() -> None:
+    """It refuses more than the largest document and what a command may add to it, though servers take messages of 48 MB."""
+    changes = [_change(_I, number, size=15 << 20) for number in range(2)]
+    assert [len(batch.changes) for batch in plan(changes, _ALONE)] == [1, 1]
