@@ -3,7 +3,7 @@
     python -m bench                 everything
     python -m bench event_scan      some measurements
 
-SLUICE_TEST_SOURCE and SLUICE_TEST_TARGET name real servers; without them the embedded ones are started.
+SLUICE_TEST_SOURCE and SLUICE_TEST_TARGET name real servers; without them a source and a target of our own are started.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from bench.measurements import MEASUREMENTS, ON_REQUEST, Servers
+from bench.measurements import MEASUREMENTS
 from bench.result import LATEST, Result, table_of, write_results
+from devstack.stack import DevStack
 
+_CACHE_GB = 2.0
+"""Of each server: what is measured shall not be how small their caches are."""
 _WIDTH = 180
 """Of the table, where no terminal says how wide it is."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    known = MEASUREMENTS | ON_REQUEST
     parser = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "names", nargs="*", choices=[[], *known], default=[], metavar="measurement", help=", ".join(known)
+        "names", nargs="*", choices=[[], *MEASUREMENTS], default=[], metavar="measurement", help=", ".join(MEASUREMENTS)
     )
     chosen = parser.parse_args(arguments).names
     if not chosen:
         LATEST.unlink(missing_ok=True)
-    names = chosen or list(MEASUREMENTS)
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     results: list[Result] = []
-    servers = Servers()
-    try:
-        for name in names:
-            with console.status(f"measuring {name}"):
-                measured = known[name](servers)
-            write_results(measured)
-            results += measured
-    finally:
-        servers.stop()
-        console.print(table_of(results))
+    with DevStack(cache_gb=_CACHE_GB) as stack:
+        try:
+            for name in chosen or MEASUREMENTS:
+                with console.status(f"measuring {name}"):
+                    measured = MEASUREMENTS[name](stack)
+                write_results(measured)
+                results += measured
+        finally:
+            console.print(table_of(results))
     console.print(f"written to {LATEST}")
     return 0
 

@@ -11,23 +11,43 @@ from pathlib import Path
 from bench.usage import Usage
 from bench.workload import DATABASE
 from changefeed.cluster_time import ClusterTime
+from changefeed.position import Window
+from devstack.stack import DevStack
 
 _ROOT = Path(__file__).parents[1]
 
 
-def replicate_naively(
-    source_uri: str, target_uri: str, *, start_ts: ClusterTime, events: int, database: str = DATABASE
-) -> Usage:
-    """Time, CPU and memory of replicating so many events."""
+def replicate_naively(stack: DevStack, *, start_ts: ClusterTime, events: int, database: str = DATABASE) -> Usage:
+    """What so many events cost the replicator and both servers."""
     options = ["--from", str(start_ts), "--database", database, "--events", str(events)]
-    return _run("bench.naive_replicator", [source_uri, target_uri, *options])
+    return _run(stack, "bench.naive_replicator", [stack.source_uri, stack.target_uri, *options])
 
 
-def copy_naively(source_uri: str, target_uri: str, *, database: str, tables: Sequence[str]) -> Usage:
-    return _run("bench.naive_copy", [source_uri, target_uri, database, *tables])
+def insert_at_the_floor(stack: DevStack, window: Window, *, database: str) -> Usage:
+    """What the bytes of a window of inserts cost."""
+    return _run(stack, "bench.floor", [stack.source_uri, *_floor(window, database), "--target", stack.target_uri])
 
 
-def _run(module: str, arguments: Sequence[str]) -> Usage:
+def read_at_the_floor(stack: DevStack, window: Window, *, database: str) -> Usage:
+    """What it costs to have read a window, whatever is in it."""
+    return _run(stack, "bench.floor", [stack.source_uri, *_floor(window, database)])
+
+
+def copy_naively(stack: DevStack, *, database: str, tables: Sequence[str]) -> Usage:
+    return _run(stack, "bench.naive_copy", [stack.source_uri, stack.target_uri, database, *tables])
+
+
+def server_pids(stack: DevStack) -> dict[str, int]:
+    """Of the servers that are ours to look at."""
+    sides = (("source", stack.source), ("target", stack.target))
+    return {name: server.pid for name, server in sides if not isinstance(server, str)}
+
+
+def _floor(window: Window, database: str) -> list[str]:
+    return ["--from", str(window.start.ts), "--to", str(window.end.ts), "--database", database]
+
+
+def _run(stack: DevStack, module: str, arguments: Sequence[str]) -> Usage:
     """From when it has started: what an interpreter's start costs says nothing about replication."""
     command = [sys.executable, "-m", module, *arguments]
     process = subprocess.Popen(command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -35,7 +55,7 @@ def _run(module: str, arguments: Sequence[str]) -> Usage:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdout.readline()
-        with Usage(naive=process.pid) as usage:
+        with Usage(itself=process.pid, **server_pids(stack)) as usage:
             process.stdin.close()
             _wait_without_reaping(process)
     finally:

@@ -1,4 +1,4 @@
-"""The baseline of the initial copy: one thread, find and insert_many.
+"""The baseline of the initial copy: raw find and insert_many, on two connections.
 
 python -m bench.naive_copy SOURCE TARGET DATABASE TABLE...
 """
@@ -6,30 +6,34 @@ python -m bench.naive_copy SOURCE TARGET DATABASE TABLE...
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import bson
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 
 from bench.baseline import wait_for_start
 
-_BATCH = 2_000
-_Client = MongoClient[dict[str, Any]]
+_CONNECTIONS = 2
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
+_Client = MongoClient[Any]
 
 
-def copy(source: _Client, target: _Client, database: str, tables: Sequence[str]) -> None:
-    for table in tables:
-        batch: list[dict[str, Any]] = []
-        for document in source[database][table].find(batch_size=_BATCH):
-            batch.append(document)
-            if len(batch) == _BATCH:
-                target[database][table].insert_many(batch, ordered=False)
-                batch = []
-        if batch:
-            target[database][table].insert_many(batch, ordered=False)
+def copy(source: _Client, target: _Client, database: str, table: str) -> None:
+    rows = target[database].get_collection(table, _RAW)
+    for batch in source[database][table].find_raw_batches():
+        rows.insert_many(bson.decode_all(batch, _RAW), ordered=False)
 
 
 if __name__ == "__main__":
-    with _Client(sys.argv[1]) as of_source, _Client(sys.argv[2]) as of_target:
+    with (
+        _Client(sys.argv[1]) as of_source,
+        _Client(sys.argv[2]) as of_target,
+        ThreadPoolExecutor(_CONNECTIONS) as connections,
+    ):
         wait_for_start()
-        copy(of_source, of_target, sys.argv[3], sys.argv[4:])
+        copies = [connections.submit(copy, of_source, of_target, sys.argv[3], name) for name in sys.argv[4:]]
+        for each in copies:
+            each.result()

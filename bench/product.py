@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from admin.desired_store import DesiredStore
+from bench.baseline import server_pids
 from bench.result import LOGS
 from bench.usage import Usage
 from bench.workload import Workload
@@ -74,13 +75,8 @@ class Product:
             self.remove(id)
 
     def usage(self) -> Usage:
-        """Of the owner, of the processor's driver, its JVM and its workers; beside them the embedded servers, by name."""
-        servers = {
-            name: server.pid
-            for name, server in (("source", self._stack.source), ("target", self._stack.target))
-            if not isinstance(server, str)
-        }
-        return Usage(**{role: process.pid for role, process in self._processes.items()}, **servers)
+        """Of the owner, of the processor's driver, its JVM and its workers; beside them the servers, by name."""
+        return Usage(**{role: process.pid for role, process in self._processes.items()}, **server_pids(self._stack))
 
     def create(self, database: str, *, sink: str | None = None, start: str = "now") -> ChangefeedId:
         """The database is replicated under the name that `target_of` says, so that a baseline can have its own."""

@@ -22,26 +22,35 @@ class Result:
     """The same measurement of what we compare with, in the same run and unit."""
     ratio: float
     """Above 1 is better than the baseline, whether more or less of the unit is better."""
+    floor: float | None = None
+    """What the bytes themselves cost (`bench/floor.py`), in the same run and unit."""
     note: str = ""
     """For people: what the figure is made of."""
 
     @classmethod
-    def more_is_better(cls, name: str, value: float, unit: str, *, baseline: float, note: str = "") -> Result:
-        return cls(name=name, value=value, unit=unit, baseline=baseline, ratio=value / baseline, note=note)
+    def more_is_better(
+        cls, name: str, value: float, unit: str, *, baseline: float, floor: float | None = None, note: str = ""
+    ) -> Result:
+        ratio = value / baseline
+        return cls(name=name, value=value, unit=unit, baseline=baseline, ratio=ratio, floor=floor, note=note)
 
     @classmethod
-    def less_is_better(cls, name: str, value: float, unit: str, *, baseline: float, note: str = "") -> Result:
-        return cls(name=name, value=value, unit=unit, baseline=baseline, ratio=baseline / value, note=note)
+    def less_is_better(
+        cls, name: str, value: float, unit: str, *, baseline: float, floor: float | None = None, note: str = ""
+    ) -> Result:
+        ratio = baseline / value if value else float("inf")
+        return cls(name=name, value=value, unit=unit, baseline=baseline, ratio=ratio, floor=floor, note=note)
 
 
 def table_of(results: Sequence[Result]) -> Table:
     table = Table("measurement", "unit")
-    for column in ("value", "baseline", "ratio"):
+    for column in ("value", "baseline", "ratio", "floor"):
         table.add_column(column, justify="right")
     table.add_column("note")
     for result in results:
-        numbers = (f"{result.value:,.2f}", f"{result.baseline:,.2f}", f"{result.ratio:.2f}")
-        table.add_row(result.name, result.unit, *numbers, result.note)
+        numbers = (f"{result.value:,.1f}", f"{result.baseline:,.1f}", f"{result.ratio:.2f}")
+        floor = "" if result.floor is None else f"{result.floor:,.1f}"
+        table.add_row(result.name, result.unit, *numbers, floor, result.note)
     return table
 
 

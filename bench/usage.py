@@ -41,6 +41,10 @@ class Usage:
     def cpu_seconds(self) -> float:
         return sum(self.cpu.values())
 
+    def millis(self, *parts: str) -> float:
+        """CPU time by the second."""
+        return sum(self.cpu[part] for part in parts) / self.seconds * 1e3
+
     def __enter__(self) -> Self:
         self._begun_at = time.perf_counter()
         self._cpu_before = self._cpu()

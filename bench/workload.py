@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import bson
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
-from pymongo import UpdateOne
+from pymongo import DeleteOne, InsertOne, ReplaceOne, UpdateOne
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position, Window
@@ -15,6 +17,8 @@ from source.connection import Client
 
 DATABASE = "bench"
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
+_OVERHEAD = 40
+Write = InsertOne[dict[str, Any]] | UpdateOne | ReplaceOne[dict[str, Any]] | DeleteOne
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,24 +40,36 @@ class Workload:
     def insert(self, client: Client) -> Window:
         """Returns the range of positions in which the events lie."""
         start = newest(client)
-        filling = "x" * max(0, self.document_bytes - 40)
-        for first in range(0, self.events, self.batch):
-            numbers = range(first, min(first + self.batch, self.events))
-            documents = [RawBSONDocument(bson.encode({"_id": number, "a": number, "s": filling})) for number in numbers]
-            table = client[self.database][self.names()[first // self.batch % self.tables]]
-            client[self.database].get_collection(table.name, _RAW).insert_many(documents, ordered=False)
+        for table, numbers in self._batches():
+            documents = [RawBSONDocument(bson.encode(self._document(number))) for number in numbers]
+            client[self.database].get_collection(table, _RAW).insert_many(documents, ordered=False)
         return Window(start, self._resolved(client))
 
-    def update(self, client: Client) -> Window:
-        """One update of each document that `insert` wrote."""
+    def mix(self, client: Client) -> Window:
+        """Of ten events five inserts, three updates, a replace and a delete; upon what `insert` wrote."""
         start = newest(client)
-        for first in range(0, self.events, self.batch):
-            numbers = range(first, min(first + self.batch, self.events))
-            table = client[self.database][self.names()[first // self.batch % self.tables]]
-            table.bulk_write(
-                [UpdateOne({"_id": number}, {"$set": {"a": -1 - number}}) for number in numbers], ordered=False
-            )
+        for table, numbers in self._batches():
+            client[self.database][table].bulk_write([self._write(number) for number in numbers], ordered=False)
         return Window(start, self._resolved(client))
+
+    def _batches(self) -> Iterator[tuple[str, range]]:
+        names = self.names()
+        for first in range(0, self.events, self.batch):
+            yield names[first // self.batch % self.tables], range(first, min(first + self.batch, self.events))
+
+    def _document(self, number: int) -> dict[str, Any]:
+        return {"_id": number, "a": number, "s": "x" * max(0, self.document_bytes - _OVERHEAD)}
+
+    def _write(self, number: int) -> Write:
+        match number % 10:
+            case 0 | 2 | 4 | 6 | 8:
+                return InsertOne(self._document(self.events + number))
+            case 1 | 3 | 5:
+                return UpdateOne({"_id": number}, {"$set": {"a": -1 - number}})
+            case 7:
+                return ReplaceOne({"_id": number}, self._document(-1 - number) | {"_id": number})
+            case _:
+                return DeleteOne({"_id": number})
 
     def _resolved(self, client: Client) -> Position:
         """The end of what was written, followed by something else, so that a reader is not held up by a quiet source."""

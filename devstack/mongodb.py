@@ -17,8 +17,9 @@ Client = MongoClient[dict[str, Any]]
 TESTING = {"enableTestCommands": "1"}
 """Parameters of a server whose failpoints a test sets."""
 
+CACHE_GB = 0.5
+
 _ENV = Path("/usr/bin/env")
-_CACHE_GB = "0.25"
 _OPLOG_MB = 2048
 _SPEECHLESS = {"diagnosticDataCollectionEnabled": "false"}
 
@@ -34,6 +35,7 @@ class MongoDB(ServerProcess):
         *,
         port: int | None = None,
         version: str | None = None,
+        cache_gb: float = CACHE_GB,
         oplog_mb: int = _OPLOG_MB,
         parameters: Mapping[str, str] | None = None,
         options: tuple[str, ...] = (),
@@ -45,6 +47,7 @@ class MongoDB(ServerProcess):
         self.replica_set = member_of or name
         self._alone = member_of is None
         self._mongod = Mongod.chosen(version)
+        self._cache_gb = cache_gb
         self._oplog_mb = oplog_mb
         self._parameters = {**_SPEECHLESS, **(parameters or {})}
         self._options = options
@@ -69,7 +72,7 @@ class MongoDB(ServerProcess):
             *(str(_ENV), *self._mongod.environment, str(self._mongod.binary)),
             *("--bind_ip", "127.0.0.1", "--port", str(self.port), "--nounixsocket"),
             *("--dbpath", str(self.directory), "--replSet", self.replica_set),
-            *("--oplogSize", str(self._oplog_mb), "--wiredTigerCacheSizeGB", _CACHE_GB),
+            *("--oplogSize", str(self._oplog_mb), "--wiredTigerCacheSizeGB", str(self._cache_gb)),
             *(word for name, value in self._parameters.items() for word in ("--setParameter", f"{name}={value}")),
             *self._options,
         ]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from devstack.etcd import Etcd
-from devstack.mongodb import MongoDB
+from devstack.mongodb import CACHE_GB, MongoDB
 from devstack.ports import Ports
 from devstack.process import side_by_side
 
@@ -24,12 +24,13 @@ class DevStack:
     Without a directory everything is in a temporary one that is removed at the end; a failed start leaves the logs there.
     """
 
-    def __init__(self, directory: Path | None = None) -> None:
+    def __init__(self, directory: Path | None = None, *, cache_gb: float = CACHE_GB) -> None:
         self._temporary = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix="sluice-devstack-"))
         self._running = ExitStack()
         self._ports = Ports(self.directory / "ports.json")
         self.etcd = Etcd(self.directory / "etcd", self.directory / "log" / "etcd.log", port=self._ports.of("etcd"))
+        self._cache_gb = cache_gb
         self.source = self._mongodb("source", SOURCE_VARIABLE)
         self.target = self._mongodb("target", TARGET_VARIABLE)
 
@@ -68,4 +69,4 @@ class DevStack:
     def _mongodb(self, name: str, variable: str) -> MongoDB | str:
         given = os.environ.get(variable)
         log = self.directory / "log" / f"{name}.log"
-        return given or MongoDB(name, self.directory / name, log, port=self._ports.of(name))
+        return given or MongoDB(name, self.directory / name, log, port=self._ports.of(name), cache_gb=self._cache_gb)

@@ -2,21 +2,26 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
+from collections.abc import Callable
 
-from pymongo import MongoClient
+import pytest
 
-from bench.baseline import replicate_naively
+from bench.baseline import copy_naively, insert_at_the_floor, read_at_the_floor, replicate_naively
 from bench.usage import Usage
-from bench.workload import newest
+from bench.workload import Workload, newest
+from changefeed.position import Window
+from devstack.mongodb import Client
+from devstack.stack import DevStack
+from tests.independent_compare import documents
 
 
-def test_the_baseline_replicates_inserts_updates_replaces_and_deletes(
-    source_client: MongoClient[dict[str, Any]],
-    target_client: MongoClient[dict[str, Any]],
-    source_uri: str,
-    target_uri: str,
-    database: str,
+@pytest.fixture
+def stack(servers: DevStack, source_uri: str, target_uri: str) -> DevStack:
+    return servers
+
+
+def test_the_naive_replicator_replicates_inserts_updates_replaces_and_deletes(
+    stack: DevStack, source_client: Client, target_client: Client, database: str
 ) -> None:
     rows = source_client[database]["rows"]
     start = newest(source_client)
@@ -24,10 +29,45 @@ def test_the_baseline_replicates_inserts_updates_replaces_and_deletes(
     rows.update_many({"_id": {"$lt": 10}}, {"$set": {"a": 2}, "$unset": {"b": ""}})
     rows.replace_one({"_id": 10}, {"c": 3})
     rows.delete_many({"_id": {"$gte": 40}})
-    usage = replicate_naively(source_uri, target_uri, start_ts=start.ts, events=71, database=database)
+    usage = replicate_naively(stack, start_ts=start.ts, events=71, database=database)
     assert usage.cpu_seconds > 0
-    assert usage.peak_bytes > 10_000_000
-    assert list(target_client[database]["rows"].find(sort=[("_id", 1)])) == list(rows.find(sort=[("_id", 1)]))
+    assert usage.peak["itself"] > 10_000_000
+    assert documents(target_client, database, "rows") == documents(source_client, database, "rows")
+
+
+def test_the_floor_and_the_naive_copy_leave_every_document(
+    stack: DevStack, source_client: Client, target_client: Client, database: str
+) -> None:
+    workload = Workload(events=10_000, tables=2, database=database)
+    workload.prepare(source_client)
+    inserted = workload.insert(source_client)
+    arrivals: list[Callable[[], Usage]] = [
+        lambda: insert_at_the_floor(stack, inserted, database=database),
+        lambda: copy_naively(stack, database=database, tables=workload.names()),
+    ]
+    for arrive in arrivals:
+        target_client.drop_database(database)
+        arrive()
+        for name in workload.names():
+            assert documents(target_client, database, name) == documents(source_client, database, name)
+
+
+def test_what_only_reads_at_the_floor_writes_nothing(
+    stack: DevStack, source_client: Client, target_client: Client, database: str
+) -> None:
+    start = newest(source_client)
+    source_client[database]["rows"].insert_one({})
+    assert read_at_the_floor(stack, Window(start, newest(source_client)), database=database).seconds > 0
+    assert target_client[database].list_collection_names() == []
+
+
+def test_a_mixture_is_of_as_many_events_as_it_says(source_client: Client, database: str) -> None:
+    workload = Workload(events=1_000, database=database)
+    workload.prepare(source_client)
+    workload.insert(source_client)
+    start = workload.mix(source_client).start.ts.to_bson()
+    entries = source_client["local"]["oplog.rs"].find({"ns": f"{database}.table00", "ts": {"$gte": start}})
+    assert len(list(entries)) == 1_000
 
 
 def test_usage_counts_processor_time_and_memory_of_children() -> None:

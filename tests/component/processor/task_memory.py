@@ -1,8 +1,6 @@
-"""Replicates one window of recorded events as a worker does, and prints how many it applied and its largest resident set in bytes.
+"""Replicates one window as a worker does, and prints how many events it applied and its largest resident set in bytes.
 
-python task_memory.py WAY ETCD PORT SECONDS
-
-One server at the port is both source and target, by two names
+python task_memory.py WAY ETCD SOURCE SINK DATABASE START END
 """
 
 from __future__ import annotations
@@ -11,8 +9,6 @@ import resource
 import sys
 import uuid
 
-from bench.recorded import FIRST_SECOND, TABLES
-from changefeed.cluster_time import ClusterTime
 from changefeed.configuration import Configuration
 from changefeed.lifecycle import Lifecycle
 from changefeed.position import Position, Window
@@ -27,38 +23,44 @@ from processor.job_context import Fence, JobContext
 from processor.lanes import LaneJob
 from processor.window_task import apply_bucket, read_slice, replicate_window
 from schema_store.versions import SchemaVersions
+from source.connection import connect
 from tests.component.processor.windowing import Handed
 
-_START = Position(ClusterTime(FIRST_SECOND, 0))
+
+def _schemas(source: str, database: str, valid_from: Position) -> SchemaVersions:
+    with connect(source) as client:
+        found = list(client[database].list_collections())
+    return SchemaVersions.of(
+        [
+            TableSchema(
+                id=TableId(entry["info"]["uuid"].hex()), name=TableName(database, entry["name"]), valid_from=valid_from
+            )
+            for entry in found
+        ]
+    )
 
 
-def _context(etcd: str, port: int) -> JobContext:
+def _context(etcd: str, source: str, sink: str, database: str, start: Position) -> JobContext:
     place, config = f"/memory-{uuid.uuid4().hex[:8]}", EtcdConfig(endpoints=(etcd,))
     status = ChangefeedStatus(lifecycle=Lifecycle(), run=1, info_version=1, epoch=1)
     with EtcdClient(config) as client:
         epoch = client.txn((), (Put(f"{place}/node", b"{}"), Put(f"{place}/status", encode(status)))).revision
-    schemas = [
-        TableSchema(
-            id=TableId(uuid.UUID(int=number + 1).hex), name=TableName("bench", f"table{number:02}"), valid_from=_START
-        )
-        for number in range(TABLES)
-    ]
-    source, sink = (f"mongodb://{host}:{port}/?directConnection=true" for host in ("127.0.0.1", "localhost"))
-    fields = {"id": "memory", "source": source, "sink": sink, "filter": {"tables": ["bench.*"]}}
+    schemas = _schemas(source, database, start)
+    fields = {"id": "memory", "source": source, "sink": sink, "filter": {"tables": [f"{database}.*"]}}
     return JobContext(
         key=place,
         changefeed=ChangefeedId("memory"),
         configuration=Configuration.parse(fields),
-        schemas=SchemaVersions.of(schemas),
-        tables=frozenset(schema.id for schema in schemas),
+        schemas=schemas,
+        tables=frozenset(schema.id for schema in schemas.tables_at(start)),
         fence=Fence(etcd=config, node_key=f"{place}/node", epoch=epoch, status_key=f"{place}/status", run=1),
     )
 
 
-def main(way: str, etcd: str, port: int, seconds: int) -> None:
-    shared = Handed(_context(etcd, port))
-    window = Window(_START, Position(ClusterTime(FIRST_SECOND + seconds, 0)))
-    job = LaneJob(number=1, window=window, tables=shared.context.tables, replay_until=_START)
+def main(way: str, etcd: str, source: str, sink: str, database: str, start: str, end: str) -> None:
+    window = Window(Position.parse(start), Position.parse(end))
+    shared = Handed(_context(etcd, source, sink, database, window.start))
+    job = LaneJob(number=1, window=window, tables=shared.context.tables, replay_until=window.start)
     spec = JobSpec(attempt=f"{shared.key}/revoked", job=job, default=True)
     if way == "narrow":
         outcome = replicate_window(shared, spec)
@@ -71,4 +73,4 @@ def main(way: str, etcd: str, port: int, seconds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    main(*sys.argv[1:])

@@ -5,45 +5,29 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from bench.recorded import EVENTS_A_SECOND, FIRST_SECOND, replies
-from bench.replay_server import ReplayServer
+import pytest
+
+from bench.workload import Workload
+from changefeed.position import Window
+from devstack.mongodb import Client
 
 _MOST_BYTES = 512 << 20
 _LARGE = 16 * 1024 * 1024 - 4096
 
 
-class LargeEvents(ReplayServer):
-    """One event a reply, each with a document of 16 MB, made when it is asked for."""
-
-    def __init__(self, events: int) -> None:
-        super().__init__(0, "insert", 1)
-        self._events = events
-        self.end = FIRST_SECOND + 1
-
-    def at(self, number: int) -> bytes:
-        if number == 0:
-            self._upcoming = replies("insert", events=self._events, per_reply=1, document_bytes=_LARGE)
-        return next(self._upcoming, None) or super().at(1)
+@pytest.fixture
+def sides(etcd_endpoint: str, source_uri: str, target_uri: str, database: str, target_client: Client) -> list[str]:
+    """The target is one whose documents are dropped after the test."""
+    return [etcd_endpoint, source_uri, target_uri, database]
 
 
-@contextmanager
-def serving(server: ReplayServer) -> Iterator[int]:
-    with server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_address[1]
-        server.shutdown()
-
-
-def largest(way: str, etcd: str, port: int, seconds: int) -> tuple[int, int]:
+def largest(way: str, sides: list[str], window: Window) -> tuple[int, int]:
     script = Path(__file__).with_name("task_memory.py")
     root = str(Path(__file__).parents[3])
     done = subprocess.run(
-        [sys.executable, str(script), way, etcd, str(port), str(seconds)],
+        [sys.executable, str(script), way, *sides, str(window.start), str(window.end)],
         check=False,
         capture_output=True,
         text=True,
@@ -54,17 +38,20 @@ def largest(way: str, etcd: str, port: int, seconds: int) -> tuple[int, int]:
     return applied, size
 
 
-def test_a_window_of_many_events(etcd_endpoint: str) -> None:
+def test_a_window_of_many_events(sides: list[str], source_client: Client, database: str) -> None:
     """Of 40 MB, which would be 400 MB as objects."""
-    with serving(ReplayServer(0, "insert", 100_000)) as port:
-        applied, size = largest("narrow", etcd_endpoint, port, 100_000 // EVENTS_A_SECOND)
+    workload = Workload(events=100_000, tables=20, database=database)
+    workload.prepare(source_client)
+    applied, size = largest("narrow", sides, workload.insert(source_client))
     assert applied == 100_000
     assert size < _MOST_BYTES
 
 
-def test_a_window_of_documents_of_16_mb(etcd_endpoint: str) -> None:
-    with serving(LargeEvents(40)) as port:
-        for way in ("narrow", "wide"):
-            applied, size = largest(way, etcd_endpoint, port, 1)
-            assert applied == 40
-            assert size < _MOST_BYTES, way
+def test_a_window_of_documents_of_16_mb(sides: list[str], source_client: Client, database: str) -> None:
+    workload = Workload(events=24, database=database, document_bytes=_LARGE, batch=1)
+    workload.prepare(source_client)
+    window = workload.insert(source_client)
+    for way in ("narrow", "wide"):
+        applied, size = largest(way, sides, window)
+        assert applied == 24
+        assert size < _MOST_BYTES, way

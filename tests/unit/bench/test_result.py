@@ -16,6 +16,6 @@ def test_figures_of_earlier_runs_are_kept_until_they_are_measured_again(tmp_path
     write_results([Result.more_is_better(name, 1, "x", baseline=1) for name in ("a", "b")], path)
     write_results([Result.more_is_better("b", 4, "x", baseline=2)], path)
     assert json.loads(path.read_text()) == [
-        {"name": "a", "value": 1, "unit": "x", "baseline": 1, "ratio": 1.0},
-        {"name": "b", "value": 4, "unit": "x", "baseline": 2, "ratio": 2.0},
+        {"name": "a", "value": 1, "unit": "x", "baseline": 1, "ratio": 1.0, "floor": None},
+        {"name": "b", "value": 4, "unit": "x", "baseline": 2, "ratio": 2.0, "floor": None},
     ]
