@@ -65,9 +65,11 @@ class ChangefeedService(ChangefeedServiceServicer):
     def ListChangefeeds(self, request: pb.ListChangefeedsRequest, context: Any) -> pb.ListChangefeedsResponse:
         with self._reader.read() as view:
             found = view.changefeeds()
-        now = datetime.now(UTC)
+        now, unwritable = datetime.now(UTC), self._reader.serving.unwritable()
         return pb.ListChangefeedsResponse(
-            changefeeds=[messages.changefeed(id, known, now=now) for id, known in sorted(found.items())]
+            changefeeds=[
+                messages.changefeed(id, known, now=now, unwritable=unwritable) for id, known in sorted(found.items())
+            ]
         )
 
     @unary(Access.OPERATOR)
@@ -127,14 +129,15 @@ class ChangefeedService(ChangefeedServiceServicer):
     def _message(self, id: str, at_least: int = 0) -> pb.Changefeed:
         with self._reader.read(at_least) as view:
             known = view.changefeed(ChangefeedId(id))
-        return messages.changefeed(ChangefeedId(id), known, now=datetime.now(UTC))
+        unwritable = self._reader.serving.unwritable()
+        return messages.changefeed(ChangefeedId(id), known, now=datetime.now(UTC), unwritable=unwritable)
 
     def _following(self, context: Any) -> Changes:
         if not self._streams.acquire(blocking=False):
             raise RetryableError(
                 f"this node serves {_MOST_STREAMS} streams already; try again later, or ask another node"
             )
-        return Changes(self._reader.mirror, context, self._stopping, self._streams.release)
+        return Changes(self._reader, context, self._stopping, self._streams.release)
 
 
 def _start(text: str, configuration: Configuration) -> Position | None:

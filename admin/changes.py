@@ -1,4 +1,4 @@
-"""`Changes`: wakes a stream of the admin API when something in etcd has changed, some times a second at most."""
+"""`Changes`: wakes a stream of the admin API when something in etcd has changed, or whether this node can write there; some times a second at most."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from coordination.mirror import Mirror
+from admin.cluster_reader import ClusterReader
+from changefeed.lifecycle import ErrorReport
 
 
 class Changes:
@@ -16,17 +17,17 @@ class Changes:
 
     def __init__(
         self,
-        mirror: Mirror,
+        reader: ClusterReader,
         context: Any,
         stopping: threading.Event,
         ended: Callable[[], None],
         every: timedelta = timedelta(milliseconds=250),
     ) -> None:
-        self._mirror = mirror
+        self._reader = reader
         self._stopping = stopping
         self._ended = ended
         self._every = every.total_seconds()
-        self._seen = -1
+        self._seen: tuple[int, ErrorReport | None] | None = None
         self._over = threading.Event()
         if not context.add_callback(self._over.set):
             self._over.set()
@@ -41,12 +42,12 @@ class Changes:
 
     def wait(self) -> bool:
         """At once the first time, then after the next change; False when nobody listens any more."""
-        if self._seen >= 0:
+        if self._seen is not None:
             self._over.wait(self._every)
         while not self._over.is_set() and not self._stopping.is_set():
-            revision = self._mirror.view().revision
-            if revision != self._seen:
-                self._seen = revision
+            now = self._reader.mirror.view().revision, self._reader.serving.unwritable()
+            if now != self._seen:
+                self._seen = now
                 return True
             self._over.wait(self._every)
         return False

@@ -7,12 +7,13 @@ that etcd does not answer, and never an old state as if it were the present one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
 from changefeed.errors import CoordinationUnavailable, NotFoundError
+from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import Assignment, ChangefeedId, NodeId, NodeRecord
 from changefeed.table import TableId, TableSchema
@@ -78,12 +79,23 @@ class ClusterView:
         return self._reader.assignments(self._view, id)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingNode:
+    """What the node that is asked knows of itself, and cannot have recorded in etcd."""
+
+    node: Callable[[], NodeId | None] = lambda: None
+    not_ready: Callable[[], str] = lambda: ""
+    unwritable: Callable[[], ErrorReport | None] = lambda: None
+    """Why it cannot write to etcd: what it reads there then does not say how things are."""
+
+
 class ClusterReader:
     """For many threads."""
 
-    def __init__(self, mirror: Mirror, layout: Layout) -> None:
+    def __init__(self, mirror: Mirror, layout: Layout, serving: ServingNode | None = None) -> None:
         self.mirror = mirror
         self.layout = layout
+        self.serving = serving or ServingNode()
         self._lock = threading.Lock()
         self._decoded = Decoded(layout)
 
@@ -98,9 +110,8 @@ class ClusterReader:
         if view.revision < at_least:
             return self.mirror.at_least(at_least, _PATIENCE)
         if not self.mirror.current:
-            raise CoordinationUnavailable(
-                "this node does not follow etcd at the moment; look at its log, or ask another node"
-            )
+            reason = self.mirror.interrupted_by or "it has just started"
+            raise CoordinationUnavailable(f"this node does not follow etcd at the moment: {reason}; ask another node")
         return view
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import yaml
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from admin.cluster_reader import ChangefeedTables, ClusterView, tables_of
+from admin.cluster_reader import ChangefeedTables, ClusterView, ServingNode, tables_of
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
-from changefeed.lifecycle import ErrorReport, Lifecycle
+from changefeed.lifecycle import ErrorReport, Lifecycle, State
 from changefeed.position import Position
 from changefeed.records import ChangefeedId, CopyProgress, NodeId
 from changefeed.table import TableId, TableKind, TableName, TableSchema
@@ -23,9 +24,11 @@ _TABLE_ID = re.compile(r"\b[0-9a-f]{32}\b")
 _TOKEN = re.compile(r"(?<=\d)/[0-9A-F]{16,}")
 
 
-def changefeed(id: ChangefeedId, known: Stored, *, now: datetime) -> pb.Changefeed:
+def changefeed(
+    id: ChangefeedId, known: Stored, *, now: datetime, unwritable: ErrorReport | None = None
+) -> pb.Changefeed:
     status, info = known.status, known.info
-    lifecycle = status.lifecycle if status else Lifecycle()
+    lifecycle = lifecycle_now(known, unwritable)
     configuration = yaml.safe_dump(info.configuration.public(), sort_keys=False, allow_unicode=True)
     checkpoint = status.checkpoint if status else None
     found = tables_of(known)
@@ -49,7 +52,19 @@ def changefeed(id: ChangefeedId, known: Stored, *, now: datetime) -> pb.Changefe
     )
 
 
-def nodes(view: ClusterView) -> Iterator[pb.Node]:
+def lifecycle_now(known: Stored, unwritable: ErrorReport | None) -> Lifecycle:
+    """What stands in etcd; but while nothing can be written there, pipelines that run according to it soon stand still.
+
+    Their state cannot be recorded, so it is shown by the node that is asked.
+    """
+    lifecycle = known.status.lifecycle if known.status else Lifecycle()
+    if unwritable is None or not (lifecycle.running or lifecycle.state is State.PENDING):
+        return lifecycle
+    state = State.WARNING if lifecycle.running else lifecycle.state
+    return replace(lifecycle, state=state, error=unwritable)
+
+
+def nodes(view: ClusterView, serving: ServingNode) -> Iterator[pb.Node]:
     leader = view.owner
     counts: dict[NodeId, int] = {}
     for id in view.ids:
@@ -67,6 +82,7 @@ def nodes(view: ClusterView) -> Iterator[pb.Node]:
             owner=leader is not None and leader.node == node,
             draining=record.draining,
             tables=counts.get(node, 0),
+            not_ready=serving.not_ready() if node == serving.node() else "",
         )
 
 

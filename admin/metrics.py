@@ -16,9 +16,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from admin.cluster_reader import ClusterReader, ClusterView
+from admin.messages import lifecycle_now
 from changefeed.errors import SluiceError
-from changefeed.lifecycle import State
-from changefeed.records import ChangefeedId, DdlState, NodeId
+from changefeed.lifecycle import ErrorReport, State
+from changefeed.records import ChangefeedId, DdlState
 from owner.stored import Stored
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -62,6 +63,7 @@ class Metrics:
         self._rejected = Counter("sluice_rejected_rows", "Rows that the target refused", _FEED, registry=registry)
         self._leads = Gauge("sluice_owner", "1 on the node that is the owner", registry=registry)
         self._elected = Counter("sluice_owner_elections", "Times that this node became the owner", registry=registry)
+        self._writable = Gauge("sluice_etcd_writable", "1 while etcd takes what this node writes", registry=registry)
         self._sessions = Counter("sluice_sessions", "Sessions that this node has had", registry=registry)
 
     def window_done(self, changefeed: ChangefeedId, facts: WindowFacts) -> None:
@@ -87,22 +89,20 @@ class Metrics:
     def describe_cluster(
         self,
         reader: ClusterReader,
-        node: Callable[[], NodeId | None],
         oplog_left: Callable[[], Mapping[ChangefeedId, timedelta]],
     ) -> None:
-        """`node` is who this node is at the moment; `oplog_left` what the owner's guard found last."""
-        self.registry.register(_ClusterCollector(reader, node, oplog_left))
+        """`oplog_left` is what the owner's guard found last."""
+        self._writable.set_function(lambda: float(reader.serving.unwritable() is None))
+        self.registry.register(_ClusterCollector(reader, oplog_left))
 
 
 class _ClusterCollector(Collector):
     def __init__(
         self,
         reader: ClusterReader,
-        node: Callable[[], NodeId | None],
         oplog_left: Callable[[], Mapping[ChangefeedId, timedelta]],
     ) -> None:
         self._reader = reader
-        self._node = node
         self._oplog_left = oplog_left
 
     def describe(self) -> Iterable[Metric]:
@@ -112,7 +112,7 @@ class _ClusterCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         try:
             with self._reader.read() as view:
-                if view.owner is None or view.owner.node != self._node():
+                if view.owner is None or view.owner.node != self._reader.serving.node():
                     return
                 nodes, found = len(view.nodes), view.changefeeds()
                 tables = {id: _tables(view, id) for id in found}
@@ -120,7 +120,7 @@ class _ClusterCollector(Collector):
             return  # sluice_owner and /readyz tell it
         yield GaugeMetricFamily("sluice_nodes", "Nodes that live", nodes)
         now = datetime.now(UTC)
-        yield from _states(found)
+        yield from _states(found, self._reader.serving.unwritable())
         yield from _gauges(found, now)
         yield _by_changefeed("sluice_tables", "Tables that are with a node", tables)
         left = {id: span.total_seconds() for id, span in self._oplog_left().items()}
@@ -156,10 +156,10 @@ def _gauges(found: Mapping[ChangefeedId, Stored], now: datetime) -> Iterator[Met
     yield _by_changefeed("sluice_copy_chunks", "Chunks of the tables now in copy", chunks)
 
 
-def _states(found: Mapping[ChangefeedId, Stored]) -> Iterator[Metric]:
+def _states(found: Mapping[ChangefeedId, Stored], unwritable: ErrorReport | None) -> Iterator[Metric]:
     family = GaugeMetricFamily("sluice_changefeed_state", "1 for the state it is in", labels=(*_FEED, "state"))
     for id, known in found.items():
-        present = known.status.lifecycle.state if known.status else State.NORMAL
+        present = lifecycle_now(known, unwritable).state
         for state in State:
             family.add_metric((id, state), float(state is present))
     yield family

@@ -24,7 +24,7 @@ class NodeService(NodeServiceServicer):
     @unary(Access.VIEWER)
     def ListNodes(self, request: pb.ListNodesRequest, context: Any) -> pb.ListNodesResponse:
         with self._reader.read() as view:
-            return pb.ListNodesResponse(nodes=messages.nodes(view))
+            return pb.ListNodesResponse(nodes=messages.nodes(view, self._reader.serving))
 
     @unary(Access.OPERATOR)
     def DrainNode(self, request: pb.DrainNodeRequest, context: Any) -> pb.Node:
@@ -34,7 +34,7 @@ class NodeService(NodeServiceServicer):
                 raise WrongState(f"node {node!r} is no processor; it has no tables to give up")
         rev = self._store.drain(node)
         with self._reader.read(rev) as view:
-            found = [each for each in messages.nodes(view) if each.id == node]
+            found = [each for each in messages.nodes(view, self._reader.serving) if each.id == node]
         if not found:
             raise NotFoundError(f"node {node!r} is gone")
         return found[0]

@@ -4,6 +4,7 @@ SluiceError
 ├── RetryableError          the cause may go away by itself: wait `retry_after`, try again
 │   ├── coordination_unavailable    etcd does not answer
 │   │   └── outcome_unknown             a transaction was sent to etcd and its answer never came
+│   │       └── coordination_full           etcd is out of space: it reads and keeps leases alive, but takes no write
 │   ├── source_unavailable          the source does not answer, or has no primary
 │   ├── source_refused              authentication or privileges at the source: somebody grants them, and it goes on
 │   ├── sink_unavailable            the target does not answer, refuses writes for now, or is busy
@@ -59,6 +60,12 @@ class OutcomeUnknown(CoordinationUnavailable):
     """It may have happened, and may still happen, until `FencedStore.settle` has returned."""
 
     code = "outcome_unknown"
+
+
+class CoordinationFull(OutcomeUnknown):
+    """etcd refuses each write from then on, but the ones that it was at when it ran out of space it may have taken and refused."""
+
+    code = "coordination_full"
 
 
 class SourceUnavailable(RetryableError):

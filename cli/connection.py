@@ -17,7 +17,7 @@ from admin.rpc import CODE_KEY, DETAILS_KEY
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1 import admin_pb2_grpc as rpc
 from admin.stubs.sluice.admin.v1.verify_pb2_grpc import VerifyServiceStub
-from changefeed.errors import ConfigurationError, CoordinationUnavailable, OutcomeUnknown
+from changefeed.errors import ConfigurationError, CoordinationFull, CoordinationUnavailable, OutcomeUnknown
 from cli.failure import ExitCode, Failure
 
 DEFAULT_SERVER = "127.0.0.1:8300"
@@ -28,7 +28,7 @@ _EXIT_CODES: Mapping[grpc.StatusCode, ExitCode] = {
     grpc.StatusCode.NOT_FOUND: ExitCode.NOT_FOUND,
     grpc.StatusCode.ABORTED: ExitCode.CONFLICT,
 }
-_NO_ANSWER = frozenset({CoordinationUnavailable.code, OutcomeUnknown.code})
+_NO_ANSWER = frozenset({CoordinationUnavailable.code, CoordinationFull.code, OutcomeUnknown.code})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ _LISTED: Sequence[Column] = (
     Column("OWNER", lambda node: "yes" if node.owner else ""),
     Column("TABLES", lambda node: f"{node.tables:,}", right=True),
     Column("DRAINING", lambda node: "yes" if node.draining else ""),
+    Column("NOT READY", lambda node: node.not_ready, rigid=False),
     Column("ADDRESS", lambda node: cells.dash(node.admin_address), optional=True),
     Column("VERSION", lambda node: node.version, optional=True),
     Column("STARTED", lambda node: cells.moment(node, "started_at"), optional=True),

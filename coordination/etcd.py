@@ -3,7 +3,8 @@
 Two things implement `Etcd` and pass the same contract tests: `EtcdClient` over the wire and `MemoryEtcd` for the simulation.
 
 Every method returns before its deadline. What it raises is of our error tree: `CoordinationUnavailable` when etcd does not answer,
-`OutcomeUnknown` when a transaction was sent and its answer never came, `CoordinationRefused` when etcd does not let us.
+`OutcomeUnknown` when a transaction was sent and its answer never came, `CoordinationFull` when etcd is out of space, `CoordinationRefused` when etcd
+does not let us.
 """
 
 from __future__ import annotations

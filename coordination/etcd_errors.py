@@ -3,6 +3,7 @@
 how the call failed                                          raised
 etcd does not answer, is overloaded, has no leader           CoordinationUnavailable
 the same for a transaction that may have reached it          OutcomeUnknown
+etcd is out of space                                         CoordinationFull
 the revision was compacted                                   HistoryCompacted
 credentials or privileges                                    CoordinationRefused
 the lease named in a put is gone                             FencedError
@@ -16,6 +17,7 @@ from typing import Any
 import grpc
 
 from changefeed.errors import (
+    CoordinationFull,
     CoordinationRefused,
     CoordinationUnavailable,
     FencedError,
@@ -35,7 +37,7 @@ _TOO_LARGE = ("larger than max", "too large")
 _MALFORMED = frozenset({_Code.INVALID_ARGUMENT, _Code.OUT_OF_RANGE, _Code.ALREADY_EXISTS, _Code.FAILED_PRECONDITION})
 _REFUSED = frozenset({_Code.UNAUTHENTICATED, _Code.PERMISSION_DENIED, _Code.UNIMPLEMENTED})
 _NOT_DONE = frozenset({_Code.RESOURCE_EXHAUSTED})
-"""Overload or a full database: refused as a whole, so a transaction's outcome is known."""
+"""Overload: refused as a whole, so a transaction's outcome is known."""
 
 
 def translate(code: Any, details: str, *, endpoint: str, txn: bool = False) -> SluiceError:
@@ -49,6 +51,12 @@ def translate(code: Any, details: str, *, endpoint: str, txn: bool = False) -> S
         return CoordinationRefused(f"{said}; check user, password, role and certificates for etcd")
     if code in _MALFORMED or code is _Code.NOT_FOUND or _mentions(details, _TOO_LARGE):
         return InvariantError(said)
+    return _unavailable(code, details, said, txn=txn)
+
+
+def _unavailable(code: Any, details: str, said: str, *, txn: bool) -> CoordinationUnavailable:
+    if "database space exceeded" in details:  # what it was at when it ran out of space it has taken, whatever it says
+        return CoordinationFull(f"{said}; compact and defragment etcd, then disarm its NOSPACE alarm")
     if txn and code not in _NOT_DONE and not _mentions(details, _NOT_TAKEN):
         return OutcomeUnknown(f"{said}; the transaction may or may not have happened")
     return CoordinationUnavailable(said)

@@ -8,7 +8,7 @@ that began at its epoch. What can happen, and what the caller does:
     ConflictError               a compare of the caller's own failed: nothing was written; look at the state again
     OutcomeUnknown              sent, and no answer: it may have happened, and may *still* happen, because a request in flight
                                 cannot be called back. Call `settle` until it returns, then decide anew from a state that is
-                                at least as new as the revision it returns. Never just send it again.
+                                at least as new as the revision it returns. Never just send it again. (`CoordinationFull` is one.)
     CoordinationUnavailable     not sent: nothing was written
 
 How `settle` makes an unknown outcome known. Every transaction also compares the mod-revision of the writer's key, its

@@ -107,6 +107,11 @@ class Layout:
     def resign(self) -> str:
         return f"{self.root}resign"
 
+    @property
+    def write_probe(self) -> str:
+        """Never there: what is sent to find out whether etcd takes writes puts nothing (`write_health`)."""
+        return f"{self.root}write-probe"
+
     def revoked(self, node: NodeId, attempt: int) -> str:
         """Beside the changefeeds: what was at work for one must not come to life when another takes its name."""
         return f"{self.root}revoked/{_quote(node)}/{attempt}"

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import Enum, auto
 
-from changefeed.errors import CoordinationUnavailable, FencedError, InvariantError, OutcomeUnknown
+from changefeed.errors import CoordinationFull, CoordinationUnavailable, FencedError, InvariantError, OutcomeUnknown
 from coordination.etcd import (
     Change,
     Committed,
@@ -37,6 +38,14 @@ _MAX_REQUEST_BYTES = 3 << 19
 _MIN_TTL_SECONDS = 2
 
 
+class Space(Enum):
+    FREE = auto()
+    ENDING = auto()
+    """The next transaction is taken, and answered as if it were not."""
+    NONE = auto()
+    """Leases live on and watches show what happens, but no transaction is taken and no lease granted. (Newer ones than 3.5.1 take what only deletes.)"""
+
+
 @dataclass(slots=True)
 class _GrantedLease:
     ttl: timedelta
@@ -51,6 +60,7 @@ class MemoryEtcd:
         self.revision = 1
         self.compacted_rev = 0
         self.progress_rev = 0
+        self._space = Space.FREE
         self._keys: dict[str, KeyValue] = {}
         self._history: list[Update] = []
         self._leases: dict[int, _GrantedLease] = {}
@@ -78,6 +88,15 @@ class MemoryEtcd:
             self._history = [update for update in self._history if update.revision > self.compacted_rev]
             self.changed.notify_all()
 
+    def fill_up(self, *, at_once: bool = True) -> None:
+        """Out of space. Unless it is so at once, the next transaction is the one that meets the end of it."""
+        with self.changed:
+            self._space = Space.NONE if at_once else Space.ENDING
+
+    def make_room(self) -> None:
+        with self.changed:
+            self._space = Space.FREE
+
     def notify_progress(self) -> None:
         """Each watch, once it has seen everything, will say so."""
         with self.changed:
@@ -96,9 +115,13 @@ class MemoryEtcd:
     def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> Committed | Refused:
         with self.changed:
             self._check(compares, ops)
+            self._refuse_when_full()
             if not all(self._holds(compare) for compare in compares):
                 return Refused(self.revision, {compare.key: self._keys.get(compare.key) for compare in compares})
             self._write(ops)
+            if ops and self._space is Space.ENDING:
+                self._space = Space.NONE
+                self._refuse_when_full()
             return Committed(self.revision)
 
     def since(self, revision: int, prefix: str) -> Update | None:
@@ -112,6 +135,7 @@ class MemoryEtcd:
 
     def grant(self, ttl: timedelta) -> Lease:
         with self.changed:
+            self._refuse_when_full()
             self._last_lease += 1
             granted = timedelta(seconds=max(math.ceil(ttl.total_seconds()), _MIN_TTL_SECONDS))
             self._leases[self._last_lease] = _GrantedLease(granted, self._now + granted)
@@ -134,6 +158,10 @@ class MemoryEtcd:
         with self.changed:
             lease = self._leases.get(id)
             return lease.expires_at - self._now if lease else None
+
+    def _refuse_when_full(self) -> None:
+        if self._space is Space.NONE:
+            raise CoordinationFull("etcd: mvcc: database space exceeded")
 
     def _below(self, prefix: str) -> Iterable[KeyValue]:
         return (kv for key, kv in self._keys.items() if key.startswith(prefix))

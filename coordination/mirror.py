@@ -140,6 +140,11 @@ class Mirror:
         """Whether it follows: it has a snapshot, and etcd answered the last time it was asked."""
         return self._replica.revision > 0 and self._interrupted_by is None and not self._stopping.is_set()
 
+    @property
+    def interrupted_by(self) -> str:
+        """Why it does not follow; empty when it does, or has not begun."""
+        return str(self._interrupted_by or "")
+
     def view(self) -> View:
         """The newest state known; of revision 0, and empty, before the first snapshot. Raises what ended the mirror, if anything did."""
         with self._changed:

@@ -28,6 +28,7 @@ from changefeed.errors import InvariantError, RetryableError
 from changefeed.records import NodeId, NodeRecord
 from coordination.etcd import CreateRevIs, Etcd, Put, Refused
 from coordination.fenced import FencedStore
+from coordination.interruption import Interruption
 from coordination.layout import Layout, encode
 
 DEFAULT_TTL = timedelta(seconds=10)
@@ -88,6 +89,7 @@ class Session:
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._log = _log.bind(node=node)
+        self._trouble = Interruption(self._log, "keep_alive_failed", "keep_alive_goes_on", monotonic)
         self.lease = lease
         self.node = node
         self.key = key
@@ -130,10 +132,9 @@ class Session:
         try:
             ttl = self._etcd.keep_alive(self.lease, self._clock.timeout(now))
         except RetryableError as error:
-            self._log.warning(
-                "keep_alive_failed", error=str(error), seconds_left=self._clock.lost_at - self._monotonic()
-            )
+            self._trouble.met(error, seconds_left=self._clock.lost_at - self._monotonic())
             return
+        self._trouble.over()
         if ttl is None:
             with self._lock:
                 self._lose("the lease is gone")

@@ -18,7 +18,7 @@ from importlib.metadata import version
 import structlog
 
 from admin.access import Guard, read_tokens
-from admin.cluster_reader import ClusterReader
+from admin.cluster_reader import ClusterReader, ServingNode
 from admin.desired_store import DesiredStore
 from admin.http_server import HttpServer
 from admin.metrics import Metrics
@@ -28,9 +28,11 @@ from changefeed.records import ChangefeedId, NodeId, NodeRecord, Role
 from coordination.etcd_client import EtcdClient
 from coordination.etcd_connection import EtcdConfig, Tls
 from coordination.fenced import FencedStore
+from coordination.interruption import Interruption
 from coordination.layout import Layout
 from coordination.mirror import Mirror
 from coordination.session import Session, open_session
+from coordination.write_health import WatchedEtcd
 from node.configuration import AdminOptions, EtcdOptions, NodeConfiguration
 from node.measured_jobs import MeasuredJobs
 from node.membership import Membership
@@ -55,16 +57,19 @@ class NodeProcess:
         self._stopping = threading.Event()
         self._layout = Layout(configuration.cluster)
         self._etcd_config = _etcd_config(configuration.etcd)
-        self._etcd = EtcdClient(self._etcd_config)
+        self._client = EtcdClient(self._etcd_config)
+        self._etcd = WatchedEtcd(self._client, self._layout.write_probe)
         self._mirror = Mirror(self._etcd, self._layout.root)
-        self._reader = ClusterReader(self._mirror, self._layout)
+        serving = ServingNode(node=self._node, not_ready=self.not_ready, unwritable=lambda: self._etcd.trouble)
+        self._reader = ClusterReader(self._mirror, self._layout, serving)
         self._store = DesiredStore(self._etcd, self._layout)
         self._metrics = Metrics()
+        self._session_trouble = Interruption(_log, "node_waits_for_etcd", "node_goes_on")
         self._membership: Membership | None = None
         self._draining = False
         self._started_at = datetime.now(UTC)
         self._spark = SparkRunner(SparkSettings(master=configuration.spark.master, options=configuration.spark.conf))
-        self._metrics.describe_cluster(self._reader, self._node, self._oplog_left)
+        self._metrics.describe_cluster(self._reader, self._oplog_left)
         self._admin = AdminServer(
             configuration.admin.address,
             reader=self._reader,
@@ -92,6 +97,7 @@ class NodeProcess:
     def run(self) -> None:
         if Role.PROCESSOR in self._configuration.roles:
             self._spark.warm_up()
+        self._etcd.start()
         self._mirror.start()
         self._admin.start()
         self._http.start()
@@ -106,13 +112,15 @@ class NodeProcess:
 
     def not_ready(self) -> str:
         """Why the node is not ready; empty when it is."""
-        membership = self._membership
+        membership, trouble = self._membership, self._etcd.trouble
         if self._stopping.is_set():
             return "the node is stopping"
         if membership is None or not membership.alive:
-            return "the node has no session in etcd"
+            return _because("the node has no session in etcd", trouble.message if trouble else "")
         if not self._mirror.current:
-            return "the node does not follow etcd"
+            return _because("the node does not follow etcd", self._mirror.interrupted_by)
+        if trouble is not None:
+            return f"the node cannot write to etcd since {trouble.at:%H:%M:%S} UTC: {trouble.message}"
         return "" if membership.record(self._mirror.view()) else "the node does not see itself in etcd yet"
 
     def _join(self) -> Membership | None:
@@ -127,9 +135,10 @@ class NodeProcess:
                     ttl=self._configuration.session_ttl,
                 )
             except (RetryableError, FencedError) as error:
-                _log.warning("node_waits_for_etcd", error=str(error))
+                self._session_trouble.met(error)
                 self._stopping.wait(_RETRY_SECONDS)
             else:
+                self._session_trouble.over()
                 self._metrics.session_opened()
                 return self._member(session, store)
         return None
@@ -201,7 +210,7 @@ class NodeProcess:
             except NotFoundError:
                 return
             except RetryableError as error:
-                _log.warning("node_waits_for_etcd", error=str(error))
+                self._session_trouble.met(error)
             membership.tick()
             time.sleep(_LOOK_EVERY)
         _log.warning("node_kept_tables", node=membership.node)
@@ -228,7 +237,8 @@ class NodeProcess:
         self._http.stop()
         self._spark.stop()
         self._mirror.stop()
-        self._etcd.close()
+        self._client.close()
+        self._etcd.stop()
         _log.info("node_stopped")
 
     def _node(self) -> NodeId | None:
@@ -236,6 +246,10 @@ class NodeProcess:
 
     def _oplog_left(self) -> Mapping[ChangefeedId, timedelta]:
         return self._membership.oplog_left if self._membership is not None else {}
+
+
+def _because(what: str, reason: str) -> str:
+    return f"{what}: {reason}" if reason else what
 
 
 def _etcd_config(options: EtcdOptions) -> EtcdConfig:

@@ -21,6 +21,7 @@ from coordination.decoded import Decoded
 from coordination.election import Candidate
 from coordination.epoch_guard import BUDGET
 from coordination.fenced import FencedStore
+from coordination.interruption import Interruption
 from coordination.layout import Layout, ResignRequest, child, decode
 from coordination.mirror import Mirror, View
 from coordination.session import Session
@@ -62,6 +63,8 @@ class Owner:
         self._margin = margin
         self._troubles: dict[ChangefeedId, str] = {}
         self._log = _log.bind(node=session.node, role="owner")
+        self._campaign_trouble = Interruption(self._log, "campaign_interrupted", "campaign_goes_on")
+        self._etcd_trouble = Interruption(self._log, "owner_waits_for_etcd", "owner_goes_on")
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="owner", daemon=True)
@@ -108,9 +111,10 @@ class Owner:
             try:
                 store = self._candidate.campaign(_CAMPAIGN)
             except RetryableError as error:
-                self._log.warning("campaign_interrupted", error=str(error))
+                self._campaign_trouble.met(error)
                 self._stopping.wait(_RETRY.total_seconds())
                 continue
+            self._campaign_trouble.over()
             if store is not None:
                 return store
         return None
@@ -155,16 +159,17 @@ class Owner:
         try:
             view = self._view(term)
         except RetryableError as error:
-            self._log.warning("owner_waits_for_etcd", error=str(error))
+            self._etcd_trouble.met(error)
             self._stopping.wait(_RETRY.total_seconds())
             return
         if _asked_to_resign(view, self._layout, term.store.epoch):
             self._log.info("owner_resigns_as_asked")
             self._stopping.set()
             return
-        for id in self._present(view, changefeeds):
-            if not self.over:
-                self._tick(id, term, changefeeds)
+        present = self._present(view, changefeeds)
+        answered = [self._tick(id, term, changefeeds) for id in present if not self.over]
+        if all(answered):
+            self._etcd_trouble.over()
         self.oplog_left = {id: known.oplog_left.left for id, known in changefeeds.items() if known.oplog_left}
 
     def _view(self, term: Term) -> View:
@@ -178,8 +183,8 @@ class Owner:
             self._troubles.pop(id, None)
         return present
 
-    def _tick(self, id: ChangefeedId, term: Term, changefeeds: dict[ChangefeedId, ChangefeedOwner]) -> None:
-        """One changefeed's trouble is its own."""
+    def _tick(self, id: ChangefeedId, term: Term, changefeeds: dict[ChangefeedId, ChangefeedOwner]) -> bool:
+        """One changefeed's trouble is its own. Whether etcd gave none."""
         try:
             view = self._view(term)
             info = term.reader.one(ChangefeedInfo, view, self._layout.info(id))
@@ -188,13 +193,15 @@ class Owner:
         except FencedError:
             raise
         except RetryableError as error:
-            self._log.warning("changefeed_waits_for_etcd", changefeed=id, error=str(error))
+            self._etcd_trouble.met(error, changefeed=id)
+            return False
         except Exception as error:  # noqa: BLE001  # the others go on; it is told once, not at every tick
             if self._troubles.get(id) != str(error):
                 self._troubles[id] = str(error)
                 self._log.exception("changefeed_tick_failed", changefeed=id)
         else:
             self._troubles.pop(id, None)
+        return True
 
     @staticmethod
     def _owner_of(

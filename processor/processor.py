@@ -23,6 +23,7 @@ from coordination.decoded import Decoded
 from coordination.etcd import KeyValue
 from coordination.etcd_connection import EtcdConfig
 from coordination.fenced import FencedStore
+from coordination.interruption import Interruption
 from coordination.layout import Layout, child
 from coordination.mirror import Mirror, View
 from coordination.session import Session
@@ -65,6 +66,7 @@ class Processor:
         self._layout = layout
         self._reader = Decoded(layout)
         self._log = _log.bind(node=session.node, role="processor")
+        self._etcd_trouble = Interruption(self._log, "processor_waits_for_etcd", "processor_goes_on")
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._threads = ThreadPoolExecutor(_MOST_JOBS, thread_name_prefix="job")
@@ -136,14 +138,14 @@ class Processor:
         try:
             present = self._present(self._view())
         except RetryableError as error:
-            self._log.warning("processor_waits_for_etcd", error=str(error))
+            self._etcd_trouble.met(error)
             self._stopping.wait(_RETRY.total_seconds())
             return
         for id in self._changefeeds.keys() - present:
             self._wind_up(id)
-        for id in sorted(present):
-            if not self.over:
-                self._tick(id)
+        answered = [self._tick(id) for id in sorted(present) if not self.over]
+        if all(answered):
+            self._etcd_trouble.over()
 
     def _view(self) -> View:
         return self._mirror.at_least(self._surroundings.store.settle(), _VIEW_TIMEOUT)
@@ -157,8 +159,9 @@ class Processor:
         self._changefeeds.pop(id).cancel()
         self._seen.pop(id, None)
 
-    def _tick(self, id: ChangefeedId) -> None:
-        """One changefeed's trouble is its own."""
+    def _tick(self, id: ChangefeedId) -> bool:
+        """One changefeed's trouble is its own. Whether etcd gave none."""
+        etcd_answers = True
         try:
             self._step(id, self._view())
         except FencedError:
@@ -166,12 +169,14 @@ class Processor:
         except ConflictError:
             self._log.info("changefeed_is_gone", changefeed=id)
         except RetryableError as error:
-            self._log.warning("changefeed_waits_for_etcd", changefeed=id, error=str(error))
+            self._etcd_trouble.met(error, changefeed=id)
+            etcd_answers = False
         except SluiceError as error:
             self._log.exception("changefeed_tick_failed", changefeed=id, code=error.code)
         else:
-            return
+            return True
         self._seen.pop(id, None)
+        return etcd_answers
 
     def _step(self, id: ChangefeedId, view: View) -> None:
         changefeed, groups = self._changefeeds.get(id), self._groups(id, view)

@@ -45,11 +45,18 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen(self._command, stderr=self._log.open("ab"))
+        self.start()
         self.until_ready()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        """Again, too, after `kill`; it need not become ready."""
+        self._process = subprocess.Popen(self._command, stderr=self._log.open("ab"))
+
+    def kill(self) -> None:
         assert self._process is not None
         if self._process.poll() is None:
             self._process.kill()

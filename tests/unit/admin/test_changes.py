@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from admin.changes import Changes
+from admin.cluster_reader import ClusterReader, ServingNode
+from changefeed.lifecycle import ErrorReport
+from coordination.layout import Layout
 from coordination.memory_etcd import MemoryEtcd
 from coordination.mirror import Mirror
 
@@ -24,8 +27,8 @@ class _Call:
 
 def _changes(call: _Call, stopping: threading.Event | None = None) -> Changes:
     """It looks for changes once an hour: what happens sooner has woken it."""
-    mirror = Mirror(MemoryEtcd().connect(), "/")
-    return Changes(mirror, call, stopping or threading.Event(), lambda: None, timedelta(hours=1))
+    reader = ClusterReader(Mirror(MemoryEtcd().connect(), "/"), Layout("c"))
+    return Changes(reader, call, stopping or threading.Event(), lambda: None, timedelta(hours=1))
 
 
 def test_what_is_there_is_told_at_once() -> None:
@@ -51,3 +54,13 @@ def test_a_stream_ends_with_its_call_and_not_some_time_later() -> None:
         for callback in call.callbacks:
             callback()
         assert waiting.result(timeout=30) is False
+
+
+def test_a_node_that_can_no_longer_write_wakes_the_stream_though_nothing_changes_in_etcd() -> None:
+    troubles: list[ErrorReport | None] = [None]
+    serving = ServingNode(unwritable=lambda: troubles[-1])
+    reader = ClusterReader(Mirror(MemoryEtcd().connect(), "/"), Layout("c"), serving)
+    watched = Changes(reader, _Call(), threading.Event(), lambda: None, timedelta(milliseconds=10))
+    assert watched.wait()
+    troubles.append(ErrorReport(code="coordination_full", message="full", retryable=True, at=datetime.now(UTC)))
+    assert watched.wait()

@@ -4,6 +4,7 @@ import grpc
 import pytest
 
 from changefeed.errors import (
+    CoordinationFull,
     CoordinationRefused,
     CoordinationUnavailable,
     FencedError,
@@ -31,7 +32,7 @@ SAID_BY_ETCD = [
     ("FAILED_PRECONDITION", "etcdserver: authentication is not enabled", CoordinationRefused),
     ("UNAUTHENTICATED", "etcdserver: invalid auth token", CoordinationRefused),
     ("PERMISSION_DENIED", "etcdserver: permission denied", CoordinationRefused),
-    ("RESOURCE_EXHAUSTED", "etcdserver: mvcc: database space exceeded", CoordinationUnavailable),
+    ("RESOURCE_EXHAUSTED", "etcdserver: mvcc: database space exceeded", CoordinationFull),
     ("RESOURCE_EXHAUSTED", "etcdserver: too many requests", CoordinationUnavailable),
     ("UNAVAILABLE", "failed to connect to all addresses; last error: connection refused", CoordinationUnavailable),
     ("UNAVAILABLE", "etcdserver: no leader", CoordinationUnavailable),

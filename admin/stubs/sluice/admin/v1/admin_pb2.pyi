@@ -214,7 +214,7 @@ class WatchChangefeedRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("id", "name", "admin_address", "roles", "version", "started_at", "owner", "draining", "tables")
+    __slots__ = ("id", "name", "admin_address", "roles", "version", "started_at", "owner", "draining", "tables", "not_ready")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ADMIN_ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -224,6 +224,7 @@ class Node(_message.Message):
     OWNER_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
+    NOT_READY_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     admin_address: str
@@ -233,7 +234,8 @@ class Node(_message.Message):
     owner: bool
     draining: bool
     tables: int
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., admin_address: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., owner: _Optional[bool] = ..., draining: _Optional[bool] = ..., tables: _Optional[int] = ...) -> None: ...
+    not_ready: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., admin_address: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., owner: _Optional[bool] = ..., draining: _Optional[bool] = ..., tables: _Optional[int] = ..., not_ready: _Optional[str] = ...) -> None: ...
 
 class ListNodesRequest(_message.Message):
     __slots__ = ()

@@ -1,0 +1,168 @@
+"""`WatchedEtcd`: an `Etcd` that knows whether it takes this process's writes.
+
+etcd keeps leases alive and feeds watches while it takes no write: when it is out of space, or when the right to write was taken away. A node then holds
+its session, follows every change, and can record nothing. So each write says how it went, and when none was sent for a while, one is sent
+that changes nothing: a put behind a compare that never holds. etcd refuses it for the same reasons as any other, without a new revision.
+
+    taken ──refused or unanswered──▶ failing ──PATIENCE──▶ in trouble: told to whoever asks, and logged
+      ▲                                 │                      │
+      └──────────── taken ──────────────┴────── taken ─────────┘  logged when it was in trouble
+
+An election of etcd's own leader takes a second or two, and is no trouble.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+import structlog
+
+from changefeed.errors import CoordinationRefused, CoordinationUnavailable, SluiceError
+from changefeed.lifecycle import ErrorReport
+from coordination.etcd import (
+    Committed,
+    Compare,
+    CreateRevIs,
+    Etcd,
+    KeyValue,
+    Lease,
+    Op,
+    Put,
+    Refused,
+    Snapshot,
+    Watch,
+)
+
+PATIENCE = timedelta(seconds=2)
+PROBE_EVERY = timedelta(seconds=1)
+
+_NEVER = 1
+"""The revision of an empty etcd: no key was created at it."""
+
+T = TypeVar("T")
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteRecord:
+    """How the writes went so far. All moments are monotonic seconds."""
+
+    taken_at: float = float("-inf")
+    """When the latest write that etcd took was sent."""
+    failing_since: float | None = None
+    error: SluiceError | None = None
+
+    def taken(self, sent_at: float) -> WriteRecord:
+        return replace(self, taken_at=max(self.taken_at, sent_at), failing_since=None, error=None)
+
+    def failed(self, sent_at: float, error: SluiceError) -> WriteRecord:
+        """A write that waited in vain says nothing about one that was sent after it and taken."""
+        if sent_at < self.taken_at:
+            return self
+        since = sent_at if self.failing_since is None else self.failing_since
+        return replace(self, failing_since=since, error=error)
+
+    def trouble(self, now: float) -> SluiceError | None:
+        lasts = self.failing_since is not None and now - self.failing_since >= PATIENCE.total_seconds()
+        return self.error if lasts else None
+
+
+class WatchedEtcd:
+    """Between `start` and `stop` a thread of its own sends what changes nothing; a test calls `look` instead."""
+
+    def __init__(self, etcd: Etcd, probe_key: str, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._etcd = etcd
+        self._probe_key = probe_key
+        self._monotonic = monotonic
+        self._record = WriteRecord()
+        self._told: ErrorReport | None = None
+        self._sent_at = float("-inf")
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="etcd-writes", daemon=True)
+
+    @property
+    def trouble(self) -> ErrorReport | None:
+        """Why this process cannot write, and since when; None when it can."""
+        return self._told
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """May be called twice."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def look(self) -> None:
+        """Send a write that changes nothing, unless another one was sent just now."""
+        if self._monotonic() - self._sent_at >= PROBE_EVERY.total_seconds():
+            with suppress(CoordinationUnavailable, CoordinationRefused):  # noted by `txn`
+                self.txn((CreateRevIs(self._probe_key, _NEVER),), (Put(self._probe_key, b""),))
+        self._tell()
+
+    def get(self, key: str) -> KeyValue | None:
+        return self._etcd.get(key)
+
+    def range(self, prefix: str) -> Snapshot:
+        return self._etcd.range(prefix)
+
+    def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> Committed | Refused:
+        """That one was taken which only deletes proves nothing: some releases take it though they are out of space."""
+        if not any(isinstance(op, Put) for op in ops):
+            return self._etcd.txn(compares, ops)
+        return self._noted(lambda: self._etcd.txn(compares, ops))
+
+    def watch(self, prefix: str, start_rev: int) -> Watch:
+        return self._etcd.watch(prefix, start_rev)
+
+    def grant(self, ttl: timedelta) -> Lease:
+        return self._noted(lambda: self._etcd.grant(ttl))
+
+    def keep_alive(self, lease: int, timeout: timedelta) -> timedelta | None:
+        return self._etcd.keep_alive(lease, timeout)
+
+    def revoke(self, lease: int) -> None:
+        self._etcd.revoke(lease)
+
+    def time_to_live(self, lease: int) -> timedelta | None:
+        return self._etcd.time_to_live(lease)
+
+    def _noted(self, write: Callable[[], T]) -> T:
+        sent_at = self._sent_at = self._monotonic()
+        try:
+            done = write()
+        except (CoordinationUnavailable, CoordinationRefused) as error:
+            with self._lock:
+                self._record = self._record.failed(sent_at, error)
+            raise
+        with self._lock:
+            self._record = self._record.taken(sent_at)
+        if self._told is not None:
+            self._tell()
+        return done
+
+    def _tell(self) -> None:
+        with self._lock:
+            now, error = self._monotonic(), self._record.trouble(self._monotonic())
+            if error is not None and self._told is None:
+                assert self._record.failing_since is not None
+                since = datetime.now(UTC) - timedelta(seconds=now - self._record.failing_since)
+                self._told = ErrorReport.of(error, since)
+                _log.error("etcd_takes_no_writes", code=error.code, error=str(error))
+            elif self._record.error is None and self._told is not None:
+                seconds = (datetime.now(UTC) - self._told.at).total_seconds()
+                self._told = None
+                _log.info("etcd_takes_writes_again", seconds=round(seconds, 1))
+
+    def _run(self) -> None:
+        while not self._stopping.wait(PROBE_EVERY.total_seconds() / 2):
+            self.look()
