@@ -183,7 +183,8 @@ class Filter(Options):
         return sensible_tables(tables)
 
     def wants_table(self, name: TableName) -> bool:
-        return not name.system and any_matches(self.tables, name)
+        """A table whose documents the server itself has moved comes by a rename from a name that is not wanted: it is copied as a new one."""
+        return not (name.system or name.passing) and any_matches(self.tables, name)
 
     def wants_database(self, db: str) -> bool:
         """Whether tables of that name's database may be in scope."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NewType
@@ -20,6 +21,8 @@ HEARTBEAT_DATABASE = "__sluice"
 """Ours, at the source, where the server refuses `appendOplogNote` (`source/note.py`)."""
 
 SYSTEM_DATABASES = frozenset({"admin", "config", "local", HEARTBEAT_DATABASE})
+
+_PASSING = re.compile(r"tmp[A-Za-z0-9]{5}\.(convertToCapped\..+|renameCollection)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -42,6 +45,14 @@ class TableName:
     def system(self) -> bool:
         """Kept by the server, or by us, for itself; never replicated by name."""
         return self.db in SYSTEM_DATABASES or self.coll.startswith("system.")
+
+    @property
+    def passing(self) -> bool:
+        """What `convertToCapped` and a rename across databases move documents to, before they give it the table's name.
+
+        Not all change streams show that move.
+        """
+        return _PASSING.fullmatch(self.coll) is not None
 
     def __str__(self) -> str:
         return f"{self.db}.{self.coll}"

@@ -66,3 +66,22 @@ def test_ddl_before_and_during_initial_copies_ends_in_equality(
         status = cluster.status(feed)
         assert status is not None
         assert status.lifecycle.error is None
+
+
+def test_documents_that_the_server_moves_itself_arrive(standing: ReplicatingCluster, database: str) -> None:
+    """By convertToCapped and by a rename across databases; neither move is in all change streams."""
+    source, elsewhere = standing.source[database], standing.source[f"{database}_from"]
+    feed = standing.create("moves", database)
+    standing.until(lambda: standing.began(feed), "the beginning")
+    for table in (source["logs"], elsewhere["moved"]):
+        table.insert_many([{"_id": n, "line": "x" * 100} for n in range(300)])
+        table.create_index("line")
+    source.command("convertToCapped", "logs", size=1 << 20)
+    standing.source.admin.command("renameCollection", f"{elsewhere.name}.moved", to=f"{database}.moved")
+    for name in ("logs", "moved"):
+        source[name].insert_one({"_id": "behind"})
+    standing.equal(database)
+    for name in ("logs", "moved"):
+        assert standing.target[f"{database}_to"][name].count_documents({}) == 301
+    assert not standing.error(feed)
+    standing.source.drop_database(elsewhere)

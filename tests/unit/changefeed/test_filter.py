@@ -38,6 +38,23 @@ def test_what_the_server_keeps_for_itself_is_never_wanted(name: str) -> None:
     assert not filter_of("*.*", "a*.*", "l*.*", "shop.*").wants_table(TableName.parse(name))
 
 
+@pytest.mark.parametrize("passing", ["shop.tmpHV3Gm.convertToCapped.orders", "shop.tmpHV3Gm.renameCollection"])
+def test_a_table_whose_documents_the_server_moved_enters_by_a_rename(passing: str) -> None:
+    """Not all change streams show that move."""
+    wanted = filter_of("shop.*")
+    assert not wanted.wants_table(TableName.parse(passing))
+    assert wanted.ddl(ddl(DdlType.CREATE, passing)) is DISCARDED
+    assert wanted.ddl(ddl(DdlType.RENAME, passing, to="shop.orders")) is APPLY
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["shop.convertToCapped.a", "shop.tmp_12.convertToCapped.a", "shop.tmpHV3Gm.renameCollection.a", "shop.tmpHV3Gm"],
+)
+def test_a_name_that_only_resembles_a_passing_one_is_wanted(name: str) -> None:
+    assert filter_of("shop.*").wants_table(TableName.parse(name))
+
+
 @pytest.mark.parametrize(
     ("tables", "db", "wanted"),
     [
