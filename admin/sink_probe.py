@@ -37,6 +37,8 @@ _WRITING = (
 class SinkFindings:
     problems: tuple[str, ...] = ()
     identity: DeploymentIdentity = field(default_factory=DeploymentIdentity)
+    version: tuple[int, int] | None = None
+    """None for a blackhole, which takes everything."""
 
 
 def probe_sink(configuration: Configuration, databases: Collection[str]) -> SinkFindings:
@@ -67,7 +69,7 @@ def lacking(configuration: Configuration, tables: Collection[TableName]) -> list
 def _findings(client: Client, databases: Collection[str]) -> SinkFindings:
     with translated("asking the sink what it is", SinkRefused):
         hello = client.admin.command(HELLO)
-        version = tuple(client.server_info()["versionArray"][:2])
+        major, minor = client.server_info()["versionArray"][:2]
         status = client.admin.command("connectionStatus", showPrivileges=True)
         identity = identify(client)
     problems: list[str] = []
@@ -75,10 +77,10 @@ def _findings(client: Client, databases: Collection[str]) -> SinkFindings:
         problems.append(
             "sink: it is a standalone server, which cannot say when a write is durable; restart it with --replSet and run rs.initiate()"
         )
-    if version < _OLDEST:
-        problems.append(f"sink: it is MongoDB {version[0]}.{version[1]}; 4.2 is the oldest that can be written")
+    if (major, minor) < _OLDEST:
+        problems.append(f"sink: it is MongoDB {major}.{minor}; 4.2 is the oldest that can be written")
     problems += _privilege_problems(status["authInfo"], databases)
-    return SinkFindings(problems=tuple(problems), identity=identity)
+    return SinkFindings(problems=tuple(problems), identity=identity, version=(major, minor))
 
 
 def _privilege_problems(authenticated: Mapping[str, Any], databases: Collection[str]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from changefeed.table import TableKind, TableSchema
 from owner.connections import expanded
 from processor.routing import divisible
 from source.catalog import read_catalog
-from source.connection import Client, connect
+from source.connection import Client, connect, deployment_of
 from source.errors import translated
 from source.opening import open_ddl_watch
 from source.oplog_window import majority_time, read_oplog_window
@@ -29,6 +29,7 @@ class SourceFindings:
 
     problems: tuple[str, ...] = ()
     identity: DeploymentIdentity = field(default_factory=DeploymentIdentity)
+    version: tuple[int, int] | None = None
     tables: tuple[TableSchema, ...] = ()
 
 
@@ -68,7 +69,8 @@ def _findings(client: Client, configuration: Configuration) -> SourceFindings:
         identity = identify(client)
     catalog = read_catalog(client, configuration.filter.wants_table)
     problems += _image_problems(configuration, catalog.tables)
-    return SourceFindings(problems=tuple(problems), identity=identity, tables=catalog.tables)
+    version = deployment_of(client).version
+    return SourceFindings(problems=tuple(problems), identity=identity, version=version, tables=catalog.tables)
 
 
 def _lost(client: Client, start: ClusterTime) -> str | None:

@@ -60,10 +60,21 @@ class Validator:
         with self._reader.read() as view:
             others = {id: known for id, known in view.changefeeds().items() if id != configuration.id}
         problems += _shared_targets(configuration, found.tables, others)
-        if replaces is not None:
+        if replaces is None:
+            problems += _older_target(found.version, target.version)
+        else:
             problems += _unfinished_ddls(configuration, replaces)
         warnings = [] if problems or replaces is not None else _uncopied(configuration, found.tables)
         return Findings(problems=tuple(problems), warnings=tuple(warnings))
+
+
+def _older_target(source: tuple[int, int] | None, target: tuple[int, int] | None) -> Iterator[str]:
+    """Asked of new changefeeds alone: one that runs while its source is upgraded goes on and may be changed."""
+    if source is not None and target is not None and target < source:
+        yield (
+            f"sink: it is MongoDB {target[0]}.{target[1]}, older than the source, which is {source[0]}.{source[1]}; options, indexes and "
+            "field names that only the newer one knows would be refused in the middle of replication: upgrade the target, or name another"
+        )
 
 
 def _unusable_uris(configuration: Configuration) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import yaml
 from coordination.etcd_client import EtcdClient
 from coordination.etcd_connection import EtcdConfig
 from coordination.layout import Layout
-from devstack.mongodb import Client
+from devstack.mongodb import Client, MongoDB
 from devstack.scripted_processor import ScriptedProcessor
 from tests.component.node.server_process import Server, until
 
@@ -138,6 +139,19 @@ def test_the_target_is_never_the_source_by_another_name(server: Server, source_u
     refused = server.sluice("changefeed", "create", *fields)
     assert refused.returncode == 1
     assert "sink: it is the same deployment as the source" in refused.stderr
+
+
+def test_a_target_older_than_the_source_is_refused_with_the_reason(
+    server: Server, own_mongodb: Callable[..., MongoDB], database: str
+) -> None:
+    newer, older = own_mongodb("newer", version="6.0.5"), own_mongodb("older", version="5.0.4")
+    fields = ["--id", database, "--tables", f"{database}.*"]
+    refused = server.sluice("changefeed", "create", "--source", newer.uri, "--sink", older.uri, *fields)
+    assert refused.returncode == 1
+    assert "sink: it is MongoDB 5.0, older than the source, which is 6.0;" in refused.stderr
+    assert "upgrade the target, or name another" in refused.stderr
+    upwards = server.sluice("changefeed", "validate", "--source", older.uri, "--sink", newer.uri, *fields)
+    assert (upwards.returncode, upwards.stdout) == (0, "no problems\n"), upwards.stderr
 
 
 def test_servers_that_do_not_answer_are_named_both(server: Server) -> None:
