@@ -8,7 +8,7 @@ STUBS := $(patsubst proto/%,admin/stubs/%,$(shell find proto -name '*.proto'))
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate
 PROTOC := $(PY) -m grpc_tools.protoc -Iadmin/stubs=proto
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak failover chaos simulate check fix proto bench lock clean
+.PHONY: help setup demo test soak failover versions chaos simulate check fix proto bench lock clean
 
 help:  ## What can be made here
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
@@ -35,6 +35,9 @@ soak: setup  ## The tests that take minutes each
 
 failover: setup  ## All 140 cases of the failover matrix: each kind of DDL, each victim of kill -9, each moment
 	$(PY) -m pytest -m failover tests/e2e/failover
+
+versions: setup  ## The component tests on each version of MongoDB, then each pair of versions; PART=pairs NAMES=4.4.2:6.0.27 for some
+	$(PY) -m tests.versions $(PART) $(NAMES)
 
 chaos: setup  ## Three nodes under a workload while everything breaks, MINUTES=20 SEED=7; ends with a comparison and a bank's balance
 	$(PY) -m tests.e2e.chaos --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED))

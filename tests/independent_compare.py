@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import bson
@@ -27,9 +28,17 @@ def _columns(measurement: RawBSONDocument) -> bytes:
 
 
 def indexes(client: MongoClient[Any], database: str, collection: str) -> dict[str, dict[str, Any]]:
-    """By name; without what says where the index stands or which software made it."""
+    """By name; without what says where the index stands or which software made it. A view has none."""
+    if "viewOn" in options(client, database).get(collection, {}):
+        return {}
     listed = client[database][collection].list_indexes()
-    return {index["name"]: {k: v for k, v in index.items() if k not in ("ns", "v")} for index in listed}
+    return {index["name"]: _specification(index) for index in listed}
+
+
+def _specification(index: Mapping[str, Any]) -> dict[str, Any]:
+    """6.0.27 repeats the expiry of a clustered collection, which is an option of the collection, in its index; 6.0.5 does not."""
+    unsaid = ("ns", "v", "expireAfterSeconds") if index.get("clustered") else ("ns", "v")
+    return {name: value for name, value in index.items() if name not in unsaid}
 
 
 def options(client: MongoClient[Any], database: str) -> dict[str, dict[str, Any]]:

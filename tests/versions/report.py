@@ -1,0 +1,33 @@
+"""What `make versions` prints: which version and which pair of versions passed what, and below it what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.versions.findings import Findings
+
+PASSED, FAILED = "passed", "FAILED"
+_SHOWN = 600
+"""Characters of a fault; a differing document may be of any length."""
+
+
+def print_report(console: Console, findings: Mapping[str, Findings]) -> None:
+    """`findings` by what was looked at: a version, or a pair of them."""
+    columns = list(dict.fromkeys(what for found in findings.values() for what in found.faults))
+    table = Table("", *columns)
+    for name, found in findings.items():
+        table.add_row(name, *(_cell(found, what) for what in columns))
+    console.print(table)
+    for name, found in findings.items():
+        for what, faults in found.faults.items():
+            for fault in faults:
+                console.print(f"{name}, {what}: {fault[:_SHOWN]}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _cell(found: Findings, what: str) -> str:
+    if what not in found.faults:
+        return "-"
+    return FAILED if found.faults[what] else PASSED
