@@ -54,6 +54,8 @@ def differences(source: MongoClient[Any], source_db: str, target: MongoClient[An
     for name in here.keys() & there.keys():
         if here[name] != there[name]:
             found.append(f"{name}: options {here[name]} became {there[name]}")
+        if "viewOn" in here[name] or "viewOn" in there[name]:
+            continue  # the documents are those of other collections, and it has no indexes
         if indexes(source, source_db, name) != indexes(target, target_db, name):
             found.append(
                 f"{name}: indexes {indexes(source, source_db, name)} became {indexes(target, target_db, name)}"
