@@ -14,11 +14,13 @@ from changefeed.position import Position
 from changefeed.table import TableKind, TableSchema
 from owner.connections import expanded
 from processor.routing import divisible
+from processor.row_stream import streams_asked_for
 from source.catalog import read_catalog
 from source.connection import Client, connect, deployment_of
 from source.errors import translated
 from source.opening import open_ddl_watch
 from source.oplog_window import majority_time, read_oplog_window
+from source.window_reader import WindowReader
 
 _IMAGES = "changeStreamPreAndPostImages"
 
@@ -58,13 +60,13 @@ def check_start(configuration: Configuration, start: Position) -> None:
 
 def _findings(client: Client, configuration: Configuration) -> SourceFindings:
     problems: list[str] = []
-    asked = configuration.start
-    start = majority_time(client).next() if isinstance(asked, Start) else asked
+    now = majority_time(client).next()
+    start = now if isinstance(configuration.start, Start) else configuration.start
     lost = _lost(client, start)
     if lost is not None:
         problems.append(f"start: {lost}")
     else:
-        problems += _watch_problems(client, start)
+        problems += _stream_problems(client, configuration, start if client.is_mongos else now)
     with translated("asking the source who it is"):
         identity = identify(client)
     catalog = read_catalog(client, configuration.filter.wants_table)
@@ -83,11 +85,16 @@ def _lost(client: Client, start: ClusterTime) -> str | None:
     )
 
 
-def _watch_problems(client: Client, start: ClusterTime) -> Iterator[str]:
-    """The deployment's kind and version, and the user's privileges, show when the watch is opened."""
+def _stream_problems(client: Client, configuration: Configuration, start: ClusterTime) -> Iterator[str]:
+    """The deployment's kind and version, the user's privileges, and what the server makes of the filter show when a stream is opened.
+
+    Nothing shows sooner at the changefeed's own start, except through mongos, whose oplogs nobody else can look at: there a lost start does.
+    """
     try:
         with closing(open_ddl_watch(client, Position(start))) as watch:
             watch.poll()
+        for options in streams_asked_for(configuration):
+            WindowReader(client, options).try_at(start)
     except SluiceError as error:
         yield f"source: {error}"
 

@@ -1,8 +1,7 @@
 """`Filter`: which tables, row events and DDLs of the source belong to a changefeed.
 
-It answers twice: here, for one name or event at a time, and as a `$match` that the source's server evaluates inside a change
-stream. The two agree, with one exception on the safe side: `ignore_where` is only ever decided here, so that the server
-never drops what this module would keep.
+It is asked here, for one name or event at a time. The source's server is asked for a coarser part of it (`filter_match`), and never
+drops what this module would keep.
 
     filter:
       tables: ["shop.*", "!shop.tmp_*"]
@@ -11,7 +10,7 @@ never drops what this module would keep.
     insert shop.orders                        replicated
     insert shop.tmp_1                         not this changefeed's
     delete shop.audit                         ignored
-    insert shop.audit {level: "debug"}        ignored, but the server sends it
+    insert shop.audit {level: "debug"}        ignored
     dropIndexes shop.audit                    schema only: known from then on, not sent downstream
     rename shop.tmp_1 to shop.orders          applied: one of its names is in
     dropDatabase shop                         applied: the database may hold tables that are in

@@ -13,20 +13,17 @@ travels to each bucket at its place in the order, so that what follows it is not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import count, groupby, takewhile
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-import bson
 import structlog
-from bson.codec_options import CodecOptions, DatetimeConversion
 
 from changefeed.errors import InvariantError, SluiceError
-from changefeed.event import RowType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Window
-from changefeed.table import TableId, TableName
+from changefeed.table import TableId
 from processor.applier import Applier
 from processor.division import divide, linked
 from processor.gate import Gate
@@ -41,10 +38,6 @@ from source.window_reader import WindowReader
 ChunkKey: TypeAlias = tuple[int, int, int, int]
 """Bucket, slice, the bucket of the divided table that it comes from (0 without), and the chunk's number within all of these."""
 Chunk: TypeAlias = tuple[ChunkKey, "bytes | ErrorReport"]
-
-_READABLE: CodecOptions[Mapping[str, Any]] = CodecOptions(
-    dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
 
 _log = structlog.get_logger()
 
@@ -181,28 +174,13 @@ def report_of(error: Exception) -> ErrorReport:
 def _events(bench: Bench, spec: JobSpec, window: Window, reader: WindowReader) -> Iterator[tuple[bytes, Header]]:
     """What the job takes of a window. Between batches it asks whether it is still wanted."""
     gate = Gate(spec.whole(bench.context.tables), bench.context.schemas, spec.held)
-    takes, conditional = gate.takes, _has_conditions(bench)
+    takes, wants, ignores = gate.takes, bench.row_filter.wants, bench.row_filter.ignores
     for batch in reader.read(window):
         workplace.permit()
         for event in batch.events:
             header = scan(event)
-            if takes(header) and not (conditional and _ignored(bench, event, header)):
+            if wants(header) and takes(header) and not ignores(event, header):
                 yield event, header
-
-
-def _has_conditions(bench: Bench) -> bool:
-    return any(rule.ignore_where is not None for rule in bench.context.configuration.filter.events)
-
-
-def _ignored(bench: Bench, event: bytes, header: Header) -> bool:
-    filter_ = bench.filter_of(_name(bench, header))
-    return bool(filter_.conditions) and filter_.ignores_row(
-        RowType(header.type.decode()), bson.decode(event, _READABLE)
-    )
-
-
-def _name(bench: Bench, header: Header) -> TableName:
-    return bench.mounter.table(header).target.source
 
 
 def _bucket_of(chunk: Chunk) -> int:

@@ -11,7 +11,6 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
@@ -20,17 +19,16 @@ from typing import Any, Protocol
 from pymongo import MongoClient
 from pyspark import TaskContext
 
-from changefeed import filter_match
 from changefeed.configuration import Configuration, OnDivergence
-from changefeed.document import Document
 from changefeed.errors import FencedError, PipelineUnavailable
-from changefeed.filter import TableFilter
 from changefeed.table import TableName, TableSchema
 from changefeed.uri import ConnectionUri
 from coordination.etcd_client import EtcdClient
 from coordination.etcd_connection import EtcdConfig
 from processor.job_context import JobContext
 from processor.mounter import Mounter, MountOptions
+from processor.row_filter import RowFilter
+from processor.row_stream import PATIENCE, image_options, read_options
 from processor.task_permit import TaskPermit
 from sink.blackhole.ddl_applier import BlackholeDdlApplier
 from sink.blackhole.document_loader import BlackholeDocumentLoader
@@ -46,14 +44,10 @@ from sink.row import FetchRow, RowChange, RowWriter
 from source.connection import connect as connect_to_source
 from source.connection import deployment_of
 from source.row_read import read_row
-from source.window_reader import BeforeChange, FullDocument, ReadOptions, WindowReader
+from source.window_reader import WindowReader
 
 _RETRY_FOR = timedelta(seconds=30)
 """A slow sink needs most of it for one large batch."""
-
-_PATIENCE = timedelta(seconds=3)
-"""A server that is away for longer is an error of the changefeed, which tries again. A task that waits for it keeps a core from the
-tasks of other changefeeds, whose servers are there."""
 
 _MOST_CONTEXTS = 16
 
@@ -81,16 +75,14 @@ class Bench:
         self._target = target
         self._permit = permit
         self.mounter = Mounter(context.schemas, configuration.routes.target, _mount_options(configuration, target))
-        self.reader = WindowReader(source, _read_options(configuration))
+        self.reader = WindowReader(source, read_options(configuration))
+        self.row_filter = RowFilter(configuration.filter)
         self.writer = _writer(configuration, target, permit, _fetch_from(source))
-        self._filters: dict[TableName, TableFilter] = {}
 
     @cached_property
     def image_reader(self) -> WindowReader:
         """Brings documents as they were before and after each change, where the source keeps them."""
-        options = _read_options(self.context.configuration)
-        after, before = FullDocument.WHEN_AVAILABLE, BeforeChange.WHEN_AVAILABLE
-        return WindowReader(self.source, replace(options, full_document=after, before_change=before))
+        return WindowReader(self.source, image_options(self.context.configuration))
 
     @cached_property
     def source_version(self) -> tuple[int, int]:
@@ -119,12 +111,6 @@ class Bench:
             return BlackholeDocumentLoader()
         table, options = self.mounter.mounted(schema).target, _writer_options(self.context.configuration)
         return MongoDocumentLoader(self._target, table=table, once=once, permit=self._permit, options=options)
-
-    def filter_of(self, name: TableName) -> TableFilter:
-        found = self._filters.get(name)
-        if found is None:
-            found = self._filters[name] = self.context.configuration.filter.of(name)
-        return found
 
 
 class Workplace:
@@ -221,18 +207,6 @@ def _mount_options(configuration: Configuration, target: _Client | None) -> Moun
     return MountOptions(order_by=configuration.pipeline.order_by, sharded_target=sharded)
 
 
-def _read_options(configuration: Configuration) -> ReadOptions:
-    conditions = [rule.ignore_where for rule in configuration.filter.events if rule.ignore_where is not None]
-    after = any(condition.after_image for condition in conditions)
-    before = any(condition.before_image for condition in conditions)
-    return ReadOptions(
-        match=Document.of(filter_match.rows(configuration.filter)),
-        full_document=FullDocument.WHEN_AVAILABLE if after else FullDocument.DEFAULT,
-        before_change=BeforeChange.WHEN_AVAILABLE if before else BeforeChange.OFF,
-        patience=_PATIENCE,
-    )
-
-
 def _writer(
     configuration: Configuration, target: _Client | None, permit: Callable[[], float], fetch: FetchRow
 ) -> RowWriter:
@@ -244,7 +218,7 @@ def _writer(
 
 
 def _writer_options(configuration: Configuration) -> RowWriterOptions:
-    return RowWriterOptions(retry_for=_RETRY_FOR, patience=_PATIENCE, dead_letter=configuration.dead_letter)
+    return RowWriterOptions(retry_for=_RETRY_FOR, patience=PATIENCE, dead_letter=configuration.dead_letter)
 
 
 def _fetch_from(source: _Client) -> FetchRow:

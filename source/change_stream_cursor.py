@@ -10,9 +10,10 @@ from pymongo.change_stream import ChangeStream
 from pymongo.client_session import ClientSession
 from pymongo.errors import OperationFailure, PyMongoError
 
+from changefeed import filter_match
 from changefeed.cluster_time import ClusterTime
-from changefeed.event import DdlEvent, RowType
-from source.change_event import DDL_TYPES, ddl_of_change
+from changefeed.event import DdlEvent
+from source.change_event import ddl_of_change
 from source.connection import Client, session_time
 from source.ddl_watch import Reading
 from source.duplicates import DuplicateFolder
@@ -20,12 +21,6 @@ from source.errors import CURSOR_NOT_FOUND, told
 
 AWAIT_MS = 50
 """How long the server waits for something to show before it answers with a newer resume token."""
-
-_NOT_WANTED = frozenset({*(row.value for row in RowType), "endOfTransaction", "migrateLastChunkFromShard"})
-"""Named by what we do not want, so that a DDL of a future server shows itself in the log. Expanded events bring one
-`endOfTransaction` for each transaction from 8.1 on; where chunks are is the source's own affair."""
-
-_DDL_ONLY = [{"$match": {"operationType": {"$nin": sorted(_NOT_WANTED)}}}]
 
 log = structlog.get_logger(__name__)
 
@@ -36,14 +31,13 @@ class ChangeStreamCursor:
     def __init__(self, client: Client, *, sharded: bool) -> None:
         self._client = client
         self._folder = DuplicateFolder() if sharded else None
-        self._unknown: set[str] = set()
         self._session: ClientSession | None = None
         self._stream: ChangeStream[dict[str, Any]] | None = None
 
     def open(self, start_ts: ClusterTime) -> None:
         self._session = self._client.start_session(causal_consistency=False)
         self._stream = self._client.watch(
-            _DDL_ONLY,
+            [{"$match": filter_match.DDL}],
             start_at_operation_time=start_ts.to_bson(),
             show_expanded_events=True,
             max_await_time_ms=AWAIT_MS,
@@ -79,12 +73,6 @@ class ChangeStreamCursor:
                 session.end_session()
 
     def _event_of(self, change: Mapping[str, Any]) -> DdlEvent | None:
-        kind = change["operationType"]
-        if kind not in DDL_TYPES:
-            if kind not in self._unknown:
-                self._unknown.add(kind)
-                log.warning("unknown_operation_type", operation_type=kind, namespace=change.get("ns"))
-            return None
         event = ddl_of_change(change)
         if event is not None and self._folder is not None and self._folder.is_duplicate(event):
             log.info("ddl_of_another_shard", ddl=str(event))

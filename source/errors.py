@@ -42,6 +42,7 @@ _REFUSED = frozenset(
 
 _UNSUPPORTED = frozenset(
     {
+        2,  # BadValue: what was asked for makes no sense to this server, and will not the next time
         9,  # FailedToParse: an option this server does not know
         20,  # IllegalOperation: a standalone server
         59,  # CommandNotFound

@@ -33,7 +33,7 @@ from changefeed.document import EMPTY, Document
 from changefeed.errors import HistoryLost, SluiceError, SourceUnavailable, SourceUnsupported
 from changefeed.position import Window
 from source.connection import Client
-from source.errors import translate
+from source.errors import translate, translated
 from source.note import NoteKeeper
 from source.oplog_window import oldest_time_for_message
 from source.raw_stream import RawStream
@@ -97,6 +97,11 @@ class WindowReader:
                     raise failure from error
                 log.info("change_stream_reopened", reached=str(progress.reached), reason=str(failure))
                 time.sleep(failure.retry_after.total_seconds())
+
+    def try_at(self, start_ts: ClusterTime) -> None:
+        """Opens the stream that `read` opens, and asks it once: what the server would refuse then, it refuses now."""
+        with translated("opening the source's change stream of rows"), self._stream(start_ts) as stream:
+            stream.next(await_ms=_SHORTEST_WAIT_MS)
 
     def _failure(self, error: SourceUnavailable | PyMongoError | BSONError, progress: WindowProgress) -> SluiceError:
         if isinstance(error, SourceUnavailable):

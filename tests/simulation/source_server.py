@@ -63,7 +63,7 @@ class Entry:
     ts: ClusterTime
     position: Position
     raw: bytes | None = None
-    header: Mapping[str, Any] = field(default_factory=dict)
+    header: Mapping[str, str | None] = field(default_factory=dict)
     """What a `$match` looks at."""
     before: Row | None = None
     after: Row | None = None
@@ -188,7 +188,7 @@ class SourceServer:
             "ns": ns,
             **fields,
         }
-        header = {"operationType": kind, "ns": ns, "to": fields.get("to", {})}
+        header = {"operationType": kind, "ns.db": ns["db"], "ns.coll": ns.get("coll")}
         self.oplog.append(Entry(position.ts, position, bson.encode(event), header, before, after))
         self.last_event = position
         self.machine.note("source", _Shown(kind, name, fields, position))

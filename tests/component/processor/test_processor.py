@@ -155,18 +155,26 @@ def test_a_held_table_stands_exactly_at_its_barrier_while_others_flow(
 def test_rows_that_the_user_ignores_stay_away(standing: ReplicatingCluster, database: str) -> None:
     source, target = standing.source[database], standing.target[f"{database}_to"]
     source.create_collection("audit")
-    rule = {
-        "tables": [f"{database}.audit"],
-        "ignore": ["delete"],
-        "ignore_where": {"insert": {"level": "debug"}, "update_new": {"hidden": True}},
-    }
-    feed = standing.create("ignoring", database, filter={"tables": [f"{database}.*"], "events": [rule]})
+    rules = [
+        {
+            "tables": [f"{database}.audit"],
+            "ignore": ["delete"],
+            "ignore_where": {"insert": {"level": "debug"}, "update_new": {"hidden": True}},
+        },
+        {"tables": [f"{database}.a*"], "ignore": ["replace"]},
+    ]
+    tables = [f"{database}.*", f"!{database}.tmp_*", f"!{database}.old"]
+    feed = standing.create("ignoring", database, filter={"tables": tables, "events": rules})
     standing.until(lambda: standing.began(feed), "the beginning")
+    source["tmp_1"].insert_one({"_id": 1})
+    source["old"].insert_one({"_id": 1})
     source["audit"].insert_many([{"_id": 1, "level": "debug"}, {"_id": 2, "level": "info"}, {"_id": 3}])
     source["audit"].delete_one({"_id": 3})
+    source["audit"].replace_one({"_id": 2}, {"level": "replaced"})
     source["audit"].insert_one({"_id": 4})
     standing.until(lambda: target["audit"].find_one({"_id": 4}), "the last row")
-    assert sorted(row["_id"] for row in target["audit"].find()) == [2, 3, 4]
+    assert list(target["audit"].find(sort=[("_id", 1)])) == [{"_id": 2, "level": "info"}, {"_id": 3}, {"_id": 4}]
+    assert target.list_collection_names() == ["audit"]
 
 
 def test_a_start_before_the_oplog_is_an_error_that_says_so(standing: ReplicatingCluster, database: str) -> None:

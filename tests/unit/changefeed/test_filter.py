@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.event import DdlEvent, DdlType, RowType
 from changefeed.filter import Disposition, Filter
 from changefeed.position import Position
 from changefeed.table import TableName
+from tests.unit.changefeed.filter_cases import filters_with_names
 
 APPLY, SCHEMA_ONLY, DISCARDED = Disposition.APPLY, Disposition.SCHEMA_ONLY, None
 
@@ -104,6 +106,13 @@ IGNORE_SOME = filter_of(
 )
 def test_a_ddl_is_applied_ignored_or_discarded(event: DdlEvent, disposition: Disposition | None) -> None:
     assert IGNORE_SOME.ddl(event) is disposition
+
+
+@given(filters_with_names())
+@settings(max_examples=100, deadline=None)
+def test_a_database_with_a_wanted_table_is_wanted(case: tuple[Filter, list[TableName]]) -> None:
+    filter_, names = case
+    assert all(filter_.wants_table(name) <= filter_.wants_database(name.db) for name in names)
 
 
 def test_drop_database_is_ignored_only_by_a_rule_about_the_whole_database() -> None:

@@ -1,18 +1,16 @@
-"""What the cursor makes of the driver's stream: unknown types, duplicates of shards, a stream that ends."""
+"""What the cursor makes of the driver's stream: duplicates of shards, a stream that ends."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
 from bson.binary import Binary
 from bson.timestamp import Timestamp
 from pymongo.errors import OperationFailure
-from structlog.testing import capture_logs
 
+from changefeed import filter_match
 from changefeed.cluster_time import ClusterTime
-from changefeed.event import DdlType, RowType
 from source.change_stream_cursor import ChangeStreamCursor
 from source.connection import Client
 from source.resume_token import high_water_mark_token
@@ -74,34 +72,13 @@ def opened(client: FakeClient, *, sharded: bool = False) -> ChangeStreamCursor:
     return cursor
 
 
-@pytest.fixture
-def logged() -> Iterator[list[Any]]:
-    with capture_logs() as logs:
-        yield cast("list[Any]", logs)
-
-
 def test_it_asks_for_all_ddl_and_no_rows_from_the_start_on() -> None:
     client = FakeClient([])
     opened(client)
     assert client.asked["show_expanded_events"] is True
     assert client.asked["start_at_operation_time"] == Timestamp(100, 5)
     (stage,) = client.asked["pipeline"]
-    unwanted = stage["$match"]["operationType"]["$nin"]
-    assert {row.value for row in RowType} <= set(unwanted)
-    assert not {ddl.value for ddl in DdlType} & set(unwanted)
-
-
-def test_a_type_nobody_knew_is_passed_over_and_logged_once(logged: list[Any]) -> None:
-    cursor = opened(FakeClient([change("teleport", 6), change("teleport", 7), change("drop", 8)]))
-    readings = [cursor.read() for _ in range(3)]
-    assert [len(reading.events) for reading in readings] == [0, 0, 1]
-    assert [log["operation_type"] for log in logged if log["event"] == "unknown_operation_type"] == ["teleport"]
-
-
-def test_a_type_nobody_knew_moves_the_token_and_is_not_quiet() -> None:
-    reading = opened(FakeClient([change("teleport", 6)])).read()
-    assert not reading.quiet
-    assert reading.token == change("teleport", 6)["_id"]["_data"]
+    assert stage == {"$match": filter_match.DDL}
 
 
 @pytest.mark.parametrize(("sharded", "drops"), [(True, 1), (False, 2)])

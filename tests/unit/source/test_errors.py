@@ -87,6 +87,7 @@ def test_each_exception_of_the_driver_has_its_place_in_the_error_tree(kind: type
         (13, SourceRefused),
         (18, SourceRefused),
         (8000, SourceRefused),
+        (2, SourceUnsupported),
         (40573, SourceUnsupported),
         (40415, SourceUnsupported),
         (59, SourceUnsupported),

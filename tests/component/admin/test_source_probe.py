@@ -1,0 +1,61 @@
+"""What the source would refuse at run time is refused before a changefeed is accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from admin.source_probe import probe_source
+from changefeed.configuration import Configuration
+from devstack.mongodb import Client, MongoDB
+
+
+def configuration(source: str, **fields: Any) -> Configuration:
+    return Configuration.parse({"id": "probed", "source": source, "sink": "blackhole://", "start": "now", **fields})
+
+
+@contextmanager
+def refusing(server: MongoDB, *, after: int) -> Iterator[None]:
+    """So many change streams are opened, and the next is refused."""
+    failing = {"failCommands": ["aggregate"], "errorCode": 2, "appName": "sluice-validate"}
+    with server.client() as client:
+        client.admin.command("configureFailPoint", "failCommand", mode={"skip": after}, data=failing)
+        yield
+        client.admin.command("configureFailPoint", "failCommand", mode="off")
+
+
+@pytest.fixture
+def server(own_mongodb: Callable[..., MongoDB]) -> MongoDB:
+    return own_mongodb("probed", parameters={"enableTestCommands": "1"})
+
+
+def test_a_filter_of_many_rules_and_exclusions_is_none_that_a_server_refuses(
+    source_uri: str, source_client: Client, database: str
+) -> None:
+    source_client[database]["audit"].insert_one({})
+    rules = [{"tables": [f"{database}.audit"], "ignore": [type_]} for type_ in ("insert", "delete", "drop")]
+    tables = [f"{database}.*", f"!{database}.tmp_*", f"!{database}.old_*"]
+    found = probe_source(configuration(source_uri, filter={"tables": tables, "events": rules}))
+    assert found.problems == ()
+    assert [str(table.name) for table in found.tables] == [f"{database}.audit"]
+
+
+@pytest.mark.parametrize(
+    ("opened", "fields", "refused"),
+    [
+        (0, {}, "source: reading the DDL of the source: "),
+        (1, {}, "source: opening the source's change stream of rows: "),
+        (2, {"pipeline": {"pre_images": ["shop.*"]}}, "source: opening the source's change stream of rows: "),
+    ],
+)
+def test_every_stream_that_the_changefeed_would_open_is_tried(
+    server: MongoDB, opened: int, fields: dict[str, Any], refused: str
+) -> None:
+    with refusing(server, after=opened):
+        [problem] = probe_source(configuration(server.uri, **fields)).problems
+    assert problem.startswith(refused)
+    with refusing(server, after=3):
+        assert probe_source(configuration(server.uri, **fields)).problems == ()
