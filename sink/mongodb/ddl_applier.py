@@ -13,7 +13,13 @@ session is over, or never: index builds, renames and sharding apart, which may t
 command is refused by the UUIDs if the table is another by then.
 
 What is found done may not have reached the majority yet, when the writer died between the target's effect and its
-acknowledgement: a write that changes nothing, acknowledged by the majority, settles that before the DDL is called done.
+acknowledgement; an election then takes it back. So what is concluded from a look rests on one that the majority confirmed in the same term:
+
+    term of the primary ──▶ look ──▶ a write that changes nothing, acknowledged by the majority ──▶ in which term?
+            ▲                                                                                        │  the same: what was seen is durable
+            └──────────────────────────────────────── another: look again ───────────────────────────┘
+
+A refusal needs no such look: the server waits for the majority before it says no, too, and says when it waited in vain.
 """
 
 from __future__ import annotations
@@ -46,7 +52,6 @@ from sink.mongodb.ddl_effect import Effect, effect, refusal
 from sink.mongodb.errors import (
     NAMESPACE_NOT_FOUND,
     UUID_MISMATCH,
-    answer_of,
     code_of,
     duplicate_key,
     translate,
@@ -80,6 +85,19 @@ class MongoDdlApplier:
         self._ttl = ttl
 
     def observe(self, names: Iterable[TableName]) -> Observation:
+        """What stands there for good, as far as this writer and its predecessors are concerned."""
+        asked = tuple(names)
+        if not asked:
+            return Observation(tables={})
+        while True:
+            term, seen = self._term(), self._look(asked)
+            reached = self._reach_majority(asked[0].db)
+            if term == reached if term is not None else seen == self._look(asked):
+                return seen
+            _log.info("ddl_target_looked_at_again", tables=", ".join(map(str, asked)))
+
+    def _look(self, names: Iterable[TableName]) -> Observation:
+        """As the primary has it now; an election may take it back."""
         wanted: dict[str, list[TableName]] = defaultdict(list)
         tables: dict[TableName, ObservedTable | None] = {}
         for name in names:
@@ -99,7 +117,9 @@ class MongoDdlApplier:
         reason = refusal(ddl, before, self._ttl)
         if reason is not None:
             raise DdlRefused(f"{_subject(ddl)}: {reason}; then resume the changefeed")
-        now = self.observe(names_of(ddl))
+        now = self._look(names_of(ddl))
+        if effect(ddl, before, now, self._ttl) is not Effect.ABSENT:
+            now = self.observe(names_of(ddl))
         while (found := effect(ddl, before, now, self._ttl)) is Effect.ABSENT:
             try:
                 self.run(commands(ddl, now, target, self._ttl))
@@ -111,19 +131,17 @@ class MongoDdlApplier:
                 return ""
         if found is Effect.UNCLEAR:
             raise DdlAmbiguous(_unclear(ddl, before, now))
-        self._reach_majority(names_of(ddl)[0].db)
         return "it was done already"
 
     def run(self, steps: Iterable[Command]) -> None:
         for command in steps:
-            if not self._acknowledged(command):
-                self._reach_majority(command.db)
+            self._send(command)
 
     def close(self) -> None:
         self._client.close()
 
-    def _acknowledged(self, command: Command) -> bool:
-        """Whether the majority has it; a refusal that means that it was so already says nothing of the majority."""
+    def _send(self, command: Command) -> Mapping[str, Any]:
+        """The reply, once the majority has what it tells of. A refusal that means that it was so already is one, too."""
         permitted = self._permit()
         if permitted <= 0:
             raise FencedError(f"{command}: not sent, since this node may no longer be the owner")
@@ -131,22 +149,40 @@ class MongoDdlApplier:
         log.info("ddl_command_sent")
         try:
             with pymongo.timeout(permitted) if command.brief else nullcontext():
-                reply = self._client[command.db].command({**command.body, "writeConcern": dict(_MAJORITY)})
+                reply = self._answer(command)
             # The driver reads no write concern errors from replies to plain commands.
             unacknowledged = reply.get("writeConcernError")
             if unacknowledged:
                 raise OperationFailure(unacknowledged.get("errmsg", ""), unacknowledged.get("code"), unacknowledged)
         except (PyMongoError, BSONError) as error:
-            if code_of(error) not in command.settled:
-                raise _refused(command, error) from error
-            log.info("ddl_command_found_it_done", answer=answer_of(error))
-            return False
-        return True
+            raise _refused(command, error) from error
+        if not reply.get("ok", 1):
+            log.info("ddl_command_found_it_done", answer=reply.get("errmsg"))
+        return reply
 
-    def _reach_majority(self, db: str) -> None:
-        """Waits until the majority has everything that this primary has: a delete that finds nothing creates nothing."""
+    def _answer(self, command: Command) -> Mapping[str, Any]:
+        """A refusal that its majority does not have yet says nothing, whatever it says no to."""
+        try:
+            return self._client[command.db].command({**command.body, "writeConcern": dict(_MAJORITY)})
+        except OperationFailure as error:
+            details = error.details or {}
+            if error.code in command.settled or details.get("writeConcernError"):
+                return details
+            raise
+
+    def _reach_majority(self, db: str) -> ObjectId | None:
+        """Waits until the majority has everything that this primary has; in which term. A delete that finds nothing creates nothing."""
         nothing = [{"q": {"_id": ObjectId()}, "limit": 1}]
-        self._acknowledged(Command(db, {"delete": "sluice.majority", "deletes": nothing}))
+        term: ObjectId | None = self._send(Command(db, {"delete": "sluice.majority", "deletes": nothing})).get(
+            "electionId"
+        )
+        return term
+
+    def _term(self) -> ObjectId | None:
+        """None where the target does not tell, as a router."""
+        with translated("asking the target who leads"):
+            term: ObjectId | None = self._client.admin.command("hello").get("electionId")
+        return term
 
     def _target(self) -> Target:
         """Asked anew for each DDL: a target may be upgraded while replication runs."""

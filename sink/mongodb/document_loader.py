@@ -14,6 +14,7 @@ from typing import Any
 
 import bson
 import structlog
+from bson import ObjectId
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
@@ -62,11 +63,13 @@ class MongoDocumentLoader:
         self._rows = MongoRowWriter(client, permit=permit, options=options)
 
     def empty(self) -> bool:
+        self._settle()
         name = self._table.name
         with translated(f"looking for documents in {name}", RowRejected):
             return self._client[name.db][name.coll].find_one({}, {"_id": 1}) is None
 
     def clear(self, range: KeyRange) -> int:
+        self._settle()
         removed = 0
         while keys := self._found(range):
             self._remove(keys)
@@ -78,6 +81,15 @@ class MongoDocumentLoader:
     def load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
         for part in _parts(documents):
             self._insert(part, read_ts)
+
+    def _settle(self) -> None:
+        """What somebody has removed is removed on a majority, before it is looked for: an election would else bring it back after the look."""
+        nothing = [{"q": {"_id": ObjectId()}, "limit": 1}]
+        command = {"delete": "sluice.majority", "deletes": nothing, "writeConcern": _MAJORITY}
+        self._commander.begin()
+        self._commander.send(
+            self._table.name.db, command, f"waiting for the majority before a look at {self._table.name}"
+        )
 
     def _found(self, range: KeyRange) -> list[RawBSONDocument]:
         name = self._table.name

@@ -9,6 +9,7 @@ import pytest
 from bson.binary import Binary
 from bson.datetime_ms import DatetimeMS
 from pymongo import MongoClient
+from pymongo.errors import OperationFailure
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from changefeed.configuration import Ttl
@@ -143,7 +144,9 @@ def test_a_command_that_finishes_under_the_feet_of_its_repetition_is_done_once(
     assert case.after(db)
 
 
-def test_a_ddl_without_its_majority_is_not_done_until_the_majority_has_it(target_client: Client, db: Database) -> None:
+def test_a_ddl_without_its_majority_is_not_done_until_the_majority_has_it(
+    applier: MongoDdlApplier, target_client: Client, db: Database
+) -> None:
     sent: list[Reply] = []
     lonely = {"code": 64, "codeName": "WriteConcernTimeout", "errmsg": "waiting for replication timed out"}
 
@@ -151,16 +154,37 @@ def test_a_ddl_without_its_majority_is_not_done_until_the_majority_has_it(target
         sent.append(body)
         return send() | ({"writeConcernError": lonely} if len(sent) < 3 else {})
 
-    applier = MongoDdlApplier(cast("Client", WatchedClient(target_client, primary_alone)), permit=ten_minutes)
     ddl = create("a")(db.name)
     before = applier.observe(names_of(ddl))
+    lonely_applier = MongoDdlApplier(cast("Client", WatchedClient(target_client, primary_alone)), permit=ten_minutes)
     for _ in range(2):
         with pytest.raises(SinkUnavailable, match="waiting for replication timed out"):
-            applier.apply(ddl, before)
-    assert applier.apply(ddl, before) == "it was done already"
+            lonely_applier.apply(ddl, before)
+    assert lonely_applier.apply(ddl, before) == "it was done already"
     assert [next(iter(body)) for body in sent] == ["create", "delete", "delete"]
     assert all(body["writeConcern"]["w"] == "majority" for body in sent)
     assert db.list_collection_names() == ["a"]
+
+
+@pytest.mark.parametrize("refused_with", [26, 48])
+def test_a_refusal_that_the_majority_does_not_have_is_not_taken_at_its_word(
+    refused_with: int, applier: MongoDdlApplier, target_client: Client, db: Database
+) -> None:
+    """Neither as done (26: there is nothing to drop) nor as no: servers wait for the majority before they refuse, and say when it did not come."""
+
+    def primary_alone(send: Callable[[], Reply], body: Reply) -> Reply:
+        if "drop" not in body:
+            return send()
+        lonely = {"code": 64, "errmsg": "waiting for replication timed out"}
+        raise OperationFailure("no", refused_with, {"ok": 0, "code": refused_with, "writeConcernError": lonely})
+
+    one_row(db)
+    ddl = drop("a")(db.name)
+    before = applier.observe(names_of(ddl))
+    with pytest.raises(SinkUnavailable, match="waiting for replication timed out"):
+        MongoDdlApplier(cast("Client", WatchedClient(target_client, primary_alone)), permit=ten_minutes).apply(
+            ddl, before
+        )
 
 
 def test_a_rename_across_databases_moves_the_rows_once(
@@ -259,7 +283,7 @@ def test_a_unique_index_over_duplicates_names_the_key_and_the_command(applier: M
 def test_an_owner_that_lost_its_session_sends_no_further_command(target_uri: str, db: Database) -> None:
     two_tables(db)
     ddl = drop("a", "b")(db.name)
-    seconds_left = iter([1.0, 0.0])
+    seconds_left = iter([1.0, 1.0, 0.0])  # a look that is confirmed, and the first of two drops
     with connect(target_uri) as client:
         applier = MongoDdlApplier(client, permit=lambda: next(seconds_left))
         with pytest.raises(FencedError, match="may no longer be the owner"):
