@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,11 +12,28 @@ import pytest
 
 from devstack.etcd import SMALL_QUOTA, Etcd
 from devstack.etcd_cluster import EtcdCluster
+from devstack.mongod_release import DEFAULT_VERSION, VERSION_VARIABLE
 from devstack.mongodb import Client, MongoDB
 from devstack.replica_set import ReplicaSet
 from devstack.stack import DevStack
 
 ReplicaSets = Callable[..., ReplicaSet]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On an older server (`make versions`) a test that is about what only later ones can do is not one to run."""
+    wanted = os.environ.get(VERSION_VARIABLE) or DEFAULT_VERSION
+    beyond: list[pytest.Item] = []
+    run: list[pytest.Item] = []
+    for item in items:
+        later = any(_release(mark.args[0]) > _release(wanted) for mark in item.iter_markers("since"))
+        (beyond if later else run).append(item)
+    config.hook.pytest_deselected(items=beyond)
+    items[:] = run
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")[:2]))
 
 
 @pytest.fixture(scope="session")

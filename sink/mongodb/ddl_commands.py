@@ -37,7 +37,7 @@ from sink.mongodb.command import Command
 from sink.mongodb.errors import INDEX_NOT_FOUND, NAMESPACE_NOT_FOUND
 from sink.mongodb.index_spec import SIMPLE, index_specification, without_version
 from sink.mongodb.likeness import plain_clustered_index, plain_timeseries
-from sink.mongodb.ttl import index_expiry, modified_expiry, table_expiry
+from sink.mongodb.ttl import NEVER_SECONDS, NEVER_SECONDS_BEFORE_6_0, index_expiry, modified_expiry, table_expiry
 
 WIRE_6_0 = 17
 
@@ -58,6 +58,11 @@ class Target:
     @property
     def takes_uuids(self) -> bool:
         return self.wire >= WIRE_6_0
+
+    @property
+    def never_seconds(self) -> int:
+        """The longest expiry that createIndexes takes."""
+        return NEVER_SECONDS if self.wire >= WIRE_6_0 else NEVER_SECONDS_BEFORE_6_0
 
 
 def commands(  # noqa: PLR0911 - one case for each kind of DDL
@@ -109,7 +114,7 @@ def _create_indexes(ddl: CreateIndexes, now: Observation, target: Target, ttl: T
     wanted = [spec for spec in specs if spec["name"] not in prepared and not _made_with_its_table(spec)]
     if not wanted:
         return ()
-    specifications = [index_expiry(index_specification(spec), ttl) for spec in wanted]
+    specifications = [index_expiry(index_specification(spec), ttl, target.never_seconds) for spec in wanted]
     to_prepare = [spec["name"] for spec in wanted if spec.get("prepareUnique")]
     return (
         _on(ddl.name, "createIndexes", {"indexes": specifications}, now, target),
@@ -128,7 +133,7 @@ def _drop_index(name: TableName, index: str, now: Observation, target: Target) -
 
 def _modify(ddl: ModifyTable, now: Observation, target: Target, ttl: Ttl) -> tuple[Command, ...]:
     changes = {name: value for name, value in ddl.changes.decode().items() if name not in _NOT_OF_COLLMOD}
-    changes = modified_expiry(_without_lost_options(changes, target), ttl)
+    changes = modified_expiry(_without_lost_options(changes, target), ttl, target.never_seconds)
     if not changes:
         return ()
     change = _on(ddl.name, "collMod", changes, now, target)

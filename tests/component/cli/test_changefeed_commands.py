@@ -175,7 +175,7 @@ def test_finalize_finishes_and_lets_documents_expire_again(
         until(lambda: "at_1" in target_client[database]["sessions"].index_information(), "the index")
         expiry = target_client[database]["sessions"].index_information()["at_1"]["expireAfterSeconds"]
         finished = server.sluice("changefeed", "finalize", database, "--yes")
-    assert expiry == 2**31 - 1
+    assert expiry >= 50 * 365 * 86_400
     assert finished.returncode == 0, finished.stderr
     assert "expiries restored downstream: 1" in finished.stdout
     assert target_client[database]["sessions"].index_information()["at_1"]["expireAfterSeconds"] == 60

@@ -20,6 +20,8 @@ from sink.ddl import (
 
 Database = Any
 
+FIFTY_YEARS = 50 * 365 * 86_400
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
@@ -28,6 +30,8 @@ class Case:
     prepare: Callable[[Database], None]
     ddl: Callable[[str], DownstreamDdl]
     after: Callable[[Database], bool]
+    since: str = "4.4"
+    """The oldest server that can do it."""
 
 
 def options(db: Database, name: str) -> dict[str, Any]:
@@ -59,7 +63,7 @@ def two_tables(db: Database) -> None:
 def indexed(db: Database) -> None:
     one_row(db)
     db.a.create_index("x", name="x_1")
-    db.a.create_index("y", name="y_1", expireAfterSeconds=2147483647)
+    db.a.create_index("y", name="y_1", expireAfterSeconds=3600)
 
 
 def a_french_table(db: Database) -> None:
@@ -108,11 +112,13 @@ CASES: dict[str, Case] = {
         ),
     ),
     "create clustered, expiry deferred": Case(
+        since="6.0",
         prepare=nothing,
         ddl=create("a", clusteredIndex={"key": {"_id": 1}, "unique": True, "name": "c"}, expireAfterSeconds=60),
         after=lambda db: options(db, "a").keys() == {"clusteredIndex"},
     ),
     "create time-series": Case(
+        since="5.0",
         prepare=nothing,
         ddl=create("a", timeseries={"timeField": "t", "granularity": "hours", "bucketMaxSpanSeconds": 2592000}),
         after=lambda db: (
@@ -126,6 +132,7 @@ CASES: dict[str, Case] = {
         after=lambda db: documents(db, "v") == [{"_id": 1, "x": 1}],
     ),
     "create with pre-images": Case(
+        since="6.0",
         prepare=nothing,
         ddl=create("a", changeStreamPreAndPostImages={"enabled": True}),
         after=lambda db: options(db, "a") == {"changeStreamPreAndPostImages": {"enabled": True}},
@@ -142,7 +149,7 @@ CASES: dict[str, Case] = {
         after=lambda db: (
             indexes(db, "a").keys() == {"_id_", "compound", "at_1", "p_1", "wild", "loc"}
             and list(indexes(db, "a")["compound"]["key"].items()) == [("x", 1), ("z", -1)]
-            and indexes(db, "a")["at_1"]["expireAfterSeconds"] == 2147483647
+            and indexes(db, "a")["at_1"]["expireAfterSeconds"] >= FIFTY_YEARS
         ),
     ),
     "createIndexes of simple collation on a table of another": Case(
@@ -159,6 +166,7 @@ CASES: dict[str, Case] = {
         ),
     ),
     "createIndexes prepared for unique": Case(
+        since="6.0",
         prepare=one_row,
         ddl=create_indexes(
             {"v": 2, "key": {"x": 1}, "name": "x_1", "prepareUnique": True},
@@ -183,14 +191,16 @@ CASES: dict[str, Case] = {
     "collMod expiry, deferred": Case(
         prepare=indexed,
         ddl=modify("a", index={"name": "y_1", "expireAfterSeconds": 60}),
-        after=lambda db: indexes(db, "a")["y_1"]["expireAfterSeconds"] == 2147483647,
+        after=lambda db: indexes(db, "a")["y_1"]["expireAfterSeconds"] >= FIFTY_YEARS,
     ),
     "collMod to unique": Case(
+        since="6.0",
         prepare=indexed,
         ddl=modify("a", index={"name": "x_1", "unique": True}),
         after=lambda db: indexes(db, "a")["x_1"]["unique"] is True,
     ),
     "collMod pre-images": Case(
+        since="6.0",
         prepare=one_row,
         ddl=modify("a", changeStreamPreAndPostImages={"enabled": True}),
         after=lambda db: options(db, "a")["changeStreamPreAndPostImages"] == {"enabled": True},

@@ -68,7 +68,9 @@ def ten_minutes() -> float:
     return 600.0
 
 
-every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+every_case = pytest.mark.parametrize(
+    "case", [pytest.param(case, id=name, marks=pytest.mark.since(case.since)) for name, case in CASES.items()]
+)
 
 
 @every_case

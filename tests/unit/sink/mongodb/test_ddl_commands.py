@@ -218,6 +218,17 @@ def test_an_expiring_index_is_built_with_the_largest_expiry_until_cut_over() -> 
     assert copied["indexes"][0]["expireAfterSeconds"] == 3600
 
 
+def test_servers_before_6_0_take_no_expiry_longer_than_the_seconds_since_1970() -> None:
+    ddl = CreateIndexes(
+        name=ORDERS, indexes=(Document.of({"key": {"at": 1}, "name": "at_1", "expireAfterSeconds": 60}),)
+    )
+    ((_, body),) = sent(ddl, target=V5_0)
+    assert body["indexes"][0]["expireAfterSeconds"] == 1_700_000_000
+    change = ModifyTable(name=ORDERS, changes=Document.of({"index": {"name": "at_1", "expireAfterSeconds": 60}}))
+    ((_, body),) = sent(change, target=V5_0)
+    assert body["index"]["expireAfterSeconds"] == 1_700_000_000
+
+
 def test_an_index_on_its_way_to_unique_is_built_first_and_prepared_after() -> None:
     assert indexed({"v": 2, "key": {"a": 1}, "name": "a_1", "prepareUnique": True}) == [
         {"createIndexes": "orders", "indexes": [{"key": {"a": 1}, "name": "a_1", "collation": SIMPLE}]},
