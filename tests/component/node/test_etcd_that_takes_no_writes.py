@@ -50,6 +50,8 @@ def test_an_etcd_out_of_space_is_told_everywhere_and_once_in_the_log_and_with_ro
         _create(server, database, source_uri, target_uri)
         until(lambda: _changefeed(server, database).obeyed, "the changefeed to begin")
         small_etcd.fill_up()
+        source_client[database]["t"].insert_one({"_id": 1})  # so that the owner has something to write
+        until(lambda: "owner_waits_for_etcd" in _events(server), "the owner to notice")
         until(lambda: server.get("/readyz")[0] == 503, "the node to be not ready")
         assert "the node cannot write to etcd since" in server.get("/readyz")[1]
         assert "database space exceeded" in server.get("/readyz")[1]
@@ -68,7 +70,7 @@ def test_an_etcd_out_of_space_is_told_everywhere_and_once_in_the_log_and_with_ro
         server.until_ready()
         assert "sluice_etcd_writable 1.0" in server.get("/metrics")[1]
         before = _changefeed(server, database).resolved
-        source_client[database]["t"].insert_one({"_id": 1})
+        source_client[database]["t"].insert_one({"_id": 2})
         until(lambda: _changefeed(server, database).resolved > before, "the owner to go on")
         assert _changefeed(server, database).state == pb.CHANGEFEED_STATE_NORMAL
         told = _events(server)
