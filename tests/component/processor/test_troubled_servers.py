@@ -10,7 +10,7 @@ import pytest
 
 from changefeed.lifecycle import State
 from changefeed.records import ChangefeedId
-from devstack.mongodb import Client, MongoDB
+from devstack.mongodb import TESTING, Client, MongoDB
 from tests.component.processor.conftest import ReplicatingCluster
 
 _WRITES = ("insert", "update", "delete", "bulkWrite")
@@ -45,7 +45,7 @@ def _expect_recovery(cluster: ReplicatingCluster, feed: ChangefeedId, database: 
 @pytest.fixture
 def troubled(cluster: ReplicatingCluster, own_mongodb: Callable[..., MongoDB]) -> Iterator[Callable[..., ChangefeedId]]:
     """Makes changefeeds of the database `shop` between servers of their own."""
-    servers = [own_mongodb("source"), own_mongodb("target")]
+    servers = [own_mongodb(name, parameters=TESTING) for name in ("source", "target")]
     with Client(servers[0].uri) as source, Client(servers[1].uri) as target:
         cluster.source, cluster.target = source, target
         cluster.start_owner("o1")
