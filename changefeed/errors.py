@@ -6,8 +6,10 @@ SluiceError
 │   │   └── outcome_unknown             a transaction was sent to etcd and its answer never came
 │   │       └── coordination_full           etcd is out of space: it reads and keeps leases alive, but takes no write
 │   ├── source_unavailable          the source does not answer, or has no primary
+│   │   └── source_majority_stalled     its primary answers, and its majority does not move
 │   ├── source_refused              authentication or privileges at the source: somebody grants them, and it goes on
 │   ├── sink_unavailable            the target does not answer, refuses writes for now, or is busy
+│   │   └── sink_majority_stalled       its primary takes writes, and its majority does not move
 │   ├── sink_refused                authentication or privileges at the target
 │   └── pipeline_unavailable        Spark lost a worker or an executor, or cannot start
 ├── PermanentError          somebody has to do something
@@ -72,12 +74,20 @@ class SourceUnavailable(RetryableError):
     code = "source_unavailable"
 
 
+class SourceMajorityStalled(SourceUnavailable):
+    code = "source_majority_stalled"
+
+
 class SourceRefused(RetryableError):
     code = "source_refused"
 
 
 class SinkUnavailable(RetryableError):
     code = "sink_unavailable"
+
+
+class SinkMajorityStalled(SinkUnavailable):
+    code = "sink_majority_stalled"
 
 
 class SinkRefused(RetryableError):

@@ -16,7 +16,8 @@ In `normal` and `warning` the pipelines run. A retryable error shows as `warning
 network that is away for a moment stops nothing. When the error is still reported PATIENCE after the warning began and
 the checkpoint has not moved meanwhile, trying in place is what keeps a sick server sick: the changefeed goes to `pending`,
 its pipelines are stopped and wait for the back-off, which doubles with each round without progress. After it they
-run again, still in `warning` until the checkpoint moves.
+run again, still in `warning` until the checkpoint moves. A majority that stands still is no sick server: its primary answers, what waits for it
+is over the moment it moves, and so the changefeed stays in `warning`, however long that takes.
 
 A fenced error is about the process that met it, never about the changefeed: it changes nothing. The first permanent
 error is the cause and stays; a paused changefeed fails too, since its position may leave the oplog while it rests. What
@@ -36,12 +37,21 @@ from changefeed.errors import (
     FencedError,
     InvariantError,
     RetryableError,
+    SinkMajorityStalled,
+    SinkUnavailable,
     SluiceError,
+    SourceMajorityStalled,
+    SourceUnavailable,
 )
 
 PATIENCE = timedelta(seconds=30)
 FIRST_BACK_OFF = timedelta(seconds=10)
 LONGEST_BACK_OFF = timedelta(minutes=10)
+_PASSING_AT_ONCE = {
+    SourceMajorityStalled.code: SourceUnavailable.code,
+    SinkMajorityStalled.code: SinkUnavailable.code,
+}
+"""And what each is met as by calls that do not know better."""
 
 
 class State(StrEnum):
@@ -76,6 +86,15 @@ class ErrorReport:
     def of(cls, error: SluiceError, at: datetime) -> ErrorReport:
         retryable = isinstance(error, RetryableError | ConflictError)
         return cls(code=error.code, message=str(error), retryable=retryable, at=at)
+
+    @property
+    def passes_at_once(self) -> bool:
+        """The server answers, and says what is waited for: longer and longer pauses would only outlive the trouble."""
+        return self.code in _PASSING_AT_ONCE
+
+    def explains(self, other: ErrorReport) -> bool:
+        """Whether `other` is what this error looks like from where it was met: a majority that stands still lets calls time out."""
+        return _PASSING_AT_ONCE.get(self.code) == other.code
 
     @property
     def kind(self) -> ErrorKind:
@@ -152,6 +171,8 @@ class Lifecycle:
         match self.state:
             case State.NORMAL:
                 return Lifecycle(state=State.WARNING, error=error, since_at=now)
+            case State.WARNING if error.passes_at_once:
+                return replace(self, error=error)
             case State.WARNING if self.since_at is not None and now - self.since_at >= PATIENCE:
                 retry_at = now + back_off(self.attempts + 1, random)
                 return Lifecycle(

@@ -314,9 +314,10 @@ def commanded(info: ChangefeedInfo, status: ChangefeedStatus, *, now: datetime, 
 
 
 def _errors(state: ChangefeedState) -> list[ErrorReport]:
-    """Those of this run: what an earlier one met says nothing about this one."""
+    """Those of this run, but not what another of them explains: what an earlier run met says nothing about this one."""
     reported = [report.error for report in state.reports if report.error is not None and report.run == state.status.run]
-    return [*state.errors, *reported]
+    errors = [*state.errors, *reported]
+    return [error for error in errors if not any(other.explains(error) for other in errors)]
 
 
 def _ddl_failures(state: ChangefeedState) -> list[ErrorReport]:

@@ -60,6 +60,8 @@ class Source:
             resolved = window.start
             while resolved < window.end:
                 batch = watch.poll()
+                if batch.trouble is not None:
+                    raise batch.trouble
                 found += batch.events
                 resolved = batch.resolved
         return [event for event in found if event.position in window]

@@ -34,6 +34,9 @@ class DdlBatch(Protocol):
     def events(self) -> tuple[DdlEvent, ...]: ...
     @property
     def resolved(self) -> Position: ...
+    @property
+    def trouble(self) -> SluiceError | None:
+        """Why `resolved` does not move, though the watch itself is well."""
 
 
 class DdlWatch(Protocol):
@@ -80,7 +83,7 @@ class Subscription:
         with self._lock:
             self._add(batch.events)
             self._resolved = max(self._resolved, batch.resolved)
-            self._error = None
+            self._error = batch.trouble
 
     def join(self, shown: Iterable[DdlEvent]) -> None:
         """What the runner has been shown and is not resolved yet."""

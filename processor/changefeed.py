@@ -158,8 +158,8 @@ def moved(following: Following, places: Mapping[TableId, Position], orders: Orde
 
 
 def troubled(following: Following, error: ErrorReport, *, now: float) -> Following:
-    """Pauses double from half a second to ten; what waiting cannot mend waits for the next run."""
-    failures = following.trouble.failures + 1 if following.trouble else 1
+    """Pauses double from half a second to ten, but not while a server answers; what waiting cannot mend waits for the next run."""
+    failures = following.trouble.failures + 1 if following.trouble and not error.passes_at_once else 1
     pause = min(FIRST_PAUSE * 2 ** min(failures - 1, 10), LONGEST_PAUSE)
     passing = error.retryable or error.code == FencedError.code
     trouble = Trouble(error=error, failures=failures, retry_at=now + pause.total_seconds() if passing else None)

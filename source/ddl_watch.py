@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import HistoryLost, SluiceError
+from changefeed.errors import HistoryLost, SluiceError, SourceMajorityStalled
 from changefeed.event import DdlEvent
 from changefeed.position import Position
 from source.errors import translated
@@ -33,6 +33,8 @@ class DdlBatch:
     resolved: Position
     committed_ts: ClusterTime
     """The source's majority-committed time, for lag: how far `resolved` could be at most."""
+    trouble: SourceMajorityStalled | None = None
+    """Why `resolved` does not move, though the source answers."""
 
 
 class DdlWatch(Protocol):
@@ -75,13 +77,22 @@ class Notes(Protocol):
     def look_at(self, resolved: Position, committed_ts: ClusterTime, *, quiet: bool) -> None: ...
 
 
+class MajorityLook(Protocol):
+    """Told of each reading's time; says whether the majority stands still (`majority_watch.MajorityWatch`)."""
+
+    def look_at(self, committed_ts: ClusterTime) -> SourceMajorityStalled | None: ...
+
+
 class ResumingDdlWatch:
     """Opens, resumes, drops what was seen, and keeps `resolved` moving. `oldest` says what the source still remembers."""
 
-    def __init__(self, cursor: DdlCursor, start: Position, notes: Notes, oldest: Callable[[], str]) -> None:
+    def __init__(
+        self, cursor: DdlCursor, start: Position, notes: Notes, majority: MajorityLook, oldest: Callable[[], str]
+    ) -> None:
         self._cursor = cursor
         self._start = start
         self._notes = notes
+        self._majority = majority
         self._oldest = oldest
         self._resolved = start
         self._delivered: Position | None = None
@@ -125,7 +136,8 @@ class ResumingDdlWatch:
             self._delivered = events[-1].position
         self._resolved = resolved_after(self._resolved, token=reading.token, last_event=self._delivered)
         self._notes.look_at(self._resolved, reading.committed_ts, quiet=reading.quiet)
-        return DdlBatch(events=events, resolved=self._resolved, committed_ts=reading.committed_ts)
+        trouble = self._majority.look_at(reading.committed_ts)
+        return DdlBatch(events=events, resolved=self._resolved, committed_ts=reading.committed_ts, trouble=trouble)
 
     def _is_new(self, position: Position) -> bool:
         return position >= self._start and (self._delivered is None or position > self._delivered)

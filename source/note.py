@@ -2,13 +2,15 @@
 
 `appendOplogNote` writes an entry that no change stream shows. It needs the action of the same name on the cluster; a newer mongos
 passes it to every shard, an older one refuses it. Where it is refused, one document in `__sluice.heartbeat` is updated instead; that database is
-ours and is never replicated.
+ours and is never replicated. Neither waits for the majority, which servers since 5.0 do by themselves: the stream that the note is for shows
+when the majority has it, and must not stand still with it.
 """
 
 from __future__ import annotations
 
 import structlog
 from pymongo.errors import OperationFailure
+from pymongo.write_concern import WriteConcern
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
@@ -61,11 +63,13 @@ class NoteKeeper:
 
     def _append_note(self) -> ClusterTime:
         with self._client.start_session(causal_consistency=False) as session:
-            self._client.admin.command("appendOplogNote", 1, data={"sluice": "note"}, session=session)
+            note = {"appendOplogNote": 1, "data": {"sluice": "note"}, "writeConcern": {"w": 1}}
+            self._client.admin.command(note, session=session)
             return session_time(session)
 
     def _update_heartbeat(self) -> ClusterTime:
-        heartbeat = self._client[HEARTBEAT_DATABASE][HEARTBEAT_COLLECTION]
+        database = self._client[HEARTBEAT_DATABASE]
+        heartbeat = database.get_collection(HEARTBEAT_COLLECTION, write_concern=WriteConcern(1))
         with self._client.start_session(causal_consistency=False) as session:
             heartbeat.update_one({"_id": "note"}, {"$inc": {"count": 1}}, upsert=True, session=session)
             return session_time(session)

@@ -10,6 +10,7 @@ from changefeed.position import Position
 from source.change_stream_cursor import ChangeStreamCursor
 from source.connection import Client, Deployment, deployment_of
 from source.ddl_watch import DdlCursor, ResumingDdlWatch
+from source.majority_watch import MajorityWatch
 from source.note import NoteKeeper
 from source.oplog_watch import OplogCursor
 from source.oplog_window import oldest_time_for_message
@@ -54,4 +55,5 @@ def open_ddl_watch(client: Client, start: Position, origin: DdlOrigin = DdlOrigi
         cursor = OplogCursor(client)
     else:
         cursor = ChangeStreamCursor(client, sharded=deployment.sharded)
-    return ResumingDdlWatch(cursor, start, NoteKeeper(client), partial(oldest_time_for_message, client))
+    notes, majority = NoteKeeper(client), MajorityWatch(client)
+    return ResumingDdlWatch(cursor, start, notes, majority, partial(oldest_time_for_message, client))

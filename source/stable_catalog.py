@@ -53,6 +53,8 @@ def _disturbing(reading: CatalogReading, wanted: Wanted, open_watch: Callable[[P
     try:
         while True:
             batch = watch.poll()
+            if batch.trouble is not None:
+                raise batch.trouble
             for ddl in batch.events:
                 if concerns(ddl, wanted) and stability_of(reading, [ddl], batch.resolved) is Stability.DISTURBED:
                     return ddl

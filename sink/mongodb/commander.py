@@ -12,18 +12,31 @@ import pymongo
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
+from pymongo.client_session import ClientSession
 from pymongo.errors import OperationFailure, PyMongoError, ServerSelectionTimeoutError
 from pymongo.synchronous.mongo_client import MongoClient
 from pymongo.write_concern import WriteConcern
 
-from changefeed.errors import FencedError, RetryableError, RowRejected, SinkUnavailable, SluiceError
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import (
+    FencedError,
+    RetryableError,
+    RowRejected,
+    SinkMajorityStalled,
+    SinkUnavailable,
+    SluiceError,
+)
+from changefeed.majority import MajorityPoint
 from sink.mongodb.errors import translate
+from sink.mongodb.majority import LATE, majority_point, stalled, stalled_at, write_time
 
 Client: TypeAlias = MongoClient[dict[str, Any]]
 Permit: TypeAlias = Callable[[], float]
 """Seconds for which writing is still allowed; zero or less means never again. Asked before each command."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
+_MAJORITY_WAIT, _MAJORITY_PAUSE = 2.0, 0.1
+"""Within a write; then between looks at how far the majority is."""
 
 _T = TypeVar("_T")
 
@@ -93,6 +106,8 @@ class Commander:
         while True:
             try:
                 done = act()
+            except SinkMajorityStalled:
+                raise  # it has been waited for, and what was sent is at the primary: sending it again would bring nothing
             except SinkUnavailable as error:
                 if divisible and _slow(error) and time.monotonic() < self._deadline:
                     raise TakesTooLong from error
@@ -116,15 +131,44 @@ class Commander:
     def _once(
         self, database: str, command: dict[str, Any], doing: str
     ) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
+        seconds = self._seconds(doing)
         try:
-            with pymongo.timeout(self._seconds(doing)), self._client.start_session() as session:
-                document = self._client[database].command(command, session=session, codec_options=_REPLY)
+            with pymongo.timeout(seconds), self._client.start_session() as session:
+                bounded = _bounded(command, seconds)
+                document = self._client[database].command(bounded, session=session, codec_options=_REPLY)
                 results = self._results(document, session)
         except (PyMongoError, BSONError) as error:
             raise self._translated(error, doing) from error
         if concern := document.get("writeConcernError"):
-            raise SinkUnavailable(f"{doing}: not yet durable: {concern.get('errmsg')} (code {concern.get('code')})")
+            if concern.get("code") not in LATE:
+                raise SinkUnavailable(f"{doing}: not durable yet: {concern.get('errmsg')} (code {concern.get('code')})")
+            self._await_majority(document, doing)
         return document, results
+
+    def _await_majority(self, reply: Mapping[str, Any], doing: str) -> None:
+        """Until the majority has what the primary has done, without sending it again: however far behind, as long as it moves."""
+        written = write_time(reply)
+        if written is None:
+            raise stalled(self._client, doing)
+        seen_ts, moved_at = None, time.monotonic()
+        while not (point := self._majority(doing)).has(*written):
+            now = time.monotonic()
+            if point.term > written[1]:
+                raise SinkUnavailable(f"{doing}: the target has another primary, before its majority had this")
+            if point.majority_ts != seen_ts:
+                seen_ts, moved_at = point.majority_ts, now
+            if now >= min(self._deadline, moved_at + self._patience_seconds):
+                raise stalled_at(point, doing)
+            self._pause(_MAJORITY_PAUSE)
+
+    def _majority(self, doing: str) -> MajorityPoint:
+        try:
+            point = majority_point(self._client)
+        except (PyMongoError, BSONError) as error:
+            raise self._translated(error, doing) from error
+        if point is None:
+            raise stalled_at(None, doing)
+        return point
 
     def _seconds(self, doing: str) -> float:
         """Bounds a command on the server too, so that nothing is applied after the permit has run out."""
@@ -146,7 +190,16 @@ class Commander:
                 with session.start_transaction(write_concern=WriteConcern("majority")):
                     work(send)
         except (PyMongoError, BSONError) as error:
+            if isinstance(error, PyMongoError) and error.timeout:
+                self._tell_a_late_majority(session, doing)
             raise self._translated(error, doing) from error
+
+    def _tell_a_late_majority(self, session: ClientSession, doing: str) -> None:
+        """A commit has the driver's time limit alone: it sends no `wtimeout` with it. So the majority is asked for afterwards."""
+        point = self._majority(doing)
+        begun = session.operation_time
+        if begun is not None and point.majority_ts < ClusterTime.from_bson(begun):
+            raise stalled_at(point, doing)
 
     def _results(self, document: Mapping[str, Any], session: Any) -> list[Mapping[str, Any]]:
         """All of a `bulkWrite`'s cursor."""
@@ -164,6 +217,16 @@ class Commander:
     @staticmethod
     def _translated(error: Exception, doing: str) -> SluiceError:
         return translate(error, doing=doing, refused=RowRejected)
+
+
+def _bounded(command: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """The target says that its majority is late before the driver gives the whole command up."""
+    concern = command.get("writeConcern")
+    return command if concern is None else {**command, "writeConcern": {**concern, "wtimeout": _wait_ms(seconds)}}
+
+
+def _wait_ms(seconds: float) -> int:
+    return max(1, int(1000 * min(_MAJORITY_WAIT, seconds / 2)))
 
 
 def _slow(error: RetryableError) -> bool:

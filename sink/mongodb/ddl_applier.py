@@ -57,6 +57,7 @@ from sink.mongodb.errors import (
     translate,
     translated,
 )
+from sink.mongodb.majority import LATE, stalled
 
 _log = structlog.get_logger(__name__)
 
@@ -64,7 +65,7 @@ _OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
     dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
 _BUCKETS = "system.buckets."
-_MAJORITY = {"w": "majority", "wtimeout": 60_000}
+_MAJORITY_SECONDS = 5.0
 """A majority that is gone for longer makes a retryable error, so that the changefeed can say what it waits for."""
 
 _REMEDIES: Mapping[int, str] = {
@@ -149,9 +150,11 @@ class MongoDdlApplier:
         log.info("ddl_command_sent")
         try:
             with pymongo.timeout(permitted) if command.brief else nullcontext():
-                reply = self._answer(command)
+                reply = self._answer(command, permitted)
             # The driver reads no write concern errors from replies to plain commands.
             unacknowledged = reply.get("writeConcernError")
+            if unacknowledged and unacknowledged.get("code") in LATE:
+                raise stalled(self._client, str(command))
             if unacknowledged:
                 raise OperationFailure(unacknowledged.get("errmsg", ""), unacknowledged.get("code"), unacknowledged)
         except (PyMongoError, BSONError) as error:
@@ -160,10 +163,15 @@ class MongoDdlApplier:
             log.info("ddl_command_found_it_done", answer=reply.get("errmsg"))
         return reply
 
-    def _answer(self, command: Command) -> Mapping[str, Any]:
-        """A refusal that its majority does not have yet says nothing, whatever it says no to."""
+    def _answer(self, command: Command, permitted: float) -> Mapping[str, Any]:
+        """A refusal that its majority does not have yet says nothing, whatever it says no to.
+
+        The target is to say that its majority is late before the driver gives a brief command up.
+        """
+        seconds = min(_MAJORITY_SECONDS, permitted / 2) if command.brief else _MAJORITY_SECONDS
+        concern = {"w": "majority", "wtimeout": max(1, int(1000 * seconds))}
         try:
-            return self._client[command.db].command({**command.body, "writeConcern": dict(_MAJORITY)})
+            return self._client[command.db].command({**command.body, "writeConcern": concern})
         except OperationFailure as error:
             details = error.details or {}
             if error.code in command.settled or details.get("writeConcernError"):

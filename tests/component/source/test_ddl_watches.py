@@ -19,6 +19,7 @@ from source.catalog import read_catalog
 from source.change_stream_cursor import ChangeStreamCursor
 from source.connection import Client, connect
 from source.ddl_watch import ResumingDdlWatch
+from source.majority_watch import MajorityWatch
 from source.note import NoteKeeper
 from source.opening import DdlOrigin, open_ddl_watch
 from source.oplog_window import majority_time, newest_time, read_oplog_window
@@ -244,7 +245,9 @@ def test_a_refused_note_becomes_a_heartbeat_that_is_no_ddl(client: Client, datab
 
     cursor = ChangeStreamCursor(client, sharded=False)
     client.drop_database("__sluice")
-    with ResumingDdlWatch(cursor, Position(newest_time(client).next()), NoNotes(client), str) as watch:
+    with ResumingDdlWatch(
+        cursor, Position(newest_time(client).next()), NoNotes(client), MajorityWatch(client), str
+    ) as watch:
         watch.poll()
         names: list[str] = []
         events: list[DdlEvent] = []

@@ -18,6 +18,7 @@ from changefeed.errors import (
     HistoryLost,
     InvariantError,
     NotFoundError,
+    SinkMajorityStalled,
     SinkUnavailable,
     SluiceError,
 )
@@ -251,3 +252,13 @@ class AnyLife(RuleBasedStateMachine):
 
 TestAnyLife = AnyLife.TestCase
 TestAnyLife.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+
+
+def test_a_majority_that_stands_still_stays_a_warning_however_long_and_ends_with_progress() -> None:
+    stalled = ErrorReport.of(SinkMajorityStalled("it stands still"), NOW)
+    lifecycle = step(Lifecycle(), stalled)
+    assert lifecycle.state is State.WARNING
+    for hours in range(1, 5):
+        lifecycle = step(lifecycle, stalled, NOW + timedelta(hours=hours))
+        assert (lifecycle.state, lifecycle.error, lifecycle.attempts) == (State.WARNING, stalled, 0)
+    assert step(lifecycle, Sign.PROGRESS, NOW + timedelta(hours=6)).state is State.NORMAL

@@ -13,9 +13,16 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.configuration import Configuration
 from changefeed.document import Document
-from changefeed.errors import DdlRefused, DdlUnsupported, SinkUnavailable, SourceUnsupported
+from changefeed.errors import (
+    DdlRefused,
+    DdlUnsupported,
+    SinkUnavailable,
+    SourceMajorityStalled,
+    SourceUnavailable,
+    SourceUnsupported,
+)
 from changefeed.event import DdlEvent, DdlType
-from changefeed.lifecycle import Lifecycle, State
+from changefeed.lifecycle import ErrorReport, Lifecycle, State
 from changefeed.position import Position
 from changefeed.records import Barrier, ChangefeedInfo, ChangefeedStatus, DdlRecord, DdlState
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
@@ -87,6 +94,7 @@ class Feed:
         executions: Mapping[Position, Progress] | None = None,
         barrier: Barrier | None = None,
         copying: bool = False,
+        errors: Sequence[ErrorReport] = (),
     ) -> Decision:
         state = ChangefeedState(
             epoch=1,
@@ -101,6 +109,7 @@ class Feed:
             resolved=at(resolved),
             executions=executions or {},
             copying=copying,
+            errors=errors,
         )
         return decide(state, self.classifier, now=NOW, monotonic=0.0, random=Random(1))
 
@@ -189,6 +198,19 @@ def test_a_ddl_that_is_tried_again_for_hours_warns_and_stops_no_other_table() ->
         decision = feed.decide(places={A: at(11), B: at(20)}, executions={at(11): busy})
         assert status_of(decision).lifecycle.state is State.WARNING
         assert barrier_of(decision).of(B) == at(20)
+
+
+def test_what_a_majority_that_stands_still_explains_is_not_told_and_makes_no_back_off() -> None:
+    feed = Feed(table(A, "a"))
+    long_ago = NOW - timedelta(hours=3)
+    stalled = ErrorReport.of(SourceMajorityStalled("it stands still"), NOW)
+    timed_out = ErrorReport.of(SourceUnavailable("it did not answer in time"), NOW)
+    elsewhere = ErrorReport.of(SinkUnavailable("the target is away"), NOW)
+    feed.status = replace(feed.status, lifecycle=Lifecycle(state=State.WARNING, error=timed_out, since_at=long_ago))
+    lifecycle = status_of(feed.decide(resolved=5, errors=[timed_out, stalled])).lifecycle
+    assert (lifecycle.state, lifecycle.error) == (State.WARNING, stalled)
+    lifecycle = status_of(feed.decide(resolved=5, errors=[stalled, elsewhere])).lifecycle
+    assert (lifecycle.state, lifecycle.error) == (State.PENDING, elsewhere)
 
 
 def test_a_refused_ddl_that_the_filter_ignores_from_now_on_is_released() -> None:

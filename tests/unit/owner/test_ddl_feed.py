@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import HistoryLost, InvariantError, SourceUnavailable
+from changefeed.errors import HistoryLost, InvariantError, SluiceError, SourceMajorityStalled, SourceUnavailable
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from owner.ddl_feed import DdlFeed, Subscription
@@ -28,6 +28,7 @@ def drop(increment: int) -> DdlEvent:
 class Batch:
     events: tuple[DdlEvent, ...]
     resolved: Position
+    trouble: SluiceError | None = None
 
 
 class ScriptedWatch:
@@ -36,15 +37,16 @@ class ScriptedWatch:
     def __init__(self) -> None:
         self.script: queue.Queue[Batch | Exception] = queue.Queue()
         self.resolved = at(0)
+        self.trouble: SluiceError | None = None
 
     def poll(self) -> Batch:
         try:
             item = self.script.get(timeout=0.02)
         except queue.Empty:
-            return Batch((), self.resolved)
+            return Batch((), self.resolved, self.trouble)
         if isinstance(item, Exception):
             raise item
-        self.resolved = item.resolved
+        self.resolved, self.trouble = item.resolved, item.trouble
         return item
 
     def close(self) -> None: ...
@@ -218,3 +220,15 @@ def test_the_last_one_to_leave_ends_the_watch() -> None:
         subscription.close()
         shared.subscribe(at(5))
         wait(lambda: len(source.opened) == 2)
+
+
+def test_why_a_watch_that_is_well_does_not_get_on_is_told_for_as_long_as_that_lasts() -> None:
+    with feed() as (shared, source):
+        subscription = shared.subscribe(at(5))
+        wait(lambda: len(source.opened) == 1)
+        stalled = SourceMajorityStalled("the majority has not moved")
+        source.opened[0][1].script.put(Batch((), at(6), stalled))
+        wait(lambda: subscription.take().error is stalled)
+        source.opened[0][1].script.put(Batch((), at(7)))
+        wait(lambda: subscription.take().error is None)
+        assert source.starts() == [at(5)]

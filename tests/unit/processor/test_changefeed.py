@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import FencedError, PermanentError, SinkUnavailable, SluiceError
+from changefeed.errors import FencedError, PermanentError, SinkMajorityStalled, SinkUnavailable, SluiceError
 from changefeed.event import RowType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
@@ -121,6 +121,17 @@ def test_what_may_pass_is_tried_again_after_a_pause_that_grows() -> None:
             node.now = _retry_at(node)
         pauses.append(node.now - began)
     assert pauses == [0.5, 1.0, 2.0]
+
+
+def test_pauses_do_not_grow_while_the_target_answers_and_only_its_majority_stands_still() -> None:
+    node, given = Node(), orders(110, assignment(a=100))
+    pauses = []
+    for _ in range(4):
+        [job] = node.tick(given)
+        node.fail(job, SinkMajorityStalled("it stands still"))
+        pauses.append(_retry_at(node) - node.now)
+        node.now = _retry_at(node)
+    assert pauses == [0.5] * 4
 
 
 def _retry_at(node: Node) -> float:

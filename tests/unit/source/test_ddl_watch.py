@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from pymongo import errors as driver
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import HistoryLost, RetryableError, SourceRefused, SourceUnavailable
+from changefeed.errors import (
+    HistoryLost,
+    RetryableError,
+    SourceMajorityStalled,
+    SourceRefused,
+    SourceUnavailable,
+)
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableName
@@ -72,8 +78,20 @@ class CountedNotes:
         self.looks.append((resolved, quiet))
 
 
+class MovingMajority:
+    def look_at(self, committed_ts: ClusterTime) -> SourceMajorityStalled | None:
+        return None
+
+
+class StandingMajority:
+    def look_at(self, committed_ts: ClusterTime) -> SourceMajorityStalled | None:
+        return SourceMajorityStalled(f"stands at {committed_ts}")
+
+
 def watch_of(cursor: ScriptedCursor, start: Position = START) -> ResumingDdlWatch:
-    return ResumingDdlWatch(cursor, start, CountedNotes(), lambda: "the oldest time available is 150.1")
+    return ResumingDdlWatch(
+        cursor, start, CountedNotes(), MovingMajority(), lambda: "the oldest time available is 150.1"
+    )
 
 
 def polled(watch: ResumingDdlWatch, times: int) -> list[DdlBatch]:
@@ -174,7 +192,7 @@ def test_a_retryable_error_says_when_to_come_back() -> None:
 
 def test_the_note_keeper_hears_of_each_reading() -> None:
     notes = CountedNotes()
-    watch = ResumingDdlWatch(ScriptedCursor([at(6)], [1, 1]), START, notes, str)
+    watch = ResumingDdlWatch(ScriptedCursor([at(6)], [1, 1]), START, notes, MovingMajority(), str)
     watch.poll()
     watch.poll()
     assert [quiet for _, quiet in notes.looks] == [False, True]
@@ -186,3 +204,12 @@ def test_closing_twice_is_harmless() -> None:
         watch.poll()
         watch.close()
     assert cursor.closed == 2
+
+
+def test_a_majority_that_stands_still_is_told_beside_what_was_read_and_the_cursor_stays_open() -> None:
+    cursor = ScriptedCursor([at(6)], [1, 0])
+    watch = ResumingDdlWatch(cursor, START, CountedNotes(), StandingMajority(), str)
+    first, second = watch.poll(), watch.poll()
+    assert [event.position for event in first.events] == [at(6)]
+    assert [str(batch.trouble) for batch in (first, second)] == ["stands at 200.1"] * 2
+    assert len(cursor.opened_at) == 1

@@ -1,0 +1,48 @@
+"""How far the majority of a replica set is, as its primary tells it in its reply to `hello`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from changefeed.cluster_time import ClusterTime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MajorityPoint:
+    replica_set: str
+    primary: str
+    term: int
+    """Of the newest write that the majority has. A write of a later term says nothing of those of an earlier one."""
+    majority_ts: ClusterTime
+    newest_ts: ClusterTime
+
+    @classmethod
+    def of_hello(cls, reply: Mapping[str, Any]) -> Self | None:
+        """None of a router, which says nothing of its shards."""
+        written = reply.get("lastWrite", {})
+        if "majorityOpTime" not in written or "opTime" not in written:
+            return None
+        return cls(
+            replica_set=str(reply.get("setName")),
+            primary=str(reply.get("me")),
+            term=int(written["majorityOpTime"].get("t", 0)),
+            majority_ts=ClusterTime.from_bson(written["majorityOpTime"]["ts"]),
+            newest_ts=ClusterTime.from_bson(written["opTime"]["ts"]),
+        )
+
+    @property
+    def behind(self) -> bool:
+        return self.majority_ts < self.newest_ts
+
+    def has(self, write_ts: ClusterTime, term: int) -> bool:
+        """Whether the majority is known to have a write of this time and term. After an election it may have been rolled back."""
+        return self.term == term and write_ts <= self.majority_ts
+
+    def __str__(self) -> str:
+        """The same for as long as the majority stands still."""
+        return (
+            f"the majority of replica set {self.replica_set!r} has not moved since {self.majority_ts.to_iso()} ({self.majority_ts}), "
+            f"while its primary {self.primary} answers and takes writes; start its other members, or mend what keeps them from replicating"
+        )

@@ -1,0 +1,64 @@
+"""`MajorityWatch`: notices that the source's majority stands still while its primary goes on.
+
+Nothing breaks then: each read is answered, and shows nothing new. So the stream's own time is looked at, and when it has not moved for
+a while the primary is asked whether there is something that the majority has not got.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import structlog
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import SourceMajorityStalled
+from changefeed.majority import MajorityPoint
+from source.connection import HELLO, Client
+from source.errors import translated
+
+_ASK_EVERY = 2.0
+_BEHIND_FOR = 4.0
+"""So long that a secondary which stops for a moment is no news."""
+
+log = structlog.get_logger(__name__)
+
+
+class MajorityWatch:
+    """For one thread."""
+
+    def __init__(self, client: Client, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._monotonic = monotonic
+        self._committed_ts: ClusterTime | None = None
+        self._asked_at = 0.0
+        self._behind_since: float | None = None
+        self._trouble: SourceMajorityStalled | None = None
+
+    def look_at(self, committed_ts: ClusterTime) -> SourceMajorityStalled | None:
+        """`committed_ts` is the majority's time in the newest reply. Asks the source only while that does not move."""
+        now = self._monotonic()
+        if committed_ts != self._committed_ts:
+            self._moved(committed_ts, now)
+        elif now - self._asked_at >= _ASK_EVERY:
+            self._asked_at = now
+            self._judge(self._point(), now)
+        return self._trouble
+
+    def _moved(self, committed_ts: ClusterTime, now: float) -> None:
+        if self._trouble is not None:
+            log.info("source_majority_moves_again", committed=str(committed_ts))
+        self._committed_ts, self._asked_at, self._behind_since, self._trouble = committed_ts, now, None, None
+
+    def _judge(self, point: MajorityPoint | None, now: float) -> None:
+        if point is None or not point.behind or point.majority_ts != self._committed_ts:
+            self._behind_since = None
+        elif self._behind_since is None:
+            self._behind_since = now
+        elif now - self._behind_since >= _BEHIND_FOR and self._trouble is None:
+            self._trouble = SourceMajorityStalled(f"the source: {point}")
+            log.warning("source_majority_stands_still", since=str(point.majority_ts), primary=point.primary)
+
+    def _point(self) -> MajorityPoint | None:
+        with translated("asking the source how far its majority is"):
+            return MajorityPoint.of_hello(self._client.admin.command(HELLO))

@@ -1,0 +1,91 @@
+"""When a majority that stands still is news, and when it is only a quiet source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+from pymongo.errors import AutoReconnect
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import SourceUnavailable
+from source.connection import Client
+from source.majority_watch import MajorityWatch
+from tests.unit.changefeed.test_majority import hello
+
+
+class ScriptedSource:
+    """Its `hello` as it is at any time, and a clock."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.asked = 0
+        self.reply: Mapping[str, Any] | Exception = hello(0, 0)
+        self.watch = MajorityWatch(cast("Client", self), monotonic=lambda: self.now)
+
+    @property
+    def admin(self) -> ScriptedSource:
+        return self
+
+    def command(self, name: str) -> Mapping[str, Any]:
+        self.asked += 1
+        if isinstance(self.reply, Exception):
+            raise self.reply
+        return self.reply
+
+    def follow(self, committed: int, *, seconds: float) -> list[str | None]:
+        """What is said in looks of half a second."""
+        said = []
+        for _ in range(int(seconds * 2)):
+            trouble = self.watch.look_at(ClusterTime(1795335500 + committed, 1))
+            said.append(str(trouble) if trouble else None)
+            self.now += 0.5
+        return said
+
+
+def test_a_majority_that_stands_still_is_told_while_it_does() -> None:
+    source = ScriptedSource()
+    source.reply = hello(2, 0)
+    said = source.follow(0, seconds=12)
+    assert said[10] is None
+    assert said[16] is not None
+    assert "replica set 'rs' has not moved since 2026-11-22T08:18:20Z" in said[16]
+    assert set(said[16:]) == {said[16]}
+    assert source.follow(2, seconds=1) == [None, None]
+
+
+def test_a_quiet_source_is_no_trouble_and_hardly_asked() -> None:
+    source = ScriptedSource()
+    assert set(source.follow(0, seconds=60)) == {None}
+    assert source.asked <= 30
+
+
+def test_a_busy_source_is_not_asked_at_all() -> None:
+    source = ScriptedSource()
+    source.reply = hello(99, 0)
+    assert [source.follow(second, seconds=1) for second in range(20)] == [[None, None]] * 20
+    assert source.asked == 0
+
+
+def test_a_write_that_the_majority_has_not_got_at_the_moment_is_no_trouble() -> None:
+    source = ScriptedSource()
+    source.reply = hello(1, 0)
+    assert set(source.follow(0, seconds=3)) == {None}
+    source.reply = hello(0, 0)
+    assert set(source.follow(0, seconds=3)) == {None}
+    source.reply = hello(1, 0)
+    assert set(source.follow(0, seconds=3)) == {None}
+
+
+def test_a_router_is_not_judged() -> None:
+    source = ScriptedSource()
+    source.reply = {"msg": "isdbgrid"}
+    assert set(source.follow(0, seconds=20)) == {None}
+
+
+def test_a_source_that_is_away_is_another_error() -> None:
+    source = ScriptedSource()
+    source.reply = AutoReconnect("db1:27017: connection closed")
+    with pytest.raises(SourceUnavailable, match="cannot be reached"):
+        source.follow(0, seconds=5)
