@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
 
+import psutil
+
 from devstack.ports import taken
 
 START_TIMEOUT_SECONDS = 60.0
@@ -61,6 +63,17 @@ class ServerProcess(ABC):
         if self._process is None:
             raise ServerFailed(f"{self.name} was not started")
         return self._process.pid
+
+    @property
+    def processes(self) -> list[psutil.Process]:
+        """It and its descendants, as far as they live."""
+        if not self.running:
+            return []
+        try:
+            process = psutil.Process(self.pid)
+            return [process, *process.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
 
     def start(self) -> Self:
         if self.running:
@@ -154,6 +167,6 @@ def wait_until(condition: Callable[[], bool], timeout_seconds: float) -> bool:
 
 def side_by_side(works: Sequence[Callable[[], object]]) -> None:
     """Returns when all have ended; raises what the first that failed raised."""
-    with ThreadPoolExecutor(len(works)) as workers:
+    with ThreadPoolExecutor(max(1, len(works))) as workers:
         for done in [workers.submit(work) for work in works]:
             done.result()

@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Self
+
+import psutil
 
 from devstack.ports import free_port
 
 _CHUNK = 1 << 16
 
-Barred = Callable[[int], bool]
-"""Whether a block concerns the connection that came from this port."""
+Ports = Callable[[], Container[int]]
+"""From which ports the connections came that are meant, when it is asked. It may take a while, so it is never asked in the loop."""
 
 
 class Loop:
@@ -49,6 +51,27 @@ class Loop:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+class _EveryPort:
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+def everybody() -> Container[int]:
+    return _EveryPort()
+
+
+def opened_by(processes: Callable[[], Iterable[psutil.Process]]) -> Ports:
+    """The connections that one of these processes has opened, as they are when somebody asks."""
+    return lambda: {port for process in processes() for port in _ports_of(process)}
+
+
+def _ports_of(process: psutil.Process) -> set[int]:
+    try:
+        return {connection.laddr.port for connection in process.net_connections("tcp4")}
+    except psutil.NoSuchProcess:
+        return set()
+
+
 @dataclass(eq=False)
 class _Link:
     """One connection through the proxy. Bytes wait while its gate is closed."""
@@ -56,11 +79,16 @@ class _Link:
     near: asyncio.StreamWriter
     far: asyncio.StreamWriter | None = None
     gate: asyncio.Event = field(default_factory=asyncio.Event)
+    blocks: set[str] = field(default_factory=set)
 
     @property
     def from_port(self) -> int:
         peer = self.near.get_extra_info("peername")
         return int(peer[1]) if peer else 0  # it was over before it was looked at
+
+    def open_unless_blocked(self) -> None:
+        if not self.blocks:
+            self.gate.set()
 
     def abort(self) -> None:
         for end in (self.near, self.far):
@@ -76,47 +104,63 @@ class Proxy:
         self._to = port
         self.port = free_port()
         self._links: set[_Link] = set()
-        self._barred: Barred = lambda _: False
+        self._blocks: dict[str, Ports] = {}
         loop.run(self._listen())
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def cut(self) -> None:
-        self._loop.run(self._abort())
+    def cut(self, whose: Ports = everybody) -> None:
+        self._loop.run(self._abort(whose()))
 
-    def block(self, barred: Barred | None = None) -> None:
-        """All connections, or those that are barred; what was blocked before is replaced by this."""
-        self._loop.run(self._block(barred or (lambda _: True)))
+    def block(self, name: str = "", whose: Ports = everybody) -> None:
+        """Several blocks may be there at a time, each under its name; one of the same name is replaced."""
+        self._loop.run(self._set(name, whose))
+        self._loop.run(self._close(name, whose()))
 
-    def unblock(self) -> None:
-        self._loop.run(self._block(lambda _: False))
+    def unblock(self, name: str = "") -> None:
+        self._loop.run(self._open(name))
 
     async def _listen(self) -> None:
         await asyncio.start_server(self._carry, "127.0.0.1", self.port)
 
-    async def _abort(self) -> None:
+    async def _abort(self, ports: Container[int]) -> None:
         for link in self._links:
-            link.abort()
+            if link.from_port in ports:
+                link.abort()
 
-    async def _block(self, barred: Barred) -> None:
-        self._barred = barred
+    async def _set(self, name: str, whose: Ports) -> None:
+        """From now on new connections are looked at; those that are there come afterwards."""
+        await self._open(name)
+        self._blocks[name] = whose
+
+    async def _close(self, name: str, ports: Container[int]) -> None:
         for link in self._links:
-            self._open_or_close(link)
+            if link.from_port in ports:
+                link.blocks.add(name)
+                link.gate.clear()
 
-    def _open_or_close(self, link: _Link) -> None:
-        if self._barred(link.from_port):
-            link.gate.clear()
-        else:
-            link.gate.set()
+    async def _open(self, name: str) -> None:
+        self._blocks.pop(name, None)
+        for link in self._links:
+            link.blocks.discard(name)
+            link.open_unless_blocked()
+
+    async def _judge(self, link: _Link) -> None:
+        """The gate of a new connection stays closed until it is known whether a block means it."""
+        judged: dict[str, Ports] = {}
+        while judged != self._blocks:
+            judged = dict(self._blocks)
+            link.blocks = {name for name, whose in judged.items() if link.from_port in await asyncio.to_thread(whose)}
+        self._links.add(link)
+        link.open_unless_blocked()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection: when either side ends, both do."""
         link = _Link(writer)
-        self._links.add(link)
-        self._open_or_close(link)
         try:
+            await self._judge(link)
             await link.gate.wait()
             far_reader, link.far = await asyncio.open_connection("127.0.0.1", self._to)
             ways = {

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote_plus, urlencode
 
-import psutil
 from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 
 from devstack.mongodb import Client, MongoDB
 from devstack.process import START_TIMEOUT_SECONDS, ServerFailed, side_by_side, wait_until
-from devstack.proxy import Barred, Loop, Proxy
+from devstack.proxy import Loop, Proxy, opened_by
 from devstack.security import Security
 
 _HEARTBEATS_PER_ELECTION_TIMEOUT = 4
 _MOST_HEARTBEAT_MS = 2_000
+_PARTITION = "partition"
 _ROLLED_BACK = "Rollback summary"
 
 
@@ -59,14 +59,14 @@ class ReplicaSet:
         ]
         for member in self.members:
             member.tls = security.client_options if security else {}
-        self._proxies: list[Proxy] = []
+        self.proxies: list[Proxy] = []
         self._running = ExitStack()
 
     @property
     def addresses(self) -> list[str]:
         """As clients and other members see them; those of a linked set are known once it was started."""
         if self._linked:
-            return [proxy.address for proxy in self._proxies]
+            return [proxy.address for proxy in self.proxies]
         return [member.address for member in self.members]
 
     def address_of(self, member: MongoDB) -> str:
@@ -94,7 +94,7 @@ class ReplicaSet:
         with ExitStack() as stopping:
             if self._linked:
                 loop = stopping.enter_context(Loop())
-                self._proxies = [Proxy(loop, member.port) for member in self.members]
+                self.proxies = [Proxy(loop, member.port) for member in self.members]
             stopping.callback(self._stop_all)
             side_by_side([member.start for member in self.members])
             self._initiate()
@@ -155,16 +155,18 @@ class ReplicaSet:
     def cut_off(self, member: MongoDB, *, from_clients: bool = True) -> None:
         """Other members and the member lose each other, in both directions, until `reconnect`; clients lose it unless told otherwise."""
         others = [other for other in self.members if other is not member]
-        for other, proxy in zip(self.members, self._proxies, strict=True):
+        for other, proxy in zip(self.members, self.proxies, strict=True):
             if other is not member:
-                proxy.block(_comes_from([member]))
+                proxy.block(_PARTITION, opened_by(lambda: member.processes))
+            elif from_clients:
+                proxy.block(_PARTITION)
             else:
-                proxy.block(None if from_clients else _comes_from(others))
+                proxy.block(_PARTITION, opened_by(lambda: [process for each in others for process in each.processes]))
 
     def reconnect(self) -> None:
         """What was held back arrives."""
-        for proxy in self._proxies:
-            proxy.unblock()
+        for proxy in self.proxies:
+            proxy.unblock(_PARTITION)
 
     def hold_majority(self) -> None:
         """Secondaries take nothing over any more, and the primary stays primary: what is written from now on is not majority-committed.
@@ -176,6 +178,16 @@ class ReplicaSet:
     def release_majority(self) -> None:
         """The secondaries catch up, within a second or two."""
         self._hold_replication("off", [member for member in self.members if member.running])
+
+    def mend(self) -> None:
+        """Whatever was done to it: all members run, reach each other and take over what the primary has."""
+        for member in self.members:
+            if member.running:
+                member.resume()
+        side_by_side([member.start for member in self.members if not member.running])
+        self.reconnect()
+        self.release_majority()
+        self.wait_until_whole()
 
     def roll_back(self, write: Callable[[], object], *, freeze: bool = False) -> None:
         """What is written reaches the primary alone; the others elect one of themselves, and the old primary takes it back.
@@ -253,18 +265,6 @@ def _state(member: MongoDB) -> dict[str, Any]:
             return client.admin.command("hello")
     except PyMongoError:
         return {}
-
-
-def _comes_from(members: Sequence[MongoDB]) -> Barred:
-    """Whether the port belongs to a connection that one of the members has opened."""
-    return lambda port: any(port in _ports_of(member) for member in members if member.running)
-
-
-def _ports_of(member: MongoDB) -> set[int]:
-    try:
-        return {connection.laddr.port for connection in psutil.Process(member.pid).net_connections("tcp4")}
-    except psutil.NoSuchProcess:
-        return set()
 
 
 def _make_durable(member: MongoDB) -> None:

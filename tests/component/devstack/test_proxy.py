@@ -7,9 +7,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 
+import psutil
 import pytest
 
-from devstack.proxy import Loop, Proxy
+from devstack.proxy import Loop, Proxy, opened_by
 
 
 @pytest.fixture
@@ -84,3 +85,23 @@ def test_a_server_that_is_not_there_shows_as_the_end_of_the_connection(echo: int
         port = nobody.getsockname()[1]
     with Loop() as loop, _connected(Proxy(loop, port)) as client:
         assert client.recv(1024) == b""
+
+
+def test_a_block_concerns_whom_it_is_said_of(proxy: Proxy) -> None:
+    with _connected(proxy) as ours, _connected(proxy) as theirs:
+        proxy.block("one", lambda: [theirs.getsockname()[1]])
+        proxy.block("two", opened_by(list))
+        for client in (ours, theirs):
+            client.sendall(b"a")
+        assert ours.recv(1024) == b"a"
+        theirs.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            theirs.recv(1024)
+        proxy.unblock("one")
+        assert theirs.recv(1024) == b"a"
+        proxy.block("two", opened_by(lambda: [psutil.Process()]))
+        for client in (ours, theirs):
+            client.sendall(b"b")
+            client.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                client.recv(1024)

@@ -52,7 +52,8 @@ def _has(client: Client, number: int) -> bool:
 
 def _direct(members: ReplicaSet, member: MongoDB) -> Client:
     """On the member, as far as clients reach it."""
-    return MongoClient(f"mongodb://{members.address_of(member)}/?directConnection=true", serverSelectionTimeoutMS=500)
+    uri = f"mongodb://{members.address_of(member)}/?directConnection=true"
+    return MongoClient(uri, serverSelectionTimeoutMS=500, connectTimeoutMS=500)
 
 
 def test_a_primary_that_steps_down_is_followed_by_another(members: ReplicaSet, client: Client) -> None:

@@ -7,29 +7,29 @@ from collections.abc import Callable, Mapping
 from random import Random
 from subprocess import CompletedProcess
 
-from devstack.process import ServerFailed
 from tests.e2e.chaos.bank import Bank
 from tests.e2e.chaos.journal import Journal
 from tests.e2e.chaos.machines import Machines
-from tests.e2e.chaos.schedule import Event, What
+from tests.e2e.chaos.schedule import SERVERS, Event, What
+from tests.e2e.chaos.server_accidents import Happens, ServerAccidents
 
 _DRAIN_SECONDS = 30
 
-Happens = Callable[[Event, Random], None]
-
 
 class Accidents:
-    def __init__(self, machines: Machines, bank: Bank, journal: Journal, over: threading.Event) -> None:
+    def __init__(
+        self, machines: Machines, bank: Bank, servers: ServerAccidents, journal: Journal, over: threading.Event
+    ) -> None:
         """`over` ends what lasts."""
         self._machines = machines
         self._bank = bank
         self._journal = journal
         self._over = over
-        nodes, links = machines.nodes, machines.proxies
+        self._servers = servers
+        nodes, links = machines.nodes, machines.links
         self._how: Mapping[What, Happens] = {
             What.KILL: self._for_a_while(machines.kill, machines.start),
             What.FREEZE: self._for_a_while(lambda name: nodes[name].pause(), lambda name: nodes[name].resume()),
-            What.RESTART: self._for_a_while(machines.take_down, self._start_server),
             What.BLOCK: self._for_a_while(lambda name: links[name].block(), lambda name: links[name].unblock()),
             What.PAUSE: self._for_a_while(self._command("pause"), self._command("resume")),
             What.CUT: self._cut,
@@ -40,7 +40,10 @@ class Accidents:
         }
 
     def happen(self, event: Event, random: Random) -> None:
-        self._how[event.what](event, random)
+        if event.subject in SERVERS:
+            self._servers.happen(event, random)
+        else:
+            self._how[event.what](event, random)
 
     def _for_a_while(self, begin: Callable[[str], None], end: Callable[[str], None]) -> Happens:
         def happen(event: Event, random: Random) -> None:
@@ -58,15 +61,9 @@ class Accidents:
     def _tell(self, subject: str, done: CompletedProcess[str]) -> None:
         self._journal.tell(subject, (done.stdout or done.stderr).strip())
 
-    def _start_server(self, name: str) -> None:
-        try:
-            self._machines.servers[name].start()
-        except ServerFailed as failed:
-            self._journal.fault(name, str(failed))
-
     def _cut(self, event: Event, random: Random) -> None:
         self._journal.tell(event.subject, event.what)
-        self._machines.proxies[event.subject].cut()
+        self._machines.links[event.subject].cut()
 
     def _drain(self, event: Event, random: Random) -> None:
         name = event.subject

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
 from random import Random
 
 from pymongo.errors import PyMongoError
 
 from devstack.mongodb import Client
 from tests.e2e.chaos.journal import Journal
-from tests.e2e.chaos.machines import SOURCE, TARGET, Machines
+from tests.e2e.chaos.machines import Machines
 
 DATABASE = "bank"
 _BRANCHES = [f"branch_{number}" for number in range(4)]
@@ -28,11 +27,11 @@ _SECONDS = 600.0
 """Not to be done by then is wrong, however often it was interrupted."""
 _CONFIGURATION = f"""
 id: bank
-source: {SOURCE}
-sink: {TARGET}
+source: {{source}}
+sink: {{target}}
 start: initial
 on_divergence: fail
-filter: {{tables: ["{DATABASE}.*"]}}
+filter: {{{{tables: ["{DATABASE}.*"]}}}}
 """
 
 
@@ -42,14 +41,15 @@ class Bank:
         self._source, self._target = source, target
         self._journal = journal
         self._random = Random(f"{seed} bank")
-        self._file = Path(machines.stack.directory) / "bank.yaml"
+        self._file = machines.directory / "bank.yaml"
         self._synchronising = threading.Lock()
         self.syncs = 0
 
     def open(self) -> None:
         for branch in _BRANCHES:
             self._source[DATABASE][branch].insert_many([{"_id": n, "balance": _EACH} for n in range(_ACCOUNTS)])
-        self._file.write_text(_CONFIGURATION, encoding="utf-8")
+        source, target = self._machines.uris
+        self._file.write_text(_CONFIGURATION.format(source=source, target=target), encoding="utf-8")
         self._do("create", str(self._file))
 
     def transfer(self) -> str:

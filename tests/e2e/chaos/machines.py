@@ -1,9 +1,7 @@
-"""`Machines`: etcd, source, target, three nodes, and a proxy between each node and each server.
+"""`Machines`: etcd of three, source and target of three, three nodes, and a link from each node to each of the servers.
 
-etcd is killed by `kill -9`. Source and target are stopped, which breaks all connections and ends the commands under way, and come back with their data: the
-stand-in does not change a schema and write its oplog entry in one, so that a kill between the two would lose a DDL, as no MongoDB does.
-
-Each node reaches the servers through proxies of its own, named in its environment: the changefeeds' configuration, which all nodes share, refers to that.
+A link is cut or blocked where it passes the proxies: a node reaches etcd through proxies of its own, and the members of source and target through
+those that stand in front of them for everybody; there its connections are known by the processes that opened them.
 """
 
 from __future__ import annotations
@@ -11,22 +9,24 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from devstack.mongodb import MongoDB
+from devstack.etcd_cluster import EtcdCluster
+from devstack.mongodb import TESTING
 from devstack.node import Node
-from devstack.process import ServerFailed, ServerProcess, side_by_side
-from devstack.proxy import Loop, Proxy
-from devstack.stack import DevStack
+from devstack.process import ServerFailed, side_by_side
+from devstack.proxy import Loop, Ports, Proxy, opened_by
+from devstack.replica_set import ReplicaSet
 from tests.component.node.server_process import run
 from tests.e2e.chaos.journal import Journal
 from tests.e2e.chaos.schedule import NODES
 
 CLUSTER = "chaos"
-SOURCE = "mongodb://${env:CHAOS_SOURCE}/?directConnection=true"
-TARGET = "mongodb://${env:CHAOS_TARGET}/?directConnection=true"
+_ETCD_QUOTA_BYTES = 128 << 20
 _GRACE_SECONDS = 10.0
 _AFTER_GRACE_SECONDS = 40.0
 _UNREACHABLE = 5
@@ -49,26 +49,52 @@ class ChaosNode(Node):
             return None
 
 
+@dataclass(frozen=True)
+class Link:
+    """A node's connections to the members of one server."""
+
+    node: str
+    proxies: Sequence[Proxy]
+    whose: Ports
+
+    def cut(self) -> None:
+        for proxy in self.proxies:
+            proxy.cut(self.whose)
+
+    def block(self) -> None:
+        for proxy in self.proxies:
+            proxy.block(self.node, self.whose)
+
+    def unblock(self) -> None:
+        for proxy in self.proxies:
+            proxy.unblock(self.node)
+
+
 class Machines:
     def __init__(self, directory: Path, journal: Journal) -> None:
         self._journal = journal
         self._running = ExitStack()
-        self.stack = DevStack(directory)
-        self._directory = directory
-        self.proxies: dict[str, Proxy] = {}
+        self.directory = directory
+        log = directory / "log"
+        self.etcd = EtcdCluster(directory / "etcd", log, quota_bytes=_ETCD_QUOTA_BYTES)
+        self.sets = {
+            name: ReplicaSet(name, directory, log, linked=True, parameters=TESTING) for name in ("source", "target")
+        }
+        self.links: dict[str, Link] = {}
         self.nodes: dict[str, ChaosNode] = {}
 
     @property
-    def servers(self) -> dict[str, ServerProcess]:
-        source, target = self.stack.source, self.stack.target
-        assert isinstance(source, MongoDB)
-        assert isinstance(target, MongoDB)
-        return {"etcd": self.stack.etcd, "source": source, "target": target}
+    def uris(self) -> tuple[str, str]:
+        """Of source and target."""
+        return self.sets["source"].uri, self.sets["target"].uri
 
     def __enter__(self) -> Self:
         with ExitStack() as running:
             loop = running.enter_context(Loop())
-            running.enter_context(self.stack)
+            servers: list[EtcdCluster | ReplicaSet] = [self.etcd, *self.sets.values()]
+            for server in servers:
+                running.callback(server.stop)
+            side_by_side([server.start for server in servers])
             running.callback(lambda: side_by_side([node.kill for node in self.nodes.values()]))
             for name in NODES:
                 self.nodes[name] = self._node(name, loop)
@@ -80,21 +106,19 @@ class Machines:
         self._running.close()
 
     def _node(self, name: str, loop: Loop) -> ChaosNode:
-        own = {server: Proxy(loop, process.ports[0]) for server, process in self.servers.items()}
-        self.proxies |= {f"{name}-{server}": proxy for server, proxy in own.items()}
-        environment = {"CHAOS_SOURCE": own["source"].address, "CHAOS_TARGET": own["target"].address}
+        to_etcd = [Proxy(loop, member.port) for member in self.etcd.members]
         flags = (
-            "--cluster",
-            CLUSTER,
-            "--grace",
-            f"{_GRACE_SECONDS:g}",
-            "--log-format",
-            "json",
-            "--spark-master",
-            "local[2]",
+            *("--cluster", CLUSTER, "--grace", f"{_GRACE_SECONDS:g}"),
+            *("--log-format", "json", "--spark-master", "local[2]"),
         )
-        log = self._directory / "log" / f"{name}.log"
-        return ChaosNode(name, own["etcd"].address, self._directory / name, log, *flags, environment=environment)
+        log = self.directory / "log" / f"{name}.log"
+        endpoints = ",".join(proxy.address for proxy in to_etcd)
+        node = ChaosNode(name, endpoints, self.directory / name, log, *flags)
+        whose = opened_by(lambda: node.processes)
+        self.links[f"{name}-etcd"] = Link(name, to_etcd, whose)
+        for server, members in self.sets.items():
+            self.links[f"{name}-{server}"] = Link(name, members.proxies, whose)
+        return node
 
     def start(self, name: str) -> None:
         """A node waits for an etcd that is not to be had, here longer than a start may take: so it is started once more."""
@@ -110,12 +134,6 @@ class Machines:
     def kill(self, name: str) -> None:
         self.nodes[name].wanted = False
         self.nodes[name].kill()
-
-    def take_down(self, server: str) -> None:
-        if server == "etcd":
-            self.servers[server].kill()
-        else:
-            self.servers[server].stop()
 
     def sluice(self, *arguments: str, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
         """The command line at the first node that answers, tried again for as long as none does."""

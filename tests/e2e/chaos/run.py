@@ -23,25 +23,27 @@ from coordination.etcd_connection import EtcdConfig
 from coordination.layout import Layout, decode
 from coordination.mirror import Mirror
 from devstack.mongodb import Client
-from tests.e2e.chaos import bank
+from tests.e2e.chaos import bank, ghosts
 from tests.e2e.chaos.accidents import Accidents
 from tests.e2e.chaos.bank import Bank
+from tests.e2e.chaos.ghosts import Ghosts
 from tests.e2e.chaos.journal import Journal
-from tests.e2e.chaos.machines import CLUSTER, SOURCE, TARGET, Machines
+from tests.e2e.chaos.machines import CLUSTER, Machines
 from tests.e2e.chaos.schedule import schedule
-from tests.e2e.chaos.workload import DATABASES, Repeated, Workload
+from tests.e2e.chaos.server_accidents import ServerAccidents
+from tests.e2e.chaos.workload import Repeated, Workload
 from tests.independent_compare import differences
 
 _TRANSFER_SECONDS = 0.1
 _LOOK_SECONDS = 0.5
 _CONVERGE_SECONDS = 300.0
-_SHOP = f"""
+_SHOP = """
 id: shop
-source: {SOURCE}
-sink: {TARGET}
+source: {source}
+sink: {target}
 start: initial
 on_divergence: fail
-filter: {{tables: [{", ".join(f'"{name}.*"' for name in DATABASES)}]}}
+filter: {{tables: [{tables}]}}
 """
 
 
@@ -61,14 +63,16 @@ class Chaos:
         """Whether nothing went wrong."""
         with ExitStack() as running:
             machines = running.enter_context(self._machines)
-            self._source: Client = running.enter_context(Client(machines.stack.source_uri))
-            self._target: Client = running.enter_context(Client(machines.stack.target_uri))
-            etcd = running.enter_context(EtcdClient(EtcdConfig(endpoints=(machines.stack.etcd_endpoint,))))
+            self._source: Client = running.enter_context(machines.sets["source"].client())
+            self._target: Client = running.enter_context(machines.sets["target"].client())
+            etcd = running.enter_context(EtcdClient(EtcdConfig(endpoints=machines.etcd.endpoints)))
             self._mirror = Mirror(etcd, self._layout.root)
             self._mirror.start()
             running.callback(self._mirror.stop)
             self._bank = Bank(machines, self._source, self._target, self.journal, self._seed)
             workload = Workload(self._source, self._seed)
+            self._ghosts = Ghosts(self._source)
+            self._databases = (*workload.databases, bank.DATABASE, ghosts.DATABASE)
             self._begin(workload)
             transfers = Repeated("transfers", self._bank.transfer, _TRANSFER_SECONDS)
             looks = running.enter_context(Repeated("looks", self._look, _LOOK_SECONDS))
@@ -84,9 +88,12 @@ class Chaos:
 
     def _begin(self, workload: Workload) -> None:
         workload.prepare()
+        self._ghosts.prepare()
         self._bank.open()
         file = self._directory / "shop.yaml"
-        file.write_text(_SHOP, encoding="utf-8")
+        source, target = self._machines.uris
+        tables = ", ".join(f'"{name}.*"' for name in (*workload.databases, ghosts.DATABASE))
+        file.write_text(_SHOP.format(source=source, target=target, tables=tables), encoding="utf-8")
         done = self._machines.sluice("changefeed", "create", str(file))
         if done.returncode != 0:
             self.journal.fault("shop", f"not created: {done.stderr}")
@@ -94,7 +101,8 @@ class Chaos:
     def _let_happen(self) -> None:
         began = time.monotonic()
         events = schedule(self._seed, self._seconds)
-        accidents = Accidents(self._machines, self._bank, self.journal, self._over)
+        servers = ServerAccidents(self._machines, self._ghosts, self.journal, self._over)
+        accidents = Accidents(self._machines, self._bank, servers, self.journal, self._over)
         happening: list[Future[None]] = []
         with ThreadPoolExecutor(len(events) or 1, thread_name_prefix="event") as threads:
             for index, event in enumerate(events):
@@ -131,8 +139,10 @@ class Chaos:
 
     def _mend(self) -> None:
         self.journal.tell("all", "mended")
-        for proxy in self._machines.proxies.values():
-            proxy.unblock()
+        for link in self._machines.links.values():
+            link.unblock()
+        for members in self._machines.sets.values():
+            members.wait_until_whole()
         for id in ("shop", "bank"):
             done = self._machines.sluice("changefeed", "resume", id)
             self.journal.tell(id, (done.stdout or done.stderr).strip())
@@ -146,12 +156,14 @@ class Chaos:
                 return
             time.sleep(1)
         self.journal.tell("all", f"both sides are equal, {time.monotonic() - began:.0f} s after the last write")
+        for seen in self._ghosts.seen(self._target):
+            self.journal.fault("ghosts", f"rolled back at the source, and yet it was at the target: {seen}")
         self._bank.synchronise()
         self.journal.tell("bank", f"{self._bank.syncs} sync points")
 
     def _differences(self) -> list[str]:
         return [
             difference
-            for database in (*DATABASES, bank.DATABASE)
+            for database in self._databases
             for difference in differences(self._source, database, self._target, database)
         ]

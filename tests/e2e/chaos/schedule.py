@@ -12,7 +12,8 @@ from enum import StrEnum
 from random import Random
 
 NODES = ("n1", "n2", "n3")
-SERVERS = ("etcd", "source", "target")
+SETS = ("source", "target")
+SERVERS = ("etcd", *SETS)
 LINKS = tuple(f"{node}-{server}" for node in NODES for server in SERVERS)
 
 
@@ -20,7 +21,15 @@ class What(StrEnum):
     KILL = "kill -9"
     FREEZE = "SIGSTOP"
     DRAIN = "drain, stop"
-    RESTART = "server down"
+    RESTART = "all members killed"
+    STEP_DOWN = "primary steps down"
+    KILL_LEADER = "leader killed"
+    FREEZE_LEADER = "leader frozen"
+    PARTITION = "primary loses the others, not its clients"
+    MEMBER_DOWN = "one of three down for long"
+    ROLL_BACK = "rollback"
+    HOLD = "majority held"
+    FULL = "out of space"
     CUT = "connections cut"
     BLOCK = "nothing goes through"
     PAUSE = "changefeed paused"
@@ -50,19 +59,30 @@ _SORTS: Mapping[What, _Sort] = {
     What.KILL: _Sort(5, NODES, (2, 15)),
     What.FREEZE: _Sort(4, NODES, (3, 25)),  # of a session of 10 s
     What.DRAIN: _Sort(2, NODES, (30, 30)),
-    What.RESTART: _Sort(4, SERVERS, (0, 12)),
+    What.RESTART: _Sort(3, SERVERS, (0, 12)),
+    What.KILL_LEADER: _Sort(4, SERVERS, (1, 25)),
+    What.FREEZE_LEADER: _Sort(
+        3, SERVERS, (3, 25)
+    ),  # elections begin after 10 s at source and target, after 1 s in etcd
+    What.STEP_DOWN: _Sort(3, SETS, (1, 1)),
+    What.PARTITION: _Sort(3, SETS, (5, 30)),
+    What.MEMBER_DOWN: _Sort(2, SERVERS, (30, 90)),
+    What.ROLL_BACK: _Sort(4, SETS, (2, 8)),
+    What.HOLD: _Sort(3, SETS, (3, 30)),
+    What.FULL: _Sort(2, ("etcd",), (2, 15)),
     What.CUT: _Sort(4, LINKS, (0, 0)),
     What.BLOCK: _Sort(4, LINKS, (3, 30)),
     What.PAUSE: _Sort(2, ("shop",), (2, 15)),
     What.MOVE: _Sort(4, ("shop",), (0, 0)),
     What.RESIGN: _Sort(2, ("owner",), (0, 0)),
 }
-_BETWEEN = (5.0, 25.0)
+_BETWEEN = (4.0, 16.0)
 _SYNC_EVERY = 60.0
 _MOST_NODES_DOWN = 2
 _TAKES_NODES_DOWN = (What.KILL, What.FREEZE, What.DRAIN)
+_TO_RECOVER_FROM = (*_TAKES_NODES_DOWN, *(what for what, sort in _SORTS.items() if set(sort.subjects) & set(SERVERS)))
 _RECOVERY = 15.0
-"""A node that is back is left alone for as long as its Spark needs to start."""
+"""What is back is left alone for as long as a node's Spark needs to start, or members to elect."""
 
 
 def schedule(seed: int, seconds: float) -> list[Event]:
@@ -79,7 +99,7 @@ def _faults(random: Random, seconds: float) -> Iterator[Event]:
     while at < seconds:
         event = _draw(random, at)
         if _possible(event, busy):
-            busy[event.subject] = at + event.lasts + (_RECOVERY if event.what in _TAKES_NODES_DOWN else 0)
+            busy[event.subject] = at + event.lasts + (_RECOVERY if event.what in _TO_RECOVER_FROM else 0)
             yield event
         at += random.uniform(*_BETWEEN)
 

@@ -17,7 +17,6 @@ from pymongo.errors import PyMongoError
 from devstack.mongodb import Client
 from tests.component.processor.workload import MixedOperations
 
-DATABASES = ("chaos", "chaos_side", "chaos_seats")
 _FEWEST, _MOST = 4, 12
 _SEATS = 20
 _BATCH_SECONDS = 0.7
@@ -55,9 +54,11 @@ class Repeated:
 
 
 class Workload:
-    def __init__(self, client: Client, seed: int) -> None:
+    """In three databases whose names begin alike."""
+
+    def __init__(self, client: Client, seed: int, *, name: str = "chaos") -> None:
         self._client = client
-        self._db = client["chaos"]
+        self._db, self._side_db, self._seats_db = (client[f"{name}{part}"] for part in ("", "_side", "_seats"))
         self._random = {part: Random(f"{seed} {part}") for part in ("rows", "ddl", "seats")}
         self._rows = MixedOperations(seed)
         self._names = 0
@@ -68,10 +69,14 @@ class Workload:
             Repeated("seats", self._change_seats, _SEAT_SECONDS),
         ]
 
+    @property
+    def databases(self) -> tuple[str, ...]:
+        return self._db.name, self._side_db.name, self._seats_db.name
+
     def prepare(self) -> None:
         for _ in range(_FEWEST * 2):
             self._db[self._new_name()].bulk_write(self._rows.batch())
-        seats = self._client["chaos_seats"]["seats"]
+        seats = self._seats_db["seats"]
         seats.create_index("seat", unique=True, sparse=True)
         seats.insert_many([{"_id": n, "seat": n} if n < _SEATS else {"_id": n} for n in range(2 * _SEATS)])
 
@@ -100,7 +105,7 @@ class Workload:
 
     def _change_seats(self) -> str:
         """One document gives its unique value up, another takes it."""
-        seats, random = self._client["chaos_seats"]["seats"], self._random["seats"]
+        seats, random = self._seats_db["seats"], self._random["seats"]
         has = random.choice(list(seats.find({"seat": {"$exists": True}})))
         wants = random.choice(list(seats.find({"seat": {"$exists": False}})))
         seats.update_one({"_id": has["_id"]}, {"$unset": {"seat": ""}})
@@ -159,7 +164,7 @@ class Workload:
 
     def _side(self, random: Random, _: str) -> str:
         """A second database that comes and goes."""
-        side = self._client["chaos_side"]
+        side = self._side_db
         if side.list_collection_names():
             self._client.drop_database(side)
             return "dropDatabase"
