@@ -1,0 +1,202 @@
+"""Source and target are sets of three, and something befalls them while they are replicated: alone, together, and with nodes and etcd.
+
+After each both sides are equal and the changefeed is well; it never failed, and it named nobody who was well. `make chaos` does the same in any order for longer,
+with the election timeout that users have.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+from pymongo import WriteConcern
+from pymongo.database import Database
+
+from changefeed.lifecycle import State
+from devstack.process import side_by_side
+from devstack.replica_set import ReplicaSet
+from tests.e2e.faults.replicating_sets import NODES, ReplicatingSets
+
+_LASTS_SECONDS = 2.0
+_SIDES = ("source", "target")
+_CODES = {"source": "source_unavailable", "target": "sink_unavailable"}
+_COORDINATION = ("coordination_unavailable", "outcome_unknown")
+_ONE = WriteConcern(1)
+
+Fault = Callable[[ReplicaSet], None]
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicatingSets]:
+    with ReplicatingSets(tmp_path_factory.mktemp("faults")) as started:
+        yield started
+
+
+def _last() -> None:
+    """As long as the fault is there."""
+    threading.Event().wait(_LASTS_SECONDS)
+
+
+def _step_down(members: ReplicaSet) -> None:
+    members.step_down(1)
+    members.wait_for_primary()
+
+
+def _kill_the_primary(members: ReplicaSet) -> None:
+    old = members.primary()
+    old.kill()
+    members.wait_for_primary()
+    old.start()
+
+
+def _freeze_the_primary(members: ReplicaSet) -> None:
+    old = members.primary()
+    old.pause()
+    members.wait_for_primary(beside=old)
+    old.resume()
+
+
+def _cut_the_primary_off(members: ReplicaSet) -> None:
+    """Clients stay with it."""
+    old = members.primary()
+    members.cut_off(old, from_clients=False)
+    members.wait_for_primary(beside=old)
+    _last()
+    members.reconnect()
+
+
+def _restart_all(members: ReplicaSet) -> None:
+    for member in members.members:
+        member.kill()
+    side_by_side([member.start for member in members.members])
+
+
+def _keep_one_down(members: ReplicaSet) -> None:
+    member = members.secondaries()[0]
+    member.kill()
+    _last()
+    _last()
+    member.start()
+
+
+def _hold_the_majority(members: ReplicaSet) -> None:
+    members.hold_majority()
+    _last()
+    members.release_majority()
+
+
+def _shown_is_true(standing: ReplicatingSets, codes: Sequence[str]) -> None:
+    for _, shown in standing.states.shown:
+        assert shown.state in (State.NORMAL, State.WARNING), shown
+        assert shown.code in ("", *codes), shown
+
+
+@pytest.mark.parametrize("side", _SIDES)
+@pytest.mark.parametrize(
+    "fault", [_step_down, _kill_the_primary, _freeze_the_primary, _cut_the_primary_off, _hold_the_majority]
+)
+def test_one_side_is_struck(standing: ReplicatingSets, fault: Fault, side: str) -> None:
+    with standing.load():
+        fault(standing.sets[side])
+    _shown_is_true(standing, [_CODES[side]])
+
+
+@pytest.mark.parametrize("fault", [_restart_all, _keep_one_down])
+def test_both_sides_are_struck_at_once(standing: ReplicatingSets, fault: Fault) -> None:
+    with standing.load():
+        side_by_side([partial(fault, each) for each in standing.sets.values()])
+    _shown_is_true(standing, list(_CODES.values()))
+
+
+@pytest.mark.parametrize("freeze", [False, pytest.param(True, marks=pytest.mark.soak)])
+def test_nothing_that_rolled_back_at_the_source_is_ever_at_the_target(standing: ReplicatingSets, freeze: bool) -> None:
+    ghosts = f"ghosts_{freeze}"
+
+    def write() -> None:
+        with standing.sets["source"].primary().client() as alone:
+            fault = alone["fault"]
+            fault.get_collection("marks", write_concern=_ONE).insert_many([{"_id": f"{ghosts} {n}"} for n in range(9)])
+            fault.get_collection("marks", write_concern=_ONE).delete_many({"_id": {"$regex": "^mark"}})
+            fault.with_options(write_concern=_ONE).create_collection(ghosts)
+            fault.get_collection(ghosts, write_concern=_ONE).insert_one({"_id": 1})
+        _last()
+
+    with standing.load():
+        standing.sets["source"].roll_back(write, freeze=freeze)
+    for query in (
+        {"ns": f"fault.{ghosts}"},
+        {"o.create": ghosts},
+        {"o._id": {"$regex": f"^{ghosts}"}},
+        {"op": "d", "ns": "fault.marks"},
+    ):
+        assert standing.target["local"]["oplog.rs"].find_one(query) is None
+    _shown_is_true(standing, [_CODES["source"]])
+
+
+@pytest.mark.parametrize("freeze", [pytest.param(False, marks=pytest.mark.soak), True])
+def test_rows_and_ddl_that_a_rollback_takes_from_the_target_come_again(standing: ReplicatingSets, freeze: bool) -> None:
+    source, prefix = standing.source["fault"], f"rollback_{freeze}"
+    tables = {kind: f"{prefix}_{kind}" for kind in ("dropped", "renamed", "modified", "indexed", "bared", "filled")}
+    for table in tables.values():
+        source[table].insert_many([{"_id": n, "a": n} for n in range(20)])
+    source[tables["bared"]].create_index("a")
+    standing.until(
+        lambda: not standing.differences(), "the tables before"
+    )  # acknowledged, so that nothing but DDL is left to do
+
+    def write() -> None:
+        source.create_collection(f"{prefix}_created")
+        source[tables["dropped"]].drop()
+        source[tables["renamed"]].rename(f"{prefix}_new_name")
+        source.command("collMod", tables["modified"], validator={"a": {"$gte": 0}})
+        source[tables["indexed"]].create_index("a")
+        source[tables["bared"]].drop_index("a_1")
+        filled = tables["filled"]
+        with standing.sets["target"].primary().client() as alone:
+            target = alone["fault"]
+            standing.until(lambda: _has_all(target), "the DDL that the target is to lose")
+            source[filled].insert_one({"_id": "lost"})
+            standing.until(lambda: target[filled].find_one({"_id": "lost"}), "the row that the target is to lose")
+
+    def _has_all(target: Database[dict[str, Any]]) -> bool:
+        names = target.list_collection_names()
+        return (
+            {f"{prefix}_created", f"{prefix}_new_name"} <= set(names)
+            and tables["dropped"] not in names
+            and "validator" in target[tables["modified"]].options()
+            and "a_1" not in target[tables["bared"]].index_information()
+        )
+
+    with standing.load(begin=False):  # rows that wait for the majority would keep the DDL from its turn
+        standing.sets["target"].roll_back(write, freeze=freeze)
+    _shown_is_true(standing, [_CODES["target"]])
+
+
+def test_etcd_loses_its_leader_while_the_source_elects(standing: ReplicatingSets) -> None:
+    with standing.load():
+        leader = standing.etcd.leader()
+        side_by_side([leader.kill, lambda: _step_down(standing.sets["source"])])
+        _last()
+        leader.start()
+    _shown_is_true(standing, [_CODES["source"], *_COORDINATION])
+
+
+def test_etcd_is_full_while_the_target_elects(standing: ReplicatingSets) -> None:
+    with standing.load():
+        standing.etcd.fill_up()
+        _step_down(standing.sets["target"])
+        _last()
+        standing.etcd.make_room()
+    _shown_is_true(standing, [_CODES["target"], *_COORDINATION])
+
+
+@pytest.mark.parametrize("side", ["source", pytest.param("target", marks=pytest.mark.soak)])
+def test_a_node_dies_with_a_primary(standing: ReplicatingSets, side: str) -> None:
+    node = standing.nodes[NODES[_SIDES.index(side)]]
+    with standing.load():
+        side_by_side([node.kill, lambda: _kill_the_primary(standing.sets[side])])
+        node.start()
+    _shown_is_true(standing, [_CODES[side]])
