@@ -29,9 +29,11 @@ class Applier:
 
     def __init__(self, writer: RowWriter, job: LaneJob, copied: Mapping[TableId, CopiedRanges] | None = None) -> None:
         """`copied` are the tables whose initial copy holds some of their changes already."""
-        self._run = writer.begin(job.ends_ahead)
+        self._job = job
+        self._copied = copied or {}
+        self._run = writer.begin(self._ends_ahead)
         self._replay = _Replay(job)
-        self._sieves = {table: Sieve(ranges) for table, ranges in (copied or {}).items()}
+        self._sieves = {table: Sieve(ranges) for table, ranges in self._copied.items()}
         self._selective = self._replay.possible or bool(self._sieves)
         self._again: list[RowChange] = []
         self._first_time: list[RowChange] = []
@@ -39,6 +41,12 @@ class Applier:
         """How many changes that come for the first time the batch may hold."""
         self._bytes = 0
         self.outcome = JobOutcome()
+
+    def _ends_ahead(self, table: TableId) -> bool:
+        """Whether changes of the table behind its window may have been applied before; or stand in chunks that took a while to read."""
+        window, ranges = self._job.of(table), self._copied.get(table)
+        in_copy = window is not None and ranges is not None and window.end.ts.to_int() <= ranges.last
+        return in_copy or self._job.ends_ahead(table)
 
     def add(self, change: RowChange) -> None:
         if self._selective and self._sorted_out(change):

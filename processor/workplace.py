@@ -214,7 +214,7 @@ def _writer(
         return BlackholeRowWriter()
     options = _writer_options(configuration)
     repairs = configuration.on_divergence is OnDivergence.REPAIR
-    return MongoRowWriter(target, permit=permit, options=options, fetch=fetch if repairs else None)
+    return MongoRowWriter(target, permit=permit, options=options, fetch=fetch, repairs=repairs)
 
 
 def _writer_options(configuration: Configuration) -> RowWriterOptions:

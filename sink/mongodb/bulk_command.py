@@ -75,10 +75,10 @@ def own_filter(change: RowChange) -> Filter:
     return key if _found_by_key(change) else {"_id": key["_id"]}
 
 
-def command_of(batch: Batch, *, replay: bool) -> tuple[str, Command]:
+def command_of(batch: Batch) -> tuple[str, Command]:
     """The database and the command. Validators do not hold back what the source has accepted."""
     if batch.joined:
-        return "admin", _bulk_write(batch, replay=replay)
+        return "admin", _bulk_write(batch)
     name = batch.changes[0].table.name
     options: Command = {"ordered": batch.ordered, "writeConcern": _MAJORITY}
     match phase(batch.changes[0]):
@@ -86,16 +86,16 @@ def command_of(batch: Batch, *, replay: bool) -> tuple[str, Command]:
             documents = [RawBSONDocument(change.document or b"", _RAW) for change in batch.changes]
             return name.db, {"insert": name.coll, "documents": documents, **options, "bypassDocumentValidation": True}
         case 1:
-            updates = [_update_statement(change, replay=replay) for change in batch.changes]
+            updates = [_update_statement(change) for change in batch.changes]
             return name.db, {"update": name.coll, "updates": updates, **options, "bypassDocumentValidation": True}
         case _:
             deletes = [_delete_statement(change) for change in batch.changes]
             return name.db, {"delete": name.coll, "deletes": deletes, **options}
 
 
-def _update_statement(change: RowChange, *, replay: bool) -> Statement:
+def _update_statement(change: RowChange) -> Statement:
     plain = _plain_update(change, b"", _QUERY, _OPERATION)
-    return plain if plain is not None else _update(change, "q", "u", replay=replay)
+    return plain if plain is not None else _update(change, "q", "u")
 
 
 def _plain_update(change: RowChange, head: bytes, query: bytes, name: bytes) -> Statement | None:
@@ -125,7 +125,7 @@ def _statement(*parts: bytes) -> RawBSONDocument:
     return RawBSONDocument(b"".join(((len(body) + 5).to_bytes(4, "little"), body, b"\0")), _RAW)
 
 
-def _update(change: RowChange, query: str, operation: str, *, replay: bool) -> Command:
+def _update(change: RowChange, query: str, operation: str) -> Command:
     if change.type is not RowType.UPDATE:
         return {
             query: own_filter(change),
@@ -136,7 +136,7 @@ def _update(change: RowChange, query: str, operation: str, *, replay: bool) -> C
     update = translate(change.update or b"")
     if update is None:
         update = _NOTHING
-    if update.fits is None or replay:
+    if update.fits is None:
         return {query: own_filter(change), operation: update.operation, "multi": False}
     return {query: {**own_filter(change), "$expr": update.fits}, operation: update.operation, "multi": False}
 
@@ -153,12 +153,12 @@ _NOTHING = Update(operation=[{"$replaceWith": "$$ROOT"}])
 """An event that says no change still says that its document is there."""
 
 
-def _bulk_write(batch: Batch, *, replay: bool) -> Command:
+def _bulk_write(batch: Batch) -> Command:
     namespaces: dict[TableName, int] = {}
     statements: list[Statement] = []
     for change in batch.changes:
         at = namespaces.setdefault(change.table.name, len(namespaces))
-        statements.append(_joined_statement(change, at, replay=replay))
+        statements.append(_joined_statement(change, at))
     return {
         "bulkWrite": 1,
         "ops": statements,
@@ -170,7 +170,7 @@ def _bulk_write(batch: Batch, *, replay: bool) -> Command:
     }
 
 
-def _joined_statement(change: RowChange, at: int, *, replay: bool) -> Statement:
+def _joined_statement(change: RowChange, at: int) -> Statement:
     where = at.to_bytes(4, "little")
     match phase(change):
         case 0:
@@ -179,11 +179,32 @@ def _joined_statement(change: RowChange, at: int, *, replay: bool) -> Statement:
             plain = _plain_update(change, _UPDATE_IN + where, _JOINED_QUERY, _JOINED_OPERATION)
             if plain is not None:
                 return plain
-            return {"update": at, **_update(change, "filter", "updateMods", replay=replay)}
+            return {"update": at, **_update(change, "filter", "updateMods")}
         case _ if _found_by_key(change):
             return _statement(_DELETE_FROM, where, _JOINED_QUERY, change.key, _NO_MULTI)
         case _:
             return {"delete": at, "filter": own_filter(change), "multi": False}
+
+
+def depends_on_shape(change: RowChange) -> bool:
+    """Whether an update that meets no document may have met one of another shape: the server does not say which."""
+    update = translate(change.update or b"")
+    return update is not None and update.fits is not None
+
+
+def present_command(changes: Sequence[RowChange]) -> tuple[str, Command]:
+    """Which of their documents are there, of a table that is not sharded."""
+    name, ids = changes[0].table.name, [RawBSONDocument(change.key, _RAW)["_id"] for change in changes]
+    find = {"find": name.coll, "filter": {"_id": {"$in": ids}}, "projection": {"_id": 1}, "singleBatch": True}
+    return name.db, {**find, "batchSize": len(ids) + 1}
+
+
+def document_command(change: RowChange, conditions: Sequence[Any] = (), *, by_id: bool = False) -> tuple[str, Command]:
+    """The document that a change is about, if the conditions are true of it; `by_id`: whatever its shard key is."""
+    filter_ = {"_id": RawBSONDocument(change.key, _RAW)["_id"]} if by_id else own_filter(change)
+    expression = {"$expr": {"$and": list(conditions)}} if conditions else {}
+    find = {"find": change.table.name.coll, "filter": {**filter_, **expression}, "limit": 1, "singleBatch": True}
+    return change.table.name.db, find
 
 
 def viable_command(change: RowChange) -> tuple[str, Command] | None:

@@ -96,6 +96,11 @@ class Commander:
         (document, results), again = self._patiently(lambda: self._once(database, command, doing), divisible=divisible)
         return Reply(document=document, results=results, again=again)
 
+    def found(self, find: tuple[str, dict[str, Any]], doing: str) -> list[RawBSONDocument]:
+        """The first batch of what a `find` shows, byte by byte as it is."""
+        found, _ = self._patiently(lambda: self._found(*find, doing))
+        return found
+
     def together(self, work: Callable[[Send], None], doing: str) -> None:
         """What `work` sends, in one transaction: all of it, or nothing. A second attempt may find the first applied."""
         self._patiently(lambda: self._in_transaction(work, doing))
@@ -176,6 +181,14 @@ class Commander:
         if allowed <= 0:
             raise FencedError(f"{doing}: the permit to write is over; another node may have the table")
         return min(allowed, max(self._deadline - time.monotonic(), _FIRST_PAUSE))
+
+    def _found(self, database: str, command: dict[str, Any], doing: str) -> list[RawBSONDocument]:
+        try:
+            with pymongo.timeout(self._seconds(doing)):
+                reply = self._client[database].command(command, codec_options=_RAW_REPLY)
+                return list(reply["cursor"]["firstBatch"])
+        except (PyMongoError, BSONError) as error:
+            raise self._translated(error, doing) from error
 
     def _in_transaction(self, work: Callable[[Send], None], doing: str) -> None:
         try:

@@ -24,7 +24,10 @@ class RowWriterOptions:
 
 
 class MongoRowWriter:
-    """`fetch` set means: repair divergence from the source. `permit` says how long this process may still write."""
+    """`fetch` reads a row at the source, to compare divergent rows with and, unless `repairs` is off, to repair them from.
+
+    `permit` says how long this process may still write.
+    """
 
     def __init__(
         self,
@@ -33,17 +36,19 @@ class MongoRowWriter:
         permit: Permit,
         options: RowWriterOptions | None = None,
         fetch: FetchRow | None = None,
+        repairs: bool = True,
     ) -> None:
         self._client = client
         self._options = options or RowWriterOptions()
         self._fetch = fetch
+        self._repairs = repairs
         self._commander = Commander(
             client, permit=permit, retry_for=self._options.retry_for, patience=self._options.patience
         )
         self._limits: Limits | None = None
 
     def begin(self, unfinished: Unfinished) -> MongoRowRun:
-        run = WriteRun(self._commander, self._fetch, self._options.dead_letter, unfinished)
+        run = WriteRun(self._commander, self._fetch, self._options.dead_letter, unfinished, repairs=self._repairs)
         return MongoRowRun(self._commander, run, self._known_limits)
 
     def write(self, changes: Sequence[RowChange], *, replay: bool) -> WriteResult:
@@ -78,6 +83,7 @@ class MongoRowRun:
         run = self._run
         for batch in plan(run.upserted(changes), self._limits()):
             run.apply(batch)
+        run.explain(changes)
         run.bound()
         run.result.applied.update(map(attrgetter("type"), changes))
         run.result.bytes = sum(change.size for change in changes)

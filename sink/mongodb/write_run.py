@@ -4,7 +4,8 @@
     insert: its `_id` is there               replace it: the insert was applied before
     replace: its `_id` is there, unlike      another shard key, or 1 for 1.0: remove the one in the way, replace again
     a unique index is violated               set aside with what follows on its key, tried again when the others are done
-    update: no document, or another shape    replay: what still fits is applied, the rest skipped
+    update: no document, or another shape    replay: what still fits is applied, the rest skipped; divergence
+                                             if no later change of the key explains it
                                              otherwise: divergence, repaired from the source or raised
     anything that passes by itself           again, after a pause, as a replay
     anything else                            into the dead-letter collection, or RowRejected
@@ -12,6 +13,10 @@
 **Why a replayed update that does not fit is applied in parts.** The target may be ahead: `x` was set to 1 by event 5, to 2 by event
 6 together with `a.b`, and `a` became a number at event 7. Replaying 5, 6, 7 on the result, event 6 cannot set `a.b`; were it skipped
 whole, `x` would stay 1. Applied in parts, `x` is 2 and event 7 sees to `a`.
+
+**What a replay skips has to be explained.** `Unexplained` remembers each key of which something was skipped until a later change says why.
+What is left at the end of the run is *unsettled* where the target may be ahead of the whole run: more of the history is to be seen with it.
+Otherwise the row is compared with the source's. If they differ it is divergence (docs/decisions/0054).
 
 **Why a refused unique value waits.** In a replay the target may hold a value in a row that takes it only later. The row that has to
 give it up does so in a later change; then the waiting one goes in, when the run is over. Rows that wait for each other's values are
@@ -34,12 +39,13 @@ from pymongo.errors import OperationFailure
 
 from changefeed.errors import Divergence, RowRejected, SinkRefused, SinkUnavailable
 from changefeed.event import RowType
-from changefeed.table import TableName
+from changefeed.table import TableId, TableName
 from sink.mongodb.bulk_command import (
     Command,
     Outcome,
     Refusal,
     command_of,
+    depends_on_shape,
     displace_command,
     exchange_commands,
     foretell_command,
@@ -51,6 +57,8 @@ from sink.mongodb.bulk_command import (
 from sink.mongodb.bulk_plan import Batch
 from sink.mongodb.commander import Commander, Send, TakesTooLong
 from sink.mongodb.errors import retryable_code, unauthorized_code
+from sink.mongodb.row_look import Compared, RowLook
+from sink.mongodb.unexplained import OpenRow, Unexplained
 from sink.mongodb.waiting import Chain, WaitingRows
 from sink.row import Deviation, FetchRow, RowChange, Unfinished, WriteResult
 
@@ -64,22 +72,35 @@ _ABOUT_A_ROW = _TOO_LARGE | {2, 9, 14, 15, 22, 40, 52, 56, 57}
 """BadValue, FailedToParse, TypeMismatch, Overflow, InvalidBSON, and refused paths and names."""
 _LETTER_BYTES = 12 << 20
 WAITING_BYTES = 64 << 20
+UNEXPLAINED_BYTES = 64 << 20
+_MOST_NAMED = 10
+_MISSING, _MISSING_OR_MISSHAPEN = "its document is missing", "its document is missing or has another shape"
 
 
 class WriteRun:
     """The changes of one job: what has been found out so far, and what waits."""
 
     def __init__(
-        self, commander: Commander, fetch: FetchRow | None, dead_letter: TableName | None, unfinished: Unfinished
+        self,
+        commander: Commander,
+        fetch: FetchRow | None,
+        dead_letter: TableName | None,
+        unfinished: Unfinished,
+        *,
+        repairs: bool,
     ) -> None:
         self._commander = commander
-        self._fetch = fetch
+        self._fetch = fetch if repairs else None
+        self._look = RowLook(commander, fetch)
         self._dead_letter = dead_letter
         self._unfinished = unfinished
         self._replay = False
         self._most = sys.maxsize
         """Changes in a batch: fewer once one took too long."""
         self._waiting = WaitingRows()
+        self._unexplained = Unexplained()
+        self._unsettled: set[TableId] = set()
+        """Tables known to be unsettled: what is skipped of them need not be remembered."""
         self.result = WriteResult()
 
     def begin(self, *, replay: bool) -> None:
@@ -108,7 +129,7 @@ class WriteRun:
                 if not batch.changes:
                     return
             try:
-                outcome, repeated = self._send(batch, replay=replay, divisible=len(batch.changes) > 1)
+                outcome, repeated = self._send(batch, divisible=len(batch.changes) > 1)
             except TakesTooLong:
                 self._most = len(batch.changes) // 2
                 _log.info("batches_are_halved", changes=len(batch.changes), table=str(batch.changes[0].table.name))
@@ -134,8 +155,8 @@ class WriteRun:
             self.apply(Batch(batch.changes[at : at + most], batch.ordered, batch.joined), again=again)
             self._commander.go_on()
 
-    def _send(self, batch: Batch, *, replay: bool, divisible: bool = False) -> tuple[Outcome, bool]:
-        database, command = command_of(batch, replay=replay)
+    def _send(self, batch: Batch, *, divisible: bool = False) -> tuple[Outcome, bool]:
+        database, command = command_of(batch)
         first = batch.changes[0]
         doing = f"{len(batch.changes)} row changes from {first.position} on into {first.table.name}"
         reply = self._commander.send(database, command, doing, divisible=divisible)
@@ -178,52 +199,71 @@ class WriteRun:
             self._waiting.begin(change, refusal, replay=self._replay)
         elif change.type is RowType.UPDATE and _misfit(refusal):
             if replay:
-                self._apply_viable(change)
+                self._apply_viable(change, refusal.message)
             else:
-                self._diverged(change, refusal.message)
+                self._diverged([change], refusal.message)
         else:
             self._reject(change, self._said(change, refusal))
 
     def _displace(self, change: RowChange) -> None:
         """Another shard key value, or 1 in the place of 1.0: a document cannot become this one, only make room for it."""
         self._send_alone(change, displace_command(change))
-        for refusal in self._send_alone(change, net_command([change])):
+        for refusal in self._send_alone(change, net_command([change])).refusals:
             if refusal.duplicate and not refusal.duplicate_id:
                 self._waiting.begin(change, refusal, replay=self._replay)
             else:
                 self._reject(change, self._said(change, refusal))
 
-    def _send_alone(self, change: RowChange, command: tuple[str, Command]) -> list[Refusal]:
+    def _send_alone(self, change: RowChange, command: tuple[str, Command]) -> Outcome:
         reply = self._commander.send(*command, str(change)).document
-        refusals = outcome_of(Batch([change], ordered=True), reply, []).refusals
-        for refusal in filter(_passing, refusals):
+        outcome = outcome_of(Batch([change], ordered=True), reply, [])
+        for refusal in filter(_passing, outcome.refusals):
             raise SinkUnavailable(self._said(change, refusal))
-        return refusals
+        return outcome
 
-    def _apply_viable(self, change: RowChange) -> None:
+    def _apply_viable(self, change: RowChange, reason: str) -> None:
         self.result.skipped += 1
         viable = viable_command(change)
         if viable is None:
             return
-        for refusal in self._send_alone(change, viable):
+        outcome = self._send_alone(change, viable)
+        if outcome.unmatched:
+            self._missing(change)
+        elif change.table.id not in self._unsettled:
+            self._unexplained.misfit(change, reason)
+        for refusal in outcome.refusals:
             self._refused(change, refusal, replay=False)
 
+    def _missing(self, change: RowChange) -> None:
+        if change.table.id not in self._unsettled:
+            self._unexplained.missing(change, _MISSING)
+
     def _unmatched(self, batch: Batch, outcome: Outcome, *, replay: bool) -> None:
-        if replay:
-            self.result.skipped += outcome.unmatched
-            return
         refused = {refusal.index for refusal in outcome.refusals}
         tried = [change for at, change in enumerate(batch.changes[: outcome.done]) if at not in refused]
         if outcome.unmatched_at is not None:
             lost = [batch.changes[at] for at in outcome.unmatched_at]
         else:
-            lost = self._locate(tried)
+            lost = self._lost(tried, outcome.unmatched)
+        if not replay:
+            self._diverged(lost, _MISSING_OR_MISSHAPEN)
+            return
         for change in lost:
-            self._diverged(change, "its document is missing or has another shape")
+            if depends_on_shape(change):
+                self._apply_viable(change, _MISSING_OR_MISSHAPEN)
+            else:
+                self.result.skipped += 1
+                self._missing(change)
+
+    def _lost(self, changes: Sequence[RowChange], count: int) -> list[RowChange]:
+        """Those so many of these changes that met no document."""
+        updates = [change for change in changes if change.type is RowType.UPDATE]
+        absent = self._look.absent(updates)
+        return absent if absent is not None and len(absent) == count else self._locate(changes)
 
     def _locate(self, changes: Sequence[RowChange]) -> list[RowChange]:
         """Which of these updates meet no document, by halves: sending an update again changes nothing."""
-        outcome, _ = self._send(Batch(changes, ordered=False), replay=False)
+        outcome, _ = self._send(Batch(changes, ordered=False))
         if not outcome.unmatched:
             return []
         if len(changes) == 1:
@@ -231,28 +271,65 @@ class WriteRun:
         middle = len(changes) // 2
         return [*self._locate(changes[:middle]), *self._locate(changes[middle:])]
 
-    def _diverged(self, change: RowChange, reason: str) -> None:
+    def _diverged(self, changes: Sequence[RowChange], reason: str) -> None:
+        if not changes:
+            return
         if self._fetch is None:
-            raise Divergence(
-                f"{change}: does not fit {change.table.name}: {reason}; somebody else writes to the target, or it was copied "
-                f"wrongly: let Sluice repair it (on_divergence: repair) or copy the table again"
-            )
-        self.result.divergences.append(Deviation(change=change, reason=reason))
-        document = self._fetch(change)
-        kind = RowType.DELETE if document is None else RowType.REPLACE
-        self.apply(Batch([change._replace(type=kind, document=document, update=None)], ordered=True))
+            raise _divergence([(change, reason) for change in changes])
+        for change in changes:
+            self._repair(Compared(change, reason, self._fetch(change)))
+
+    def _repair(self, row: Compared) -> None:
+        self.result.divergences.append(Deviation(change=row.change, reason=row.reason))
+        kind = RowType.DELETE if row.document is None else RowType.REPLACE
+        whole = row.change._replace(type=kind, document=row.document, update=None)
+        self._unexplained.explain([whole])
+        self.apply(Batch([whole], ordered=True))
+
+    def explain(self, changes: Sequence[RowChange]) -> None:
+        """What was skipped, by all the changes that came with it or after it."""
+        self._unexplained.explain(changes)
+
+    def _judge(self) -> None:
+        """What was skipped and never explained."""
+        left: list[OpenRow] = []
+        for row in self._unexplained.take():
+            table = row.change.table.id
+            if table in self._unsettled or self._look.well(row):
+                continue
+            if self._unfinished(table):
+                self._unsettled.add(table)
+                self.result.unsettled.add(table)
+            else:
+                left.append(row)
+        differing: list[Compared] = []
+        for row in left:
+            if (compared := self._look.compared(row)) is None:
+                continue
+            if self._fetch is not None:
+                self._repair(compared)
+                continue
+            differing.append(compared)
+            if len(differing) > _MOST_NAMED:
+                break
+        if differing:
+            raise _divergence([(row.change, row.reason) for row in differing])
 
     def bound(self) -> None:
-        """So that waiting takes no more memory than it may."""
+        """So that what waits, and what is not explained yet, takes no more memory than it may."""
+        if self._unexplained.bytes > UNEXPLAINED_BYTES:
+            self._judge()
         if self._waiting.bytes > WAITING_BYTES:
             self._retry()
         if self._waiting.bytes > WAITING_BYTES:
             self._give_up()
 
     def settle(self) -> None:
-        """Nothing comes any more."""
-        self._retry()
-        self._exchange()
+        """Nothing comes any more. A repaired row may have to wait for a value, too."""
+        for _ in range(2):
+            self._retry()
+            self._exchange()
+            self._judge()
         self._give_up()
 
     def _retry(self) -> None:
@@ -278,14 +355,17 @@ class WriteRun:
             self._replay = chain.replay
             for change in chain.changes:
                 self.apply(Batch([change], ordered=True))
+            self._unexplained.explain(chain.changes)
         return len(self._waiting) < before
 
     def _leap(self) -> bool:
         before = len(self._waiting)
         for chain in self._waiting.take():
-            if not self._send_alone(chain.changes[-1], net_command(chain.changes)):
-                continue
-            self._waiting.restore(chain)
+            outcome = self._send_alone(chain.changes[-1], net_command(chain.changes))
+            if outcome.refusals:
+                self._waiting.restore(chain)
+            else:
+                self._went_in_together(chain, missing=bool(outcome.unmatched))
         return len(self._waiting) < before
 
     def _exchange(self) -> None:
@@ -303,6 +383,17 @@ class WriteRun:
             except RowRejected:
                 for chain in waiting:
                     self._waiting.restore(chain)
+            else:
+                for chain in waiting:
+                    self._went_in_together(chain, missing=self._look.gone(chain.changes[-1]))
+
+    def _went_in_together(self, chain: Chain, *, missing: bool = False) -> None:
+        """Nobody said which of the changes fitted."""
+        for change in chain.changes:
+            self._unexplained.doubted(change)
+        self._unexplained.explain(chain.changes)
+        if missing:
+            self._missing(chain.changes[-1])
 
     def _reject(self, change: RowChange, said: str) -> None:
         if self._dead_letter is None:
@@ -326,6 +417,15 @@ def _exchanged(table: TableName, chains: Sequence[Chain], send: Send) -> None:
     documents = [document for reply in replies for document in reply["cursor"]["firstBatch"]]
     for command in exchange_commands(table, filters, documents):
         send(table.db, command)
+
+
+def _divergence(rows: Sequence[tuple[RowChange, str]]) -> Divergence:
+    named = "; ".join(f"{change}: {reason}" for change, reason in rows[:_MOST_NAMED])
+    more = f"; and more than {_MOST_NAMED} altogether" if len(rows) > _MOST_NAMED else ""
+    return Divergence(
+        f"{named}{more}. Somebody else writes to the target, or it was not equal when the changefeed began: make these rows what they are "
+        f"at the source, or let Sluice repair them (on_divergence: repair), or copy the table again; then resume"
+    )
 
 
 def _about_a_row(error: RowRejected) -> bool:

@@ -190,6 +190,8 @@ class _Database:
                 self._take_time(self._server.slow_rows, "rows")
                 self._in_time()
                 return self._write(verb, body)
+            case "find":
+                return {"cursor": {"firstBatch": list(self._found(TableName(self._db, body[verb]), body["filter"]))}}
             case _:
                 self._take_time(self._server.slow_ddl, "DDL")
                 self._in_time()
@@ -200,6 +202,12 @@ class _Database:
         if most and machine.random.random() < 0.5:
             machine.count(f"fault: slow {what}")
             machine.sleep(machine.random.random() * most)
+
+    def _found(self, name: TableName, wanted: Mapping[str, Any]) -> Iterator[RawBSONDocument]:
+        key, rows = wanted["_id"], self._rows(name)
+        for each in key["$in"] if isinstance(key, dict) else [key]:
+            if each in rows and update_model.fits(rows[each], wanted.get("$expr")):
+                yield RawBSONDocument(bson.encode(rows[each]))
 
     # transactions
 
@@ -299,7 +307,10 @@ class _Database:
             return 0
         if before is None and not statement.get("upsert"):
             return 0
-        after = _updated(before or {"_id": key}, statement["u"])
+        try:
+            after = _updated(before or {"_id": key}, statement["u"])
+        except update_model.Refused as refused:
+            raise _failure(28, str(refused)) from refused
         server.judge.row(thread, name, table, kind, key, after)
         self._put(name, after)
         return 1

@@ -92,4 +92,5 @@ def test_trouble_is_told_waited_out_and_over_when_its_cause_is(
     cluster.source["bank"]["a"].update_one({"_id": "first"}, {"$set": {"x": 1}})
     cluster.until(lambda: _is(cluster, strict, State.FAILED), "the failure of the strict one")
     assert cluster.error(strict).startswith("divergence")
+    assert "'_id': 'first'" in cluster.error(strict)
     assert _is(cluster, feed, State.NORMAL)

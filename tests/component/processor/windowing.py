@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.configuration import Configuration
+from changefeed.configuration import Configuration, OnDivergence
 from changefeed.lifecycle import Lifecycle
 from changefeed.position import Position, Window
 from changefeed.records import ChangefeedId, ChangefeedStatus
@@ -88,7 +88,18 @@ class Windowing:
 
     def run(self, window: Window, *, replay_until: Position) -> JobOutcome:
         """In one task."""
-        return _good(replicate_window(self.shared, self.spec(window, replay_until)))
+        return _good(self.attempt_at(window, replay_until=replay_until))
+
+    def attempt_at(self, window: Window, *, replay_until: Position) -> JobOutcome:
+        """However it ends."""
+        return replicate_window(self.shared, self.spec(window, replay_until))
+
+    def on_divergence(self, what: str) -> None:
+        """From now on."""
+        context = self.shared.context
+        configuration = context.configuration.model_copy(update={"on_divergence": OnDivergence(what)})
+        key = f"{self.attempt.removesuffix('/revoked')}/{what}"
+        self.shared = Handed(replace(context, key=key, configuration=configuration))
 
     def run_wide(
         self, cuts: Sequence[Window], *, replay_until: Position, buckets: int = 2, only: Container[int] = range(1024)

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import bson
 from bson.int64 import Int64
+from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure
 
 from tests.unit.sink.mongodb import update_model
@@ -38,6 +39,8 @@ class UniqueTarget:
         if "hello" in command:
             return {"maxWireVersion": 25, "maxWriteBatchSize": 100_000, "maxBsonObjectSize": 16 << 20}
         verb = next(iter(command))
+        if verb == "find":
+            return {"cursor": {"firstBatch": list(self._found(**command["filter"]))}}
         if verb == "aggregate":
             return {"cursor": {"firstBatch": list(self._aggregated(*command["pipeline"]))}}
         statements = command[
@@ -60,6 +63,11 @@ class UniqueTarget:
             if key in self.rows:
                 yield update_model.apply(self.rows[key], list(stages))
 
+    def _found(self, _id: Any, **conditions: Any) -> Iterator[RawBSONDocument]:
+        for key in _id["$in"] if isinstance(_id, dict) else [_id]:
+            if key in self.rows and update_model.fits(self.rows[key], conditions.get("$expr")):
+                yield RawBSONDocument(bson.encode(self.rows[key]))
+
     def _one(self, verb: str, statement: Row) -> dict[str, Any]:
         if verb == "insert" or "insert" in statement:
             return self._put(statement.get("document", statement), new=True)
@@ -68,12 +76,19 @@ class UniqueTarget:
         if verb == "delete" or "delete" in statement:
             return {"ok": 1.0, "n": int(self.rows.pop(key, None) is not None)}
         before = self.rows.get(key)
-        if before is None and not statement.get("upsert"):
+        misses = before is not None and not update_model.fits(before, statement["q"].get("$expr"))
+        if misses or (before is None and not statement.get("upsert")):
             return {"ok": 1.0, "n": 0}
         change: Any = statement["u"]
         if isinstance(change, list) or any(name.startswith("$") for name in change):
-            return self._put(update_model.apply(before or {"_id": key}, change))
+            return self._updated(before or {"_id": key}, change)
         return self._put({"_id": key, **change})
+
+    def _updated(self, row: Row, change: Any) -> dict[str, Any]:
+        try:
+            return self._put(update_model.apply(row, change))
+        except update_model.Refused as refused:
+            return {"ok": 0.0, "n": 0, "code": 28, "errmsg": str(refused)}
 
     def _put(self, row: Row, *, new: bool = False) -> dict[str, Any]:
         if new and row["_id"] in self.rows:

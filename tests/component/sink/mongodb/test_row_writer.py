@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from typing import Any, TypeAlias
 
 import bson
@@ -28,6 +29,7 @@ from sink.row import RowChange, TargetTable
 from tests.unit.sink.mongodb.update_cases import Case, cases
 
 Rows: TypeAlias = Collection[dict[str, Any]]
+_TIMES = count(5)
 _RAW = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 
 
@@ -96,7 +98,7 @@ def _made(
         bson.encode({"_id": key}),
         bson.encode({"_id": key, **document}) if document is not None else None,
         bson.encode({"updatedFields": {}, "removedFields": [], "truncatedArrays": [], **update}) if update else None,
-        5,
+        next(_TIMES),
         b"82",
     )
 
@@ -281,7 +283,7 @@ def test_unique_values_end_right_from_every_state_that_redelivery_begins_with(
 def test_a_refused_unique_value_names_the_row(target: Rows, writer: MongoRowWriter) -> None:
     target.create_index([("u", ASCENDING)], unique=True)
     target.insert_one({"_id": "foreign", "u": 1})
-    with pytest.raises(RowRejected, match=r"insert of .*'_id': 7.* at 0\.5/82"):
+    with pytest.raises(RowRejected, match=r"insert of .*'_id': 7.* at 0\.\d+/82"):
         writer.write([_made(_table(target, ordered=True), RowType.INSERT, 7, {"u": 1})], replay=False)
 
 
@@ -369,9 +371,89 @@ def test_divergence_is_repaired_from_the_source(target: Rows, target_uri: str, c
     assert target.find_one({"_id": 14}) is None
 
 
-def test_a_replayed_update_that_no_longer_fits_is_skipped_and_counted(target: Rows, writer: MongoRowWriter) -> None:
-    result = writer.write(_updates(_table(target), range(5)), replay=True)
-    assert (result.skipped, target.count_documents({})) == (5, 0)
+def _deletes(table: TargetTable, keys: Sequence[int]) -> list[RowChange]:
+    return [_made(table, RowType.DELETE, key) for key in keys]
+
+
+@pytest.mark.parametrize("count", [20, 200], ids=["joined", "alone"])
+def test_a_replayed_update_of_a_row_that_a_later_change_deletes_is_skipped_and_counted(
+    target: Rows, writer: MongoRowWriter, count: int
+) -> None:
+    target.insert_many([{"_id": key} for key in range(count, 2 * count)])
+    table = _table(target)
+    run = writer.begin(lambda _: False)
+    result = run.write(_updates(table, range(2 * count)), replay=True)
+    assert result.skipped == count
+    run.write(_deletes(table, range(count)), replay=True)
+    assert not run.settle().divergences
+    assert target.count_documents({"v": 1}) == count
+
+
+@pytest.mark.parametrize("count", [20, 200], ids=["joined", "alone"])
+def test_a_replayed_update_of_a_row_that_nothing_deletes_is_divergence(
+    target: Rows, writer: MongoRowWriter, count: int
+) -> None:
+    target.insert_many([{"_id": key} for key in range(count) if key != 13])
+    with pytest.raises(Divergence, match=r"'_id': 13}.*missing"):
+        writer.write(_updates(_table(target), range(count)), replay=True)
+
+
+def test_a_replayed_update_of_a_row_of_another_shape_is_divergence(target: Rows, writer: MongoRowWriter) -> None:
+    """The row's other changes explain nothing of it."""
+    target.insert_many([{"_id": 1, "a": 7}, {"_id": 2, "a": [7]}])
+    table = _table(target)
+    changes = [
+        _made(table, RowType.UPDATE, 1, update={"updatedFields": {"a.b": 1, "x": 1}}),
+        _made(table, RowType.UPDATE, 2, update={"truncatedArrays": [{"field": "a", "newSize": 1}]}),
+        _made(table, RowType.UPDATE, 1, update={"updatedFields": {"x": 2}}),
+    ]
+    with pytest.raises(Divergence, match="'_id': 1}") as raised:
+        writer.write(changes, replay=True)
+    assert "'_id': 2}" not in str(raised.value)
+    assert target.find_one({"_id": 1}) == {"_id": 1, "a": 7, "x": 2}
+
+
+def test_what_may_be_explained_behind_the_run_is_unsettled(target: Rows, writer: MongoRowWriter) -> None:
+    table = _table(target)
+    result = writer.begin(lambda _: True).write(_updates(table, [1]), replay=True)
+    assert result.skipped == 1
+    run = writer.begin(lambda _: True)
+    run.write(_updates(table, [1]), replay=True)
+    assert run.settle().unsettled == {table.id}
+
+
+@pytest.mark.parametrize("repairs", [True, False])
+def test_a_row_that_is_as_at_the_source_by_now_is_no_divergence(target: Rows, target_uri: str, repairs: bool) -> None:
+    """Somebody mended one by hand, and the source has deleted the other meanwhile."""
+    mended = {"_id": 2, "a": 8}
+    target.insert_one(mended)
+    there = {2: bson.encode(mended)}
+    writer = MongoRowWriter(
+        Client(target_uri),
+        permit=_permit,
+        fetch=lambda change: there.get(bson.decode(change.key)["_id"]),
+        repairs=repairs,
+    )
+    table = _table(target)
+    changes = [*_updates(table, [1]), _made(table, RowType.UPDATE, 2, update={"updatedFields": {"a.b": 1}})]
+    result = writer.write(changes, replay=True)
+    writer.close()
+    assert (result.skipped, result.divergences) == (2, [])
+    assert list(target.find()) == [mended]
+
+
+def test_a_replayed_row_that_nothing_explains_is_repaired(target: Rows, target_uri: str) -> None:
+    there = {key: bson.encode({"_id": key, "v": {"deep": 1}}) for key in (1, 2)}
+    target.insert_one({"_id": 2, "v": 5})
+    table = _table(target)
+    writer = MongoRowWriter(
+        Client(target_uri), permit=_permit, fetch=lambda change: there.get(bson.decode(change.key)["_id"])
+    )
+    changes = [_made(table, RowType.UPDATE, key, update={"updatedFields": {"v.deep": 1}}) for key in (1, 2)]
+    result = writer.write(changes, replay=True)
+    writer.close()
+    assert sorted(bson.decode(deviation.change.key)["_id"] for deviation in result.divergences) == [1, 2]
+    assert _documents(target) == [there[1], there[2]]
 
 
 def test_what_fits_of_a_replayed_update_is_applied(target: Rows, writer: MongoRowWriter) -> None:
