@@ -15,7 +15,7 @@ from admin.cluster_reader import ChangefeedTables, ClusterView, ServingNode, tab
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, CopyProgress, NodeId
+from changefeed.records import ChangefeedId, CopyProgress, NodeId, RowCounts
 from changefeed.table import TableId, TableKind, TableName, TableSchema
 from owner import barrier
 from owner.stored import Stored
@@ -49,7 +49,12 @@ def changefeed(
         held_tables=len(known.barrier.held) if known.barrier else 0,
         open_ddls=sum(record.open for record in known.records.values()),
         copy=copy_progress(copies(known), copied=_copied(found)),
+        rows=_rows(known.all_rows),
     )
+
+
+def _rows(counts: RowCounts) -> pb.RowCounts:
+    return pb.RowCounts(skipped=counts.skipped, repaired=counts.repaired, rejected=counts.rejected)
 
 
 def lifecycle_now(known: Stored, unwritable: ErrorReport | None) -> Lifecycle:

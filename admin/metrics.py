@@ -35,6 +35,7 @@ class WindowFacts:
     bytes: int
     took: timedelta
     retries: int
+    skipped: int
     divergences: int
     rejected: int
     failed: bool
@@ -60,6 +61,9 @@ class Metrics:
         self._divergences = Counter(
             "sluice_divergences", "Events that did not fit the document downstream", _FEED, registry=registry
         )
+        self._skipped = Counter(
+            "sluice_skipped_changes", "Replayed changes that did not fit a newer row", _FEED, registry=registry
+        )
         self._rejected = Counter("sluice_rejected_rows", "Rows that the target refused", _FEED, registry=registry)
         self._leads = Gauge("sluice_owner", "1 on the node that is the owner", registry=registry)
         self._elected = Counter("sluice_owner_elections", "Times that this node became the owner", registry=registry)
@@ -75,6 +79,7 @@ class Metrics:
         self._windows_failed.labels(changefeed).inc(facts.failed)
         self._retries.labels(changefeed).inc(facts.retries)
         self._divergences.labels(changefeed).inc(facts.divergences)
+        self._skipped.labels(changefeed).inc(facts.skipped)
         self._rejected.labels(changefeed).inc(facts.rejected)
 
     def session_opened(self) -> None:

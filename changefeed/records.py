@@ -260,6 +260,25 @@ class CopyProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RowCounts:
+    """What became of rows that did not simply go in, since the changefeed began."""
+
+    skipped: int = 0
+    """Replayed changes that did not fit a newer row; one that is replayed again counts again."""
+    repaired: int = 0
+    """Rows that had diverged, and were written as they are at the source."""
+    rejected: int = 0
+    """Rows that the target refused; they are in the dead-letter collection."""
+
+    def plus(self, other: RowCounts) -> RowCounts:
+        return RowCounts(
+            skipped=self.skipped + other.skipped,
+            repaired=self.repaired + other.repaired,
+            rejected=self.rejected + other.rejected,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PositionReport:
     """How far one node has come, under which assignment and barrier (etcd revisions of those keys).
 
@@ -276,6 +295,8 @@ class PositionReport:
     released: Mapping[TableId, Position] = field(default_factory=dict)
     copies: Mapping[TableId, CopyProgress] = field(default_factory=dict)
     error: ErrorReport | None = None
+    rows: RowCounts = field(default_factory=RowCounts)
+    """By this node, as long as it has had the changefeed."""
 
     def of(self, table: TableId) -> Position:
         return self.exceptions.get(table, self.checkpoint)

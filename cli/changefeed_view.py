@@ -33,6 +33,9 @@ def facts(feed: pb.Changefeed) -> list[tuple[str, str | Text]]:
         ("held by DDL", f"{feed.held_tables:,}" if feed.held_tables else ""),
         ("open DDL", f"{feed.open_ddls:,}" if feed.open_ddls else ""),
         ("copy", cells.copy(feed) if feed.HasField("copy") else ""),
+        ("replayed changes skipped", f"{feed.rows.skipped:,}" if feed.rows.skipped else ""),
+        ("divergent rows repaired", f"{feed.rows.repaired:,}" if feed.rows.repaired else ""),
+        ("rows rejected", f"{feed.rows.rejected:,}" if feed.rows.rejected else ""),
         ("created", cells.moment(feed, "created_at")),
         ("version", str(feed.version)),
     ]

@@ -15,6 +15,7 @@
                          snapshot/<table>
                          snapshot/<table>/<part>
                          move/<table>
+                         rows
 
 A value is a JSON object with the version of its format, `"v": 1`, beside the fields of its record, so `etcdctl get` shows something
 a person can read. Fields that a reader does not know are left out; a newer `v` is an error that says so.
@@ -169,6 +170,10 @@ class Layout:
 
     def snapshot_part(self, id: ChangefeedId, table: TableId, part: int) -> str:
         return f"{self.snapshot_parts(id, table)}{part:04x}"
+
+    def rows(self, id: ChangefeedId) -> str:
+        """What nodes that are gone have counted."""
+        return f"{self.changefeed(id)}rows"
 
     def moves(self, id: ChangefeedId) -> str:
         return f"{self.changefeed(id)}move/"

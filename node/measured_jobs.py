@@ -23,6 +23,7 @@ class MeasuredJobs:
             bytes=outcome.bytes,
             took=outcome.took,
             retries=outcome.retries,
+            skipped=outcome.skipped,
             divergences=outcome.divergences,
             rejected=outcome.rejected,
             failed=outcome.error is not None,

@@ -371,7 +371,7 @@ class ChangefeedOwner:
         before = {node: assigned.record for node, assigned in known.assignments.items()}
         self._writer.end_copies(actions)
         self._writer.schedule(before, scheduler.assignments_after(before, actions))
-        self._writer.forget(actions)
+        self._writer.forget(actions, known.reports, known.rows)
 
     def _fold(self, known: Stored, status: ChangefeedStatus, tables: KnownTables) -> None:
         """The oldest settled DDLs become part of the bases, when there are twice as many as are kept for show."""

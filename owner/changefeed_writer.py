@@ -9,7 +9,16 @@ from typing import TypeVar
 
 import structlog
 
-from changefeed.records import Assignment, Barrier, ChangefeedId, ChangefeedStatus, DdlRecord, NodeId
+from changefeed.records import (
+    Assignment,
+    Barrier,
+    ChangefeedId,
+    ChangefeedStatus,
+    DdlRecord,
+    NodeId,
+    PositionReport,
+    RowCounts,
+)
 from changefeed.table import TableId, TableSchema
 from coordination import failpoint
 from coordination.etcd import MAX_TXN_BYTES, MAX_TXN_OPS, Delete, DeletePrefix, Op, Put
@@ -57,7 +66,8 @@ class ChangefeedWriter:
 
     def restart(self, status: ChangefeedStatus) -> None:
         layout, id = self._layout, self._id
-        groups = [layout.ddls, layout.schemas, layout.assignments, layout.positions, layout.snapshots, layout.barrier]
+        groups = [layout.ddls, layout.schemas, layout.assignments, layout.positions, layout.snapshots]
+        groups += [layout.barrier, layout.rows]
         self._commit([*(DeletePrefix(group(id)) for group in groups), self._put_status(status)])
 
     def remove(self) -> None:
@@ -116,24 +126,25 @@ class ChangefeedWriter:
         layout, id = self._layout, self._id
         return [Delete(layout.snapshot(id, table)), DeletePrefix(layout.snapshot_parts(id, table))]
 
-    def forget(self, actions: Iterable[Action]) -> None:
-        """What the scheduler no longer needs to know."""
-        self._store.commit_in_parts([op for action in actions for op in self._forgotten(action)])
+    def forget(self, actions: Iterable[Action], reports: Mapping[NodeId, PositionReport], rows: RowCounts) -> None:
+        """What the scheduler no longer needs to know. `rows` is what nodes forgotten before have counted: nothing is counted twice."""
+        for action in actions:
+            match action:
+                case ForgetMove(table):
+                    self._commit([Delete(self._layout.move(self._id, table))])
+                case ForgetNode(node):
+                    rows = rows.plus(reports[node].rows) if node in reports else rows
+                    self._commit([*self._forgotten(node), Put(self._layout.rows(self._id), encode(rows))])
+                case _:
+                    pass
 
     def fold(self, step: FoldStep) -> None:
         writes: list[Op] = [Put(self._layout.schema(self._id, table.id), encode(table)) for table in step.write]
         writes += [Delete(self._layout.schema(self._id, table)) for table in step.remove]
         self._commit([*writes, *(Delete(self._layout.ddl(self._id, position)) for position in step.ddls)])
 
-    def _forgotten(self, action: Action) -> list[Op]:
-        match action:
-            case ForgetMove(table):
-                return [Delete(self._layout.move(self._id, table))]
-            case ForgetNode(node):
-                assignment = DeletePrefix(self._layout.assignment(self._id, node))
-                return [assignment, Delete(self._layout.position(self._id, node))]
-            case _:
-                return []
+    def _forgotten(self, node: NodeId) -> list[Op]:
+        return [DeletePrefix(self._layout.assignment(self._id, node)), Delete(self._layout.position(self._id, node))]
 
     def _put_ddl(self, record: DdlRecord) -> Put:
         return Put(self._layout.ddl(self._id, record.position), encode(record))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import reduce
 
 from changefeed.position import Position
 from changefeed.records import (
@@ -21,6 +22,7 @@ from changefeed.records import (
     NodeRecord,
     PositionReport,
     Role,
+    RowCounts,
 )
 from changefeed.table import TableId, TableSchema
 from coordination import decoded
@@ -41,6 +43,8 @@ class Stored:
     bases: Mapping[TableId, TableSchema]
     assignments: Mapping[NodeId, decoded.Stored[Assignment]]
     reports: Mapping[NodeId, PositionReport]
+    rows: RowCounts
+    """What nodes that are gone have counted."""
     moves: Mapping[TableId, NodeId]
     copied: AbstractSet[TableId]
     """Whose initial copy has ended."""
@@ -62,6 +66,10 @@ class Stored:
         }
 
     @property
+    def all_rows(self) -> RowCounts:
+        return reduce(RowCounts.plus, (report.rows for report in self.reports.values()), self.rows)
+
+    @property
     def left_behind(self) -> frozenset[NodeId]:
         return frozenset((self.assignments.keys() | self.reports.keys()) - self.processors.keys())
 
@@ -79,6 +87,7 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Store
     moves = reader.group(MoveRequest, view, layout.moves(id))
     copies = reader.group(CopyRecord, view, layout.snapshots(id))
     nodes = reader.group(NodeRecord, view, layout.nodes)
+    rows = reader.one(RowCounts, view, layout.rows(id))
     return Stored(
         info=info.record,
         status=status.record if status else None,
@@ -89,6 +98,7 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Store
         bases={TableId(table): stored.record for table, stored in bases.items()},
         assignments=reader.assignments(view, id),
         reports={NodeId(node): stored.record for node, stored in reports.items()},
+        rows=rows.record if rows else RowCounts(),
         moves={TableId(table): stored.record.node for table, stored in moves.items()},
         copied={TableId(table) for table, copy in copies.items() if copy.record.stage is CopyStage.DONE},
         processors={

@@ -27,7 +27,7 @@ from datetime import timedelta
 from changefeed.errors import FencedError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import AssignedTable, Assignment, Barrier, CopyProgress, PositionReport
+from changefeed.records import AssignedTable, Assignment, Barrier, CopyProgress, PositionReport, RowCounts
 from changefeed.table import TableId
 from processor.job import JobOutcome
 from processor.lane_plan import LaneLimits, Paces, plan
@@ -75,6 +75,7 @@ class Following:
     """What the assignment said of each table when the lanes took it."""
     paces: Paces = field(default_factory=Paces)
     trouble: Trouble | None = None
+    rows: RowCounts = field(default_factory=RowCounts)
 
 
 def obey(following: Following, orders: Orders, copying: AbstractSet[TableId] = frozenset()) -> Following:
@@ -145,6 +146,12 @@ def succeeded(following: Following, number: int, outcome: JobOutcome, limits: Wi
     return replace(following, lanes=following.lanes.finished(number, outcome.unsettled), paces=paces, trouble=lasting)
 
 
+def counted(following: Following, outcome: JobOutcome) -> Following:
+    """However the job ended."""
+    rows = RowCounts(skipped=outcome.skipped, repaired=outcome.divergences, rejected=outcome.rejected)
+    return replace(following, rows=following.rows.plus(rows))
+
+
 def failed(following: Following, number: int, error: ErrorReport, *, now: float) -> Following:
     return troubled(replace(following, lanes=following.lanes.failed(number)), error, now=now)
 
@@ -188,4 +195,5 @@ def report(
         released={table: released[table] for table in (orders.assignment.leaving & released.keys()) - copying},
         copies=copies or {},
         error=None if error is None or error.code == FencedError.code else error,
+        rows=following.rows,
     )

@@ -285,6 +285,7 @@ class ChangefeedProcessor:
         else:
             limits = replace(self._surroundings.windows, bytes=self._configuration.pipeline.max_lag_batch)
             self._following = changefeed.succeeded(self._following, number, outcome, limits)
+        self._following = changefeed.counted(self._following, outcome)
         self._tell(number, outcome)
 
     def _tell(self, number: int, outcome: JobOutcome) -> None:

@@ -29,7 +29,7 @@ def known() -> dict[str, set[str]]:
     """Labels of each metric: those a node counts, read from its registry, and those of the cluster, made from no changefeeds at all."""
     node = Metrics()
     facts = WindowFacts(
-        events={"insert": 1}, bytes=1, took=timedelta(1), retries=1, divergences=1, rejected=1, failed=True
+        events={"insert": 1}, bytes=1, took=timedelta(1), retries=1, skipped=1, divergences=1, rejected=1, failed=True
     )
     node.window_done(ChangefeedId("a"), facts)
     return _labels_in(node.registry) | _labels_of(_cluster_metrics())

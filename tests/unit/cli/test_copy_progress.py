@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from admin import messages
@@ -18,6 +19,7 @@ from changefeed.records import (
     CopyProgress,
     NodeId,
     PositionReport,
+    RowCounts,
 )
 from changefeed.table import TableId, TableName, TableSchema
 from cli.changefeed_view import changed_line, facts
@@ -50,10 +52,21 @@ def copying(under_way: dict[TableId, CopyProgress], left: dict[TableId, Position
         bases={id: TableSchema(id=id, name=TableName("s", id[-1]), valid_from=at(5)) for id in TABLES},
         assignments={NODE: decoded.Stored(assignment, create_rev=7, mod_rev=7)},
         reports={NODE: report},
+        rows=RowCounts(),
         moves={},
         copied=frozenset(),
         processors={},
     )
+
+
+def test_what_nodes_have_skipped_and_repaired_is_added_up() -> None:
+    known = copying({}, {})
+    counted = RowCounts(skipped=3, repaired=2)
+    reports = {NODE: replace(known.reports[NODE], rows=RowCounts(skipped=4, rejected=1))}
+    shown = dict(facts(messages.changefeed(ChangefeedId("f"), replace(known, rows=counted, reports=reports), now=NOW)))
+    assert shown["replayed changes skipped"] == "7"
+    assert shown["divergent rows repaired"] == "2"
+    assert shown["rows rejected"] == "1"
 
 
 def test_the_copy_is_shown_as_a_bar_over_all_tables() -> None:
