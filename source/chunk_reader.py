@@ -1,8 +1,8 @@
 """`ChunkReader`: the documents of one chunk, and the cluster times between which they were read.
 
 **Snapshot** (5.0): `find` with read concern snapshot; the cursor says the time, and all documents are as they were then. A broken
-connection is nothing: the rest is read at the same time, from the last `_id` on. Older servers, capped collections and chunks that take
-longer than the source keeps snapshots (five minutes) have none: `SnapshotLost`.
+connection is nothing: the rest is read at the same time, from the last `_id` on. Older servers, capped collections, chunks that take
+longer than the source keeps snapshots (five minutes), and tables that were renamed or dropped meanwhile have none: `SnapshotLost`.
 
 **Watermark**: the majority's time before, a find that waits for that time, the newest time after. What was committed at the first
 is in what was read, nothing after the second is, what is in between may be:
@@ -41,7 +41,7 @@ from changefeed.table import TableKind, TableName
 from source.connection import Client
 from source.errors import translate
 from source.oplog_window import majority_time, newest_time
-from source.raw_find import RawFind, key_of
+from source.raw_find import Found, RawFind, key_of
 
 _MOST_DOCUMENTS = 5_000
 """In a reply, so that small documents are read while others are loaded, too; large ones end a reply by its 16 MB."""
@@ -161,11 +161,15 @@ class ChunkReader:
         arguments = {**self._arguments(), "readConcern": concern}
         with RawFind(self._client, self._chunk.table, arguments, most=_MOST_DOCUMENTS) as replies:
             for found in replies:
-                if found.at_ts is not None and self._way is ReadWay.SNAPSHOT:
-                    self._after = self._until = self._late_enough(found.at_ts)
+                if self._way is ReadWay.SNAPSHOT:
+                    self._after = self._until = self._time_of(found)
                 yield self._unseen(found.documents)
-        if self._way is ReadWay.SNAPSHOT and self._after is None:
+
+    def _time_of(self, found: Found) -> ClusterTime:
+        """A server finds nothing under a name that is gone, at whatever time, and says no time for it."""
+        if found.at_ts is None:
             raise SnapshotLost(f"{self._chunk}: the source did not say of what time its snapshot is")
+        return self._late_enough(found.at_ts)
 
     def _arguments(self) -> dict[str, Any]:
         if self._chunk.kind is TableKind.TIMESERIES:
