@@ -239,7 +239,7 @@ BUGS: Mapping[str, Bug] = {
     "DDL runs before its tables have arrived": Bug(_ddl_runs_before_its_tables_have_arrived, 10),
     "DDLs that meet run in any order": Bug(_ddls_that_meet_run_in_any_order, 10),
     "DDL runs before it is recorded as executing": Bug(_ddl_runs_before_it_is_recorded_as_executing, 10),
-    "DDLs are done again without a look": Bug(_ddls_are_done_again_without_a_look, 100),
+    "DDLs are done again without a look": Bug(_ddls_are_done_again_without_a_look, 300, rare=True),
     "checkpoint passes open DDLs": Bug(_checkpoint_passes_open_ddls, 10),
     "stale reports count": Bug(_stale_reports_count, 100),
     "tables count from the start of their assignment": Bug(
