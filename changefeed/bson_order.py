@@ -1,4 +1,4 @@
-"""How MongoDB orders values of different BSON types, for values as PyMongo decodes them."""
+"""How MongoDB orders values of different BSON types, for values as PyMongo decodes them (which takes `undefined` for null)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 from bson.binary import Binary
 from bson.code import Code
 from bson.datetime_ms import DatetimeMS
+from bson.dbref import DBRef
 from bson.decimal128 import Decimal128
 from bson.max_key import MaxKey
 from bson.min_key import MinKey
@@ -41,6 +42,7 @@ _RANKS: tuple[tuple[type | tuple[type, ...], int], ...] = (
     ((datetime, DatetimeMS), 45),
     (Timestamp, 47),
     ((Regex, re.Pattern), 50),
+    (DBRef, 55),  # what PyMongo makes of the old type of pointers; a document with `$ref` in it stays one
     ((list, tuple), 25),
     (MaxKey, 127),
 )
@@ -50,6 +52,8 @@ def rank(value: Any) -> int:
     """MongoDB's canonical type: values of one rank compare with each other, others by their rank. Missing counts as null."""
     if value is None or value is MISSING:
         return 5
+    if isinstance(value, Code) and value.scope is not None:
+        return 65
     return next((number for kinds, number in _RANKS if isinstance(value, kinds)), 100)
 
 
@@ -67,6 +71,8 @@ def compare(left: Any, right: Any) -> int:
             return _compare_documents(left, right)
         case 25:
             return _compare_lists(left, right)
+        case 65:
+            return _sign(str(left), str(right)) or compare(left.scope, right.scope)
         case number:
             key = _KEYS.get(number, _itself)
             return _sign(key(left), key(right))
@@ -86,6 +92,21 @@ def _number(value: Any) -> tuple[int, Decimal | int | float]:
     return (0, 0) if number != number else (1, number)  # noqa: PLR0124 -- true for NaN only, of float and of Decimal
 
 
+def _regex(value: Regex[str] | re.Pattern[str]) -> tuple[str, str]:
+    regex = value if isinstance(value, Regex) else Regex.from_native(value)
+    return regex.pattern, "".join(option for flag, option in _REGEX_OPTIONS if regex.flags & flag)
+
+
+_REGEX_OPTIONS = (
+    (re.IGNORECASE, "i"),
+    (re.LOCALE, "l"),
+    (re.MULTILINE, "m"),
+    (re.DOTALL, "s"),
+    (re.UNICODE, "u"),
+    (re.VERBOSE, "x"),
+)
+
+
 def _binary(value: bytes) -> tuple[int, int, bytes]:
     return len(value), value.subtype if isinstance(value, Binary) else 0, bytes(value)
 
@@ -93,6 +114,11 @@ def _binary(value: bytes) -> tuple[int, int, bytes]:
 def _moment(value: datetime | DatetimeMS) -> int:
     """In milliseconds, which BSON counts in: dates beyond the year 9999 have no other form."""
     return int(DatetimeMS(value)) if isinstance(value, datetime) else int(value)
+
+
+def _pointer(value: DBRef) -> tuple[int, str, bytes]:
+    """By the length of the name first, as the server does."""
+    return len(value.collection.encode()), value.collection, ObjectId(value.id).binary
 
 
 def _itself(value: Any) -> Any:
@@ -105,7 +131,8 @@ _KEYS: dict[int, Callable[[Any], Any]] = {
     10: _number,
     30: _binary,
     45: _moment,
-    50: repr,
+    50: _regex,
+    55: _pointer,
     127: lambda _: 0,
 }
 

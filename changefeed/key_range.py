@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from bson.max_key import MaxKey
+
 from changefeed.document import Document
+
+LAST_KEY = Document.of({"_id": MaxKey()})
+"""The greatest of all. A server's scan by `min` without `max` ends before it (all versions to 6.0.27, but for clustered collections)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +19,11 @@ class KeyRange:
 
     lower: Document | None = None
     upper: Document | None = None
+
+    @property
+    def last_key_apart(self) -> bool:
+        """Whether a scan of the range leaves out `LAST_KEY`, which is in it."""
+        return self.lower is not None and self.upper is None
 
     def __str__(self) -> str:
         return f"[{self.lower or 'the first'}, {self.upper or 'the end'})"

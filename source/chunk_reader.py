@@ -35,7 +35,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import InvariantError, SourceUnavailable
-from changefeed.key_range import KeyRange
+from changefeed.key_range import LAST_KEY, KeyRange
 from changefeed.position import Position
 from changefeed.table import TableKind, TableName
 from source.connection import Client
@@ -158,7 +158,13 @@ class ChunkReader:
         return failure.retry_after
 
     def _find(self, concern: dict[str, Any]) -> Iterator[list[bytes]]:
-        arguments = {**self._arguments(), "readConcern": concern}
+        yield from self._replies({**self._arguments(), "readConcern": concern})
+        if not self._chunk.whole and self._chunk.range.last_key_apart:
+            if self._way is ReadWay.SNAPSHOT:
+                concern = {"level": "snapshot", "atClusterTime": self.after.to_bson()}
+            yield from self._replies({"filter": RawBSONDocument(LAST_KEY.raw, _RAW), "readConcern": concern})
+
+    def _replies(self, arguments: dict[str, Any]) -> Iterator[list[bytes]]:
         with RawFind(self._client, self._chunk.table, arguments, most=_MOST_DOCUMENTS) as replies:
             for found in replies:
                 if self._way is ReadWay.SNAPSHOT:
@@ -185,7 +191,7 @@ class ChunkReader:
         return arguments
 
     def _unseen(self, documents: list[bytes]) -> list[bytes]:
-        """A read that was taken up again begins with the last document of the read before."""
+        """A read that was taken up again begins with the last document of the read before; so may the one of the last key."""
         if self._chunk.whole or not documents:
             return documents
         if self._last_key is not None and key_of(documents[0]) == self._last_key:

@@ -21,6 +21,8 @@ from typing import Any, TypeVar
 
 import structlog
 from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.max_key import MaxKey
+from bson.min_key import MinKey
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure
 
@@ -127,11 +129,17 @@ def _sampled(client: Client, name: TableName, documents: int, wanted: int) -> li
 
 
 def _ascending(found: Iterable[RawBSONDocument]) -> Iterator[Document]:
-    """Each one greater than the last in our own order, by which changes find their chunk."""
+    """Each one greater than the last in our own order, by which changes find their chunk.
+
+    A server scans from no `min` and up to no `max` that nothing can stand behind or before.
+    """
     last: list[Any] = []
     for document in found:
-        if len(document.raw) <= _LONGEST_BOUND and (not last or compare(last[0], document["_id"]) < 0):
-            last = [document["_id"]]
+        key = document["_id"]
+        if len(document.raw) > _LONGEST_BOUND or isinstance(key, MinKey | MaxKey):
+            continue
+        if not last or compare(last[0], key) < 0:
+            last = [key]
             yield Document(bytes(document.raw))
 
 

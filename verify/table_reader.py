@@ -18,6 +18,7 @@ from pymongo.read_concern import ReadConcern
 
 from changefeed.document import Document
 from changefeed.errors import PermanentError
+from changefeed.key_range import LAST_KEY
 from changefeed.row_key import row_key
 from changefeed.table import TableName
 from sink.mongodb.errors import NAMESPACE_NOT_FOUND
@@ -29,6 +30,9 @@ from verify.raw_document import document_key, documents_in
 
 _KEYS_AT_ONCE = 100
 _ID_INDEX = {"_id": 1}
+_THE_LAST = LAST_KEY.decode()
+_NOT_THE_LAST = {"_id": {"$ne": _THE_LAST["_id"]}}
+"""A scan without an upper bound shows the last key in a clustered collection only."""
 _NEARLY_FULL = 0.9
 
 Client: TypeAlias = MongoClient[dict[str, Any]]
@@ -66,7 +70,12 @@ class TableReader:
             bounds["max"] = RawBSONDocument(keys.high)
         if bounds:
             bounds["hint"] = _ID_INDEX
-        return self._read(bounds | {"sort": _ID_INDEX})
+        last_key_apart = keys.low is not None and keys.high is None
+        if last_key_apart:
+            bounds["filter"] = _NOT_THE_LAST
+        yield from self._read(bounds | {"sort": _ID_INDEX})
+        if last_key_apart:
+            yield from self._read({"filter": _THE_LAST})
 
     def unordered(self) -> Iterator[bytes]:
         """All documents, of a table that may have no index on `_id`."""

@@ -25,7 +25,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.document import Document
 from changefeed.errors import RowRejected, SinkUnavailable
 from changefeed.event import RowType
-from changefeed.key_range import KeyRange
+from changefeed.key_range import LAST_KEY, KeyRange
 from sink.mongodb.bulk_command import refusal_of
 from sink.mongodb.commander import Client, Commander, Permit
 from sink.mongodb.errors import translated
@@ -94,13 +94,16 @@ class MongoDocumentLoader:
     def _found(self, range: KeyRange) -> list[RawBSONDocument]:
         name = self._table.name
         with translated(f"looking for remains in {name}", RowRejected):
-            found = self._client[name.db].get_collection(name.coll).with_options(_RAW).find({}, {"_id": 1})
-            found = found.hint([("_id", ASCENDING)]).limit(_CLEARED_AT_ONCE)
+            rows = self._client[name.db].get_collection(name.coll).with_options(_RAW)
+            found = rows.find({}, {"_id": 1}).hint([("_id", ASCENDING)]).limit(_CLEARED_AT_ONCE)
             if range.lower is not None:
                 found = found.min([("_id", _id(range.lower))])
             if range.upper is not None:
                 found = found.max([("_id", _id(range.upper))])
-            return list(found)
+            keys = list(found)
+            if not keys and range.last_key_apart:
+                keys = list(rows.find(RawBSONDocument(LAST_KEY.raw, _RAW), {"_id": 1}))
+            return keys
 
     def _remove(self, keys: list[RawBSONDocument]) -> None:
         deletes = [{"q": key, "limit": 1} for key in keys]

@@ -272,6 +272,8 @@ class _Database:
         rows = table.rows_at(at) if table else {}
         low, high = _id(body.get("min")), _id(body.get("max"))
         keys = sorted(key for key in rows if (low is None or key >= low) and (high is None or key < high))
+        if "filter" in body:
+            keys = [key for key in keys if key == _id(body["filter"])]
         cursor = next(_cursors)
         self._client.finds[cursor] = [rows[key] for key in keys]
         return self._found(cursor, at, "firstBatch")

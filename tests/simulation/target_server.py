@@ -417,6 +417,7 @@ class _Collection:
     def __init__(self, client: TargetClient, name: TableName) -> None:
         self._client = client
         self._name = name
+        self._query: dict[str, Any] = {}
         self._low: Any = None
         self._high: Any = None
 
@@ -428,7 +429,8 @@ class _Collection:
         collection = self._client.server.collections.get(self._name)
         return next(iter(collection.rows.values()), None) if collection else None
 
-    def find(self, *_: object) -> _Collection:
+    def find(self, query: Mapping[str, Any], *_: object) -> _Collection:
+        self._query = dict(query)
         return self
 
     def hint(self, *_: object) -> _Collection:
@@ -453,6 +455,7 @@ class _Collection:
             RawBSONDocument(bson.encode({"_id": key}))
             for key in keys
             if (self._low is None or key >= self._low) and (self._high is None or key < self._high)
+            if "_id" not in self._query or key == self._query["_id"]
         )
 
     def _travel(self) -> None:

@@ -89,7 +89,10 @@ class ReplicatingCluster(Cluster):
         return differences(self.source, database, self.target, f"{database}_to")
 
     def equal(self, database: str, *, within: float = _DEADLINE_SECONDS) -> None:
-        self.until(lambda: not self.differences(database), f"equality of {database}", within=within)
+        deadline = time.monotonic() + within
+        while found := self.differences(database):
+            assert time.monotonic() < deadline, "\n".join([f"{database} is not equal after {within:g} s:", *found])
+            time.sleep(0.05)
 
     @staticmethod
     def until(condition: Callable[[], T], what: str = "the condition", *, within: float = _DEADLINE_SECONDS) -> T:

@@ -12,10 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bson.binary import Binary
+from bson.code import Code
+from bson.datetime_ms import DatetimeMS
 from bson.decimal128 import Decimal128
 from bson.max_key import MaxKey
 from bson.min_key import MinKey
 from bson.objectid import ObjectId
+from bson.regex import Regex
+from bson.timestamp import Timestamp
 
 from changefeed.errors import TargetOccupied
 from changefeed.table import TableName
@@ -24,6 +29,11 @@ from tests.component.processor.copying import Copying
 from tests.independent_compare import differences, documents
 
 _KIB = 1 << 10
+_RARE: list[Any] = [
+    *(None, True, False, MinKey(), MaxKey(), "", "k" * 9_000, Timestamp(0, 0), Binary(b"a" * 16, 4)),
+    *(float("inf"), float("-inf"), float("nan"), Decimal128("-7E+6000"), DatetimeMS(2**60)),
+    *({"a": MaxKey()}, {"a": MinKey()}, {"a": Regex("a'", "i")}, {"a": Code("x", {"b": 1})}, {"a": [1, "x"]}),
+]
 
 Make = Callable[..., Copying]
 
@@ -65,12 +75,45 @@ def test_ids_of_all_types_are_copied_in_many_chunks(
 ) -> None:
     rows = source_client[database]["rows"]
     rows.insert_many([{"_id": mixed(number), "f": "x" * 100} for number in range(7000)])
-    rows.insert_many([{"_id": value} for value in (None, True, False, MinKey(), MaxKey(), "", float("inf"))])
+    rows.insert_many([{"_id": value} for value in _RARE])
     copy = copying()
     chunks: list[int] = []
-    copy.on_chunk = chunks.append
+
+    def change(number: int) -> None:
+        """Each key on both sides of the time that its chunk is read at."""
+        chunks.append(number)
+        if number in (0, 4):
+            rows.update_many(
+                {"_id": {"$in": [value for value in _RARE if not isinstance(value, dict)]}}, {"$inc": {"n": 1}}
+            )
+            rows.delete_one({"_id": MaxKey()})
+            rows.insert_one({"_id": MaxKey(), "chunk": number})
+
+    copy.on_chunk = change
     copy.run()
+    copy.catch_up_to_now()
     assert len(chunks) > 8
+    assert different(source_client, target_client, database) == []
+
+
+def test_a_clustered_table_is_copied_to_its_last_key_and_no_further(
+    copying: Make, source_client: Client, target_client: Client, database: str
+) -> None:
+    rows = source_client[database].create_collection("rows", clusteredIndex={"key": {"_id": 1}, "unique": True})
+    rows.insert_many([{"_id": number, "f": "x" * 200} for number in range(2000)])
+    rows.insert_many([{"_id": value} for value in (MinKey(), MaxKey(), "x")])
+    copy = copying()
+    copied: list[int] = []
+
+    def count(_: int) -> None:
+        stored = copy.stored()
+        assert stored is not None
+        copied.append(sum(chunk.documents for chunk in stored.copied.values()))
+
+    copy.on_chunk = count
+    copy.run()
+    assert len(copied) > 3
+    assert copied[-1] == 2003
     assert different(source_client, target_client, database) == []
 
 
@@ -162,7 +205,7 @@ def test_what_an_unrecorded_attempt_left_of_a_deleted_document_is_cleared_away(
     copy.on_chunk = lambda _: (_ for _ in ()).throw(KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
         copy.run()
-    stale = list(rows.find({"_id": {"$gte": 1500}}))
+    stale = [*rows.find({"_id": {"$gte": 1500}}), {"_id": MaxKey()}]
     target_client[database]["rows"].insert_many(stale)
     rows.delete_many({"_id": {"$gte": 1600}})
     copy.on_chunk = lambda _: None

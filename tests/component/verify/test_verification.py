@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from bson.int64 import Int64
+from bson.max_key import MaxKey
+from bson.min_key import MinKey
 from bson.objectid import ObjectId
 
 from changefeed.configuration import Configuration
@@ -79,6 +81,21 @@ def test_each_planted_difference_is_found_and_no_other(sides: Sides, verify: Ver
     assert verified.result("many", Aspect.DOCUMENTS).outcome is Outcome.DIFFERENT
     assert not verified.report.succeeded
     assert (documents.source, documents.target, documents.complete) == (1_500, 1_502, True)
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+def test_the_first_and_the_last_key_of_all_are_compared_once(sides: Sides, verify: Verify, clustered: bool) -> None:
+    ends = [{"_id": MinKey(), "n": 1}, {"_id": MaxKey(), "n": 1}]
+    options = {"clusteredIndex": {"key": {"_id": 1}, "unique": True}} if clustered else {}
+    sides.on_both("many", [*MANY, *ends], **options)
+    same = verify(wishes=SMALL_RANGES).table("many").documents
+    sides.target.many.update_one({"_id": MinKey()}, {"$set": {"n": 2}})
+    sides.target.many.delete_one({"_id": MaxKey()})
+    other = verify(wishes=SMALL_RANGES).table("many").documents
+    assert same is not None
+    assert other is not None
+    assert (same.source, same.target, list(same.differences)) == (1_502, 1_502, [])
+    assert {each.kind for each in other.differences} == {DifferenceKind.CHANGED, DifferenceKind.MISSING}
 
 
 def test_random_differences_are_all_found(sides: Sides, verify: Verify) -> None:
