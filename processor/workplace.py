@@ -21,7 +21,7 @@ from pyspark import TaskContext
 
 from changefeed.configuration import Configuration, OnDivergence
 from changefeed.errors import FencedError, PipelineUnavailable
-from changefeed.table import TableName, TableSchema
+from changefeed.table import TableKind, TableName, TableSchema
 from changefeed.uri import ConnectionUri
 from coordination.etcd_client import EtcdClient
 from coordination.etcd_connection import EtcdConfig
@@ -110,7 +110,14 @@ class Bench:
         if self._target is None:
             return BlackholeDocumentLoader()
         table, options = self.mounter.mounted(schema).target, _writer_options(self.context.configuration)
-        return MongoDocumentLoader(self._target, table=table, once=once, permit=self._permit, options=options)
+        return MongoDocumentLoader(
+            self._target,
+            table=table,
+            once=once,
+            measurements=schema.kind is TableKind.TIMESERIES,
+            permit=self._permit,
+            options=options,
+        )
 
 
 class Workplace:

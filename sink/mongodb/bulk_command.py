@@ -17,13 +17,16 @@ from changefeed.event import RowType
 from changefeed.row_key import only_id
 from changefeed.table import TableName
 from sink.mongodb.bulk_plan import Batch, phase
+from sink.mongodb.exact_insert import exact_insert, holds_zero_time
 from sink.mongodb.update_pipeline import Update
 from sink.mongodb.update_translation import plain_sets, translate
-from sink.row import RowChange
+from sink.row import RowChange, TargetTable
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _MAJORITY = {"w": "majority"}
 _UPDATE = RowType.UPDATE
+_LARGEST_STATEMENT = (16 << 20) + (16 << 10) - 256
+"""16 MB and 16 KB is what a server takes, 16 MB the largest document."""
 _QUERY, _OPERATION = b"\x03q\0", b"\x03u\0"
 _JOINED_QUERY, _JOINED_OPERATION, _JOINED_DOCUMENT = b"\x03filter\0", b"\x03updateMods\0", b"\x03document\0"
 _INSERT_INTO, _UPDATE_IN, _DELETE_FROM = b"\x10insert\0", b"\x10update\0", b"\x10delete\0"
@@ -104,7 +107,7 @@ def _plain_update(change: RowChange, head: bytes, query: bytes, name: bytes) -> 
         operation, rest = plain_sets(change.update or b""), _NO_MULTI
     else:
         document = change.document or b""
-        operation, rest = None if b"$" in document else document, _UPSERT
+        operation, rest = None if b"$" in document or holds_zero_time(document) else document, _UPSERT
     if operation is None or not _found_by_key(change):
         return None
     return _statement(head, query, change.key, name, operation, rest)
@@ -127,18 +130,20 @@ def _statement(*parts: bytes) -> RawBSONDocument:
 
 def _update(change: RowChange, query: str, operation: str) -> Command:
     if change.type is not RowType.UPDATE:
-        return {
-            query: own_filter(change),
-            operation: _replacement(change.document or b""),
-            "multi": False,
-            "upsert": True,
-        }
+        document = change.document or b""
+        if holds_zero_time(document):
+            return _upsert(*exact_insert(own_filter(change), document, sharded=change.table.sharded), query, operation)
+        return _upsert(own_filter(change), _replacement(document), query, operation)
     update = translate(change.update or b"")
     if update is None:
         update = _NOTHING
     if update.fits is None:
         return {query: own_filter(change), operation: update.operation, "multi": False}
     return {query: {**own_filter(change), "$expr": update.fits}, operation: update.operation, "multi": False}
+
+
+def _upsert(finds: Filter, makes: Any, query: str = "q", operation: str = "u") -> Command:
+    return {query: finds, operation: makes, "multi": False, "upsert": True}
 
 
 def _replacement(raw: bytes) -> Mapping[str, Any] | list[Command]:
@@ -244,20 +249,39 @@ def foretell_command(changes: Sequence[RowChange]) -> Command:
 
 
 def exchange_commands(
-    table: TableName, filters: Sequence[Filter], documents: Sequence[RawBSONDocument]
+    table: TargetTable, filters: Sequence[Filter], documents: Sequence[tuple[Filter, bytes]]
 ) -> list[Command]:
     """One document in each command: together they may be more than a message carries."""
-    removes = [{"delete": table.coll, "deletes": [{"q": filter_, "limit": 1}]} for filter_ in filters]
-    inserts = [
-        {"insert": table.coll, "documents": [document], "bypassDocumentValidation": True} for document in documents
-    ]
-    return [*removes, *inserts]
+    removes = [{"delete": table.name.coll, "deletes": [{"q": filter_, "limit": 1}]} for filter_ in filters]
+    return [*removes, *(_inserting(table, filter_, document) for filter_, document in documents)]
+
+
+def renewal_commands(change: RowChange) -> list[Command]:
+    """For one transaction: the document goes, and comes as it is to be."""
+    remove = {"delete": change.table.name.coll, "deletes": [_any_of_its_id(change)]}
+    return [remove, _inserting(change.table, own_filter(change), change.document or b"")]
+
+
+def too_large_to_replace(change: RowChange) -> bool:
+    """Whether the `_id` in the query and the document are more than one statement carries; an insert names the `_id` once."""
+    return len(change.key) + len(change.document or b"") > _LARGEST_STATEMENT
 
 
 def displace_command(change: RowChange) -> tuple[str, Command]:
+    return _alone(change, {"delete": change.table.name.coll, "deletes": [_any_of_its_id(change)]})
+
+
+def _any_of_its_id(change: RowChange) -> Command:
     """Away with every document of this `_id`: one with another shard key value is in the way of the new one."""
-    identity = {"_id": RawBSONDocument(change.key, _RAW)["_id"]}
-    return _alone(change, {"delete": change.table.name.coll, "deletes": [{"q": identity, "limit": 0}]})
+    return {"q": {"_id": RawBSONDocument(change.key, _RAW)["_id"]}, "limit": 0}
+
+
+def _inserting(table: TargetTable, filter_: Filter, document: bytes) -> Command:
+    if holds_zero_time(document):
+        upsert = _upsert(*exact_insert(filter_, document, sharded=table.sharded))
+        return {"update": table.name.coll, "updates": [upsert], "bypassDocumentValidation": True}
+    documents = [RawBSONDocument(document, _RAW)]
+    return {"insert": table.name.coll, "documents": documents, "bypassDocumentValidation": True}
 
 
 def _alone(change: RowChange, command: Command) -> tuple[str, Command]:

@@ -21,6 +21,7 @@ from operator import itemgetter
 from changefeed.event import RowType
 from changefeed.row_key import row_key
 from changefeed.table import TableName
+from sink.mongodb.exact_insert import holds_zero_time
 from sink.row import RowChange, TargetTable
 
 _PHASES = {RowType.INSERT: 0, RowType.UPDATE: 1, RowType.REPLACE: 1, RowType.DELETE: 2}
@@ -54,7 +55,9 @@ class Batch:
 
 
 def phase(change: RowChange) -> int:
-    return _PHASES[change.type]
+    """0: by an insert command, 1: by an update, 2: by a delete."""
+    number = _PHASES[change.type]
+    return 1 if number == 0 and holds_zero_time(change.document) else number
 
 
 def plan(changes: Sequence[RowChange], limits: Limits) -> list[Batch]:
@@ -88,7 +91,7 @@ def _chain(rows: list[RowChange], limits: Limits) -> list[Batch]:
 
 def _levels(rows: list[RowChange], levels: list[list[Batch]]) -> None:
     """Inserts alone are not looked at: no source inserts a document twice without deleting it in between."""
-    if all(row.type is RowType.INSERT for row in rows):
+    if all(row.type is RowType.INSERT and not phase(row) for row in rows):
         _level(levels, 0).append(Batch(rows, ordered=False))
         return
     groups: dict[tuple[int, int], list[RowChange]] = {}

@@ -10,6 +10,7 @@ the load ends with a retryable error, and begins again with a new table.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 import bson
@@ -29,6 +30,7 @@ from changefeed.key_range import LAST_KEY, KeyRange
 from sink.mongodb.bulk_command import refusal_of
 from sink.mongodb.commander import Client, Commander, Permit
 from sink.mongodb.errors import translated
+from sink.mongodb.exact_insert import holds_zero_time
 from sink.mongodb.row_writer import MongoRowWriter, RowWriterOptions
 from sink.row import RowChange, TargetTable
 
@@ -44,7 +46,7 @@ _log = structlog.get_logger(__name__)
 
 
 class MongoDocumentLoader:
-    """`once`: no document may be sent twice."""
+    """`once`: no document may be sent twice. `measurements`: of a time series, which takes inserts only and leaves every time as it is."""
 
     def __init__(
         self,
@@ -52,6 +54,7 @@ class MongoDocumentLoader:
         *,
         table: TargetTable,
         once: bool,
+        measurements: bool = False,
         permit: Permit,
         options: RowWriterOptions | None = None,
     ) -> None:
@@ -59,6 +62,7 @@ class MongoDocumentLoader:
         self._client = client
         self._table = table
         self._once = once
+        self._measurements = measurements
         self._commander = Commander(client, permit=permit, retry_for=options.retry_for, patience=options.patience)
         self._rows = MongoRowWriter(client, permit=permit, options=options)
 
@@ -79,6 +83,17 @@ class MongoDocumentLoader:
         return removed
 
     def load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
+        if self._measurements or not any(map(holds_zero_time, documents)):
+            self._load(documents, read_ts)
+        elif self._table.ordered:
+            for exact, run in groupby(documents, holds_zero_time):
+                write = self._one_by_one if exact else self._load
+                write(list(run), read_ts)
+        else:
+            self._load([each for each in documents if not holds_zero_time(each)], read_ts)
+            self._one_by_one([each for each in documents if holds_zero_time(each)], read_ts)
+
+    def _load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
         for part in _parts(documents):
             self._insert(part, read_ts)
 

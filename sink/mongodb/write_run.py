@@ -2,7 +2,8 @@
 
     inserted, updated, replaced, deleted     nothing
     insert: its `_id` is there               replace it: the insert was applied before
-    replace: its `_id` is there, unlike      another shard key, or 1 for 1.0: remove the one in the way, replace again
+    replace: its `_id` is there, unlike      another shard key, or 1 for 1.0, or what only an insert leaves as it is: remove
+                                             the one in the way, replace again
     a unique index is violated               set aside with what follows on its key, tried again when the others are done
     update: no document, or another shape    replay: what still fits is applied, the rest skipped; divergence
                                              if no later change of the key explains it
@@ -32,6 +33,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import bson
 import structlog
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
@@ -52,15 +54,18 @@ from sink.mongodb.bulk_command import (
     net_command,
     outcome_of,
     own_filter,
+    renewal_commands,
+    too_large_to_replace,
     viable_command,
 )
 from sink.mongodb.bulk_plan import Batch
 from sink.mongodb.commander import Commander, Send, TakesTooLong
-from sink.mongodb.errors import retryable_code, unauthorized_code
+from sink.mongodb.errors import answer_of, retryable_code, unauthorized_code
+from sink.mongodb.exact_insert import holds_zero_time, may_hold_zero_time
 from sink.mongodb.row_look import Compared, RowLook
 from sink.mongodb.unexplained import OpenRow, Unexplained
 from sink.mongodb.waiting import Chain, WaitingRows
-from sink.row import Deviation, FetchRow, RowChange, Unfinished, WriteResult
+from sink.row import Deviation, FetchRow, RowChange, TargetTable, Unfinished, WriteResult
 
 _log = structlog.get_logger(__name__)
 
@@ -70,6 +75,8 @@ _MISFIT = frozenset({2, 28, _IMMUTABLE})
 _TOO_LARGE = frozenset({10334, 17419, 17420})
 _ABOUT_A_ROW = _TOO_LARGE | {2, 9, 14, 15, 22, 40, 52, 56, 57}
 """BadValue, FailedToParse, TypeMismatch, Overflow, InvalidBSON, and refused paths and names."""
+_NO_TRANSACTION = frozenset({20, 263})
+"""IllegalOperation, OperationNotSupportedInTransaction: a capped collection gives nothing up, a server alone has no transactions."""
 _LETTER_BYTES = 12 << 20
 WAITING_BYTES = 64 << 20
 UNEXPLAINED_BYTES = 64 << 20
@@ -165,7 +172,11 @@ class WriteRun:
     def _isolate(self, batch: Batch, error: RowRejected, *, again: bool) -> None:
         """The command was refused as a whole: find the change that is at fault."""
         if len(batch.changes) == 1:
-            self._reject(batch.changes[0], str(error))
+            [change] = batch.changes
+            if change.type is RowType.REPLACE and too_large_to_replace(change):
+                self._renew(change)
+            else:
+                self._reject(change, str(error))
             return
         middle = len(batch.changes) // 2
         self.apply(Batch(batch.changes[:middle], batch.ordered, batch.joined), again=again)
@@ -206,8 +217,29 @@ class WriteRun:
             self._reject(change, self._said(change, refusal))
 
     def _displace(self, change: RowChange) -> None:
-        """Another shard key value, or 1 in the place of 1.0: a document cannot become this one, only make room for it."""
-        self._send_alone(change, displace_command(change))
+        """A document cannot become this one, only make room for it."""
+        if holds_zero_time(change.document) or too_large_to_replace(change):
+            self._renew(change)
+        else:
+            self._send_alone(change, displace_command(change))
+            self._replace(change)
+
+    def _renew(self, change: RowChange) -> None:
+        """Removed and inserted in one transaction."""
+        try:
+            self._commander.together(partial(_renewed, change), str(change))
+        except RowRejected as error:
+            refusal = _refusal_in(error)
+            if refusal is None:
+                self._reject(change, str(error))
+            elif refusal.code in _NO_TRANSACTION:
+                self._replace(change)
+            elif refusal.duplicate:
+                self._waiting.begin(change, refusal, replay=self._replay)
+            else:
+                self._reject(change, self._said(change, refusal))
+
+    def _replace(self, change: RowChange) -> None:
         for refusal in self._send_alone(change, net_command([change])).refusals:
             if refusal.duplicate and not refusal.duplicate_id:
                 self._waiting.begin(change, refusal, replay=self._replay)
@@ -361,12 +393,24 @@ class WriteRun:
     def _leap(self) -> bool:
         before = len(self._waiting)
         for chain in self._waiting.take():
-            outcome = self._send_alone(chain.changes[-1], net_command(chain.changes))
-            if outcome.refusals:
+            missing = self._net(chain)
+            if missing is None:
                 self._waiting.restore(chain)
             else:
-                self._went_in_together(chain, missing=bool(outcome.unmatched))
+                self._went_in_together(chain, missing=missing)
         return len(self._waiting) < before
+
+    def _net(self, chain: Chain) -> bool | None:
+        """Whether its document is missing; None when it did not go in. One that is there is not replaced by one with a zero timestamp, but renewed."""
+        last = chain.changes[-1]
+        if not any(may_hold_zero_time(change.document or change.update) for change in chain.changes):
+            outcome = self._send_alone(last, net_command(chain.changes))
+            return None if outcome.refusals else bool(outcome.unmatched)
+        try:
+            self._commander.together(partial(_exchanged, last.table, [chain]), str(last))
+        except RowRejected:
+            return None
+        return self._look.gone(last)
 
     def _exchange(self) -> None:
         """Where nothing is in the way of what waits but each other: rows that are to have one another's values take them in one transaction."""
@@ -378,8 +422,9 @@ class WriteRun:
             else:
                 by_table.setdefault(table.name, []).append(chain)
         for name, waiting in by_table.items():
+            exchanged = partial(_exchanged, waiting[0].changes[0].table, waiting)
             try:
-                self._commander.together(partial(_exchanged, name, waiting), f"an exchange of values in {name}")
+                self._commander.together(exchanged, f"an exchange of values in {name}")
             except RowRejected:
                 for chain in waiting:
                     self._waiting.restore(chain)
@@ -411,12 +456,29 @@ class WriteRun:
         return f"{change}: {change.table.name} answers: {refusal.message} (code {refusal.code})"
 
 
-def _exchanged(table: TableName, chains: Sequence[Chain], send: Send) -> None:
+def _exchanged(table: TargetTable, chains: Sequence[Chain], send: Send) -> None:
+    database = table.name.db
     filters = [own_filter(chain.changes[0]) for chain in chains]
-    replies = [send(table.db, foretell_command(chain.changes)) for chain in chains]
-    documents = [document for reply in replies for document in reply["cursor"]["firstBatch"]]
+    replies = [send(database, foretell_command(chain.changes)) for chain in chains]
+    documents = [
+        (filter_, bson.encode(document))
+        for filter_, reply in zip(filters, replies, strict=True)
+        for document in reply["cursor"]["firstBatch"]
+    ]
     for command in exchange_commands(table, filters, documents):
-        send(table.db, command)
+        send(database, command)
+
+
+def _renewed(change: RowChange, send: Send) -> None:
+    for command in renewal_commands(change):
+        send(change.table.name.db, command)
+
+
+def _refusal_in(error: RowRejected) -> Refusal | None:
+    cause = error.__cause__
+    if not isinstance(cause, OperationFailure):
+        return None
+    return Refusal(index=0, code=cause.code or 0, message=answer_of(cause))
 
 
 def _divergence(rows: Sequence[tuple[RowChange, str]]) -> Divergence:

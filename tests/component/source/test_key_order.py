@@ -59,7 +59,7 @@ def test_every_key_stands_where_the_servers_index_has_it(source_client: Client, 
     for key in keys:
         rows.insert_one(RawBSONDocument(key))
 
-    found = [bytes(row.raw) for row in rows.find({}, sort=[("_id", 1)])]
+    found = [bson.encode(row) for row in rows.find({}, sort=[("_id", 1)])]
     shuffled = random.Random(7).sample(found, len(found))
 
     assert len(found) == len(keys)

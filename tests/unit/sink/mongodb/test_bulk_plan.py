@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import bson
 import pytest
+from bson.timestamp import Timestamp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -122,3 +123,12 @@ def test_no_command_is_larger_than_the_driver_sends() -> None:
     """It refuses more than the largest document and what a command may add to it, though servers take messages of 48 MB."""
     changes = [_change(_I, number, size=15 << 20) for number in range(2)]
     assert [len(batch.changes) for batch in plan(changes, _ALONE)] == [1, 1]
+
+
+def test_an_insert_of_a_zero_timestamp_is_an_update_and_keeps_its_place() -> None:
+    zero = _change(RowType.INSERT, 2)._replace(document=bson.encode({"_id": 2, "t": Timestamp(0, 0)}))
+    changes = [_change(RowType.INSERT, 1), zero, _change(RowType.UPDATE, 2), _change(RowType.INSERT, 3)]
+    batches = plan(changes, Limits(joined=False))
+    assert [[int(bson.decode(change.key)["_id"]) for change in batch.changes] for batch in batches] == [[1, 3], [2, 2]]
+    assert [phase(batch.changes[0]) for batch in batches] == [0, 1]
+    assert batches[1].ordered
