@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeAlias
-
-import bson
-from bson.codec_options import CodecOptions, DatetimeConversion
+from typing import NamedTuple, Protocol, TypeAlias
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.event import RowType
+from changefeed.key_text import key_text
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
-
-_READABLE: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +53,7 @@ class RowChange(NamedTuple):
         return len(self.key) + len(self.document or self.update or b"")
 
     def __str__(self) -> str:
-        return f"{self.type} of {self.table.source} {bson.decode(self.key, _READABLE)} at {self.position}"
+        return f"{self.type} of {self.table.source} {key_text(self.key)} at {self.position}"
 
 
 FetchRow: TypeAlias = Callable[[RowChange], bytes | None]

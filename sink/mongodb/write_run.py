@@ -31,12 +31,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import bson
 import structlog
 from bson.errors import BSONError
-from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure
 
 from changefeed.errors import Divergence, RowRejected, SinkRefused, SinkUnavailable
@@ -60,6 +58,7 @@ from sink.mongodb.bulk_command import (
 )
 from sink.mongodb.bulk_plan import Batch
 from sink.mongodb.commander import Commander, Send, TakesTooLong
+from sink.mongodb.dead_letter import dead_letter
 from sink.mongodb.errors import answer_of, retryable_code, unauthorized_code
 from sink.mongodb.exact_insert import holds_zero_time, may_hold_zero_time
 from sink.mongodb.row_look import Compared, RowLook
@@ -77,7 +76,6 @@ _ABOUT_A_ROW = _TOO_LARGE | {2, 9, 14, 15, 22, 40, 52, 56, 57}
 """BadValue, FailedToParse, TypeMismatch, Overflow, InvalidBSON, and refused paths and names."""
 _NO_TRANSACTION = frozenset({20, 263})
 """IllegalOperation, OperationNotSupportedInTransaction: a capped collection gives nothing up, a server alone has no transactions."""
-_LETTER_BYTES = 12 << 20
 WAITING_BYTES = 64 << 20
 UNEXPLAINED_BYTES = 64 << 20
 _MOST_NAMED = 10
@@ -176,7 +174,7 @@ class WriteRun:
             if change.type is RowType.REPLACE and too_large_to_replace(change):
                 self._renew(change)
             else:
-                self._reject(change, str(error))
+                self._reject(change, f"{change}, of {change.size} bytes: {error}")
             return
         middle = len(batch.changes) // 2
         self.apply(Batch(batch.changes[:middle], batch.ordered, batch.joined), again=again)
@@ -444,7 +442,7 @@ class WriteRun:
         if self._dead_letter is None:
             raise RowRejected(f"{said}; mend the target, or name a dead_letter collection for such rows")
         self.result.rejected.append(Deviation(change=change, reason=said))
-        letter = _letter(change, said)
+        letter = dead_letter(change, said)
         statement = {"q": {"_id": letter["_id"]}, "u": letter, "upsert": True, "multi": False}
         command = {"update": self._dead_letter.coll, "updates": [statement], "writeConcern": {"w": "majority"}}
         reply = self._commander.send(self._dead_letter.db, command, f"dead letter of {change}").document
@@ -503,18 +501,3 @@ def _passing(refusal: Refusal) -> bool:
 def _misfit(refusal: Refusal) -> bool:
     """Evaluating a pipeline fails with one of the server's many numbered assertions."""
     return refusal.code in _MISFIT or (refusal.code >= 10_000 and refusal.code not in _TOO_LARGE)
-
-
-def _letter(change: RowChange, said: str) -> dict[str, Any]:
-    """The event's documents stand in it as BSON bytes: what one collection refuses, another may refuse too."""
-    event: dict[str, Any] = {"type": change.type.value}
-    if change.size <= _LETTER_BYTES:
-        event |= {"document": change.document, "update": change.update}
-    return {
-        "_id": f"{change.table.id}/{change.position}",
-        "table": str(change.table.source),
-        "position": str(change.position),
-        "key": RawBSONDocument(change.key),
-        "event": event,
-        "error": said,
-    }

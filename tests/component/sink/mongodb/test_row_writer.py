@@ -14,6 +14,7 @@ from bson.datetime_ms import DatetimeMS
 from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
+from bson.timestamp import Timestamp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pymongo import ASCENDING, DeleteOne, InsertOne, ReplaceOne, UpdateOne
@@ -511,6 +512,42 @@ def test_documents_of_16_mb_are_written(target: Rows, writer: MongoRowWriter) ->
     changes += [_made(table, RowType.REPLACE, key, blob) for key in (0, 9)]
     assert writer.write(changes, replay=False).bytes > 95_000_000
     assert target.count_documents({}) == 5
+
+
+@pytest.mark.parametrize("zero", [False, True])
+def test_documents_of_16_mb_with_a_long_id_are_written_however_they_come(
+    target: Rows, writer: MongoRowWriter, zero: bool
+) -> None:
+    key, table = "k" * 9_000, _table(target)
+    fields = {"t": Timestamp(0, 0)} if zero else {}
+    blob = {**fields, "blob": b"x" * (16 * 1024 * 1024 - 10_000)}
+    other = {"blob": b"y" * (16 * 1024 * 1024 - 10_000), **fields}
+    for _ in range(2):
+        writer.write([_made(table, RowType.INSERT, key, blob)], replay=True)
+        writer.write([_made(table, RowType.REPLACE, key, other)], replay=True)
+        assert target.find_one() == {"_id": key, **other}
+    writer.write([_made(table, RowType.UPDATE, key, update={"updatedFields": blob})], replay=False)
+    cut = {"updatedFields": {"blob": other["blob"], "a.b": 1}, "disambiguatedPaths": {"a.b": ["a.b"]}}
+    writer.write([_made(table, RowType.UPDATE, key, update=cut)], replay=False)
+    assert target.find_one() == {"_id": key, **other, "a.b": 1}
+    writer.write([_made(table, RowType.DELETE, key)], replay=False)
+    assert target.count_documents({}) == 0
+
+
+def test_what_is_too_large_for_the_target_is_named_with_its_size(target: Rows, target_uri: str) -> None:
+    """A source of 4.4 takes an insert of this one; an oplog of 6.0 has no room for the `_id` beside the document."""
+    letters = TableName(target.database.name, "letters")
+    key, blob = "k" * 100_000, {"blob": b"x" * (16 * 1024 * 1024 - 100_100)}
+    change = _made(_table(target), RowType.INSERT, key, blob)
+    with Client(target_uri) as client:
+        for replay in (False, True):
+            with pytest.raises(RowRejected, match=r"insert of .*'_id': 'k+\.\.\. \(100\d+ bytes\).*10334") as raised:
+                MongoRowWriter(client, permit=_permit).write([change], replay=replay)
+            assert len(str(raised.value)) < 2_000
+        options = RowWriterOptions(dead_letter=letters)
+        result = MongoRowWriter(client, permit=_permit, options=options).write([change], replay=True)
+    assert [deviation.change.key for deviation in result.rejected] == [change.key]
+    assert target.database["letters"].count_documents({}) == 1
 
 
 def test_many_tables_share_commands(target_client: Client, database: str, writer: MongoRowWriter) -> None:
