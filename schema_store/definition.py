@@ -114,6 +114,10 @@ def resharded(table: TableSchema, event: DdlEvent) -> TableSchema:
     return replace(table, shard_key=Document.of(event.description.decode()["shardKey"]))
 
 
+_VALIDATION = {"validator": None, "validationLevel": "strict", "validationAction": "error"}
+"""A collMod of one of these makes the server show level and action ever after, where a create leaves them out."""
+
+
 def modified(table: TableSchema, event: DdlEvent) -> TableSchema:
     """By collMod. A field without a rule of its own is the option of the same name."""
     options = table.options.decode()
@@ -125,6 +129,9 @@ def modified(table: TableSchema, event: DdlEvent) -> TableSchema:
             indexes = _modified_indexes(table, event, value)
         else:
             _modify_option(options, field, value)
+    if _VALIDATION.keys() & event.description.decode().keys():
+        options = {**options, **{field: options.get(field, default) for field, default in _VALIDATION.items()}}
+        options = {field: value for field, value in options.items() if value is not None}
     return replace(table, options=Document.of(options), indexes=indexes)
 
 

@@ -242,7 +242,7 @@ class SourceServer:
     def modify(self, name: TableName, level: str) -> None:
         table = self._known(name)
         before = dict(table.options)
-        table.options["validationLevel"] = level
+        table.options |= {"validationLevel": level, "validationAction": table.options.get("validationAction", "error")}
         at = self._emit(
             "modify",
             name,

@@ -352,7 +352,7 @@ class _Database:
                 changed = {k: v for k, v in body.items() if k not in ("collMod", "collectionUUID", "writeConcern")}
                 if any(options.get(k) != v for k, v in changed.items()):
                     self._judged(name, f"collMod {changed}")
-                    options |= changed
+                    options |= {"validationAction": "error"} | changed
             case "drop":
                 self._judged(name, "drop")
                 del server.collections[name]

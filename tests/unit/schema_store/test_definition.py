@@ -129,10 +129,23 @@ def test_a_dropped_index_may_come_back_different() -> None:
 @pytest.mark.parametrize(
     ("before", "change", "expected"),
     [
-        ({}, {"validator": {"q": {"$gte": 0}}}, {"validator": {"q": {"$gte": 0}}}),
-        ({"validator": {"q": 1}}, {"validator": {}}, {}),
-        ({"validationLevel": "strict"}, {"validationLevel": "off"}, {"validationLevel": "off"}),
-        ({}, {"validationAction": "warn"}, {"validationAction": "warn"}),
+        (
+            {},
+            {"validator": {"q": {"$gte": 0}}},
+            {"validator": {"q": {"$gte": 0}}, "validationLevel": "strict", "validationAction": "error"},
+        ),
+        ({"validator": {"q": 1}}, {"validator": {}}, {"validationLevel": "strict", "validationAction": "error"}),
+        (
+            {"validationLevel": "strict"},
+            {"validationLevel": "off"},
+            {"validationLevel": "off", "validationAction": "error"},
+        ),
+        ({}, {"validationAction": "warn"}, {"validationLevel": "strict", "validationAction": "warn"}),
+        (
+            {"validationAction": "warn"},
+            {"validator": {"q": 1}},
+            {"validator": {"q": 1}, "validationLevel": "strict", "validationAction": "warn"},
+        ),
         ({"capped": True, "size": 4096}, {"cappedSize": 8192}, {"capped": True, "size": 8192}),
         ({"capped": True, "size": 4096}, {"cappedMax": 5}, {"capped": True, "size": 4096, "max": 5}),
         ({"capped": True, "size": 4096, "max": 5}, {"cappedMax": 0}, {"capped": True, "size": 4096}),
