@@ -16,6 +16,7 @@ SluiceError
 │   ├── coordination_refused        authentication or privileges in etcd
 │   ├── record_unreadable           a value in etcd is damaged, or of a newer version of Sluice
 │   ├── history_lost                the position is no longer in the source's oplog
+│   ├── event_too_large             a change is larger than a change stream of the source can show, in parts too
 │   ├── source_unsupported          the source cannot do what is asked (a standalone server, too old)
 │   ├── ddl_refused                 the target refused a DDL
 │   ├── ddl_unsupported             the sink cannot express a DDL
@@ -112,6 +113,10 @@ class RecordUnreadable(PermanentError):
 
 class HistoryLost(PermanentError):
     code = "history_lost"
+
+
+class EventTooLarge(PermanentError):
+    code = "event_too_large"
 
 
 class SourceUnsupported(PermanentError):

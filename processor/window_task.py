@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import structlog
 
-from changefeed.errors import InvariantError, SluiceError
+from changefeed.errors import EventTooLarge, InvariantError, SluiceError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Window
 from changefeed.table import TableId
@@ -180,6 +180,8 @@ def _events(bench: Bench, spec: JobSpec, window: Window, reader: WindowReader) -
         for event in batch.events:
             header = scan(event)
             if wants(header) and takes(header) and not ignores(event, header):
+                if batch.untold:
+                    raise EventTooLarge(batch.untold)
                 yield event, header
 
 

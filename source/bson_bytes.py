@@ -79,6 +79,11 @@ def documents_of(array: bytes, at: int, end: int) -> list[bytes]:
     return found
 
 
+def fields_of(document: bytes) -> dict[bytes, bytes]:
+    """Each element, with its type and name, by its name."""
+    return {name: document[at - len(name) - 2 : end] for name, _, at, end in elements(document)}
+
+
 def document_of(body: list[bytes]) -> bytes:
     """A document of whole elements."""
     size = 5 + sum(map(len, body))

@@ -31,6 +31,14 @@ CAPPED_POSITION_LOST = 136
 CURSOR_NOT_FOUND = 43
 _HISTORY_LOST = frozenset({CHANGE_STREAM_HISTORY_LOST, CAPPED_POSITION_LOST})
 
+EVENT_TOO_LARGE = frozenset(
+    {
+        10334,  # BSONObjectTooLarge
+        16493,  # a resume token of more than 16 MB
+        7182500,  # $changeStreamSplitLargeEvent cannot split it
+    }
+)
+
 _REFUSED = frozenset(
     {
         11,  # UserNotFound

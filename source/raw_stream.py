@@ -74,9 +74,10 @@ class RawStream:
     def open(self) -> bool:
         return self._cursor_id != 0
 
-    def next(self, *, await_ms: int) -> Reply:
+    def next(self, *, await_ms: int, most: int | None = None) -> Reply:
         """Up to 16 MB of events; none when none came in time, or when the server stopped scanning to say how far it is."""
-        reply = self._run({"getMore": Int64(self._cursor_id), "collection": _CLUSTER_WIDE, "maxTimeMS": await_ms})
+        more = {"getMore": Int64(self._cursor_id), "collection": _CLUSTER_WIDE, "maxTimeMS": await_ms}
+        reply = self._run(more if most is None else {**more, "batchSize": most})
         self._cursor_id = reply.cursor_id
         return reply
 

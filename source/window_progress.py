@@ -28,6 +28,8 @@ class RawBatch:
     bytes: int
     reached: Position
     """Everything in the window below this has been yielded. Only the last batch says the window's end."""
+    untold: str = ""
+    """Why the one event of this batch lacks its content: an error for whoever wants that event."""
 
 
 class WindowProgress:
@@ -40,6 +42,8 @@ class WindowProgress:
         self.window = window
         self.resolved = window.start
         self.complete = window.empty
+        self.seen: Position | None = None
+        """The last event that was shown whole, also outside the window."""
         self._last: Position | None = None
         self._fragments: list[bytes] = []
 
@@ -58,6 +62,7 @@ class WindowProgress:
     def take(self, reply: Reply) -> RawBatch:
         events = self._whole(reply.events)
         last = _position(events[-1]) if events else None
+        self.seen = last or self.seen
         kept = self._kept(events, last)
         if kept:
             self._last = _position(kept[-1])

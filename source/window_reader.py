@@ -19,28 +19,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 
 import structlog
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.document import EMPTY, Document
 from changefeed.errors import HistoryLost, SluiceError, SourceUnavailable, SourceUnsupported
-from changefeed.position import Window
+from changefeed.position import Position, Window
 from source.connection import Client
 from source.errors import translate, translated
+from source.large_event import LargeEvents, Stage, after_token, connection_lost, too_large
 from source.note import NoteKeeper
 from source.oplog_window import oldest_time_for_message
+from source.raw_event import scan
+from source.raw_reply import Reply
 from source.raw_stream import RawStream
 from source.window_progress import RawBatch, WindowProgress
 
 _SHORTEST_WAIT_MS = 10
 _LONGEST_WAIT_MS = 250
+_MANY = 1 << 14
 
 log = structlog.get_logger(__name__)
 
@@ -83,13 +87,19 @@ class WindowReader:
 
     def read(self, window: Window) -> Iterator[RawBatch]:
         """Opens the stream again where it broke off, as long as the source comes back within `patience`."""
-        progress = WindowProgress(window)
+        progress, care = WindowProgress(window), Care()
         failing_since: float | None = None
         while not progress.complete:
             before = progress.reached
             try:
-                yield from self._read_stream(progress)
+                if care.next_is_large:
+                    yield self._large(progress, care)
+                else:
+                    yield from self._read_stream(progress, care)
             except (SourceUnavailable, PyMongoError, BSONError) as error:
+                if too_large(error) or care.lost_again(error, progress.seen):
+                    care.failed(progress.seen)
+                    continue
                 if progress.reached != before or failing_since is None:
                     failing_since = time.monotonic()
                 failure = self._failure(error, progress)
@@ -100,8 +110,13 @@ class WindowReader:
 
     def try_at(self, start_ts: ClusterTime) -> None:
         """Opens the stream that `read` opens, and asks it once: what the server would refuse then, it refuses now."""
-        with translated("opening the source's change stream of rows"), self._stream(start_ts) as stream:
-            stream.next(await_ms=_SHORTEST_WAIT_MS)
+        with translated("opening the source's change stream of rows"):
+            try:
+                with self._stream(start_ts, Care()) as stream:
+                    stream.next(await_ms=_SHORTEST_WAIT_MS)
+            except OperationFailure as error:
+                if not too_large(error):
+                    raise
 
     def _failure(self, error: SourceUnavailable | PyMongoError | BSONError, progress: WindowProgress) -> SluiceError:
         if isinstance(error, SourceUnavailable):
@@ -115,14 +130,16 @@ class WindowReader:
     def _impatient(self, failing_since: float) -> bool:
         return time.monotonic() - failing_since > self._options.patience.total_seconds()
 
-    def _read_stream(self, progress: WindowProgress) -> Iterator[RawBatch]:
+    def _read_stream(self, progress: WindowProgress, care: Care) -> Iterator[RawBatch]:
         progress.reopened()
         await_ms = _SHORTEST_WAIT_MS
-        with self._stream(progress.start_ts) as stream:
+        with self._stream(progress.start_ts, care) as stream:
             while not progress.complete:
                 if not stream.open:
                     raise SourceUnavailable(f"the source ended the change stream at {progress.reached}")
-                reply = stream.next(await_ms=await_ms)
+                reply = stream.next(await_ms=await_ms, most=care.most)
+                if reply.events:
+                    care.succeeded()
                 before = progress.resolved
                 yield progress.take(reply)
                 quiet = not reply.events and progress.resolved == before
@@ -130,15 +147,75 @@ class WindowReader:
                 if not progress.complete:
                     self._notes.look_at(progress.resolved, reply.operation_ts, quiet=quiet)
 
-    def _stream(self, start_ts: ClusterTime) -> RawStream:
-        if self._version is None:
-            self._version = ServerVersion.of(self._client)
+    def _large(self, progress: WindowProgress, care: Care) -> RawBatch:
+        """The event after the last one seen, by which the stream broke off."""
+        progress.reopened()
+        version, seen = self._known_version(), progress.seen
+        options = version.stream_options(self._options)
+        events = LargeEvents(
+            self._client, options, self._wanted(), version.last_stages(), measured=version.version >= (5, 0)
+        )
+        found = events.first(progress.start_ts, seen.token if seen else None)
+        position = scan(found.event).position
+        care.passed(position)
+        log.info("large_event_read_in_parts", ts=str(position.ts), bytes=len(found.event), untold=found.untold)
+        return replace(progress.take(Reply([found.event], None, position.ts, 0)), untold=found.untold)
+
+    def _stream(self, start_ts: ClusterTime, care: Care) -> RawStream:
+        version = self._known_version()
         return RawStream(
             self._client,
             start_ts=start_ts,
-            options=self._version.stream_options(self._options),
-            stages=self._version.stages(self._options),
+            options=version.stream_options(self._options),
+            stages=[*self._wanted(), *care.stages(start_ts), *version.last_stages()],
         )
+
+    def _wanted(self) -> list[dict[str, object]]:
+        match = self._options.match
+        return [{"$match": RawBSONDocument(match.raw)}] if match != EMPTY else []
+
+    def _known_version(self) -> ServerVersion:
+        if self._version is None:
+            self._version = ServerVersion.of(self._client)
+        return self._version
+
+
+@dataclass(slots=True)
+class Care:
+    """How a stream is read that broke off because an event is larger than a reply can hold.
+
+    The reply that broke off may have held others before it. So events are asked for one by one, then by twos, by fours; where even one breaks
+    the stream off, that one is read in parts, and the stream goes on behind it.
+
+    A server from 5.0 on that notices only when it puts the reply together closes the connection, as a server in trouble does. So one that does
+    so twice at one place is suspected.
+    """
+
+    most: int | None = None
+    next_is_large: bool = False
+    behind: Position | None = None
+    _lost_at: tuple[Position | None] | None = None
+
+    def lost_again(self, error: Exception, seen: Position | None) -> bool:
+        if self.next_is_large or not connection_lost(error):
+            return False
+        again, self._lost_at = self._lost_at == (seen,), (seen,)
+        return again
+
+    def failed(self, seen: Position | None) -> None:
+        self.next_is_large = self.most == 1
+        self.most, self.behind = 1, seen
+
+    def succeeded(self) -> None:
+        if self.most is not None:
+            self.most = 2 * self.most if self.most < _MANY else None
+
+    def passed(self, position: Position) -> None:
+        self.next_is_large, self.behind = False, position
+
+    def stages(self, start_ts: ClusterTime) -> list[Stage]:
+        """A stream begins at a time, and would show again what was seen, the large event too."""
+        return [after_token(self.behind.token)] if self.behind is not None and start_ts <= self.behind.ts else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,13 +245,8 @@ class ServerVersion:
             stream["fullDocumentBeforeChange"] = options.before_change.value
         return stream
 
-    def stages(self, options: ReadOptions) -> list[dict[str, object]]:
-        found: list[dict[str, object]] = []
-        if options.match != EMPTY:
-            found.append({"$match": RawBSONDocument(options.match.raw)})
-        if self.splits_large_events:
-            found.append({"$changeStreamSplitLargeEvent": {}})
-        return found
+    def last_stages(self) -> list[Stage]:
+        return [{"$changeStreamSplitLargeEvent": {}}] if self.splits_large_events else []
 
     def __str__(self) -> str:
         return f"MongoDB {'.'.join(map(str, self.version))}"

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from changefeed.document import Document
 from changefeed.errors import SourceUnsupported
 from source.window_reader import BeforeChange, FullDocument, ReadOptions, ServerVersion
 
@@ -13,7 +12,7 @@ SPLIT: dict[str, object] = {"$changeStreamSplitLargeEvent": {}}
 def test_an_old_server_is_asked_for_nothing_that_it_does_not_know(version: tuple[int, ...]) -> None:
     server = ServerVersion(version=version)
     assert server.stream_options(ReadOptions()) == {"fullDocument": "default"}
-    assert server.stages(ReadOptions()) == []
+    assert server.last_stages() == []
 
 
 @pytest.mark.parametrize("version", [(6, 0, 0), (7, 0, 2), (8, 0, 0), (8, 2, 1)])
@@ -26,14 +25,7 @@ def test_a_new_server_shows_collection_uuids(version: tuple[int, ...]) -> None:
     [((6, 0, 8), False), ((6, 0, 9), True), ((6, 3, 2), False), ((7, 0, 0), True), ((8, 0, 4), True)],
 )
 def test_large_events_are_split_where_the_server_can(version: tuple[int, ...], splits: bool) -> None:
-    assert (SPLIT in ServerVersion(version=version).stages(ReadOptions())) is splits
-
-
-def test_splitting_is_the_last_stage_as_the_server_demands() -> None:
-    options = ReadOptions(match=Document.of({"ns.db": "shop"}))
-    match, last = ServerVersion(version=(8, 0, 0)).stages(options)
-    assert list(match) == ["$match"]
-    assert last == SPLIT
+    assert (SPLIT in ServerVersion(version=version).last_stages()) is splits
 
 
 @pytest.mark.parametrize(
