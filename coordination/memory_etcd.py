@@ -231,7 +231,7 @@ class MemoryClient:
     def deliver_late(self) -> None:
         late, self._late = self._late, []
         for request in late:
-            with suppress(FencedError):  # what the server says to a request whose sender no longer listens
+            with suppress(FencedError, CoordinationFull):  # said to a sender that no longer listens
                 request()
 
     def get(self, key: str) -> KeyValue | None:
