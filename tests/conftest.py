@@ -74,13 +74,14 @@ def _uri(server: MongoDB | str) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def source_client(source_uri: str) -> Iterator[Client]:
-    with Client(source_uri) as client:
+    """Waits for the majority, as clients of 5.0 and later do by themselves: what a test has written is there for all to read."""
+    with Client(source_uri, w="majority") as client:
         yield client
 
 
 @pytest.fixture(scope="session")
 def target_client(target_uri: str) -> Iterator[Client]:
-    with Client(target_uri) as client:
+    with Client(target_uri, w="majority") as client:
         yield client
 
 

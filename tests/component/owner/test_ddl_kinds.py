@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from bson.binary import Binary
 
 from changefeed.records import DdlState
@@ -24,6 +25,7 @@ def uuid_of(db: Database, name: str) -> Binary:
     return uuid
 
 
+@pytest.mark.since("6.0")
 def test_creates_keep_their_options(led: Cluster, database: str) -> None:
     source, target = led.source[database], led.target[f"{database}_to"]
     feed = led.create("creates", database)

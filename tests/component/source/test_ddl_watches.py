@@ -26,7 +26,7 @@ from source.oplog_window import majority_time, newest_time, read_oplog_window
 from tests.forgetful import forget
 
 DEADLINE_SECONDS = 20.0
-SOON = "&serverSelectionTimeoutMS=500"
+SOON = "&serverSelectionTimeoutMS=500&w=majority"
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,9 @@ def client(source_uri: str) -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture(params=[DdlOrigin.CHANGE_STREAM, DdlOrigin.OPLOG], ids=str)
+@pytest.fixture(
+    params=[pytest.param(DdlOrigin.CHANGE_STREAM, marks=pytest.mark.since("6.0")), DdlOrigin.OPLOG], ids=str
+)
 def origin(request: pytest.FixtureRequest) -> DdlOrigin:
     return DdlOrigin(request.param)
 
@@ -111,6 +113,7 @@ def test_the_whole_history_comes_in_order(client: Client, watch: ResumingDdlWatc
     assert positions == sorted(set(positions))
 
 
+@pytest.mark.since("6.0")
 def test_both_watches_tell_the_same_history_in_the_same_words(client: Client, database: str) -> None:
     start = Position(newest_time(client).next())
     workload(client, database)
@@ -237,6 +240,7 @@ def test_the_first_open_may_fail_and_the_next_succeed(own_mongodb: Callable[[str
         watch.close()
 
 
+@pytest.mark.since("6.0")
 def test_a_refused_note_becomes_a_heartbeat_that_is_no_ddl(client: Client, database: str) -> None:
     class NoNotes(NoteKeeper):
         def _append_note(self) -> ClusterTime:
@@ -279,6 +283,7 @@ def test_a_position_that_left_the_oplog_is_lost_and_the_message_says_what_is_lef
             late.poll()
 
 
+@pytest.mark.since("5.0")
 def test_ids_are_those_of_the_catalog_for_tables_of_every_kind(
     client: Client, watch: ResumingDdlWatch, database: str
 ) -> None:

@@ -30,6 +30,7 @@ MIXED: list[Any] = [None, True, "a", "b", 1.5, Int64(2**40), {"a": 1}, ObjectId(
 SMALL_RANGES = Wishes(range_bytes=100_000)
 
 
+@pytest.mark.since("6.0")
 def test_equal_tables_of_several_kinds_are_equal(sides: Sides, verify: Verify) -> None:
     sides.on_both("many", MANY)
     sides.on_both("mixed", [{"_id": key} for key in MIXED] + [{"_id": f"s{number}"} for number in range(1_000)])
@@ -149,6 +150,7 @@ def test_options_and_indexes_that_differ(sides: Sides, verify: Verify) -> None:
     assert verified.result("a", Aspect.DOCUMENTS).outcome is Outcome.EQUAL
 
 
+@pytest.mark.since("5.0")
 def test_a_changed_time_series_is_not_comparable(sides: Sides, verify: Verify) -> None:
     sides.on_both("series", [], timeseries={"timeField": "at"})
     sides.source.series.insert_one({"at": DAY})
@@ -157,6 +159,7 @@ def test_a_changed_time_series_is_not_comparable(sides: Sides, verify: Verify) -
     assert "measurements" in result.details[0]
 
 
+@pytest.mark.since("6.0")
 def test_what_a_full_capped_collection_dropped_is_not_comparable(sides: Sides, verify: Verify) -> None:
     sides.on_both("capped", [{"_id": number} for number in range(10)], capped=True, size=1 << 20, max=10)
     sides.target.capped.update_one({"_id": 7}, {"$set": {"a": 1}})
@@ -243,7 +246,10 @@ def test_a_target_that_is_away_for_a_moment_does_not_end_it(
     sides: Sides, source_uri: str, own_mongodb: Callable[[str], MongoDB]
 ) -> None:
     server = own_mongodb("target")
-    with connect(source_uri) as source, Client(server.uri, serverSelectionTimeoutMS=200) as target:
+    with (
+        connect(f"{source_uri}&w=majority") as source,
+        Client(server.uri, w="majority", serverSelectionTimeoutMS=200) as target,
+    ):
         for client in (source, target):
             client[sides.database].orders.insert_many(MANY)
         gone = Heard()

@@ -45,6 +45,7 @@ def test_a_command_whose_answer_was_lost_is_sent_again_and_says_so(own_mongodb: 
         assert client["shop"]["rows"].count_documents({}) == 1
 
 
+@pytest.mark.since("5.0")  # 4.4.2 does not start again when it is killed in its first second
 def test_a_command_waits_for_the_target_to_come_back(own_mongodb: Callable[[str], MongoDB]) -> None:
     server = own_mongodb("target")
     with _client(server) as client, ThreadPoolExecutor(1) as pool:
