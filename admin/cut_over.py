@@ -68,8 +68,8 @@ def _progress(known: Stored) -> pb.FinalizeProgress:
     target = known.info.configuration.target
     progress = pb.FinalizeProgress(checkpoint=messages.text(checkpoint), target=str(target or ""))
     if checkpoint is not None and target is not None:
-        left = messages.lag(checkpoint, target.to_datetime())
-        progress.left.CopyFrom(messages.duration(left))
+        left = target.to_datetime() - checkpoint.ts.to_datetime()
+        progress.left.CopyFrom(messages.duration(max(left, timedelta(0))))
     return progress
 
 

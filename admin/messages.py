@@ -31,6 +31,7 @@ def changefeed(
     lifecycle = lifecycle_now(known, unwritable)
     configuration = yaml.safe_dump(info.configuration.public(), sort_keys=False, allow_unicode=True)
     checkpoint = status.checkpoint if status else None
+    lag = status.lag(now) if status else None
     found = tables_of(known)
     return pb.Changefeed(
         id=id,
@@ -41,7 +42,7 @@ def changefeed(
         obeyed=status is not None and status.info_version == info.version,
         checkpoint=text(checkpoint),
         resolved=text(status.resolved if status else None),
-        lag=None if checkpoint is None else duration(lag(checkpoint, now)),
+        lag=None if lag is None else duration(lag),
         error=_error(lifecycle.error),
         created_at=moment(info.created_at),
         retry_at=moment(lifecycle.retry_at),
@@ -128,11 +129,6 @@ def ddls(known: Stored, found: ChangefeedTables) -> Iterator[pb.Ddl]:
             executing_at=moment(record.executing_at),
             done_at=moment(record.done_at),
         )
-
-
-def lag(checkpoint: Position, now: datetime) -> timedelta:
-    """How old the oldest write is that may be missing downstream, at most."""
-    return max(now - checkpoint.ts.to_datetime(), timedelta(0))
 
 
 def copies(known: Stored) -> dict[TableId, CopyProgress]:

@@ -144,7 +144,7 @@ def _gauges(found: Mapping[ChangefeedId, Stored], now: datetime) -> Iterator[Met
     checkpoints = {id: status.checkpoint.ts.seconds for id, status in begun.items() if status.checkpoint}
     resolved = {id: status.resolved.ts.seconds for id, status in begun.items() if status.resolved}
     barriers = {id: known.barrier.position.ts.seconds for id, known in found.items() if known.barrier}
-    lags = {id: max(now.timestamp() - at, 0) for id, at in checkpoints.items()}
+    lags = {id: lag.total_seconds() for id, status in begun.items() if (lag := status.lag(now)) is not None}
     ages = {id: max(now.timestamp() - at, 0) for id, at in barriers.items()}
     yield _by_changefeed("sluice_lag_seconds", "How old the oldest write may be that is not downstream", lags)
     yield _by_changefeed("sluice_checkpoint_seconds", "Unix time of the checkpoint", checkpoints)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NewType
 
@@ -63,6 +63,10 @@ class ChangefeedInfo:
     resume_from: Position | None = None
 
 
+CURRENT_FOR = timedelta(seconds=30)
+"""Of an owner that has not said for longer that nothing is left, nobody knows."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangefeedStatus:
     """What the owner made of it. Without a checkpoint it has not begun: its tables are not known yet."""
@@ -79,6 +83,10 @@ class ChangefeedStatus:
     checkpoint: Position | None = None
     resolved: Position | None = None
     """Every DDL below it is recorded."""
+    current_at: datetime | None = None
+    """All that the source had committed by this moment, on the owner's clock, is downstream."""
+    behind: bool = True
+    """Something later may be missing, or nobody has looked since."""
     run: int = 0
     """Counts the starts of its pipelines; reports of an earlier run say nothing about this one."""
     info_version: int
@@ -89,6 +97,13 @@ class ChangefeedStatus:
     def copy_starts(self) -> frozenset[Position]:
         """Tables that begin at one of these places are copied first."""
         return self.taken_in_at if self.copied_from is None else self.taken_in_at | {self.copied_from}
+
+    def lag(self, now: datetime) -> timedelta | None:
+        """How old the oldest write may be that is not downstream: nothing while nothing is left. None before it has begun."""
+        if self.checkpoint is None:
+            return None
+        age = max(now - (self.current_at or self.checkpoint.ts.to_datetime()), timedelta(0))
+        return age if self.behind or age > CURRENT_FOR else timedelta(0)
 
     def follows(self, configuration: Configuration) -> bool:
         """Whether its tables are those that the configuration wants: nothing may run before."""

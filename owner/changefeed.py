@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from random import Random
 from typing import Protocol, TypeAlias
 
@@ -40,11 +40,15 @@ from changefeed.table import TableId
 from owner import barrier
 from owner.ddl_scope import DdlClassifier, Tables
 from owner.execution import Apply, Failed, Observe, Progress, RecordExecuting, Release, Step, TakeBack, next_step
+from owner.sightings import Sightings
 
 _MOST_RELEASED = 16
 """By one decision, since it is one transaction: etcd takes 1.5 MiB, and a DDL's record holds options and indexes."""
 
 _MOST_STEPS = 64
+_CURRENT_AGAIN = timedelta(seconds=10)
+"""So often an owner says again that nothing is left, though nothing else changes."""
+
 _MOST_RECORDED = 500
 """Of one decision, so that a tick stays short; the other events wait for the next."""
 
@@ -79,6 +83,10 @@ class ChangefeedState:
     arrived: Sequence[DdlEvent]
     """Shown by the watch and not recorded yet, in stream order; none is at or past `resolved`."""
     resolved: Position
+    sightings: Sightings = field(default_factory=Sightings)
+    """None yet while it does not run."""
+    watching: bool = True
+    """The watch has no error."""
     executions: Mapping[Position, Progress]
     copying: bool = False
     """The initial copy of some table has not ended; told for a changefeed that has a target."""
@@ -264,7 +272,7 @@ def _status(
     assert status.checkpoint is not None
     checkpoint = max(checkpoint, status.checkpoint)
     lifecycle = _lifecycle(state, checkpoint, now, random)
-    return ChangefeedStatus(
+    newest = ChangefeedStatus(
         lifecycle=lifecycle,
         start=status.start,
         copied_from=status.copied_from,
@@ -272,10 +280,31 @@ def _status(
         tables=status.tables,
         checkpoint=checkpoint,
         resolved=resolved,
+        current_at=_current_at(state, checkpoint, now),
+        behind=_behind(state, checkpoint),
         run=status.run + (lifecycle.running and not status.lifecycle.running),
         info_version=state.info.version,
         epoch=state.epoch,
     )
+    return status if _says_the_same(status, newest) else newest
+
+
+def _current_at(state: ChangefeedState, checkpoint: Position, now: datetime) -> datetime:
+    """By the source's own time, which is on another clock, only as long as the checkpoint is older than what this owner has seen."""
+    reached = state.sightings.reached(checkpoint)
+    found = reached.at if reached else min(checkpoint.ts.to_datetime(), now)
+    return max(found, state.status.current_at or found)
+
+
+def _behind(state: ChangefeedState, checkpoint: Position) -> bool:
+    latest = state.sightings.latest
+    return latest is None or not state.watching or checkpoint < latest.end
+
+
+def _says_the_same(before: ChangefeedStatus, after: ChangefeedStatus) -> bool:
+    if before.current_at is None or after.current_at is None or after.current_at - before.current_at > _CURRENT_AGAIN:
+        return False
+    return replace(after, current_at=before.current_at) == before
 
 
 def _lifecycle(state: ChangefeedState, checkpoint: Position, now: datetime, random: Random) -> Lifecycle:

@@ -54,7 +54,7 @@ from owner.changefeed import (
     decide,
 )
 from owner.changefeed_writer import ChangefeedWriter
-from owner.ddl_feed import DdlFeed, Subscription
+from owner.ddl_feed import DdlFeed, Subscription, Taken
 from owner.ddl_jobs import DdlJobs
 from owner.ddl_scope import DdlClassifier
 from owner.error_reports import ErrorReports
@@ -62,6 +62,7 @@ from owner.execution import Apply, Observe, RecordExecuting, TakeBack
 from owner.known_tables import KnownTables
 from owner.oplog_guard import OplogGuard, OplogLeft
 from owner.progress import Floor, Progress
+from owner.sightings import Sightings
 from owner.stored import Stored
 from owner.under_way import UnderWay
 from schema_store.store import fold
@@ -115,9 +116,18 @@ class _Memory:
     error: SluiceError | None = None
     """Why a table that enters the filter could not be looked up."""
     subscription: Subscription | None = None
+    sightings: Sightings = field(default_factory=Sightings)
+    watching: bool = False
+
+    def take(self, taken: Taken) -> None:
+        self.arrived += taken.events
+        self.watching = taken.error is None
+        if taken.sighting is not None:
+            self.sightings = self.sightings.and_then(taken.sighting)
 
     def leave_feed(self) -> None:
         self.arrived.clear()
+        self.sightings, self.watching = Sightings(), False
         if self.subscription is not None:
             self.subscription.close()
             self.subscription = None
@@ -251,7 +261,7 @@ class ChangefeedOwner:
             lifecycle = self._lifecycle(lifecycle, self._reports.of(error))
         run = status.run + (lifecycle.running and not status.lifecycle.running)
         failed = replace(
-            status, lifecycle=lifecycle, run=run, info_version=known.info.version, epoch=self._writer.epoch
+            status, lifecycle=lifecycle, behind=True, run=run, info_version=known.info.version, epoch=self._writer.epoch
         )
         if failed != known.status:
             self._writer.status(failed, known.status)
@@ -298,7 +308,7 @@ class ChangefeedOwner:
                 start = max(resolved, known.barrier.position) if known.barrier else resolved
                 self._memory.subscription = self._source.feed.subscribe(start)
             taken = self._memory.subscription.take()
-            self._memory.arrived += taken.events
+            self._memory.take(taken)
             resolved = taken.resolved
             errors += [error for error in (taken.error, self._memory.error) if error is not None]
         else:
@@ -314,6 +324,8 @@ class ChangefeedOwner:
             tip=tables.tip,
             arrived=self._memory.arrived,
             resolved=resolved,
+            sightings=self._memory.sightings,
+            watching=self._memory.watching,
             executions=self._jobs.progress,
             copying=self.configuration.target is not None and bool(tables.to_copy - known.copied),
             entered=self._memory.entered,

@@ -98,7 +98,8 @@ class ChangefeedWriter:
     def status(self, status: ChangefeedStatus, before: ChangefeedStatus | None) -> None:
         """A new state is told at once, how far it is once a second."""
         same_state = before is not None and _state(before) == _state(status)
-        if same_state and time.monotonic() - self._status_at < _STATUS_EVERY:
+        same_words = same_state and before is not None and before.behind == status.behind
+        if same_words and time.monotonic() - self._status_at < _STATUS_EVERY:
             return
         self._commit([self._put_status(status)])
         self._status_at = time.monotonic()

@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Protocol
 
 import structlog
@@ -22,6 +23,7 @@ import structlog
 from changefeed.errors import InvariantError, RetryableError, SluiceError
 from changefeed.event import DdlEvent
 from changefeed.position import Position
+from owner.sightings import Sighting
 
 _log = structlog.get_logger()
 
@@ -38,6 +40,10 @@ class DdlBatch(Protocol):
     def trouble(self) -> SluiceError | None:
         """Why `resolved` does not move, though the watch itself is well."""
 
+    @property
+    def end(self) -> Position:
+        """Below it lies all that the source had committed when it answered."""
+
 
 class DdlWatch(Protocol):
     """The DDL of a source in stream order. Read by one thread; `poll` waits for the source a fraction of a second."""
@@ -52,6 +58,8 @@ class Taken:
 
     events: tuple[DdlEvent, ...]
     resolved: Position
+    sighting: Sighting | None
+    """Of what the source had committed, when it has answered since."""
     error: SluiceError | None
 
 
@@ -63,6 +71,7 @@ class Subscription:
         self._lock = threading.Lock()
         self._resolved = start
         self._events: list[DdlEvent] = []
+        self._sighting: Sighting | None = None
         self._error: SluiceError | None = None
 
     @property
@@ -74,15 +83,18 @@ class Subscription:
         with self._lock:
             below = tuple(event for event in self._events if event.position < self._resolved)
             self._events = self._events[len(below) :]
-            return Taken(events=below, resolved=self._resolved, error=self._error)
+            sighting, self._sighting = self._sighting, None
+            return Taken(events=below, resolved=self._resolved, sighting=sighting, error=self._error)
 
     def close(self) -> None:
         self._feed.leave(self)
 
-    def deliver(self, batch: DdlBatch) -> None:
+    def deliver(self, batch: DdlBatch, asked_at: datetime) -> None:
         with self._lock:
             self._add(batch.events)
             self._resolved = max(self._resolved, batch.resolved)
+            if batch.trouble is None:
+                self._sighting = Sighting(batch.end, asked_at)
             self._error = batch.trouble
 
     def join(self, shown: Iterable[DdlEvent]) -> None:
@@ -143,11 +155,11 @@ class DdlFeed:
         for runner in runners:
             runner.wait()
 
-    def _merge(self, runner: _Runner, batch: DdlBatch) -> None:
+    def _merge(self, runner: _Runner, batch: DdlBatch, asked_at: datetime) -> None:
         """Hand the batch over; then, having caught up with another runner, leave it the subscriptions."""
         with self._lock:
             before = runner.resolved
-            runner.take(batch)
+            runner.take(batch, asked_at)
             for other in self._runners:
                 if other is not runner and other.alive and before < other.resolved <= runner.resolved:
                     other.join(runner.subscriptions)
@@ -168,7 +180,10 @@ class _Runner:
     """A thread with a watch. What is public but `start`, `stop` and `alive` belongs to the feed's lock."""
 
     def __init__(
-        self, open_watch: Callable[[Position], DdlWatch], start: Position, deliver: Callable[[_Runner, DdlBatch], None]
+        self,
+        open_watch: Callable[[Position], DdlWatch],
+        start: Position,
+        deliver: Callable[[_Runner, DdlBatch, datetime], None],
     ) -> None:
         self.subscriptions: list[Subscription] = []
         self.resolved = start
@@ -187,14 +202,14 @@ class _Runner:
             subscription.join(self._shown)
             self.subscriptions.append(subscription)
 
-    def take(self, batch: DdlBatch) -> None:
+    def take(self, batch: DdlBatch, asked_at: datetime) -> None:
         """A watch that was opened again shows again what is not resolved."""
         last = self._shown[-1].position if self._shown else None
         self._shown += [event for event in batch.events if last is None or event.position > last]
         self.resolved = max(self.resolved, batch.resolved)
         self._shown = [event for event in self._shown if event.position >= self.resolved]
         for subscription in self.subscriptions:
-            subscription.deliver(batch)
+            subscription.deliver(batch, asked_at)
 
     def start(self) -> None:
         self._thread.start()
@@ -224,7 +239,8 @@ class _Runner:
         watch = self._open_watch(self.resolved)
         try:
             while self.alive:
-                self._deliver(self, watch.poll())
+                asked_at = datetime.now(UTC)
+                self._deliver(self, watch.poll(), asked_at)
         finally:
             watch.close()
 

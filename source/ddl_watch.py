@@ -31,8 +31,8 @@ class DdlBatch:
 
     events: tuple[DdlEvent, ...] = ()
     resolved: Position
-    committed_ts: ClusterTime
-    """The source's majority-committed time, for lag: how far `resolved` could be at most."""
+    end: Position
+    """Below it lies all that the source had committed when it answered: what is replicated up to here lags behind nothing."""
     trouble: SourceMajorityStalled | None = None
     """Why `resolved` does not move, though the source answers."""
 
@@ -75,6 +75,8 @@ class Notes(Protocol):
     """Told of each reading; writes a note at the source when one is wanted (`note.NoteKeeper`)."""
 
     def look_at(self, resolved: Position, committed_ts: ClusterTime, *, quiet: bool) -> None: ...
+
+    def end(self, committed_ts: ClusterTime) -> Position: ...
 
 
 class MajorityLook(Protocol):
@@ -135,9 +137,10 @@ class ResumingDdlWatch:
         if events:
             self._delivered = events[-1].position
         self._resolved = resolved_after(self._resolved, token=reading.token, last_event=self._delivered)
+        end = self._notes.end(reading.committed_ts)
         self._notes.look_at(self._resolved, reading.committed_ts, quiet=reading.quiet)
         trouble = self._majority.look_at(reading.committed_ts)
-        return DdlBatch(events=events, resolved=self._resolved, committed_ts=reading.committed_ts, trouble=trouble)
+        return DdlBatch(events=events, resolved=self._resolved, end=end, trouble=trouble)
 
     def _is_new(self, position: Position) -> bool:
         return position >= self._start and (self._delivered is None or position > self._delivered)

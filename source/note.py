@@ -17,7 +17,7 @@ from changefeed.position import Position
 from changefeed.table import HEARTBEAT_DATABASE
 from source.connection import Client, session_time
 from source.errors import is_refusal, told, translated
-from source.resolved import Note, note_wanted
+from source.resolved import Note, end_of_source, note_wanted
 
 HEARTBEAT_COLLECTION = "heartbeat"
 
@@ -43,6 +43,10 @@ class NoteKeeper:
         self._previous_committed_ts = committed_ts
         if wanted:
             self.write(committed_ts)
+
+    def end(self, committed_ts: ClusterTime) -> Position:
+        """Below it lies all that was committed by then and is not a note of ours."""
+        return end_of_source(committed_ts, self._last_note)
 
     def write(self, after_ts: ClusterTime) -> None:
         while self._ways:

@@ -50,6 +50,15 @@ class Note:
         )
 
 
+def end_of_source(committed_ts: ClusterTime, last_note: Note | None) -> Position:
+    """Below it lies all that was committed by then, but for a note of ours that nobody can have written beside.
+
+    Through mongos no note is alone, and the second one counts.
+    """
+    ours = last_note is not None and last_note.written_ts == committed_ts and (last_note.alone or last_note.second)
+    return Position(committed_ts if ours else committed_ts.next())
+
+
 def note_wanted(
     *, resolved: Position, committed_ts: ClusterTime, previous_committed_ts: ClusterTime | None, last_note: Note | None
 ) -> bool:

@@ -7,6 +7,7 @@ I4 one writer       each row written: by the node that the table is assigned to,
 I5 DDL once         each effect of a DDL: its record is executing, nothing that it meets is open before it, it has not happened before
 I6 converge         at the end
 I7 progress         at the end
+lag                 each status: what it says to be downstream of a moment is so
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 import bson
@@ -43,6 +45,7 @@ from sink.mongodb.likeness import index_differences, option_differences
 from tests.simulation.cluster import LAYOUT, Cluster
 from tests.simulation.machine import Thread, Violation
 from tests.simulation.source_server import Ddl, Table
+from tests.simulation.substitutes import EPOCH
 
 Row = dict[str, Any]
 
@@ -234,6 +237,17 @@ class Judge:
                 raise Violation(f"I2: checkpoint {status.checkpoint} is past {record.event}, which is not done")
         if before is None or before.checkpoint != status.checkpoint:
             self._check_downstream(status.checkpoint)
+        if status.current_at is not None:
+            self._check_lag(status.checkpoint, status.current_at)
+
+    def _check_lag(self, checkpoint: Position, current_at: datetime) -> None:
+        """What the status says of a moment is asked of the source as it was then."""
+        commits = self._source.commits
+        known = bisect_left(commits, (current_at - EPOCH).total_seconds(), key=lambda commit: commit[0])
+        visible = commits[known - 1][1] if known else 0
+        last = next((entry for entry in reversed(self._source.oplog[:visible]) if entry.raw is not None), None)
+        if last is not None and last.position >= checkpoint:
+            raise Violation(f"lag: all of {current_at} is to be downstream, but {last.position} is past {checkpoint}")
 
     def _check_downstream(self, checkpoint: Position) -> None:
         there = {collection.table: collection for collection in self._cluster.target.collections.values()}

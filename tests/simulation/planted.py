@@ -8,18 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, timedelta
 from functools import partial
 from typing import Any
 from unittest.mock import patch
 
 import owner.changefeed
+import owner.ddl_feed
 import owner.owner
 import processor.changefeed
 import processor.changefeed_processor
 import processor.lane_plan
 import processor.pipeline
 import processor.task_permit
+import source.note
 from changefeed.position import Position
 from changefeed.records import Barrier, DdlRecord
 from changefeed.table import TableId
@@ -27,6 +29,7 @@ from coordination.fenced import FencedStore
 from coordination.session import Session
 from owner.changefeed import PublishBarrier, RecordDdls
 from owner.changefeed_writer import ChangefeedWriter
+from owner.ddl_feed import Subscription, Taken
 from owner.execution import Apply, Observed, RecordExecuting, next_step
 from owner.progress import Floor, Progress
 from processor.job import JobOutcome
@@ -226,6 +229,21 @@ def _resume_tokens_are_taken_as_inclusive() -> AbstractContextManager[Any]:
     return stack
 
 
+def _an_answer_counts_for_the_moment_at_which_it_is_looked_at() -> AbstractContextManager[Any]:
+    take = Subscription.take
+
+    def late(self: Subscription) -> Taken:
+        taken = take(self)
+        now = vars(owner.ddl_feed)["datetime"].now(UTC)  # the simulation's
+        return replace(taken, sighting=replace(taken.sighting, at=now)) if taken.sighting else taken
+
+    return patch.object(Subscription, "take", late)
+
+
+def _the_last_write_before_a_silence_counts_as_a_note() -> AbstractContextManager[Any]:
+    return patch.object(source.note, "end_of_source", lambda committed_ts, _: Position(committed_ts))
+
+
 BUGS: Mapping[str, Bug] = {
     "writes are not fenced": Bug(_writes_are_not_fenced, 40),
     "unknown outcomes are not settled": Bug(_unknown_outcomes_are_not_settled, 40),
@@ -253,4 +271,8 @@ BUGS: Mapping[str, Bug] = {
     "windows keep the schemas of before a DDL": Bug(_windows_keep_the_schemas_of_before_a_ddl, 10),
     "an empty batch is taken for the end": Bug(_an_empty_batch_is_taken_for_the_end, 10),
     "resume tokens are taken as inclusive": Bug(_resume_tokens_are_taken_as_inclusive, 10),
+    "an answer counts for the moment at which it is looked at": Bug(
+        _an_answer_counts_for_the_moment_at_which_it_is_looked_at, 10
+    ),
+    "the last write before a silence counts as a note": Bug(_the_last_write_before_a_silence_counts_as_a_note, 20),
 }

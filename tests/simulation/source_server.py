@@ -97,6 +97,8 @@ class SourceServer:
         self.by_id: dict[TableId, Table] = {}
         self.oplog: list[Entry] = []
         self.visible = 0
+        self.commits: list[tuple[float, int]] = []
+        """When how much of the oplog had become visible."""
         self.ddls: list[Ddl] = []
         self.versions: dict[int, Row] = {}
         self.version_at: dict[int, tuple[TableId, Position]] = {}
@@ -146,6 +148,7 @@ class SourceServer:
     def _commit_later(self, upto: int) -> None:
         def commit() -> None:
             self.visible = max(self.visible, upto)
+            self.commits.append((self.machine.now, self.visible))
             self.changed.wake_all()
 
         self.machine.after(self.machine.random.choice((0.0005, 0.002, 0.02)), commit)

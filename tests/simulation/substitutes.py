@@ -28,7 +28,7 @@ import structlog
 from tests.simulation.machine import Machine, Thread
 
 _PACKAGES = ("owner.", "processor.", "coordination.", "schema_store.", "sink.", "source.", "node.membership")
-_EPOCH = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
+EPOCH = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
 
 _LEAST = 1e-6
 """No wait is shorter: the clock must move, however the offsets of two clocks are rounded."""
@@ -233,7 +233,7 @@ class _DatetimeKind(type):
 class Datetime(dt.datetime, metaclass=_DatetimeKind):
     @classmethod
     def now(cls, tz: dt.tzinfo | None = None) -> dt.datetime:  # type: ignore[override]  # gives plain ones
-        return _EPOCH + timedelta(seconds=machine().now)
+        return EPOCH + timedelta(seconds=machine().now)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -110,3 +110,14 @@ def test_a_status_comes_back_with_its_error() -> None:
     )
 
     assert adapter.validate_json(adapter.dump_json(status)) == status
+
+
+def test_a_changefeed_that_has_not_begun_has_no_lag() -> None:
+    assert ChangefeedStatus(info_version=1, epoch=1).lag(NOW) is None
+
+
+def test_a_status_that_says_of_no_moment_what_is_downstream_lags_by_its_checkpoint() -> None:
+    checkpoint = at("1795176000.1")
+    status, moment = ChangefeedStatus(checkpoint=checkpoint, info_version=1, epoch=1), checkpoint.ts.to_datetime()
+    assert status.lag(moment + timedelta(seconds=7)) == timedelta(seconds=7)
+    assert status.lag(moment - timedelta(seconds=7)) == timedelta(0)

@@ -38,6 +38,7 @@ from owner.changefeed import (
 )
 from owner.ddl_scope import DdlClassifier
 from owner.execution import Failed, Progress
+from owner.sightings import Sighting, Sightings
 from schema_store.versions import SchemaVersions
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -91,10 +92,14 @@ class Feed:
         arrived: Sequence[DdlEvent] = (),
         resolved: int = 20,
         places: Mapping[TableId, Position] | None = None,
+        *,
         executions: Mapping[Position, Progress] | None = None,
         barrier: Barrier | None = None,
         copying: bool = False,
         errors: Sequence[ErrorReport] = (),
+        sightings: Sightings | None = None,
+        watching: bool = True,
+        now: datetime = NOW,
     ) -> Decision:
         state = ChangefeedState(
             epoch=1,
@@ -110,8 +115,10 @@ class Feed:
             executions=executions or {},
             copying=copying,
             errors=errors,
+            sightings=sightings or Sightings(),
+            watching=watching,
         )
-        return decide(state, self.classifier, now=NOW, monotonic=0.0, random=Random(1))
+        return decide(state, self.classifier, now=now, monotonic=0.0, random=Random(1))
 
     def knows(self, event: DdlEvent, state: DdlState = DdlState.PENDING) -> DdlRecord:
         record = self.classifier.classify(event, self.tip, NOW)
@@ -266,3 +273,70 @@ def test_a_ddl_beyond_the_target_is_kept_for_a_copy_that_comes_before_it() -> No
     decision = feed.decide([drop], places={A: at(5)})
     assert decision.waiting == (drop,)
     assert barrier_of(feed.decide(decision.waiting, places={A: at(5)}, copying=True)).held == {A: at(18)}
+
+
+def seconds(count: float) -> datetime:
+    return NOW + timedelta(seconds=count)
+
+
+def seen(*pairs: tuple[int, float]) -> Sightings:
+    return Sightings(tuple(Sighting(at(end), seconds(moment)) for end, moment in pairs))
+
+
+def lag_of(decision: Decision, moment: float) -> float:
+    lag = status_of(decision).lag(seconds(moment))
+    assert lag is not None
+    return lag.total_seconds()
+
+
+def test_a_changefeed_lags_by_the_age_of_what_was_committed_after_its_checkpoint() -> None:
+    feed = Feed(table(A, "a"))
+    source = seen((5, 0), (11, 7), (14, 8), (15, 9))
+    decision = feed.decide(places={A: at(14)}, sightings=source, now=seconds(9))
+    assert lag_of(decision, 9) == 1
+    assert lag_of(decision, 10) == 2
+
+
+def test_a_changefeed_that_has_all_that_the_source_had_lags_by_nothing() -> None:
+    feed = Feed(table(A, "a"))
+    decision = feed.decide(places={A: at(15)}, sightings=seen((5, 0), (15, 9)), now=seconds(9))
+    assert lag_of(decision, 9) == lag_of(decision, 20) == 0
+
+
+def test_what_nobody_has_confirmed_for_long_is_not_taken_for_granted() -> None:
+    feed = Feed(table(A, "a"))
+    decision = feed.decide(places={A: at(15)}, sightings=seen((15, 9)), now=seconds(9))
+    assert lag_of(decision, 40) == 31
+
+
+def test_a_source_that_cannot_be_seen_may_have_more() -> None:
+    feed = Feed(table(A, "a"))
+    decision = feed.decide(places={A: at(15)}, sightings=seen((15, 9)), watching=False, now=seconds(12))
+    assert lag_of(decision, 12) == 3
+
+
+def test_a_silent_source_is_confirmed_now_and_then_and_not_at_each_tick() -> None:
+    feed = Feed(table(A, "a"))
+    feed.status = status_of(feed.decide(places={A: at(15)}, sightings=seen((15, 0))))
+    feed.status = replace(feed.status, resolved=at(20))
+
+    def told(moment: float) -> bool:
+        decision = feed.decide(places={A: at(15)}, sightings=seen((15, moment)), now=seconds(moment))
+        return any(isinstance(action, PublishStatus) for action in decision.actions)
+
+    assert [told(moment) for moment in (0.1, 1, 10)] == [False] * 3
+    assert told(10.1)
+
+
+def test_a_checkpoint_older_than_all_that_this_owner_has_seen_lags_by_the_sources_own_time() -> None:
+    feed = Feed(table(A, "a"))
+    now = at(5).ts.to_datetime() + timedelta(hours=1)
+    decision = feed.decide(places={A: at(6)}, sightings=Sightings((Sighting(at(15), now),)), now=now)
+    assert status_of(decision).lag(now) == timedelta(hours=1)
+
+
+def test_a_new_owner_goes_on_from_what_the_last_one_knew() -> None:
+    feed = Feed(table(A, "a"))
+    feed.status = replace(feed.status, current_at=seconds(0), behind=False)
+    decision = feed.decide(places={A: at(6)}, sightings=seen((15, 8)), now=seconds(8))
+    assert lag_of(decision, 8) == 8

@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, InvariantError, SluiceError, SourceMajorityStalled, SourceUnavailable
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from owner.ddl_feed import DdlFeed, Subscription
+from owner.sightings import Sighting
 
 
 def at(increment: int) -> Position:
@@ -24,11 +25,15 @@ def drop(increment: int) -> DdlEvent:
     return DdlEvent(position=at(increment), type=DdlType.DROP, db="shop")
 
 
+_END = at(99)
+
+
 @dataclass(frozen=True)
 class Batch:
     events: tuple[DdlEvent, ...]
     resolved: Position
     trouble: SluiceError | None = None
+    end: Position = _END
 
 
 class ScriptedWatch:
@@ -104,6 +109,26 @@ def test_two_changefeeds_share_one_watch_and_each_sees_its_own_range() -> None:
         assert seen_until(first, at(10)) == [6, 9]
         assert seen_until(second, at(10)) == [9]
         assert source.starts() == [at(5)]
+
+
+def test_a_changefeed_is_told_once_what_the_source_had_committed_when_it_was_asked() -> None:
+    with feed() as (shared, source):
+        before = datetime.now(UTC)
+        subscription = shared.subscribe(at(5))
+        wait(lambda: len(source.opened) == 1)
+        source.opened[0][1].script.put(Batch((), at(7), end=at(8)))
+        sightings: list[Sighting] = []
+
+        def told() -> bool:
+            sighting = subscription.take().sighting
+            sightings.extend([sighting] if sighting else [])
+            return sighting is not None and sighting.end == at(8)
+
+        wait(told)
+        assert before <= sightings[-1].at <= datetime.now(UTC)
+        shared.close()
+        subscription.take()
+        assert subscription.take().sighting is None
 
 
 def test_an_event_at_the_resolved_position_is_not_given_out_yet() -> None:

@@ -77,6 +77,9 @@ class CountedNotes:
     def look_at(self, resolved: Position, committed_ts: ClusterTime, *, quiet: bool) -> None:
         self.looks.append((resolved, quiet))
 
+    def end(self, committed_ts: ClusterTime) -> Position:
+        return Position(committed_ts.next())
+
 
 class MovingMajority:
     def look_at(self, committed_ts: ClusterTime) -> SourceMajorityStalled | None:

@@ -6,7 +6,7 @@ import pytest
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
-from source.resolved import Note, note_wanted, resolved_after
+from source.resolved import Note, end_of_source, note_wanted, resolved_after
 
 START = Position(ClusterTime(400, 1))
 
@@ -113,3 +113,18 @@ def test_a_note_is_alone_when_no_time_lies_between(
     after: tuple[int, int], written: tuple[int, int], *, alone: bool
 ) -> None:
     assert Note(after_ts=ClusterTime(*after), written_ts=ClusterTime(*written)).alone is alone
+
+
+@pytest.mark.parametrize(
+    ("note", "end"),
+    [
+        (None, (470, 4)),
+        (Note(after_ts=ClusterTime(470, 1), written_ts=ClusterTime(470, 2)), (470, 4)),
+        (Note(after_ts=ClusterTime(470, 2), written_ts=ClusterTime(470, 3)), (470, 3)),
+        (Note(after_ts=ClusterTime(470, 1), written_ts=ClusterTime(470, 3)), (470, 4)),
+        (Note(after_ts=ClusterTime(470, 1), written_ts=ClusterTime(470, 3), second=True), (470, 3)),
+    ],
+    ids=["no note", "a write after the note", "the note", "perhaps a write beside the note", "the second note"],
+)
+def test_what_was_committed_lies_below_the_end_but_for_a_note(note: Note | None, end: tuple[int, int]) -> None:
+    assert end_of_source(ClusterTime(470, 3), note) == Position(ClusterTime(*end))
