@@ -29,6 +29,7 @@ class Loop:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxies", daemon=True)
+        self.servers: list[asyncio.Server] = []
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -43,8 +44,9 @@ class Loop:
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    @staticmethod
-    async def _end() -> None:
+    async def _end(self) -> None:
+        for server in self.servers:
+            server.close()
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
@@ -123,7 +125,7 @@ class Proxy:
         self._loop.run(self._open(name))
 
     async def _listen(self) -> None:
-        await asyncio.start_server(self._carry, "127.0.0.1", self.port)
+        self._loop.servers.append(await asyncio.start_server(self._carry, "127.0.0.1", self.port))
 
     async def _abort(self, ports: Container[int]) -> None:
         for link in self._links:

@@ -26,6 +26,7 @@ from pyspark import RDD, Broadcast, SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
 from changefeed.errors import PipelineUnavailable, SluiceError
+from processor.spark_cause import cause_of
 
 _DEFAULTS: Mapping[str, str] = {
     "spark.app.name": "sluice",
@@ -250,7 +251,6 @@ class _translated:  # noqa: N801 - reads as a function
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Exception) and not isinstance(error, SluiceError):
-            text = str(error).strip().partition("\n")[0]
             if not isinstance(error, _FAILURES):
                 _log.error("spark_stumbled", doing=str(self._doing), exc_info=error)
-            raise PipelineUnavailable(f"Spark, {self._doing}: {type(error).__name__}: {text}") from error
+            raise PipelineUnavailable(f"Spark, {self._doing}: {cause_of(error)}") from error

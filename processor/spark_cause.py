@@ -1,0 +1,34 @@
+"""`cause_of`: what went wrong in Spark, out of what PySpark says about it. Pure.
+
+PySpark's text of an error of the JVM begins with which method was called, which says nothing to anybody, and ends with the JVM's stack:
+
+    An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
+    : org.apache.spark.SparkException: Job aborted due to stage failure: Task 3 in stage 10.0 failed 1 times, most recent failure: Lost task 3.0
+      in stage 10.0 (TID 17) (10.0.0.2 executor driver): java.io.IOException: No space left on device
+        at java.base/java.io.FileOutputStream.writeBytes(Native Method)
+"""
+
+from __future__ import annotations
+
+import re
+
+_LOST_TASK = re.compile(
+    r"most recent failure: Lost task \S+ in stage \S+ \(TID \d+\) \((?P<where>.*?)\): (?P<cause>.*)"
+)
+_ADVICE = re.compile(r"\s*Consider setting .*")
+_PACKAGE = re.compile(r"^(?:[a-z][\w$]*\.)+(?=[A-Z])")
+
+
+def cause_of(error: Exception) -> str:
+    """One line."""
+    first, _, rest = str(error).strip().partition("\n")
+    if not rest or not first.startswith("An error occurred while calling "):
+        return f"{type(error).__name__}: {first}"
+    said = rest.partition("\n")[0].removeprefix(": ")
+    if lost := _LOST_TASK.search(said):
+        return f"a task on {lost['where']} failed: {_short(lost['cause'])}"
+    return _short(said)
+
+
+def _short(said: str) -> str:
+    return _ADVICE.sub("", _PACKAGE.sub("", said.strip()))
