@@ -56,7 +56,8 @@ from tests.simulation.machine import Machine, Process, Thread
 from tests.simulation.network import EtcdLine, Network
 from tests.simulation.source_client import SourceClient
 from tests.simulation.source_server import SourceServer
-from tests.simulation.target_server import TargetClient, TargetServer
+from tests.simulation.target_client import TargetClient
+from tests.simulation.target_server import TargetServer
 
 TTL = timedelta(seconds=4)
 BUDGET = timedelta(seconds=4)

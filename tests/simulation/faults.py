@@ -13,6 +13,8 @@ from changefeed.records import DesiredState
 from tests.simulation.cluster import TTL, Cluster, Node
 from tests.simulation.machine import Process
 
+_ELECTIONS_GO_ON = 10.0
+"""Seconds after all else is over."""
 _LEASE = TTL.total_seconds()
 
 
@@ -35,6 +37,10 @@ class Faults:
             self._source_outage,
             self._target_outage,
             self._new_leader,
+            self._new_leader,
+            self._new_leader_of_target,
+            self._majority_of_target_stands_still,
+            self._majority_of_source_stands_still,
             self._compact,
             self._stop_node,
             self._move_table,
@@ -44,8 +50,13 @@ class Faults:
         self._set_weather()
         self._at_failpoints = random.choice((0.0, 0.02, 0.1, 0.3))
         cluster.reached = self._reached
+        cluster.target.reached = self._reached_target
         cluster.target.slow_ddl = random.choice((0.0, 0.0, 0.5, 8.0))
         cluster.target.slow_rows = random.choice((0.0, 0.0, 0.5, 4.0))
+        cluster.source.slow_reads = random.choice((0.0, 0.0, 0.3, 2.0))
+        cluster.target.slow_builds = random.choice((0.0, 0.1, 0.5, 8.0))
+        cluster.target.majority.lag = random.choice((0.0, 0.001, 0.02, 0.2))
+        cluster.source.slow_scan = random.choice((0.0, 0.0, 0.0005, 0.005))
         self._pace = random.choice((0.5, 1.5, 4.0))
         self._later()
 
@@ -55,12 +66,25 @@ class Faults:
         self._cluster.ask_for(DesiredState.RUNNING)
         self._cluster.network.weather.clear()
         self._cluster.network.cut_off.clear()
-        self._cluster.target.slow_ddl = self._cluster.target.slow_rows = 0.0
+        self._cluster.target.slow_ddl = self._cluster.target.slow_rows = self._cluster.target.slow_builds = 0.0
+        self._cluster.target.majority.hold(0.0)
+        self._cluster.source.hold_majority(0.0)
+        self._cluster.source.slow_reads = self._cluster.source.slow_scan = 0.0
+        self._elections_go_on()
         for node in list(self._cluster.nodes.values()):
             if node.process.frozen:
                 self._machine.thaw(node.process)
             if not node.alive or node.stopping:
                 self._restart(node)
+
+    def _elections_go_on(self) -> None:
+        """Much is done when all the others are over, and an election or two should be nothing."""
+        for kind, elect in (
+            (self._new_leader, self._cluster.source.elect),
+            (self._new_leader_of_target, self._cluster.target.elect),
+        ):
+            for _ in range(3 if kind in self._chosen else 0):
+                self._machine.after(self._random.random() * _ELECTIONS_GO_ON, elect)
 
     def _set_weather(self) -> None:
         weather, random = self._cluster.network.weather, self._random
@@ -105,6 +129,13 @@ class Faults:
                 node.process.after_steps(self._random.choice((1, 1, 2, 3, 4)), lambda: self._crash(node))
             else:
                 self._machine.after(self._random.choice((0.0, 0.005, 0.02)), lambda: self._freeze_machine(node))
+
+    def _reached_target(self, point: str) -> None:
+        """An index build has begun, or an effect is there that no majority has."""
+        self._reached(point)
+        if self._machine.now < self._end + _ELECTIONS_GO_ON and self._random.random() < self._at_failpoints / 2:
+            self._machine.count(f"fault: target elects at {point}")
+            self._machine.after(self._random.random() * 0.2, self._cluster.target.elect)
 
     def _soon(self, process: Process, accident: Callable[[], None]) -> None:
         process.after_steps(self._random.choice((1, 2, 3, 5, 8, 13, 40)), accident)
@@ -205,7 +236,19 @@ class Faults:
         self._machine.note("target", "does not answer for a while")
 
     def _new_leader(self) -> None:
-        self._cluster.source.election += 1
+        self._cluster.source.elect()
+
+    def _new_leader_of_target(self) -> None:
+        """Nobody leads for a while; then somebody who need not have what the majority lacks."""
+        self._cluster.network.target_down.until = self._machine.now + self._random.choice((0.05, 0.5, 3.0))
+        self._cluster.target.elect()
+
+    def _majority_of_source_stands_still(self) -> None:
+        self._cluster.source.hold_majority(self._machine.now + self._random.choice((0.3, 3.0, 15.0)))
+
+    def _majority_of_target_stands_still(self) -> None:
+        self._machine.note("target", "its majority stands still for a while")
+        self._cluster.target.majority.hold(self._machine.now + self._random.choice((0.3, 3.0, 15.0)))
 
     def _compact(self) -> None:
         etcd = self._cluster.etcd

@@ -1,5 +1,7 @@
 """`Judge`: knows everything, believes nobody, and looks at each effect at the target and at each write to etcd.
 
+What belongs to whom, and which definitions are equal, it says by itself (`fairness.py`): of the product it knows the form of its records alone.
+
 I1 gate             each row written: the DDLs of its table before it are done, none after it is; each DDL: its tables are as they were at it
 I2 nothing lost     each checkpoint published: what lies before it is downstream
 I3 durable first    the same: what is not acknowledged is not downstream
@@ -14,22 +16,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
-import bson
-
-from changefeed.configuration import Configuration, Ttl
-from changefeed.document import Document
-from changefeed.errors import InvariantError
 from changefeed.event import DdlType
 from changefeed.lifecycle import State
 from changefeed.position import Position
 from changefeed.records import (
     Assignment,
     Barrier,
-    ChangefeedId,
     ChangefeedStatus,
     CopyRecord,
     CopyStage,
@@ -40,24 +37,25 @@ from changefeed.records import (
 from changefeed.table import TableId, TableName
 from coordination.etcd import Change, KeyValue
 from coordination.layout import child
-from owner.changefeed import check_invariants
-from sink.mongodb.likeness import index_differences, option_differences
-from tests.simulation.cluster import LAYOUT, Cluster
+from tests.simulation.cluster import FEED, LAYOUT, Cluster
+from tests.simulation.fairness import Agreement, definition_differences
 from tests.simulation.machine import Thread, Violation
 from tests.simulation.source_server import Ddl, Table
 from tests.simulation.substitutes import EPOCH
+from tests.simulation.target_server import DdlEffect
 
 Row = dict[str, Any]
 
 
 class Judge:
-    def __init__(self, cluster: Cluster, configuration: Configuration) -> None:
+    def __init__(self, cluster: Cluster, agreement: Agreement) -> None:
         self._cluster = cluster
         self._source = cluster.source
-        self._configuration = configuration
-        self._id = ChangefeedId(configuration.id)
+        self._agreement = agreement
+        self._id = FEED
         self._effects: set[tuple[Position, TableName, str]] = set()
-        self._done: set[Position] = set()
+        self._done: Counter[Position] = Counter()
+        """How many effects each DDL has had."""
         self._writers: dict[tuple[TableId, Any], int] = {}
         self._status: ChangefeedStatus | None = None
         self._barrier: Barrier | None = None
@@ -89,11 +87,18 @@ class Judge:
             if ddl.position > position and ddl.position in self._done and not self._background(ddl):
                 raise Violation(f"I1: {kind} of {row} at {position} into {name} after {ddl.type} at {ddl.position}")
 
-    def ddl(self, thread: Thread, name: TableName, what: str) -> TableId | None:
-        self._count(f"DDL done at the target, {'of a copy' if thread.copies else what.split()[0]}")
-        if thread.copies is not None:
-            self._check_home(thread, thread.copies, f"{what} on {name}")
-            return thread.copies
+    def build_begins(self, thread: Thread, copies: TableId | None, what: str) -> None:
+        if copies is not None:
+            self._check_home(thread, copies, what)
+
+    def ddl(
+        self, thread: Thread, copies: TableId | None, name: TableName, what: str, *, late: bool = False
+    ) -> DdlEffect:
+        self._count(f"DDL done at the target, {'of a copy' if copies else what.split()[0]}")
+        if copies is not None:
+            if not late:
+                self._check_home(thread, copies, f"{what} on {name}")
+            return DdlEffect(copies, lambda: None)
         executing = [
             record
             for record in self._records.values()
@@ -106,13 +111,18 @@ class Judge:
         effect = record.position, name, what
         if effect in self._effects:
             raise Violation(f"I5: {what} on {name} of {record.event} a second time")
-        self._effects.add(effect)
         self._check_order(record)
         if not record.background and record.position not in self._done:
             for table in record.scope.tables:
                 self._check_stands_at(table, record)
-        self._done.add(record.position)
-        return record.event.id
+        self._effects.add(effect)
+        self._done[record.position] += 1
+        return DdlEffect(record.event.id, partial(self._forget, effect))
+
+    def _forget(self, effect: tuple[Position, TableName, str]) -> None:
+        """An election took it back."""
+        self._effects.remove(effect)
+        self._done -= Counter([effect[0]])
 
     def _count(self, what: str) -> None:
         self._cluster.machine.count(what)
@@ -286,7 +296,7 @@ class Judge:
                 name = ddl.to
             elif ddl.type is DdlType.CREATE:
                 [name] = ddl.names
-        return name is not None and self._configuration.filter.wants_table(name)
+        return name is not None and self._wants(name)
 
     def _in_copy(self, table: TableId) -> bool:
         if not self._home(table):
@@ -318,12 +328,13 @@ class Judge:
             status is not None
             and status.checkpoint is not None
             and status.checkpoint > self._source.last_event
+            and not self._source.building
             and not any(record.open for record in self._records.values())
             and not any(self._in_copy(table.id) for table in self._source.tables.values() if self._wants(table.name))
         )
 
     def _wants(self, name: TableName) -> bool:
-        return self._configuration.filter.wants_table(name)
+        return self._agreement.wants(name)
 
     def stuck(self) -> str:
         status = self._status
@@ -363,8 +374,8 @@ class Judge:
 
     def differences(self) -> list[str]:
         """I6: between the source's tables in the filter and the target."""
-        route = self._configuration.routes.target
-        due = {route(name): table for name, table in self._source.tables.items() if self._wants(name)}
+        agreed = self._agreement
+        due = {agreed.target(name): table for name, table in self._source.tables.items() if self._wants(name)}
         found = self._cluster.target.collections
         differences = [f"{name} is missing" for name in due.keys() - found.keys()]
         differences += [f"{name} is too much" for name in found.keys() - due.keys()]
@@ -375,22 +386,25 @@ class Judge:
                 for key in sorted(table.rows.keys() | collection.rows.keys())
                 if table.rows.get(key) != collection.rows.get(key)
             ]
-            differences += option_differences(_document(table.options), _document(collection.options), Ttl.DEFERRED)
-            differences += index_differences(
-                map(_document, table.indexes.values()), map(_document, collection.indexes.values()), Ttl.DEFERRED
-            )
+            differences += [
+                f"{name} {difference}"
+                for difference in definition_differences(
+                    table.options, table.indexes, collection.options, collection.indexes
+                )
+            ]
         return differences
 
 
 def _check_succession(before: ChangefeedStatus, after: ChangefeedStatus) -> None:
-    try:
-        check_invariants(before, after)
-    except InvariantError as error:
-        raise Violation(f"I2: {error}") from error
-
-
-def _document(fields: Mapping[str, Any]) -> Document:
-    return Document(bson.encode(fields))
+    """Neither place goes back, and nothing is done before it is resolved."""
+    for what, then, now in (
+        ("the checkpoint", before.checkpoint, after.checkpoint),
+        ("resolved", before.resolved, after.resolved),
+    ):
+        if then is not None and (now is None or now < then):
+            raise Violation(f"I2: {what} went back from {then} to {now}")
+    if after.checkpoint is not None and (after.resolved is None or after.checkpoint > after.resolved):
+        raise Violation(f"I2: checkpoint {after.checkpoint} is past resolved {after.resolved}")
 
 
 def _rows_before(table: Table, position: Position) -> dict[Any, Row]:

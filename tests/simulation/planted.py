@@ -21,6 +21,7 @@ import processor.changefeed_processor
 import processor.lane_plan
 import processor.pipeline
 import processor.task_permit
+import source.catalog
 import source.note
 from changefeed.position import Position
 from changefeed.records import Barrier, DdlRecord
@@ -36,9 +37,9 @@ from processor.job import JobOutcome
 from processor.lanes import Lanes
 from processor.window_task import replicate_window
 from processor.windows import Pace
+from sink.mongodb.ddl_applier import MongoDdlApplier
 from sink.mongodb.ddl_effect import Effect
 from source.resolved import resolved_after
-from source.window_progress import WindowProgress
 
 Plant = Callable[[], AbstractContextManager[Any]]
 
@@ -207,17 +208,6 @@ def _windows_keep_the_schemas_of_before_a_ddl() -> AbstractContextManager[Any]:
     return patch.object(processor.changefeed_processor.ChangefeedProcessor, "_renew_context", lambda self: None)
 
 
-def _an_empty_batch_is_taken_for_the_end() -> AbstractContextManager[Any]:
-    take = WindowProgress.take
-
-    def taken(self: WindowProgress, reply: Any) -> Any:
-        batch = take(self, reply)
-        self.complete = self.complete or not reply.events
-        return batch
-
-    return patch.object(WindowProgress, "take", taken)
-
-
 def _resume_tokens_are_taken_as_inclusive() -> AbstractContextManager[Any]:
     def inclusive(before: Position, **seen: Any) -> Position:
         resolved = resolved_after(before, **seen)
@@ -244,6 +234,30 @@ def _the_last_write_before_a_silence_counts_as_a_note() -> AbstractContextManage
     return patch.object(source.note, "end_of_source", lambda committed_ts, _: Position(committed_ts))
 
 
+def _an_index_counts_from_the_start_of_its_build() -> AbstractContextManager[Any]:
+    """The catalog lists it from then on, and the build may still be given up."""
+    indexes = source.catalog._list_indexes
+
+    def listed(client: Any, name: Any) -> Any:
+        return (spec.get("spec", spec) for spec in indexes(client, name))
+
+    return patch("source.catalog._list_indexes", listed)
+
+
+def _rows_are_not_acknowledged_by_the_majority() -> AbstractContextManager[Any]:
+    def unconcerned(command: dict[str, Any], seconds: float) -> dict[str, Any]:
+        return {name: value for name, value in command.items() if name != "writeConcern"}
+
+    return patch("sink.mongodb.commander._bounded", unconcerned)
+
+
+def _ddls_are_not_acknowledged_by_the_majority() -> AbstractContextManager[Any]:
+    def answer(self: MongoDdlApplier, command: Any, permitted: float) -> Any:
+        return self._client[command.db].command(dict(command.body))
+
+    return patch.object(MongoDdlApplier, "_answer", answer)
+
+
 BUGS: Mapping[str, Bug] = {
     "writes are not fenced": Bug(_writes_are_not_fenced, 40),
     "unknown outcomes are not settled": Bug(_unknown_outcomes_are_not_settled, 40),
@@ -266,13 +280,15 @@ BUGS: Mapping[str, Bug] = {
     "tables are taken over without waiting": Bug(_tables_are_taken_over_without_waiting, 300, rare=True),
     "tables are released while at work": Bug(_tables_are_released_while_at_work, 300, rare=True),
     "tasks ask for no permit": Bug(_tasks_ask_for_no_permit, 600, rare=True),
-    "windows are reported before they are acknowledged": Bug(_windows_are_reported_before_they_are_acknowledged, 10),
-    "failed windows count as done": Bug(_failed_windows_count_as_done, 20),
+    "windows are reported before they are acknowledged": Bug(_windows_are_reported_before_they_are_acknowledged, 60),
+    "failed windows count as done": Bug(_failed_windows_count_as_done, 60),
     "windows keep the schemas of before a DDL": Bug(_windows_keep_the_schemas_of_before_a_ddl, 10),
-    "an empty batch is taken for the end": Bug(_an_empty_batch_is_taken_for_the_end, 10),
     "resume tokens are taken as inclusive": Bug(_resume_tokens_are_taken_as_inclusive, 10),
     "an answer counts for the moment at which it is looked at": Bug(
         _an_answer_counts_for_the_moment_at_which_it_is_looked_at, 10
     ),
     "the last write before a silence counts as a note": Bug(_the_last_write_before_a_silence_counts_as_a_note, 20),
+    "an index counts from the start of its build": Bug(_an_index_counts_from_the_start_of_its_build, 50),
+    "rows are not acknowledged by the majority": Bug(_rows_are_not_acknowledged_by_the_majority, 200, rare=True),
+    "DDLs are not acknowledged by the majority": Bug(_ddls_are_not_acknowledged_by_the_majority, 50),
 }

@@ -28,6 +28,7 @@ from changefeed.records import ChangefeedId, ChangefeedInfo, Role
 from coordination.etcd import Put
 from coordination.layout import encode
 from tests.simulation.cluster import LAYOUT, Cluster, wired
+from tests.simulation.fairness import Agreement
 from tests.simulation.faults import Faults
 from tests.simulation.judge import Judge
 from tests.simulation.machine import Machine, Violation
@@ -81,8 +82,9 @@ def simulate(seed: int, *, faults: bool = True, planted: Planted = nullcontext, 
 
 def _live(machine: Machine, cluster: Cluster, *, faults: bool) -> None:
     random = machine.random
-    configuration = Configuration.parse(_configuration(random))
-    judge = cluster.judge = Judge(cluster, configuration)
+    agreement = Agreement(routed=random.random() < 0.5)
+    configuration = Configuration.parse(_configuration(random, agreement))
+    judge = cluster.judge = Judge(cluster, agreement)
     workload = Workload(cluster.source, random, ddl_share=random.choice((0.05, 0.15, 0.4)))
     machine.count(f"start: {configuration.start}")
     if configuration.start == "initial":
@@ -122,14 +124,13 @@ def _act_until(machine: Machine, workload: Workload, end: float, pace: float) ->
     machine.after(machine.random.random() * 2, act)
 
 
-def _configuration(random: Random) -> dict[str, Any]:
+def _configuration(random: Random, agreement: Agreement) -> dict[str, Any]:
     return {
+        **agreement.configuration(),
         "id": "feed",
         "source": "mongodb://source",
         "sink": "mongodb://target",
         "start": random.choice(("initial", "now")),
-        "filter": {"tables": ["shop.*", "crm.*", "!*.x_out"]},
-        "routes": random.choice(([], [{"from": "shop.*", "to": "copy.*"}])),
         "ddl": {"async_indexes": random.random() < 0.5},
         "pipeline": random.choice(({}, {"pre_images": ["shop.*"]})),
         "on_divergence": "fail",

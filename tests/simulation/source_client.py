@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, Self
 
@@ -11,7 +12,7 @@ from bson.binary import Binary
 from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
-from pymongo.errors import OperationFailure
+from pymongo.errors import AutoReconnect, NotPrimaryError, OperationFailure
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.table import TableName
@@ -19,7 +20,6 @@ from tests.simulation.network import Network
 from tests.simulation.source_server import Entry, SourceServer, Table
 
 _cursors = count(1)
-_MANY = 1_000_000
 
 
 class Session:
@@ -42,7 +42,7 @@ class SourceClient:
         self.server = server
         self.network = network
         self.streams: dict[int, _Stream] = {}
-        self.finds: dict[int, list[dict[str, Any]]] = {}
+        self.finds: dict[int, _Find] = {}
         self.admin = _Database(self, "admin")
 
     def __getitem__(self, db: str) -> _Database:
@@ -56,7 +56,7 @@ class SourceClient:
 
     def server_info(self) -> dict[str, Any]:
         self.travel()
-        return {"versionArray": [7, 0, 5, 0]}
+        return {"versionArray": [6, 0, 5, 0]}
 
     def list_database_names(self) -> list[str]:
         self.travel()
@@ -82,6 +82,24 @@ class SourceClient:
     def travel(self) -> None:
         self.network.travel(self.network.source_down, "the source")
 
+    def same_primary(self, election: int) -> None:
+        """A cursor lives on the primary where it was opened."""
+        if election != self.server.election:
+            gone = self.server.machine.random.choice(_GONE)
+            raise gone()
+
+
+def _failure(code: int, message: str) -> OperationFailure:
+    return OperationFailure(message, code, {"code": code, "errmsg": message})
+
+
+_GONE: tuple[Callable[[], Exception], ...] = (
+    lambda: NotPrimaryError("operation was interrupted", {"code": 11602, "errmsg": "operation was interrupted"}),
+    lambda: _failure(43, "cursor id not found"),
+    lambda: AutoReconnect("connection closed"),
+)
+"""What a client may hear that asks on after an election: the old primary's word, the new one's, or nobody's."""
+
 
 class _Stream:
     """A place in the oplog. Broken by a change of the leader."""
@@ -98,32 +116,37 @@ class _Stream:
         self._election = self._server.election
         self.token = _mark(start_ts)
 
-    @property
-    def at_end(self) -> bool:
-        return self._index is None or self._index >= self._server.visible
-
-    def read(self, most: int, entries: int) -> list[bytes]:
-        """Looks at so many entries, and may come back with nothing though the end is not there yet."""
+    def read(self, most: int) -> list[bytes]:
+        """Comes back with as many events, or at the end of the oplog, and not before. What it skips takes its time."""
         server = self._server
-        if self._election != server.election:
-            raise OperationFailure("the server stepped down", 11602, {"errmsg": "stepped down", "code": 11602})
+        self.client.same_primary(self._election)
         if self._index is None:
             self._index = next((i for i, entry in enumerate(server.oplog) if entry.ts >= self._start_ts), None)
         found: list[bytes] = []
         if self._index is None:
-            newest = server.committed
-            self.token = max(self.token, _mark(newest.next() if self._start_ts <= newest.next() else newest))
             return found
-        end = min(server.visible, self._index + entries)
-        while self._index < end and len(found) < most:
+        while self._index < server.visible and len(found) < most:
             entry = server.oplog[self._index]
             self._index += 1
+            if server.slow_scan:
+                server.machine.sleep(server.slow_scan)
             if entry.raw is not None and self._shows(entry):
                 found.append(entry.with_images() if self._images else entry.raw)
                 self.token = entry.position.token
             else:
                 self.token = max(self.token, _mark(entry.ts))
         return found
+
+
+@dataclass
+class _Find:
+    """An open cursor on one table, as it was at one time. Lives on one primary."""
+
+    name: TableName
+    table: Table
+    at: ClusterTime
+    election: int
+    rows: list[dict[str, Any]]
 
 
 class _Watch:
@@ -144,10 +167,10 @@ class _Watch:
         server = self._stream.client.server
         machine = server.machine
         self._stream.client.travel()
-        found = self._stream.read(1, _MANY)
+        found = self._stream.read(1)
         if not found:
             server.changed.wait(machine.now + self._wait * 4)
-            found = self._stream.read(1, _MANY)
+            found = self._stream.read(1)
         self._session.operation_time = server.committed.to_bson()
         return bson.decode(found[0]) if found else None
 
@@ -176,15 +199,20 @@ class _Database:
             if table.name.db == self._db
         ]
 
-    def cursor_command(self, command: str | Mapping[str, Any], **_: object) -> Iterator[dict[str, Any]]:
+    def cursor_command(self, command: str | Mapping[str, Any], value: Any = 1, **_: object) -> Iterator[dict[str, Any]]:
         self._client.travel()
-        if isinstance(command, str):
-            assert command == "listCollections", f"the simulated source does not know {command}"
+        body: Mapping[str, Any] = {command: value} if isinstance(command, str) else command
+        if "listCollections" in body:
             return iter(self._collections())
-        table = self._client.server.tables.get(TableName(self._db, command["listIndexes"]))
+        table = self._client.server.tables.get(TableName(self._db, body["listIndexes"]))
         if table is None:
-            raise OperationFailure("ns not found", 26, {"errmsg": "ns not found", "code": 26})
-        return iter([dict(spec) for spec in table.indexes.values()])
+            raise _failure(26, "ns not found")
+        with_builds = body.get("includeBuildUUIDs")
+        building = [
+            {"buildUUID": Binary(build.uuid, 4), "spec": dict(build.spec)} if with_builds else dict(build.spec)
+            for build in table.building.values()
+        ]
+        return iter([*(dict(spec) for spec in table.indexes.values()), *building])
 
     def command(  # noqa: C901  # one case for each command
         self, command: str | Mapping[str, Any], value: Any = 1, *, session: Session | None = None, **options: Any
@@ -197,12 +225,17 @@ class _Database:
         match verb:
             case "isMaster" | "hello":
                 reply = {"setName": "rs", "electionId": server.election, "ok": 1}
-                reply["lastWrite"] = {"majorityOpTime": {"ts": server.committed.to_bson()}}
+                reply["lastWrite"] = {
+                    "opTime": {"ts": server.newest.to_bson(), "t": server.election},
+                    "majorityOpTime": {"ts": server.committed.to_bson(), "t": server.election},
+                }
             case "ping":
                 reply = {"ok": 1}
             case "appendOplogNote":
                 server.note()
                 reply = {"ok": 1}
+                if {**body, **options}.get("writeConcern", {"w": "majority"})["w"] == "majority":
+                    server.wait_for_majority()
             case "aggregate":
                 reply = self._open_stream(body)
             case "getMore":
@@ -229,6 +262,10 @@ class _Database:
         stages = body["pipeline"]
         start = ClusterTime.from_bson(stages[0]["$changeStream"]["startAtOperationTime"])
         match: Any = next((stage["$match"] for stage in stages[1:] if "$match" in stage), {})
+        if start < self._client.server.oldest:
+            raise _failure(
+                286, "Resume of change stream was not possible, as the resume point may no longer be in the oplog."
+            )
         cursor = next(_cursors)
         images = "fullDocumentBeforeChange" in stages[0]["$changeStream"]
         shows = _matcher(self._client.server, match)
@@ -239,13 +276,14 @@ class _Database:
         client, machine = self._client, self._client.server.machine
         cursor = int(body["getMore"])
         if cursor in client.finds:
-            return self._found(cursor, None, "nextBatch")
+            client.server.take_time()
+            return self._found(cursor, "nextBatch")
         stream = client.streams[cursor]
-        most, entries = machine.random.choice((1, 3, 100)), machine.random.choice((1, 4, _MANY))
-        found = stream.read(most, entries)
-        if not found and stream.at_end:
+        most = body.get("batchSize") or machine.random.choice((1, 3, 100))
+        found = stream.read(most)
+        if not found:
             client.server.changed.wait(machine.now + body["maxTimeMS"] / 1000)
-            found = stream.read(most, entries)
+            found = stream.read(most)
         return self._batch(cursor, found, stream.token, "nextBatch")
 
     def _batch(self, cursor: int, events: Iterable[bytes], token: str, kind: str) -> RawBSONDocument:
@@ -267,25 +305,30 @@ class _Database:
         at = ClusterTime.from_bson(concern["atClusterTime"]) if "atClusterTime" in concern else server.committed
         name = TableName(self._db, body["find"])
         table = server.tables.get(name)
-        if any(ddl.position.ts > at and name in ddl.names for ddl in server.ddls):
-            raise OperationFailure("a DDL in between", 246, {"errmsg": "snapshot unavailable", "code": 246})
-        rows = table.rows_at(at) if table else {}
+        if table is None:  # found under its present name, whatever the time
+            return RawBSONDocument(bson.encode({"cursor": {"firstBatch": [], "id": Int64(0), "ns": "x"}, "ok": 1.0}))
+        if table.named_at > at or (table.options.get("capped") and concern["level"] == "snapshot"):
+            raise _failure(246, "snapshot unavailable")
+        rows = table.rows_at(at)
         low, high = _id(body.get("min")), _id(body.get("max"))
         keys = sorted(key for key in rows if (low is None or key >= low) and (high is None or key < high))
         if "filter" in body:
             keys = [key for key in keys if key == _id(body["filter"])]
         cursor = next(_cursors)
-        self._client.finds[cursor] = [rows[key] for key in keys]
-        return self._found(cursor, at, "firstBatch")
+        self._client.finds[cursor] = _Find(name, table, at, server.election, [rows[key] for key in keys])
+        return self._found(cursor, "firstBatch")
 
-    def _found(self, cursor: int, at: ClusterTime | None, kind: str) -> RawBSONDocument:
-        rows = self._client.finds[cursor]
-        most = self._client.server.machine.random.choice((1, 2, 100))
-        part, rest = rows[:most], rows[most:]
-        self._client.finds[cursor] = rest
-        found: dict[str, Any] = {kind: part, "id": Int64(cursor if rest else 0), "ns": "x"}
-        if at is not None:
-            found["atClusterTime"] = at.to_bson()
+    def _found(self, cursor: int, kind: str) -> RawBSONDocument:
+        find, server = self._client.finds[cursor], self._client.server
+        self._client.same_primary(find.election)
+        there = server.tables.get(find.name)
+        if there is None:
+            raise _failure(175, "collection renamed or dropped")
+        if there is not find.table:
+            raise _failure(246, "snapshot unavailable")
+        most = server.machine.random.choice((1, 2, 100))
+        part, find.rows = find.rows[:most], find.rows[most:]
+        found = {kind: part, "id": Int64(cursor if find.rows else 0), "ns": "x", "atClusterTime": find.at.to_bson()}
         return RawBSONDocument(bson.encode({"cursor": found, "ok": 1.0}))
 
 
@@ -317,7 +360,8 @@ def _id(document: Any) -> Any:
 
 def _split(server: SourceServer, name: TableName) -> RawBSONDocument:
     keys = sorted(server.tables[name].rows) if name in server.tables else []
-    return RawBSONDocument(bson.encode({"splitKeys": [{"_id": key} for key in keys[2::2]], "ok": 1.0}))
+    each = server.machine.random.choice((2, 4, 100))
+    return RawBSONDocument(bson.encode({"splitKeys": [{"_id": key} for key in keys[each::each]], "ok": 1.0}))
 
 
 def _matcher(server: SourceServer, raw: Any) -> Callable[[Entry], bool]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from random import Random
 
 from changefeed.table import TableName
-from tests.simulation.source_server import NotPossible, SourceServer
+from tests.simulation.fairness import DATABASES
+from tests.simulation.source_server import Build, NotPossible, SourceServer
 
-DATABASES = ("shop", "crm")
 COLLECTIONS = ("a", "b", "c", "x_out")
 """The last one is outside the filter."""
 _KEYS = 6
@@ -33,6 +34,7 @@ class Workload:
             (2, self._swap),
             (2, self._drop_and_create),
             (1, self._drop_database),
+            (1, self._convert),
         ]
 
     def act(self) -> None:
@@ -47,9 +49,11 @@ class Workload:
             for name in self._names():
                 if self._random.random() < 0.4:
                     self._source.create(name)
-                    for _ in range(self._random.randrange(8)):
+                    for _ in range(self._random.choice((0, 2, 8, 40))):
                         with suppress(NotPossible):
                             self._write(name)
+                    if self._random.random() < 0.5:
+                        self._index(name, (1.0, 5.0))
 
     def _one(self) -> None:
         if self._random.random() < self._ddl_share or not self._source.tables:
@@ -108,15 +112,27 @@ class Workload:
         self._source.create(self._random.choice(free), dict(options))
 
     def _create_index(self) -> None:
+        self._index(self._some(), (0.0, 0.05, 0.5, 3.0))
+
+    def _index(self, name: TableName, seconds: tuple[float, ...]) -> None:
+        """Built within so many seconds, if there are rows."""
         field = self._random.choice(("u", "u", "f", "g"))
         spec = {"v": 2, "key": {field: 1}, "name": f"{field}_1"}
         if field == "u":
             spec["unique"] = True
-        self._source.create_index(self._some(), spec)
+        build = self._source.create_index(name, spec)
+        if build is not None:
+            self._source.machine.after(self._random.choice(seconds), partial(self._end_build, build))
+
+    def _end_build(self, build: Build) -> None:
+        with self._source.batch(shared_time=False), suppress(NotPossible):
+            self._source.commit_index(build)
+            self._source.machine.count("source: index built while rows were written")
 
     def _drop_index(self) -> None:
         name = self._some()
-        self._source.drop_index(name, self._random.choice(sorted(self._source.tables[name].indexes)))
+        table = self._source.tables[name]
+        self._source.drop_index(name, self._random.choice(sorted({**table.indexes, **table.building})))
 
     def _modify(self) -> None:
         self._source.modify(self._some(), self._random.choice(("off", "moderate", "strict")))
@@ -144,6 +160,13 @@ class Workload:
         self._source.drop(name)
         self._source.create(name)
         self._source.insert(name, {"_id": 0, "u": 0, "f": 0})
+
+    def _convert(self) -> None:
+        name = self._some()
+        if self._source.tables[name].options.get("capped"):
+            raise NotPossible("it is capped already")
+        self._source.convert_to_capped(name, 4096)
+        self._source.machine.count("source: table made capped")
 
     def _drop_database(self) -> None:
         self._source.drop_database(self._random.choice(DATABASES))

@@ -1,0 +1,212 @@
+"""`source` and `target`: each once the model of the simulation, once a real server."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.table import TableId, TableName
+from devstack.mongodb import TESTING, Client, MongoDB
+from devstack.replica_set import ReplicaSet
+from source.connection import connect
+from tests.component.simulation.lives import Life, ModelLife, RealLife
+from tests.component.simulation.served import Asked, InTheMachine, InThisProcess, Served, held
+from tests.simulation.machine import Machine, Thread
+from tests.simulation.network import Network
+from tests.simulation.source_client import SourceClient
+from tests.simulation.source_server import SourceServer
+from tests.simulation.substitutes import installed
+from tests.simulation.target_client import TargetClient
+from tests.simulation.target_server import DdlEffect, TargetServer
+
+MODEL, REAL = "model", "real"
+_FOREVER = 1e9
+
+
+class Source(Asked):
+    """`life` is what a user does there."""
+
+    def __init__(self, served: Served, client: Any, database: str, life: Life) -> None:
+        super().__init__(served, client, database)
+        self.life = life
+
+    def majority_ts(self) -> ClusterTime:
+        return ClusterTime.from_bson(self.admin({"hello": 1})["lastWrite"]["majorityOpTime"]["ts"])
+
+
+@dataclass
+class Nobody:
+    """Judges nothing."""
+
+    def row(self, thread: Thread, name: TableName, table: TableId | None, kind: str, key: Any, row: Any) -> None: ...
+
+    def build_begins(self, thread: Thread, copies: TableId | None, what: str) -> None: ...
+
+    def ddl(
+        self, thread: Thread, copies: TableId | None, name: TableName, what: str, *, late: bool = False
+    ) -> DdlEffect:
+        return DdlEffect(None, lambda: None)
+
+
+@pytest.fixture(scope="session")
+def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MongoDB]:
+    """With failpoints, and a no-op writer as users have it."""
+    directory = tmp_path_factory.mktemp("contract")
+    with MongoDB("contract", directory / "data", directory / "log", parameters=TESTING) as server:
+        yield server
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    machine = Machine(7)
+    with installed(machine):
+        yield machine
+
+
+@contextmanager
+def real_source(uri: str) -> Iterator[Source]:
+    database = f"contract_{uuid.uuid4().hex[:12]}"
+    with connect(uri) as client:
+        yield Source(InThisProcess(), client, database, RealLife(client, database))
+        client.drop_database(database)
+
+
+def model_source(machine: Machine, **options: Any) -> Source:
+    server = SourceServer(machine, **options)
+    client = SourceClient(server, Network(machine))
+    return Source(InTheMachine(machine), client, "contract", ModelLife(server, "contract"))
+
+
+@pytest.fixture(params=[MODEL, REAL])
+def source(request: pytest.FixtureRequest) -> Iterator[Source]:
+    if request.param == MODEL:
+        yield model_source(request.getfixturevalue("machine"))
+    else:
+        with real_source(request.getfixturevalue("real_server").uri) as found:
+            yield found
+
+
+@pytest.fixture(params=[MODEL, REAL])
+def idle_source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Source]:
+    """Nobody else writes to it, and its no-op writer looks each second."""
+    if request.param == MODEL:
+        yield model_source(request.getfixturevalue("machine"), note_every=1.0)
+        return
+    parameters = {**TESTING, "periodicNoopIntervalSecs": "1"}
+    server = MongoDB("idle", tmp_path / "data", tmp_path / "log", parameters=parameters)
+    with server, real_source(server.uri) as found:
+        yield found
+
+
+@pytest.fixture(params=[MODEL, REAL])
+def forgetting_source(request: pytest.FixtureRequest) -> Iterator[Source]:
+    """Its oplog is small."""
+    if request.param == MODEL:
+        yield model_source(request.getfixturevalue("machine"))
+        return
+    with real_source(request.getfixturevalue("forgetful").uri) as found:
+        yield found
+
+
+@pytest.fixture(params=[MODEL, REAL])
+def set_source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Source]:
+    """Of several members."""
+    if request.param == MODEL:
+        yield model_source(request.getfixturevalue("machine"))
+        return
+    with ReplicaSet("three", tmp_path, tmp_path) as members, real_source(members.uri) as found:
+        yield found
+
+
+class ModelTarget(Asked):
+    """Its builds stand still until they are let go."""
+
+    def __init__(self, machine: Machine) -> None:
+        network = Network(machine)
+        self._server = TargetServer(machine, network)
+        self._server.judge = Nobody()
+        super().__init__(InTheMachine(machine), TargetClient(self._server, network), "contract")
+
+    def slow(self) -> None:
+        self._server.slow_builds = _FOREVER
+
+    def let_go(self) -> None:
+        self._server.slow_builds = 0.0
+        for collection in self._server.collections.values():
+            for build in list(collection.building.values()):
+                self._server.commit_build(build)
+
+    def majority_held(self) -> AbstractContextManager[None]:
+        majority = self._server.majority
+        majority.lag = 0.001
+        return held(partial(majority.hold, _FOREVER), partial(majority.hold, 0.0))
+
+    def step_down(self) -> None:
+        self._server.elect()
+
+    def writable(self) -> bool:
+        return True
+
+    def rows(self, coll: str) -> list[Any]:
+        return sorted(self._server.collections[TableName(self.database, coll)].rows)
+
+
+class RealTarget(Asked):
+    """The same, by failpoints, which each take effect at once."""
+
+    def __init__(self, client: Client, direct: Client, database: str) -> None:
+        super().__init__(InThisProcess(), client, database)
+        self._direct = direct
+
+    def _fail_point(self, name: str, mode: str) -> None:
+        self._direct.admin.command({"configureFailPoint": name, "mode": mode})
+
+    def slow(self) -> None:
+        self._fail_point("hangAfterStartingIndexBuild", "alwaysOn")
+
+    def let_go(self) -> None:
+        self._fail_point("hangAfterStartingIndexBuild", "off")
+
+    def majority_held(self) -> AbstractContextManager[None]:
+        return held(
+            partial(self._fail_point, "disableSnapshotting", "alwaysOn"),
+            partial(self._fail_point, "disableSnapshotting", "off"),
+        )
+
+    def step_down(self) -> None:
+        self._direct.admin.command({"replSetStepDown": 1, "force": True})
+
+    def writable(self) -> bool:
+        return bool(self._direct.admin.command("hello")["isWritablePrimary"])
+
+    def rows(self, coll: str) -> list[Any]:
+        return sorted(row["_id"] for row in self._direct[self.database][coll].find())
+
+
+@pytest.fixture(params=[MODEL, REAL])
+def target(request: pytest.FixtureRequest) -> Iterator[ModelTarget | RealTarget]:
+    if request.param == MODEL:
+        yield ModelTarget(request.getfixturevalue("machine"))
+        return
+    server = request.getfixturevalue("real_server")
+    database = f"contract_{uuid.uuid4().hex[:12]}"
+    with Client(server.uri) as client, server.client() as direct:
+        found = RealTarget(client, direct, database)
+        yield found
+        found.let_go()
+        found.served.until(found.writable)
+        client.drop_database(database)
+
+
+@pytest.fixture
+def slow_target(target: ModelTarget | RealTarget) -> ModelTarget | RealTarget:
+    target.slow()
+    return target

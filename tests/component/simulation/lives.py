@@ -1,0 +1,253 @@
+"""What a user does at a source: on a real server by commands, on the model by its methods. Each returns the code of a refusal, or 0."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from functools import partial
+from typing import Any, Protocol
+
+from pymongo.errors import AutoReconnect
+
+from changefeed.table import TableName
+from devstack.mongodb import Client
+from tests.component.simulation.served import InThisProcess, code_of, held
+from tests.forgetful import forget
+from tests.simulation.source_server import Build, NotPossible, SourceServer
+
+_INDEX_HOLD = "hangAfterStartingIndexBuild"
+_MAJORITY_HOLD = "disableSnapshotting"
+_FOREVER = 1e9
+
+
+class Building(Protocol):
+    def commit(self) -> int:
+        """Lets it come to its end, and says what came of it."""
+        ...
+
+
+class Life(Protocol):
+    def create(self, coll: str, **options: Any) -> int: ...
+
+    def insert(self, coll: str, *rows: dict[str, Any]) -> int: ...
+
+    def update(self, coll: str, key: Any, sets: dict[str, Any], removed: list[str]) -> int: ...
+
+    def replace(self, coll: str, row: dict[str, Any]) -> int: ...
+
+    def delete(self, coll: str, key: Any) -> int: ...
+
+    def create_index(self, coll: str, spec: dict[str, Any]) -> int: ...
+
+    def begin_index(self, coll: str, spec: dict[str, Any]) -> Building: ...
+
+    def drop_index(self, coll: str, index: str) -> int: ...
+
+    def modify(self, coll: str, level: str) -> int: ...
+
+    def rename(self, coll: str, to: str, *, replace: bool = False) -> int: ...
+
+    def drop(self, coll: str) -> int: ...
+
+    def drop_database(self) -> int: ...
+
+    def convert_to_capped(self, coll: str, size: int) -> int: ...
+
+    def note(self) -> int: ...
+
+    def majority_held(self) -> AbstractContextManager[None]: ...
+
+    def forget(self) -> None:
+        """Everything that was written so far, if its oplog is small."""
+        ...
+
+    def elect(self) -> None:
+        """Another primary, if there are others."""
+        ...
+
+
+class ModelLife:
+    def __init__(self, server: SourceServer, database: str) -> None:
+        self._server = server
+        self._database = database
+
+    def _do(self, *acts: Callable[[], object]) -> int:
+        with self._server.batch(shared_time=False):
+            try:
+                for act in acts:
+                    act()
+            except NotPossible as refused:
+                return refused.code
+        return 0
+
+    def _name(self, coll: str) -> TableName:
+        return TableName(self._database, coll)
+
+    def create(self, coll: str, **options: Any) -> int:
+        return self._do(partial(self._server.create, self._name(coll), options))
+
+    def insert(self, coll: str, *rows: dict[str, Any]) -> int:
+        name = self._name(coll)
+        if name not in self._server.tables:
+            self.create(coll)
+        return self._do(*(partial(self._server.insert, name, row) for row in rows))
+
+    def update(self, coll: str, key: Any, sets: dict[str, Any], removed: list[str]) -> int:
+        return self._do(partial(self._server.update, self._name(coll), key, sets, removed))
+
+    def replace(self, coll: str, row: dict[str, Any]) -> int:
+        return self._do(partial(self._server.replace, self._name(coll), row))
+
+    def delete(self, coll: str, key: Any) -> int:
+        return self._do(partial(self._server.delete, self._name(coll), key))
+
+    def create_index(self, coll: str, spec: dict[str, Any]) -> int:
+        return self._do(partial(self._server.create_index, self._name(coll), spec))
+
+    def begin_index(self, coll: str, spec: dict[str, Any]) -> Building:
+        with self._server.batch(shared_time=False):
+            build = self._server.create_index(self._name(coll), spec)
+        assert build is not None
+        return _ModelBuilding(self, build)
+
+    def drop_index(self, coll: str, index: str) -> int:
+        return self._do(partial(self._server.drop_index, self._name(coll), index))
+
+    def modify(self, coll: str, level: str) -> int:
+        return self._do(partial(self._server.modify, self._name(coll), level))
+
+    def rename(self, coll: str, to: str, *, replace: bool = False) -> int:
+        return self._do(partial(self._server.rename, self._name(coll), self._name(to), replace=replace))
+
+    def drop(self, coll: str) -> int:
+        return self._do(partial(self._server.drop, self._name(coll)))
+
+    def drop_database(self) -> int:
+        return self._do(partial(self._server.drop_database, self._database))
+
+    def convert_to_capped(self, coll: str, size: int) -> int:
+        return self._do(partial(self._server.convert_to_capped, self._name(coll), size))
+
+    def note(self) -> int:
+        self._server.note()
+        return 0
+
+    def majority_held(self) -> AbstractContextManager[None]:
+        server = self._server
+        return held(partial(server.hold_majority, _FOREVER), partial(server.hold_majority, 0.0))
+
+    def forget(self) -> None:
+        for _ in range(2):
+            self._server.note()
+        self._server.forget()
+
+    def elect(self) -> None:
+        self._server.elect()
+
+
+class _ModelBuilding:
+    def __init__(self, life: ModelLife, build: Build) -> None:
+        self._life = life
+        self._build = build
+
+    def commit(self) -> int:
+        return self._life._do(partial(self._life._server.commit_index, self._build))
+
+
+class RealLife:
+    """Writes are acknowledged by one member, so that they return where the majority is held."""
+
+    def __init__(self, client: Client, database: str) -> None:
+        self._client = client
+        self._database = database
+
+    def _do(self, command: dict[str, Any], database: str = "") -> int:
+        body = {**command, "writeConcern": {"w": 1}}
+
+        def act() -> None:
+            reply = self._client[database or self._database].command(body)
+            assert "writeErrors" not in reply, reply["writeErrors"]
+
+        return code_of(act)
+
+    def create(self, coll: str, **options: Any) -> int:
+        return self._do({"create": coll, **options})
+
+    def insert(self, coll: str, *rows: dict[str, Any]) -> int:
+        return max(self._do({"insert": coll, "documents": [row]}) for row in rows)
+
+    def update(self, coll: str, key: Any, sets: dict[str, Any], removed: list[str]) -> int:
+        change = {"$set": sets} | ({"$unset": dict.fromkeys(removed, "")} if removed else {})
+        return self._do({"update": coll, "updates": [{"q": {"_id": key}, "u": change}]})
+
+    def replace(self, coll: str, row: dict[str, Any]) -> int:
+        return self._do({"update": coll, "updates": [{"q": {"_id": row["_id"]}, "u": row}]})
+
+    def delete(self, coll: str, key: Any) -> int:
+        return self._do({"delete": coll, "deletes": [{"q": {"_id": key}, "limit": 1}]})
+
+    def create_index(self, coll: str, spec: dict[str, Any]) -> int:
+        return self._do({"createIndexes": coll, "indexes": [spec]})
+
+    def begin_index(self, coll: str, spec: dict[str, Any]) -> Building:
+        self._fail_point(_INDEX_HOLD, "alwaysOn")
+        building = _RealBuilding(self, coll, spec)
+        InThisProcess().until(lambda: spec["name"] in self._being_built(coll))
+        return building
+
+    def _being_built(self, coll: str) -> list[str]:
+        listed = self._client[self._database].command({"listIndexes": coll, "includeBuildUUIDs": True})
+        return [index["spec"]["name"] for index in listed["cursor"]["firstBatch"] if "buildUUID" in index]
+
+    def _fail_point(self, name: str, mode: str) -> None:
+        self._client.admin.command({"configureFailPoint": name, "mode": mode})
+
+    def drop_index(self, coll: str, index: str) -> int:
+        return self._do({"dropIndexes": coll, "index": index})
+
+    def modify(self, coll: str, level: str) -> int:
+        return self._do({"collMod": coll, "validationLevel": level})
+
+    def rename(self, coll: str, to: str, *, replace: bool = False) -> int:
+        names = {"renameCollection": f"{self._database}.{coll}", "to": f"{self._database}.{to}"}
+        return self._do({**names, "dropTarget": replace}, "admin")
+
+    def drop(self, coll: str) -> int:
+        return self._do({"drop": coll})
+
+    def drop_database(self) -> int:
+        return self._do({"dropDatabase": 1})
+
+    def convert_to_capped(self, coll: str, size: int) -> int:
+        return self._do({"convertToCapped": coll, "size": size})
+
+    def note(self) -> int:
+        return self._do({"appendOplogNote": 1, "data": {}}, "admin")
+
+    def majority_held(self) -> AbstractContextManager[None]:
+        return held(
+            partial(self._fail_point, _MAJORITY_HOLD, "alwaysOn"), partial(self._fail_point, _MAJORITY_HOLD, "off")
+        )
+
+    def forget(self) -> None:
+        newest = self._client.admin.command("ping")["operationTime"]
+        forget(self._client, newest)
+
+    def elect(self) -> None:
+        with suppress(AutoReconnect):
+            self._client.admin.command({"replSetStepDown": 10, "secondaryCatchUpPeriodSecs": 5})
+
+
+class _RealBuilding:
+    def __init__(self, life: RealLife, coll: str, spec: dict[str, Any]) -> None:
+        self._life = life
+        self._codes: list[int] = []
+        self._thread = threading.Thread(target=lambda: self._codes.append(life.create_index(coll, spec)), daemon=True)
+        self._thread.start()
+
+    def commit(self) -> int:
+        self._life._fail_point(_INDEX_HOLD, "off")
+        self._thread.join(30)
+        [code] = self._codes
+        return code

@@ -1,0 +1,55 @@
+"""What a simulated changefeed was asked for, and when two tables are defined alike: said once more, without the product's code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import bson
+
+from changefeed.table import TableName
+
+DATABASES = ("shop", "crm")
+_OUTSIDE = "x_out"
+_DEFAULTS: Mapping[str, Any] = {"validationLevel": "strict", "validationAction": "error", "capped": False}
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """All tables of both databases but those named `x_out`, and what a server makes aside for itself; `shop` may become `copy`."""
+
+    routed: bool
+
+    def configuration(self) -> dict[str, Any]:
+        return {
+            "filter": {"tables": [*(f"{db}.*" for db in DATABASES), f"!*.{_OUTSIDE}"]},
+            "routes": [{"from": "shop.*", "to": "copy.*"}] if self.routed else [],
+        }
+
+    def wants(self, name: TableName) -> bool:
+        of_the_server = name.coll.startswith("tmp") and ".convertToCapped." in name.coll
+        return name.db in DATABASES and name.coll != _OUTSIDE and not of_the_server
+
+    def target(self, name: TableName) -> TableName:
+        return TableName("copy", name.coll) if self.routed and name.db == "shop" else name
+
+
+def definition_differences(
+    options: Mapping[str, Any], indexes: Mapping[str, Any], options_there: Mapping[str, Any], indexes_there: Any
+) -> list[str]:
+    """Of a table and its copy, in words."""
+    found = [] if _options(options) == _options(options_there) else [f"options {options} became {options_there}"]
+    if _indexes(indexes) != _indexes(indexes_there):
+        found.append(f"indexes {list(indexes.values())} became {list(indexes_there.values())}")
+    return found
+
+
+def _options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """An option that is not given has its default."""
+    return {**_DEFAULTS, **options}
+
+
+def _indexes(indexes: Mapping[str, Any]) -> set[bytes]:
+    """Field by field, but in any order."""
+    return {bson.encode(dict(sorted({"unique": False, **spec}.items()))) for spec in indexes.values()}

@@ -1,0 +1,446 @@
+"""`TargetClient`: the driver's client to a simulated target, as far as the product uses it.
+
+A command may break off on its way, after it was done, or in the middle of its statements. Writes fall one after the other, so that
+other things may happen between two of them. What is answered is what real servers answer: `tests/component/simulation/` asks both.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Self
+
+import bson
+from bson.binary import Binary
+from bson.int64 import Int64
+from bson.raw_bson import RawBSONDocument
+from pymongo.errors import AutoReconnect, NetworkTimeout, NotPrimaryError, OperationFailure
+
+from changefeed.table import TableName
+from tests.simulation.network import Network
+from tests.simulation.target_ddl import COMMANDS, Definitions, same_primary
+from tests.simulation.target_server import Collection, Row, TargetServer, duplicate, failure
+from tests.unit.sink.mongodb import update_model
+
+
+class TargetClient:
+    def __init__(self, server: TargetServer, network: Network) -> None:
+        self.server = server
+        self.network = network
+        self.admin = _Database(self, "admin")
+
+    def __getitem__(self, db: str) -> _Database:
+        return _Database(self, db)
+
+    def get_database(self, db: str, **_: object) -> _Database:
+        return _Database(self, db)
+
+    def start_session(self) -> _Session:
+        return _Session(self)
+
+    def close(self) -> None: ...
+
+
+class _Session:
+    def __init__(self, client: TargetClient) -> None:
+        self._client = client
+        self.transaction: _Transaction | None = None
+        self.operation_time = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    @contextmanager
+    def start_transaction(self, **_: object) -> Iterator[None]:
+        self.transaction = _Transaction()
+        try:
+            yield
+            self._client.admin.commit(self.transaction)
+        finally:
+            self.transaction = None
+
+
+class _Transaction:
+    """What it saw has to be so still when it ends; until then nobody sees what it writes."""
+
+    def __init__(self) -> None:
+        self.seen: dict[tuple[TableName, Any], Row | None] = {}
+        self.statements: list[tuple[TableName, str, Mapping[str, Any]]] = []
+        self._snapshot: dict[TableName, dict[Any, Row]] | None = None
+
+    def rows(self, server: TargetServer, name: TableName) -> dict[Any, Row]:
+        """As they were at its first statement."""
+        if self._snapshot is None:
+            self._snapshot = {name: dict(collection.rows) for name, collection in server.collections.items()}
+        return self._snapshot.get(name, {})
+
+
+class _Database:
+    def __init__(self, client: TargetClient, db: str) -> None:
+        self._client = client
+        self._server = client.server
+        self._db = db
+
+    def __getitem__(self, coll: str) -> _Collection:
+        return _Collection(self._client, TableName(self._db, coll))
+
+    def get_collection(self, coll: str) -> _Collection:
+        return self[coll]
+
+    def cursor_command(
+        self, command: str | Mapping[str, Any], value: Any = 1, filter: Mapping[str, Any] | None = None, **_: object
+    ) -> Iterator[dict[str, Any]]:
+        self._arrive()
+        body: Mapping[str, Any] = {command: value} if isinstance(command, str) else command
+        if "listIndexes" in body:
+            there = self._server.named(TableName(self._db, body["listIndexes"]))
+            building = [build.spec for build in there.building.values()]
+            return iter([dict(spec) for spec in (*there.indexes.values(), *building)])
+        assert "listCollections" in body, f"the simulated target does not know {command}"
+        assert filter is not None
+        return iter(self._collections(filter["name"]["$in"]))
+
+    def _collections(self, wanted: Container[str]) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": name.coll,
+                "type": "collection",
+                "options": dict(collection.options),
+                "info": {"uuid": Binary(collection.uuid, 4)},
+            }
+            for name, collection in self._server.collections.items()
+            if name.db == self._db and name.coll in wanted
+        ]
+
+    def command(self, command: str | Mapping[str, Any], session: _Session | None = None, **_: object) -> dict[str, Any]:
+        body: dict[str, Any] = {command: 1} if isinstance(command, str) else dict(command)
+        verb = next(iter(body))
+        if session is not None and session.transaction is not None:
+            return self._in_transaction(session.transaction, verb, body)
+        self._arrive(ddl=verb in COMMANDS)
+        weather, chance = self._server.network.weather, self._server.network.chance
+        concern = body.get("writeConcern")
+        assert concern is None or concern["w"] == "majority", "the product acknowledges by the majority"
+        try:
+            reply = self._carry_out(verb, body)
+        except OperationFailure as refused:
+            details = {"ok": 0.0, **(refused.details or {}), **self._acknowledged(concern)}
+            raise OperationFailure(str(refused), refused.code, details) from refused
+        reply |= self._acknowledged(concern)
+        if verb != "hello" and chance(weather.target_broken_after):
+            self._server.note(f"the answer to {verb} is lost")
+            raise AutoReconnect("the connection to the target broke")
+        self._server.network.move()
+        return reply
+
+    def _arrive(self, *, ddl: bool = False) -> None:
+        """A DDL follows its permit within a moment; what is wrong after a longer pause there, no client can know."""
+        server, thread = self._server, self._server.machine.current
+        assert thread is not None
+        thread.sending = ddl
+        try:
+            server.network.travel(server.network.target_down, "the target")
+        finally:
+            thread.sending = False
+        if server.network.chance(server.network.weather.target_broken_before):
+            unheard = server.machine.random.choice(_UNHEARD)
+            raise unheard()
+        self._in_time()
+
+    def _acknowledged(self, concern: Mapping[str, Any] | None) -> dict[str, Any]:
+        """What the answer says besides, of how lasting what it tells is. A refusal tells of something, too."""
+        if concern is None:
+            return {}
+        machine, majority = self._server.machine, self._server.majority
+        assert machine.current is not None
+        election, newest = majority.election, majority.newest
+        until = machine.now + concern.get("wtimeout", 1e9) / 1000
+        deadline = machine.current.command_deadline
+        if majority.has.ts < newest.ts:
+            self._server.reached("target_lacks_majority")
+            if self._server.network.chance(self._server.network.weather.target_broken_after):
+                self._server.note("the answer is lost before the majority has what it tells")
+                raise AutoReconnect("the connection to the target broke")
+        while majority.has.ts < newest.ts:
+            if majority.election != election:
+                return _concern_error(11602, "operation was interrupted")
+            if machine.now >= until:
+                return _concern_error(64, "waiting for replication timed out")
+            self._in_time()
+            majority.changed.wait(min(until, deadline if deadline is not None else until) + _A_LITTLE)
+        return {}
+
+    def _in_time(self) -> None:
+        machine = self._server.machine
+        assert machine.current is not None
+        deadline = machine.current.command_deadline
+        if deadline is not None and machine.now > deadline:
+            raise NetworkTimeout("out of time")
+
+    def _carry_out(self, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        match verb:
+            case "hello":
+                return {
+                    "setName": "target",
+                    "me": "target:1",
+                    "electionId": self._server.majority.term,
+                    "lastWrite": {
+                        "opTime": self._server.majority.newest.to_bson(),
+                        "majorityOpTime": self._server.majority.has.to_bson(),
+                    },
+                    "maxWireVersion": self._server.wire,
+                    "maxWriteBatchSize": 100_000,
+                    "maxBsonObjectSize": 16 << 20,
+                }
+            case "insert" | "update" | "delete" | "bulkWrite":
+                self._take_time(self._server.slow_rows, "rows")
+                self._in_time()
+                return self._write(verb, body)
+            case "find":
+                return {"cursor": {"firstBatch": list(self._found(TableName(self._db, body[verb]), body["filter"]))}}
+            case _:
+                self._take_time(self._server.slow_ddl, "DDL")
+                self._in_time()
+                return Definitions(self._server, self._db).carry_out(verb, body)
+
+    def _take_time(self, most: float, what: str) -> None:
+        machine = self._server.machine
+        election = self._server.majority.election
+        if most and machine.random.random() < 0.5:
+            machine.count(f"fault: slow {what}")
+            machine.sleep(machine.random.random() * most)
+        same_primary(self._server, election)
+
+    def _found(self, name: TableName, wanted: Mapping[str, Any]) -> Iterator[RawBSONDocument]:
+        key, rows = wanted["_id"], self._rows(name)
+        for each in key["$in"] if isinstance(key, dict) else [key]:
+            if each in rows and update_model.fits(rows[each], wanted.get("$expr")):
+                yield RawBSONDocument(bson.encode(rows[each]))
+
+    # transactions
+
+    def _in_transaction(self, transaction: _Transaction, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        self._arrive()
+        if verb == "aggregate":
+            return {"cursor": {"firstBatch": self._aggregated(transaction, TableName(self._db, body[verb]), body)}}
+        for name, kind, statement in _statements(self._db, verb, body):
+            key = _decoded(statement["document" if kind == "insert" else "q"])["_id"]
+            transaction.seen.setdefault((name, key), transaction.rows(self._server, name).get(key))
+            transaction.statements.append((name, kind, statement))
+        return {"n": 1, "ok": 1.0}
+
+    def _aggregated(self, transaction: _Transaction, name: TableName, body: Mapping[str, Any]) -> list[RawBSONDocument]:
+        source, *stages = body["pipeline"]
+        rows = transaction.rows(self._server, name)
+        key = _decoded(source["$match"])["_id"] if "$match" in source else next(iter(rows), None)
+        row = rows.get(key)
+        transaction.seen[name, key] = row
+        return [] if row is None else [RawBSONDocument(bson.encode(update_model.apply(row, stages)))]
+
+    def commit(self, transaction: _Transaction) -> None:
+        """All of it at one moment, or nothing."""
+        self._arrive()
+        if any(self._rows(name).get(key) != row for (name, key), row in transaction.seen.items()):
+            raise failure(112, "WriteConflict")
+        with self._server.majority.together():
+            for statement in transaction.statements:
+                self._one(*statement)
+        self._server.machine.count("rows exchanged their values")
+        if concern := self._acknowledged({"w": "majority"}):
+            raise NotPrimaryError("operation was interrupted", concern)
+        if self._server.network.chance(self._server.network.weather.target_broken_after):
+            raise AutoReconnect("the connection to the target broke")
+        self._server.network.move()
+
+    def _rows(self, name: TableName) -> dict[Any, Row]:
+        collection = self._server.collections.get(name)
+        return collection.rows if collection else {}
+
+    # rows
+
+    def _write(self, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        statements = list(_statements(self._db, verb, body))
+        results: list[dict[str, Any]] = []
+        partial = self._server.network.chance(self._server.network.weather.target_partial)
+        stop = self._server.machine.random.randrange(len(statements) + 1) if partial else None
+        election = self._server.majority.election
+        for number, (name, kind, statement) in enumerate(statements):
+            if number == stop:
+                self._server.note(f"{verb} broke off after {number} of {len(statements)}")
+                raise AutoReconnect("the connection to the target broke")
+            if number:
+                self._server.machine.sleep(0.0001)
+                self._in_time()
+                same_primary(self._server, election)
+            try:
+                matched = self._one(name, kind, statement)
+                results.append({"ok": 1.0, "idx": number, "n": matched})
+            except OperationFailure as refused:
+                results.append({"ok": 0.0, "idx": number, "n": 0, **(refused.details or {})})
+                if body.get("ordered", True):
+                    break
+        if verb == "bulkWrite":
+            return {"cursor": {"id": Int64(0), "ns": "admin.$cmd.bulkWrite", "firstBatch": results}, "ok": 1.0}
+        errors = [{**result, "index": result["idx"]} for result in results if not result["ok"]]
+        for error in errors:
+            del error["idx"]
+        reply: dict[str, Any] = {"n": sum(result["n"] for result in results), "ok": 1.0}
+        reply |= {"electionId": self._server.majority.term, "opTime": self._server.majority.newest.to_bson()}
+        return reply | ({"writeErrors": errors} if errors else {})
+
+    def _one(self, name: TableName, kind: str, statement: Mapping[str, Any]) -> int:
+        """How many rows it met, or made."""
+        if name.coll == "sluice.majority":
+            return 0
+        server = self._server
+        collection = server.collections.get(name)
+        table = collection.table if collection else None
+        rows = self._rows(name)
+        thread = server.machine.current
+        assert thread is not None
+        assert server.judge is not None
+        if kind == "insert":
+            row = _decoded(statement["document"])
+            server.judge.row(thread, name, table, kind, row["_id"], row)
+            if row["_id"] in rows:
+                raise duplicate("_id", row["_id"])
+            self._put(name, row)
+            return 1
+        query = _decoded(statement["q"])
+        key = query["_id"]
+        if kind == "delete":
+            server.judge.row(thread, name, table, kind, key, None)
+            if collection is not None and key in rows:
+                self._keep(collection, key, None)
+                return 1
+            return 0
+        before = rows.get(key)
+        fits = before is None or "$expr" not in query or update_model.fits(before, query["$expr"])
+        if not fits or (before is None and not statement.get("upsert")):
+            return 0
+        try:
+            after = _updated(before or {"_id": key}, statement["u"])
+        except update_model.Refused as refused:
+            raise failure(28, str(refused)) from refused
+        server.judge.row(thread, name, table, kind, key, after)
+        self._put(name, after)
+        return 1
+
+    def _put(self, name: TableName, row: Row) -> None:
+        collection = self._server.collections.setdefault(name, Collection(uuid.UUID(int=1).bytes))
+        for spec in collection.indexes.values():
+            indexed = next(iter(spec["key"]))
+            if spec.get("unique") and indexed != "_id":
+                for key, other in collection.rows.items():
+                    if key != row["_id"] and other.get(indexed) == row.get(indexed):
+                        raise duplicate(indexed, row.get(indexed))
+        self._keep(collection, row["_id"], row)
+
+    def _keep(self, collection: Collection, key: Any, row: Row | None) -> None:
+        rows = collection.rows
+        before = rows.pop(key, None)
+        if row is not None:
+            rows[key] = row
+
+        def undo() -> None:
+            rows.pop(key, None)
+            if before is not None:
+                rows[key] = before
+
+        self._server.majority.lacks(undo)
+
+
+class _Collection:
+    def __init__(self, client: TargetClient, name: TableName) -> None:
+        self._client = client
+        self._name = name
+        self._query: dict[str, Any] = {}
+        self._low: Any = None
+        self._high: Any = None
+
+    def with_options(self, *_: object) -> _Collection:
+        return self
+
+    def find_one(self, *_: object) -> Any:
+        self._travel()
+        collection = self._client.server.collections.get(self._name)
+        return next(iter(collection.rows.values()), None) if collection else None
+
+    def find(self, query: Mapping[str, Any], *_: object) -> _Collection:
+        self._query = dict(query)
+        return self
+
+    def hint(self, *_: object) -> _Collection:
+        return self
+
+    def limit(self, *_: object) -> _Collection:
+        return self
+
+    def min(self, bound: list[tuple[str, Any]]) -> _Collection:
+        self._low = bound[0][1]
+        return self
+
+    def max(self, bound: list[tuple[str, Any]]) -> _Collection:
+        self._high = bound[0][1]
+        return self
+
+    def __iter__(self) -> Iterator[RawBSONDocument]:
+        self._travel()
+        collection = self._client.server.collections.get(self._name)
+        keys = sorted(collection.rows) if collection else []
+        return iter(
+            RawBSONDocument(bson.encode({"_id": key}))
+            for key in keys
+            if (self._low is None or key >= self._low) and (self._high is None or key < self._high)
+            if "_id" not in self._query or key == self._query["_id"]
+        )
+
+    def _travel(self) -> None:
+        self._client.network.travel(self._client.network.target_down, "the target")
+
+
+_A_LITTLE = 1e-6
+
+
+def _statements(db: str, verb: str, body: Mapping[str, Any]) -> Iterator[tuple[TableName, str, Mapping[str, Any]]]:
+    match verb:
+        case "insert":
+            for document in body["documents"]:
+                yield TableName(db, body[verb]), "insert", {"document": document}
+        case "update":
+            for statement in body["updates"]:
+                yield TableName(db, body[verb]), "update", statement
+        case "delete":
+            for statement in body["deletes"]:
+                yield TableName(db, body[verb]), "delete", statement
+        case _:
+            names = [TableName.parse(entry["ns"]) for entry in body["nsInfo"]]
+            for statement in body["ops"]:
+                kind = next(iter(statement))
+                renamed = {"q": statement.get("filter"), "u": statement.get("updateMods"), **statement}
+                yield names[statement[kind]], kind, renamed
+
+
+def _updated(before: Row, operation: Any) -> Row:
+    if isinstance(operation, list) or any(name.startswith("$") for name in operation):
+        return update_model.apply(before, operation)
+    return _decoded(operation)
+
+
+def _decoded(document: Any) -> Row:
+    return bson.decode(bson.encode(document))
+
+
+def _concern_error(code: int, message: str) -> dict[str, Any]:
+    return {"writeConcernError": {"code": code, "errmsg": message}}
+
+
+_UNHEARD: tuple[Callable[[], AutoReconnect], ...] = (
+    lambda: AutoReconnect("the connection to the target broke"),
+    lambda: NotPrimaryError("not primary", {"code": 10107, "errmsg": "not primary"}),
+    lambda: NotPrimaryError("shutting down", {"code": 91, "errmsg": "shutting down"}),
+)
+"""What a command may end with that has had no effect."""
