@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import pytest
+
 from devstack.mongodb import Client
 from tests.component.processor.conftest import ReplicatingCluster
 from tests.component.processor.workload import Beside, write
@@ -44,6 +46,7 @@ def _change(source: Client, database: str) -> None:
         db[table].delete_many({"_id": {"$in": [3, 4, 40]}})
 
 
+@pytest.mark.since("6.0")
 def test_ddl_before_and_during_initial_copies_ends_in_equality(
     cluster: ReplicatingCluster, database: str, fresh_database: Callable[[], str]
 ) -> None:

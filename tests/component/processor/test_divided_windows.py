@@ -21,6 +21,8 @@ from processor.spark import SparkRunner, SparkSettings
 from processor.windows import WindowLimits
 from tests.component.processor.windowing import Windowing
 
+pytestmark = pytest.mark.since("6.0")
+
 _IMAGES: dict[str, Any] = {"changeStreamPreAndPostImages": {"enabled": True}}
 
 

@@ -96,6 +96,7 @@ def test_ids_of_all_types_are_copied_in_many_chunks(
     assert different(source_client, target_client, database) == []
 
 
+@pytest.mark.since("6.0")
 def test_a_clustered_table_is_copied_to_its_last_key_and_no_further(
     copying: Make, source_client: Client, target_client: Client, database: str
 ) -> None:

@@ -247,6 +247,7 @@ def test_a_document_that_a_transaction_changes_twice_is_told(version: Client, da
     assert len(untold) == (0 if version.server_info()["versionArray"][0] < 5 else 1)
 
 
+@pytest.mark.since("6.0")
 def test_images_that_are_too_large_together_are_read_one_by_one(source: Client, database: str) -> None:
     rows = source[database].create_collection("rows", changeStreamPreAndPostImages={"enabled": True})
     start = now(source)
