@@ -18,6 +18,7 @@ from changefeed.row_key import only_id
 from changefeed.table import TableName
 from sink.mongodb.bulk_plan import Batch, phase
 from sink.mongodb.exact_insert import exact_insert, holds_zero_time
+from sink.mongodb.joined_stages import joined
 from sink.mongodb.update_pipeline import Update
 from sink.mongodb.update_translation import plain_sets, translate
 from sink.row import RowChange, TargetTable
@@ -238,7 +239,7 @@ def _stages(changes: Sequence[RowChange]) -> list[Command]:
         elif update := translate(change.update or b"", viable=True):
             assert isinstance(update.operation, list)
             stages += update.operation
-    return stages
+    return joined(stages)
 
 
 def foretell_command(changes: Sequence[RowChange]) -> Command:

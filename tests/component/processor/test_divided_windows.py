@@ -94,14 +94,15 @@ def test_spark_divides_a_wide_window_and_none_that_is_replayed(
     made = windowing()
     _hand_values_on(made.source, database, rounds=1, numbers=range(10))
     deadline = time.monotonic() + 60
-    while (middle := made.now()).ts.seconds < made.start.ts.seconds + 3:
+    while made.now().ts.seconds < made.start.ts.seconds + 3:
         made.source[database]["orders"].update_one({"_id": 1}, {"$inc": {"n": 1}})
         assert time.monotonic() < deadline
     _hand_values_on(made.source, database, rounds=1, numbers=range(100, 110))
     with _WatchedSpark(SparkSettings(master="local[2]")) as spark:
         pipeline, context = Pipeline(spark, WindowLimits(slice_seconds=1)), SharedContext(made.shared.context)
-        for replay_until, divided in ((made.start, True), (middle, False)):
-            outcome = pipeline.run(context, made.spec(Window(made.start, made.now()), replay_until))
+        window = Window(made.start, made.now())
+        for replay_until, divided in ((window.start, True), (window.end, False)):
+            outcome = pipeline.run(context, made.spec(window, replay_until))
             assert outcome.error is None
             assert made.differences() == []
             assert spark.divided is divided

@@ -191,6 +191,7 @@ _EAGER: dict[str, Callable[..., Any]] = {
     "$eq": lambda one, other: one == other,
     "$size": len,
     "$max": max,
+    "$mergeObjects": lambda *objects: {name: value for each in objects for name, value in each.items()},
     "$range": lambda begin, end: list(range(begin, end)),
     "$slice": _slice,
     "$concatArrays": _concat,
