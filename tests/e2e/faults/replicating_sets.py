@@ -127,6 +127,11 @@ class ReplicatingSets:
         self.until(lambda: self._written(mark), "a primary of the source")
         self.until(lambda: self._arrived(mark), "a row that is written now")
 
+    def until_majority(self, side: str) -> None:
+        """What the primary has now is its majority's."""
+        client = {"source": self.source, "target": self.target}[side]
+        client.admin.command("appendOplogNote", 1, data={"test": "until_majority"}, writeConcern={"w": "majority"})
+
     def _written(self, mark: dict[str, str]) -> bool:
         try:
             self.source[_PREFIX]["marks"].replace_one(mark, mark, upsert=True)

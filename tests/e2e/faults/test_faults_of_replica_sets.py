@@ -143,9 +143,6 @@ def test_rows_and_ddl_that_a_rollback_takes_from_the_target_come_again(standing:
     for table in tables.values():
         source[table].insert_many([{"_id": n, "a": n} for n in range(20)])
     source[tables["bared"]].create_index("a")
-    standing.until(
-        lambda: not standing.differences(), "the tables before"
-    )  # acknowledged, so that nothing but DDL is left to do
 
     def write() -> None:
         source.create_collection(f"{prefix}_created")
@@ -170,7 +167,9 @@ def test_rows_and_ddl_that_a_rollback_takes_from_the_target_come_again(standing:
             and "a_1" not in target[tables["bared"]].index_information()
         )
 
-    with standing.load(begin=False):  # rows that wait for the majority would keep the DDL from its turn
+    with standing.load(begin=False) as load:
+        standing.until(lambda: not standing.differences(load.databases), "the tables before")
+        standing.until_majority("target")  # rows that wait for it would keep the DDL from its turn
         standing.sets["target"].roll_back(write, freeze=freeze)
     _shown_is_true(standing, [_CODES["target"]])
 
