@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from admin.deployment_identity import DeploymentIdentity, identify
+from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.configuration import Configuration, Start
 from changefeed.errors import HistoryLost, SluiceError
@@ -91,7 +92,7 @@ def _stream_problems(client: Client, configuration: Configuration, start: Cluste
     Nothing shows sooner at the changefeed's own start, except through mongos, whose oplogs nobody else can look at: there a lost start does.
     """
     try:
-        with closing(open_ddl_watch(client, Position(start))) as watch:
+        with closing(open_ddl_watch(client, Position(start), Capture.CHANGE_STREAM)) as watch:
             watch.poll()
         for options in streams_asked_for(configuration):
             WindowReader(client, options).try_at(start)

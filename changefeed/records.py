@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NewType
 
+from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.configuration import Configuration
 from changefeed.document import Document
@@ -61,6 +62,8 @@ class ChangefeedInfo:
     version: int = 1
     created_at: datetime
     resume_from: Position | None = None
+    capture: Capture = Capture.CHANGE_STREAM
+    """As it was decided; a release that knew no other way did not say it."""
 
 
 CURRENT_FOR = timedelta(seconds=30)

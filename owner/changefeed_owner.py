@@ -24,6 +24,7 @@ from typing import Protocol
 
 import structlog
 
+from changefeed.capture import Capture
 from changefeed.configuration import Configuration
 from changefeed.document import Document
 from changefeed.errors import CoordinationUnavailable, FencedError, InvariantError, SluiceError
@@ -86,8 +87,8 @@ class Source(Catalog, Protocol):
 class Clusters(Protocol):
     """The ways to the source and to the sink."""
 
-    def acquire(self, uri: ConnectionUri) -> Source: ...
-    def release(self, uri: ConnectionUri) -> None: ...
+    def acquire(self, uri: ConnectionUri, capture: Capture) -> Source: ...
+    def release(self, uri: ConnectionUri, capture: Capture) -> None: ...
     def open_sink(self, configuration: Configuration) -> DdlApplier: ...
 
 
@@ -136,14 +137,15 @@ class _Memory:
 class ChangefeedOwner:
     """For the owner's thread; `close` ends what it began in others."""
 
-    def __init__(self, id: ChangefeedId, configuration: Configuration, term: Term) -> None:
+    def __init__(self, id: ChangefeedId, configuration: Configuration, capture: Capture, term: Term) -> None:
         self.configuration = configuration
+        self.capture = capture
         self._id = id
         self._term = term
         self._log = _log.bind(changefeed=id, epoch=term.store.epoch)
         self._random = Random()  # noqa: S311  # spreads retries
         self._writer = ChangefeedWriter(term.store, term.layout, id)
-        self._source = term.clusters.acquire(configuration.source)
+        self._source = term.clusters.acquire(configuration.source, capture)
         self._background = Background(term.wake)
         self._jobs = self._new_jobs()
         self._classifier = DdlClassifier(
@@ -177,7 +179,7 @@ class ChangefeedOwner:
         self._background.close()
         self._jobs.close()
         self._memory.leave_feed()
-        self._term.clusters.release(self.configuration.source)
+        self._term.clusters.release(self.configuration.source, self.capture)
 
     def tick(self, view: View) -> None:
         """Raises what concerns the whole term, the fence and etcd; and records that cannot be read, which leave nothing to write to."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from changefeed.capture import Capture
 from changefeed.configuration import Configuration
 from changefeed.event import DdlEvent
 from changefeed.position import Position, Window
@@ -32,10 +33,11 @@ from source.stable_catalog import read_stable_catalog
 
 
 class Source:
-    """One source cluster, connected at its first use. Its methods wait for the network: they are for worker threads."""
+    """One source cluster, read by one capture and connected at its first use. Its methods wait for the network: they are for worker threads."""
 
-    def __init__(self, uri: ConnectionUri) -> None:
+    def __init__(self, uri: ConnectionUri, capture: Capture) -> None:
         self._uri = uri
+        self._capture = capture
         self._lock = threading.Lock()
         self._connected: Client | None = None
         self.feed = DdlFeed(self._open_watch)
@@ -49,7 +51,7 @@ class Source:
             return self._connected
 
     def _open_watch(self, start: Position) -> ResumingDdlWatch:
-        return open_ddl_watch(self._client, start)
+        return open_ddl_watch(self._client, start, self._capture)
 
     def read_tables(self, wanted: Callable[[TableName], bool]) -> CatalogReading:
         return read_stable_catalog(self._client, wanted, self._open_watch)
@@ -89,24 +91,24 @@ class Connections:
     def __init__(self, permit: Permit) -> None:
         self._permit = permit
         self._lock = threading.Lock()
-        self._shared: dict[str, _Shared] = {}
+        self._shared: dict[tuple[str, Capture], _Shared] = {}
 
-    def acquire(self, uri: ConnectionUri) -> Source:
+    def acquire(self, uri: ConnectionUri, capture: Capture) -> Source:
         """Each user releases it once."""
         with self._lock:
-            shared = self._shared.get(uri.reference)
+            shared = self._shared.get((uri.reference, capture))
             if shared is None:
-                shared = self._shared[uri.reference] = _Shared(Source(uri), 0)
+                shared = self._shared[uri.reference, capture] = _Shared(Source(uri, capture), 0)
             shared.users += 1
             return shared.source
 
-    def release(self, uri: ConnectionUri) -> None:
+    def release(self, uri: ConnectionUri, capture: Capture) -> None:
         with self._lock:
-            shared = self._shared[uri.reference]
+            shared = self._shared[uri.reference, capture]
             shared.users -= 1
             if shared.users:
                 return
-            del self._shared[uri.reference]
+            del self._shared[uri.reference, capture]
         threading.Thread(target=shared.source.close, name="source-close", daemon=True).start()
 
     def open_sink(self, configuration: Configuration) -> DdlApplier:

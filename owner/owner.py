@@ -210,10 +210,10 @@ class Owner:
         """One whose configuration was changed gets a new one."""
         id = ChangefeedId(info.configuration.id)
         known = changefeeds.get(id)
-        if known is not None and known.configuration != info.configuration:
+        if known is not None and (known.configuration, known.capture) != (info.configuration, info.capture):
             changefeeds.pop(id).close()
         if id not in changefeeds:
-            changefeeds[id] = ChangefeedOwner(id, info.configuration, term)
+            changefeeds[id] = ChangefeedOwner(id, info.configuration, info.capture, term)
         return changefeeds[id]
 
 

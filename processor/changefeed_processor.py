@@ -89,6 +89,7 @@ class ChangefeedProcessor:
         self._id = id
         self._life = stored.orders.life
         self._configuration = stored.configuration
+        self._capture = stored.capture
         self._surroundings = surroundings
         self._info_rev = stored.info_rev
         self._log = _log.bind(changefeed=id, node=surroundings.node)
@@ -150,8 +151,8 @@ class ChangefeedProcessor:
 
     def _go_on(self, view: View, stored: Stored, now: float) -> None:
         self._derive_schemas(stored)
-        if stored.configuration != self._configuration:
-            self._configuration = stored.configuration
+        if (stored.configuration, stored.capture) != (self._configuration, self._capture):
+            self._configuration, self._capture = stored.configuration, stored.capture
             self._renew_context()
         self._following = changefeed.obey(self._following, stored.orders, self._copies.busy)
         limits = self._tick_copies(view, stored, now)
@@ -238,6 +239,7 @@ class ChangefeedProcessor:
             key=f"{surroundings.node}/{self._id}/{self._life}/{self._contexts}",
             changefeed=self._id,
             configuration=self._configuration,
+            capture=self._capture,
             schemas=self._schemas.versions,
             tables=tables,
             fence=Fence(

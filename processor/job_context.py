@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from changefeed.capture import Capture
 from changefeed.configuration import Configuration
 from changefeed.records import ChangefeedId
 from changefeed.table import TableId
@@ -35,6 +36,7 @@ class JobContext:
     key: str
     changefeed: ChangefeedId
     configuration: Configuration
+    capture: Capture
     schemas: SchemaVersions
     tables: frozenset[TableId]
     fence: Fence

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from changefeed.capture import Capture
 from changefeed.configuration import Configuration
 from changefeed.position import Position
 from changefeed.records import (
@@ -29,6 +30,7 @@ class Stored:
     """`records` and `bases` are the same objects as long as nothing in them changed."""
 
     configuration: Configuration
+    capture: Capture
     info_rev: int
     """The create-revision of the changefeed's info: this life of its name."""
     orders: Orders
@@ -65,6 +67,7 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId, node: No
     )
     return Stored(
         configuration=info.record.configuration,
+        capture=info.record.capture,
         info_rev=info.create_rev,
         orders=orders,
         checkpoint=status.record.checkpoint,

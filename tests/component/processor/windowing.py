@@ -8,6 +8,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
+from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.configuration import Configuration, OnDivergence
 from changefeed.lifecycle import Lifecycle
@@ -68,6 +69,7 @@ class Windowing:
                 key=place,
                 changefeed=ChangefeedId("windowing"),
                 configuration=Configuration.parse(fields),
+                capture=Capture.CHANGE_STREAM,
                 schemas=SchemaVersions.of(schemas),
                 tables=frozenset(schema.id for schema in schemas),
                 fence=Fence(etcd=config, node_key=f"{place}/node", epoch=epoch, status_key=f"{place}/status", run=1),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from bson.datetime_ms import DatetimeMS
 
+from changefeed.capture import Capture
 from changefeed.errors import SourceUnsupported
 from changefeed.position import Position
 from changefeed.table import TableKind, TableName
@@ -83,7 +84,7 @@ def test_only_wanted_tables_are_read(client: Client, database: str) -> None:
 def test_a_reading_is_stable_once_the_watch_has_passed_it_undisturbed(client: Client, database: str) -> None:
     client[database].create_collection("a")
     reading = read(client, database)
-    with open_ddl_watch(client, reading.position) as watch:
+    with open_ddl_watch(client, reading.position, Capture.CHANGE_STREAM) as watch:
         batch = watch.poll()
         while (stability := stability_of(reading, batch.events, batch.resolved)) is Stability.UNDECIDED:
             batch = watch.poll()
@@ -96,7 +97,7 @@ def test_a_ddl_since_a_past_position_disturbs_the_reading(client: Client, databa
     client[database].create_collection("since")
     reading = read_catalog(client, lambda name: name.db == database, valid_from=past)
     assert reading.position == past
-    with open_ddl_watch(client, Position(past.ts)) as watch:
+    with open_ddl_watch(client, Position(past.ts), Capture.CHANGE_STREAM) as watch:
         events = watch.poll().events
         while not any(event.db == database for event in events):
             events = watch.poll().events
@@ -113,7 +114,7 @@ def test_a_catalog_that_changes_while_it_is_read_is_read_again(client: Client, d
         looks.append(name)
         return name.db == database
 
-    reading = read_stable_catalog(client, wanted, lambda start: open_ddl_watch(client, start))
+    reading = read_stable_catalog(client, wanted, lambda start: open_ddl_watch(client, start, Capture.CHANGE_STREAM))
     assert {table.name.coll for table in reading.tables} == {"first", "second"}
 
 
@@ -129,7 +130,9 @@ def test_tables_nobody_wants_do_not_disturb(client: Client, fresh_database: Call
         return name.db == ours
 
     start = majority_time(client).next()
-    reading = read_stable_catalog(client, wanted, lambda at: open_ddl_watch(client, at), valid_from=Position(start))
+    reading = read_stable_catalog(
+        client, wanted, lambda at: open_ddl_watch(client, at, Capture.CHANGE_STREAM), valid_from=Position(start)
+    )
     assert [str(table.name) for table in reading.tables] == [f"{ours}.a"]
     assert client[other].list_collection_names() == ["b"]
 
@@ -139,5 +142,8 @@ def test_a_start_in_the_past_with_a_ddl_since_is_refused_by_its_name(client: Cli
     client[database].create_collection("since")
     with pytest.raises(SourceUnsupported, match=rf"create {database}\.since"):
         read_stable_catalog(
-            client, lambda name: name.db == database, lambda at: open_ddl_watch(client, at), valid_from=past
+            client,
+            lambda name: name.db == database,
+            lambda at: open_ddl_watch(client, at, Capture.CHANGE_STREAM),
+            valid_from=past,
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, RetryableError
 from changefeed.event import DdlEvent, DdlType
@@ -21,7 +22,7 @@ from source.connection import Client, connect
 from source.ddl_watch import ResumingDdlWatch
 from source.majority_watch import MajorityWatch
 from source.note import NoteKeeper
-from source.opening import DdlOrigin, open_ddl_watch
+from source.opening import open_ddl_watch
 from source.oplog_window import majority_time, newest_time, read_oplog_window
 from tests.forgetful import forget
 
@@ -35,15 +36,13 @@ def client(source_uri: str) -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture(
-    params=[pytest.param(DdlOrigin.CHANGE_STREAM, marks=pytest.mark.since("6.0")), DdlOrigin.OPLOG], ids=str
-)
-def origin(request: pytest.FixtureRequest) -> DdlOrigin:
-    return DdlOrigin(request.param)
+@pytest.fixture(params=[pytest.param(Capture.CHANGE_STREAM, marks=pytest.mark.since("6.0")), Capture.OPLOG], ids=str)
+def origin(request: pytest.FixtureRequest) -> Capture:
+    return Capture(request.param)
 
 
 @pytest.fixture
-def watch(client: Client, origin: DdlOrigin) -> Iterator[ResumingDdlWatch]:
+def watch(client: Client, origin: Capture) -> Iterator[ResumingDdlWatch]:
     with open_ddl_watch(client, Position(newest_time(client).next()), origin) as watch:
         watch.poll()
         yield watch
@@ -119,7 +118,7 @@ def test_both_watches_tell_the_same_history_in_the_same_words(client: Client, da
     workload(client, database)
     end = newest_time(client)
     told = []
-    for origin in (DdlOrigin.CHANGE_STREAM, DdlOrigin.OPLOG):
+    for origin in (Capture.CHANGE_STREAM, Capture.OPLOG):
         with open_ddl_watch(client, start, origin) as watch:
             events = [event for event in until_resolved(watch, end) if event.db == database]
         told.append(
@@ -176,7 +175,7 @@ def test_a_busy_source_is_resolved_in_300_ms(client: Client, watch: ResumingDdlW
 
 
 def test_an_idle_source_is_not_made_to_write_again_and_again(
-    own_mongodb: Callable[[str], MongoDB], origin: DdlOrigin
+    own_mongodb: Callable[[str], MongoDB], origin: Capture
 ) -> None:
     """A server of its own: nobody else may write notes there."""
     with (
@@ -194,13 +193,13 @@ def test_an_idle_source_is_not_made_to_write_again_and_again(
         assert noted <= 3
 
 
-def test_a_killed_cursor_loses_nothing(client: Client, origin: DdlOrigin, database: str) -> None:
+def test_a_killed_cursor_loses_nothing(client: Client, origin: Capture, database: str) -> None:
     with open_ddl_watch(client, Position(newest_time(client).next()), origin) as watch:
         client[database].create_collection("before")
         seen = until_resolved(watch, newest_time(client))
         inner: Any = watch._cursor
-        cursor_id = inner._stream._cursor.cursor_id if origin is DdlOrigin.CHANGE_STREAM else inner._cursor.cursor_id
-        db, coll = ("admin", "$cmd.aggregate") if origin is DdlOrigin.CHANGE_STREAM else ("local", "oplog.rs")
+        cursor_id = inner._stream._cursor.cursor_id if origin is Capture.CHANGE_STREAM else inner._cursor.cursor_id
+        db, coll = ("admin", "$cmd.aggregate") if origin is Capture.CHANGE_STREAM else ("local", "oplog.rs")
         killed = client[db].command("killCursors", coll, cursors=[cursor_id])
         assert killed["cursorsKilled"] == [cursor_id]
         client[database].create_collection("after")
@@ -209,7 +208,7 @@ def test_a_killed_cursor_loses_nothing(client: Client, origin: DdlOrigin, databa
 
 
 def test_a_server_that_is_killed_and_comes_back_loses_nothing(
-    own_mongodb: Callable[[str], MongoDB], origin: DdlOrigin
+    own_mongodb: Callable[[str], MongoDB], origin: Capture
 ) -> None:
     server = own_mongodb("source")
     with connect(server.uri + SOON) as client:
@@ -226,7 +225,7 @@ def test_a_server_that_is_killed_and_comes_back_loses_nothing(
     assert of_database(seen, "shop") == ["create before", "create after"]
 
 
-def test_the_first_open_may_fail_and_the_next_succeed(own_mongodb: Callable[[str], MongoDB], origin: DdlOrigin) -> None:
+def test_the_first_open_may_fail_and_the_next_succeed(own_mongodb: Callable[[str], MongoDB], origin: Capture) -> None:
     server = own_mongodb("source")
     with connect(server.uri + SOON) as client:
         watch = open_ddl_watch(client, Position(majority_time(client)), origin)
@@ -265,7 +264,7 @@ def test_a_refused_note_becomes_a_heartbeat_that_is_no_ddl(client: Client, datab
 
 
 def test_a_position_that_left_the_oplog_is_lost_and_the_message_says_what_is_left(
-    forgetful: MongoDB, origin: DdlOrigin
+    forgetful: MongoDB, origin: Capture
 ) -> None:
     with connect(forgetful.uri) as client:
         start = Position(majority_time(client))

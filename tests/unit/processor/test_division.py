@@ -12,6 +12,7 @@ from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.configuration import Configuration
 from changefeed.document import Document
@@ -172,6 +173,7 @@ def _context(**pipeline: Any) -> JobContext:
         key="k",
         changefeed=ChangefeedId("f"),
         configuration=Configuration.parse(fields),
+        capture=Capture.CHANGE_STREAM,
         schemas=SchemaVersions.of(_TABLES),
         tables=frozenset(schema.id for schema in _TABLES if schema.name.coll != "late"),
         fence=Fence(etcd=EtcdConfig(endpoints=("h:1",)), node_key="n", epoch=1, status_key="s", run=1),

@@ -1,43 +1,42 @@
-"""Which of the two watches is used for which source."""
+"""Where DDL is read, for each capture and each kind of source."""
 
 from __future__ import annotations
 
 import pytest
 
+from changefeed.capture import Capture
 from changefeed.errors import SourceUnsupported
 from source.connection import Deployment
-from source.opening import DdlOrigin, chosen_origin
+from source.opening import reads_oplog
 
-AUTO, STREAM, OPLOG = DdlOrigin.AUTO, DdlOrigin.CHANGE_STREAM, DdlOrigin.OPLOG
+OPLOG, STREAM = Capture.OPLOG, Capture.CHANGE_STREAM
 
 
 @pytest.mark.parametrize(
-    ("wish", "version", "sharded", "expected"),
+    ("capture", "version", "sharded", "expected"),
     [
-        (AUTO, (4, 2), False, OPLOG),
-        (AUTO, (5, 0), False, OPLOG),
-        (AUTO, (6, 0), False, STREAM),
-        (AUTO, (8, 2), True, STREAM),
-        (OPLOG, (8, 0), False, OPLOG),
-        (STREAM, (6, 0), False, STREAM),
+        (OPLOG, (4, 2), False, True),
+        (OPLOG, (8, 0), False, True),
+        (STREAM, (5, 0), False, True),
+        (STREAM, (6, 0), False, False),
+        (STREAM, (8, 2), True, False),
     ],
 )
-def test_the_change_stream_is_used_where_it_shows_everything(
-    wish: DdlOrigin, version: tuple[int, int], expected: DdlOrigin, *, sharded: bool
+def test_the_oplog_is_read_also_where_change_streams_do_not_show_all_ddl(
+    capture: Capture, version: tuple[int, int], *, sharded: bool, expected: bool
 ) -> None:
-    assert chosen_origin(wish, Deployment(version=version, sharded=sharded)) is expected
+    assert reads_oplog(capture, Deployment(version=version, sharded=sharded)) is expected
 
 
 @pytest.mark.parametrize(
-    ("wish", "version", "sharded", "remedy"),
+    ("capture", "version", "remedy"),
     [
-        (AUTO, (5, 0), True, "6.0 is the oldest"),
-        (OPLOG, (8, 0), True, "watch its change stream"),
-        (STREAM, (4, 4), False, "watch its oplog"),
+        (STREAM, (5, 0), "6.0 is the oldest"),
+        (OPLOG, (8, 0), "watch its change stream"),
     ],
 )
 def test_what_cannot_be_complete_is_refused_with_a_remedy(
-    wish: DdlOrigin, version: tuple[int, int], remedy: str, *, sharded: bool
+    capture: Capture, version: tuple[int, int], remedy: str
 ) -> None:
     with pytest.raises(SourceUnsupported, match=remedy):
-        chosen_origin(wish, Deployment(version=version, sharded=sharded))
+        reads_oplog(capture, Deployment(version=version, sharded=True))

@@ -1,0 +1,14 @@
+"""`Capture`: how a changefeed reads the history of its source."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Capture(StrEnum):
+    """What a user may ask for. It is decided once, when the changefeed is created; what is recorded is never `auto`."""
+
+    AUTO = "auto"
+    OPLOG = "oplog"
+    """Bounded ranges of the oplog of a replica set."""
+    CHANGE_STREAM = "change_stream"
