@@ -26,6 +26,7 @@ def reader(source_uri: str, source_client: Client, database: str) -> Iterator[Ch
         yield ChunkReader(client, chunk, ReadWay.SNAPSHOT)
 
 
+@pytest.mark.since("5.0")
 def test_a_snapshot_holds_what_was_there_at_its_time(reader: ChunkReader, source_client: Client, database: str) -> None:
     batches = reader.batches()
     documents = next(batches)
@@ -36,6 +37,7 @@ def test_a_snapshot_holds_what_was_there_at_its_time(reader: ChunkReader, source
     assert reader.after == reader.until
 
 
+@pytest.mark.since("5.0")
 @pytest.mark.parametrize(
     "ddl",
     [
