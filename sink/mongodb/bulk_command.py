@@ -18,9 +18,8 @@ from changefeed.row_key import only_id
 from changefeed.table import TableName
 from sink.mongodb.bulk_plan import Batch, phase
 from sink.mongodb.exact_insert import exact_insert, holds_zero_time
-from sink.mongodb.joined_stages import joined
 from sink.mongodb.update_pipeline import Update
-from sink.mongodb.update_translation import plain_sets, translate
+from sink.mongodb.update_translation import net_stages, plain_sets, translate
 from sink.row import RowChange, TargetTable
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
@@ -232,14 +231,7 @@ def net_command(changes: Sequence[RowChange]) -> tuple[str, Command]:
 
 
 def _stages(changes: Sequence[RowChange]) -> list[Command]:
-    stages: list[Command] = []
-    for change in changes:
-        if change.document is not None:
-            stages = [{"$replaceWith": {"$literal": RawBSONDocument(change.document, _RAW)}}]
-        elif update := translate(change.update or b"", viable=True):
-            assert isinstance(update.operation, list)
-            stages += update.operation
-    return joined(stages)
+    return net_stages((change.document, change.update) for change in changes)
 
 
 def foretell_command(changes: Sequence[RowChange]) -> Command:

@@ -1,10 +1,13 @@
-"""`pipeline`: an update event as an aggregation pipeline, which can name any field and cut any array. Pure.
+"""`pipeline`: update events as an aggregation pipeline, which can name any field and cut any array. Pure.
 
 A worked example. `arr` was cut to two elements and `arr.1.b` was set, so
 
-    $replaceWith: $setField "arr" of $$ROOT to
+    $replaceWith: $mergeObjects of $$ROOT and an object with "arr":
         when it is an array:    the first element of $slice [arr, 2], then [its second with "b" set], then the rest
         otherwise:              what it is
+
+**Names.** A path in an expression cannot name a field `a.b`, `$a` or ``. `$setField` can, but only from 5.0 on; `$mergeObjects`, `$objectToArray` and `$arrayToObject`
+can on all servers.
 
 **Shape.** A pipeline leaves a part alone whose shape is not what the path needs. `fits` is the condition that all have it: a
 writer that does not replay adds it to its filter, so that a document of another shape counts as one that is missing.
@@ -12,8 +15,9 @@ writer that does not replay adds it to its filter, so that a document of another
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 from bson.raw_bson import RawBSONDocument
@@ -25,9 +29,9 @@ Expression: TypeAlias = Any
 Path: TypeAlias = tuple[str | int, ...]
 """Names of fields, and indexes of arrays. A number that no disambiguation explains is `Unclear`."""
 
+_Paths: TypeAlias = Mapping[str, list[str | int]]
+
 _ALL_THE_REST = 2**31 - 1
-_EDITS_PER_STAGE = 8
-"""Each field that is set nests the expression deeper; servers refuse documents more than 200 levels deep."""
 
 
 class Unclear(str):
@@ -83,37 +87,43 @@ class _Node:
             child.creates if isinstance(child, _Node) else isinstance(child, _Set) for child in self.children.values()
         )
 
-    def key(self, part: str | int) -> str | int:
-        """One path may be clear of what another one leaves unclear: both lead into the same array."""
+    def key(self, part: str | int) -> str | int | None:
+        """One path may be clear of what another one leaves unclear: both lead into the same array. None for a part that what the others lead into has not."""
         if isinstance(part, int):
-            self.become_array()
-        return int(part) if isinstance(part, Unclear) and self.array else part
+            return part if self.become_array() else None
+        if not isinstance(part, Unclear):
+            return part if not self.array else None
+        return int(part) if self.array else part
 
-    def become_array(self) -> None:
-        self.children = {
-            int(name) if isinstance(name, Unclear) else name: child for name, child in self.children.items()
-        }
+    def become_array(self) -> bool:
+        """False for a document."""
+        if any(type(name) is str for name in self.children):
+            return False
+        self.children = {int(name): child for name, child in self.children.items()}
+        return True
+
+    def truncate(self, size: int) -> bool:
+        if not self.become_array() or any(int(index) >= size for index in self.children):
+            return False
+        self.size = min(size, self.size if self.size is not None else size)
+        return True
 
     def elements(self) -> list[tuple[int, _Node | _Set | _Remove]]:
         return sorted(((int(name), child) for name, child in self.children.items()), key=lambda element: element[0])
 
 
-def _edits(
-    updated: Mapping[str, Any],
-    removed: list[str],
-    truncated: list[RawBSONDocument],
-    paths: Mapping[str, list[str | int]],
-) -> Iterator[tuple[Path, _Edit]]:
+def _edits(update: RawBSONDocument) -> Iterator[tuple[Path, _Edit]]:
     """Removals first, as the source applies them: a field that is set again goes to the end."""
-    for name in removed:
+    paths: _Paths = update.get("disambiguatedPaths") or {}
+    for name in update.get("removedFields") or ():
         yield _path(name, paths), _Remove()
-    for array in truncated:
+    for array in update.get("truncatedArrays") or ():
         yield _path(array["field"], paths), _Truncate(int(array["newSize"]))
-    for name, value in updated.items():
+    for name, value in (update.get("updatedFields") or {}).items():
         yield _path(name, paths), _Set(value)
 
 
-def _path(name: str, paths: Mapping[str, list[str | int]]) -> Path:
+def _path(name: str, paths: _Paths) -> Path:
     if name in paths:
         return tuple(part if isinstance(part, str) else int(part) for part in paths[name])
     return tuple(Unclear(part) if at and _index(part) else part for at, part in enumerate(name.split(".")))
@@ -124,41 +134,43 @@ def _index(part: str) -> bool:
     return part.isascii() and part.isdigit() and (part == "0" or part[0] != "0")
 
 
-def pipeline(
-    updated: Mapping[str, Any],
-    removed: list[str],
-    truncated: list[RawBSONDocument],
-    paths: Mapping[str, list[str | int]],
-) -> Update:
-    """From the parts of an `updateDescription`. A new stage begins when one is deep enough, and when a path leads through one that the stage already sets."""
-    shape, shapely = _Node(), True
+def pipeline(update: RawBSONDocument) -> Update:
+    """From an `updateDescription`."""
+    shape = _Node()
+    for path, edit in _edits(update):
+        if not _insert(shape, path, edit):
+            break
+    conditions = _conditions(shape, "$$ROOT")
+    return Update(operation=stages([update]), fits={"$and": conditions} if conditions else None)
+
+
+def stages(updates: Iterable[RawBSONDocument]) -> list[dict[str, Any]]:
+    """From the descriptions of several updates of one document, in order. A server takes no more than a thousand stages, so one says
+    all it can: it ends where a path leads through one that it sets, or is set after it was removed.
+    """
     roots: list[_Node] = []
-    for number, (path, edit) in enumerate(_edits(updated, removed, truncated, paths)):
-        shapely = shapely and _insert(shape, path, edit)
-        if number % _EDITS_PER_STAGE == 0 or not _insert(roots[-1], path, edit):
+    for path, edit in chain.from_iterable(map(_edits, updates)):
+        if not roots or not _insert(roots[-1], path, edit):
             roots.append(_Node())
             if not _insert(roots[-1], path, edit):
                 raise InvariantError(f"the path {path} of an update event does not fit into an empty stage")
-    conditions = list(_conditions(shape, "$$ROOT", root=True))
-    stages = [{"$replaceWith": _fields(root, "$$ROOT")} for root in roots]
-    return Update(operation=stages, fits={"$and": conditions} if conditions else None)
+    return [{"$replaceWith": _fields(root, "$$ROOT")} for root in roots]
 
 
 def _insert(node: _Node, path: Path, edit: _Edit) -> bool:
     """False when the stage already says something else of this path."""
     *parents, leaf = path
     for part in parents if not isinstance(edit, _Truncate) else path:
-        key = node.key(part)
+        if (key := node.key(part)) is None:
+            return False
         child = node.children.setdefault(key, _Node())
         if not isinstance(child, _Node):
             return False
         node = child
     if isinstance(edit, _Truncate):
-        node.become_array()
-        node.size = edit.size
-        return True
+        return node.truncate(edit.size)
     key = node.key(leaf)
-    if key in node.children:
+    if key is None or (key in node.children and type(node.children[key]) is not type(edit)):
         return False
     node.children[key] = edit
     return True
@@ -166,29 +178,56 @@ def _insert(node: _Node, path: Path, edit: _Edit) -> bool:
 
 def _changed(node: _Node, current: Expression) -> Expression:
     """`current` with the node's changes, or as it is where it has not the shape for them."""
+    if node.creates:
+        current = _if(_is_missing(current), {"$literal": {}}, current)
     edited = _elements(node, "$$v") if node.array else _fields(node, "$$v")
     if node.unclear:
         edited = _if(_is_array("$$v"), _elements(node, "$$v"), _if(_is_document("$$v"), edited, "$$v"))
     else:
         edited = _if(_is_array("$$v") if node.array else _is_document("$$v"), edited, "$$v")
-    if node.creates:
-        edited = _if(_is_missing("$$v"), _fields(node, {"$literal": {}}), edited)
     return {"$let": {"vars": {"v": current}, "in": edited}}
 
 
-def _fields(node: _Node, document: Expression) -> Expression:
-    edited: Expression = document
+def _fields(node: _Node, document: str) -> Expression:
+    """The document without what is removed, and over it one after the other what is set: a field that is there keeps its place."""
+    removed = [str(name) for name, child in node.children.items() if isinstance(child, _Remove)]
+    layers: list[Expression] = [_without(removed, document) if removed else document]
+    constants: dict[str, Any] = {}
     for name, child in node.children.items():
-        field_name = {"$literal": str(name)}
         match child:
             case _Set(value):
-                value = {"$literal": value}
-            case _Remove():
-                value = "$$REMOVE"
+                if not constants:
+                    layers.append({"$literal": constants})
+                constants[str(name)] = value
             case _Node():
-                value = _changed(child, {"$getField": {"field": field_name, "input": document}})
-        edited = {"$setField": {"field": field_name, "input": edited, "value": value}}
-    return edited
+                layers.append(_object(str(name), _changed(child, _field(document, str(name)))))
+                constants = {}
+    return {"$mergeObjects": layers}
+
+
+def _without(names: list[str], document: str) -> Expression:
+    kept = {"$not": [{"$in": ["$$this.k", {"$literal": names}]}]}
+    return {"$arrayToObject": {"$filter": {"input": {"$objectToArray": document}, "cond": kept}}}
+
+
+def _field(document: str, name: str) -> Expression:
+    """Of a variable that is a document. A path says it of most names."""
+    if _plain(name):
+        return f"{document}.{name}"
+    named = {"$filter": {"input": {"$objectToArray": document}, "cond": {"$eq": ["$$this.k", {"$literal": name}]}}}
+    return {"$arrayElemAt": [{"$map": {"input": named, "in": "$$this.v"}}, 0]}
+
+
+def _object(name: str, value: Expression) -> Expression:
+    """Of one field; empty when the value is missing."""
+    if _plain(name):
+        return {name: value}
+    there = {"$filter": {"input": [{"k": {"$literal": name}, "v": value}], "cond": {"$not": [_is_missing("$$this.v")]}}}
+    return {"$arrayToObject": there}
+
+
+def _plain(name: str) -> bool:
+    return name != "" and "." not in name and "$" not in name
 
 
 def _elements(node: _Node, array: str) -> Expression:
@@ -227,22 +266,28 @@ def _padded(array: str, begin: int, end: int) -> list[Expression]:
     ]
 
 
-def _conditions(node: _Node, current: Expression, *, root: bool = False) -> Iterator[Expression]:
+def _conditions(node: _Node, current: str) -> list[Expression]:
+    """Of the embedded documents and arrays of a variable's value."""
+    conditions: list[Expression] = []
+    for name, child in () if node.unclear else node.children.items():
+        if not isinstance(child, _Node):
+            continue
+        if node.array:
+            part = _if(_is_array(current), {"$arrayElemAt": [current, int(name)]}, "$$REMOVE")
+        else:
+            part = _if(_is_document(current), _field(current, str(name)), "$$REMOVE")
+        shapely = {"$and": [_shape(child, "$$v"), *_conditions(child, "$$v")]}
+        conditions.append({"$let": {"vars": {"v": part}, "in": shapely}})
+    return conditions
+
+
+def _shape(node: _Node, current: str) -> Expression:
     shapes = [_is_array(current)] if node.array or node.unclear else []
     if not node.array:
         shapes.append(_is_document(current))
     if node.creates:
         shapes.append(_is_missing(current))
-    if not root:
-        yield {"$or": shapes}
-    for name, child in () if node.unclear else node.children.items():
-        if not isinstance(child, _Node):
-            continue
-        if node.array:
-            part: Expression = _if(_is_array(current), {"$arrayElemAt": [current, int(name)]}, None)
-        else:
-            part = {"$getField": {"field": {"$literal": str(name)}, "input": current}}
-        yield from _conditions(child, part)
+    return {"$or": shapes}
 
 
 def _is_array(value: Expression) -> Expression:

@@ -5,7 +5,7 @@ Most events become a classic operator document, which is the cheapest. An aggreg
     updateDescription                                              becomes
     updatedFields {status: "paid", "lines.3.sku": 7}               {$set: {...}}
     removedFields ["note"]                                         {$unset: {note: ""}}
-    a field named "a.b", "$x" or ""                                pipeline, with $setField
+    a field named "a.b", "$x" or ""                                pipeline
     "a.0" where disambiguatedPaths says a is an object             pipeline
     truncatedArrays, alone or with `arr.1.b` in the same array     pipeline, with $slice and $concatArrays
     updatedFields {z: 1, a: 2}, not in the order $set gives        pipeline
@@ -15,7 +15,7 @@ Most events become a classic operator document, which is the cheapest. An aggreg
 **Order of fields.** An event lists new fields in the order in which the source appended them. `$set` appends in lexicographic
 order (5.0+: numeric names by number) whatever the order given, so it is used only where that is the order of the event: always when the
 source's user wrote `$set`. A pipeline appends in the order given. Fields that were there keep their place either way, so the target
-becomes equal to the source byte by byte. Below 5.0 a target cannot run the pipelines made of `$setField`; it refuses the row.
+becomes equal to the source byte by byte.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
-from sink.mongodb.update_pipeline import Update, pipeline
+from sink.mongodb.update_pipeline import Update, pipeline, stages
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _NAMES: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _UPDATED_FIELDS = b"\x03updatedFields\x00"
 _FIELDS_AT = 4 + len(_UPDATED_FIELDS)
 _NO_REMOVED, _NO_TRUNCATED = b"\x04removedFields\x00\x05\0\0\0\0", b"\x04truncatedArrays\x00\x05\0\0\0\0"
+_NO_CHANGE = bson.encode({})
 _NO_PATHS = b"\x03disambiguatedPaths\x00\x05\0\0\0\0"
 _NOTHING_ELSE = frozenset(
     {
@@ -53,15 +54,24 @@ def translate(description: bytes, *, viable: bool = False) -> Update | None:
     raw = RawBSONDocument(description, _RAW)
     updated: Mapping[str, Any] = raw.get("updatedFields") or {}
     removed: list[str] = raw.get("removedFields") or []
-    truncated: list[RawBSONDocument] = raw.get("truncatedArrays") or []
-    paths: Mapping[str, list[str | int]] = raw.get("disambiguatedPaths") or {}
-    if not (updated or removed or truncated):
+    special = raw.get("truncatedArrays") or raw.get("disambiguatedPaths")
+    if not (updated or removed or special):
         return None
-    if not (viable or truncated or paths) and _classic(list(updated), removed):
+    if not (viable or special) and _classic(list(updated), removed):
         return Update(operation=_operators(updated, removed))
-    if not (viable or truncated or paths) and _plain((*updated, *removed)):
-        return Update(operation=_stages(updated, removed))
-    return pipeline(updated, removed, truncated, paths)
+    return pipeline(raw)
+
+
+def net_stages(changes: Iterable[tuple[bytes | None, bytes | None]]) -> list[dict[str, Any]]:
+    """What several changes make of one document, each a whole document or the description of an update that is applied as far as it fits."""
+    whole: list[dict[str, Any]] = []
+    updates: list[RawBSONDocument] = []
+    for document, description in changes:
+        if document is not None:
+            whole, updates = [{"$replaceWith": {"$literal": RawBSONDocument(document, _RAW)}}], []
+        else:
+            updates.append(RawBSONDocument(description or _NO_CHANGE, _RAW))
+    return [*whole, *stages(updates)]
 
 
 def plain_sets(description: bytes) -> bytes | None:
@@ -118,10 +128,6 @@ def _overlapping(names: Iterable[str]) -> bool:
     return any(after == name or after.startswith(name + ".") for name, after in pairwise(ordered))
 
 
-def _plain(names: tuple[str, ...]) -> bool:
-    return all(name and "." not in name and "$" not in name for name in names)
-
-
 def _operators(updated: Mapping[str, Any], removed: list[str]) -> dict[str, Any]:
     operators: dict[str, Any] = {}
     if updated:
@@ -129,12 +135,3 @@ def _operators(updated: Mapping[str, Any], removed: list[str]) -> dict[str, Any]
     if removed:
         operators["$unset"] = dict.fromkeys(removed, "")
     return operators
-
-
-def _stages(updated: Mapping[str, Any], removed: list[str]) -> list[dict[str, Any]]:
-    stages: list[dict[str, Any]] = []
-    if removed:
-        stages.append({"$unset": removed})
-    if updated:
-        stages.append({"$set": {name: {"$literal": value} for name, value in updated.items()}})
-    return stages

@@ -64,7 +64,7 @@ def test_fields_that_set_would_append_in_another_order_become_a_pipeline() -> No
     update = translate(_event({"z": "$1", "a": {"b": 1}}))
     assert update is not None
     assert bson.encode({"u": update.operation}) == bson.encode(
-        {"u": [{"$set": {"z": {"$literal": "$1"}, "a": {"$literal": {"b": 1}}}}]}
+        {"u": [{"$replaceWith": {"$mergeObjects": ["$$ROOT", {"$literal": {"z": "$1", "a": {"b": 1}}}]}}]}
     )
     assert list(_after({"_id": 1}, _event({"z": 1, "a": 2}))) == ["_id", "z", "a"]
 
@@ -159,6 +159,14 @@ def test_hundreds_of_changed_fields_do_not_nest_too_deep() -> None:
     update = translate(event)
     assert update is not None
     assert _depth(update.operation) < 60
+
+
+def test_a_path_through_many_documents_grows_with_their_number_only() -> None:
+    path = ".".join(f"n{level}" for level in range(20))
+    update = translate(_event({path: 1}), viable=True)
+    assert update is not None
+    assert _depth(update.operation) < 200
+    assert len(bson.encode({"u": update.operation, "fits": update.fits})) < 20_000
 
 
 def _depth(value: Any) -> int:

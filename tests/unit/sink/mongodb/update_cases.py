@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, TypeAlias
 
 import bson
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 
 Document: TypeAlias = dict[str, Any]
 Path: TypeAlias = tuple[str | int, ...]
+Names: TypeAlias = st.SearchStrategy[str]
+Values: TypeAlias = st.SearchStrategy[Any]
 
-_NAMES = st.sampled_from(["a", "b", "c", "z", "0", "1", "10", "a.b", "$x", "x$", "", "x.", ".0", "é"])
+NAMES = ("a", "b", "c", "z", "0", "1", "10", "a.b", "$x", "x$", "", "x.", ".0", "é")
 _SCALARS = st.one_of(
     st.integers(-5, 5),
     st.sampled_from(["$a", "$$ROOT", "text", ""]),
@@ -20,12 +23,6 @@ _SCALARS = st.one_of(
     st.booleans(),
     st.floats(0, 1, width=16),
 )
-_VALUES = st.recursive(
-    _SCALARS,
-    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(_NAMES, inner, max_size=4)),
-    max_leaves=8,
-)
-_DOCUMENTS = st.dictionaries(_NAMES, _VALUES, min_size=1, max_size=6)
 
 
 @dataclass(frozen=True)
@@ -65,16 +62,28 @@ class _Edits:
             _put(_at(document, path[:-1]), path[-1], copy.deepcopy(value))
 
 
+@cache
+def _named(names: tuple[str, ...]) -> tuple[Names, Values]:
+    named = st.sampled_from(names)
+    values = st.recursive(
+        _SCALARS,
+        lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(named, inner, max_size=4)),
+        max_leaves=8,
+    )
+    return named, values
+
+
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
-    before = {"_id": 1, **draw(_DOCUMENTS)}
+def cases(draw: st.DrawFn, names: tuple[str, ...] = NAMES) -> Case:
+    named, values = _named(names)
+    before = {"_id": 1, **draw(st.dictionaries(named, values, min_size=1, max_size=6))}
     edits = _Edits()
     for _ in range(draw(st.integers(1, 8))):
         path, holder = _descend(draw, before)
         if isinstance(holder, list):
-            _edit_array(draw, path, holder, edits)
+            _edit_array(draw, values, path, holder, edits)
         else:
-            _edit_document(draw, path, holder, edits)
+            _edit_document(draw, named, values, path, holder, edits)
     if not (edits.sets or edits.removed or edits.truncated):
         edits.sets[("new",)] = 1
     after = copy.deepcopy(before)
@@ -117,17 +126,17 @@ def _descend(draw: st.DrawFn, document: Document) -> tuple[Path, Any]:
     return path, holder
 
 
-def _edit_document(draw: st.DrawFn, path: Path, holder: Document, edits: _Edits) -> None:
-    target = (*path, draw(_NAMES))
+def _edit_document(draw: st.DrawFn, named: Names, values: Values, path: Path, holder: Document, edits: _Edits) -> None:
+    target = (*path, draw(named))
     if not edits.free(target):
         return
     if target[-1] in holder and draw(st.booleans()):
         edits.removed.append(target)
     else:
-        edits.sets[target] = draw(_VALUES)
+        edits.sets[target] = draw(values)
 
 
-def _edit_array(draw: st.DrawFn, path: Path, holder: list[Any], edits: _Edits) -> None:
+def _edit_array(draw: st.DrawFn, values: Values, path: Path, holder: list[Any], edits: _Edits) -> None:
     if draw(st.booleans()) and holder:
         if edits.free(path, cut=True):
             edits.truncated[path] = draw(st.integers(0, len(holder) - 1))
@@ -135,7 +144,7 @@ def _edit_array(draw: st.DrawFn, path: Path, holder: list[Any], edits: _Edits) -
     size = edits.truncated.get(path, len(holder))
     target = (*path, draw(st.integers(0, size + 2)))
     if edits.free(target):
-        edits.sets[target] = draw(_VALUES)
+        edits.sets[target] = draw(values)
 
 
 def _at(document: Document, path: Path) -> Any:

@@ -70,17 +70,6 @@ def _unset(holder: Any, path: list[str]) -> None:
             del holder[part]
 
 
-def _set_stage(document: Document, fields: Document) -> Document:
-    assert not any("." in name or name.startswith("$") or not name for name in fields)
-    values = {name: _evaluate(value, {"ROOT": document}) for name, value in fields.items()}
-    return {**document, **values}
-
-
-def _unset_stage(document: Document, names: list[str]) -> Document:
-    assert not any("." in name or name.startswith("$") or not name for name in names)
-    return {name: value for name, value in document.items() if name not in names}
-
-
 def _replace_stage(document: Document, expression: Any) -> Document:
     replaced: Document = _evaluate(expression, {"ROOT": document})
     assert isinstance(replaced, dict)
@@ -88,22 +77,38 @@ def _replace_stage(document: Document, expression: Any) -> Document:
 
 
 _STAGES: dict[str, Callable[[Document, Any], Document]] = {
-    "$set": _set_stage,
-    "$unset": _unset_stage,
     "$replaceWith": _replace_stage,
 }
 
 
 def _evaluate(expression: Any, variables: dict[str, Any]) -> Any:
     if isinstance(expression, str) and expression.startswith("$$"):
-        return _MISSING if expression == "$$REMOVE" else variables[expression[2:]]
+        return _MISSING if expression == "$$REMOVE" else _path(expression[2:], variables)
     if isinstance(expression, list):
         return [_present(_evaluate(part, variables)) for part in expression]
     if not isinstance(expression, dict):
         assert not (isinstance(expression, str) and expression.startswith("$"))
         return expression
+    if not any(name.startswith("$") for name in expression):
+        return _object(expression, variables)
     ((operator, argument),) = expression.items()
     return _operate(operator, argument, variables)
+
+
+def _path(path: str, variables: dict[str, Any]) -> Any:
+    variable, *names = path.split(".")
+    value = variables[variable]
+    for name in names:
+        assert isinstance(value, dict), f"the path {path} leads into {value!r}"
+        assert name
+        value = value.get(name, _MISSING)
+    return value
+
+
+def _object(fields: Document, variables: dict[str, Any]) -> Document:
+    assert not any("." in name or not name for name in fields)
+    values = {name: _evaluate(value, variables) for name, value in fields.items()}
+    return {name: value for name, value in values.items() if value is not _MISSING}
 
 
 def _present(value: Any) -> Any:
@@ -132,28 +137,13 @@ def _cond(argument: Any, variables: dict[str, Any]) -> Any:
 
 
 def _map(argument: Any, variables: dict[str, Any]) -> Any:
-    return [_evaluate(argument["in"], variables) for _ in _evaluate(argument["input"], variables)]
+    elements = _evaluate(argument["input"], variables)
+    return [_evaluate(argument["in"], {**variables, "this": element}) for element in elements]
 
 
-def _get_field(argument: Any, variables: dict[str, Any]) -> Any:
-    holder = _evaluate(argument["input"], variables)
-    return holder.get(_name(argument), _MISSING) if isinstance(holder, dict) else _MISSING
-
-
-def _set_field(argument: Any, variables: dict[str, Any]) -> Any:
-    holder = _evaluate(argument["input"], variables)
-    if not isinstance(holder, dict):
-        raise Refused(f"$setField of {holder!r}")
-    value = _evaluate(argument["value"], variables)
-    if value is _MISSING:
-        return {other: kept for other, kept in holder.items() if other != _name(argument)}
-    return {**holder, _name(argument): value}
-
-
-def _name(argument: Document) -> str:
-    ((operator, name),) = argument["field"].items()
-    assert operator == "$literal"
-    return str(name)
+def _filter(argument: Any, variables: dict[str, Any]) -> Any:
+    elements = _evaluate(argument["input"], variables)
+    return [element for element in elements if _evaluate(argument["cond"], {**variables, "this": element})]
 
 
 def _slice(array: Any, *bounds: int) -> Any:
@@ -182,12 +172,15 @@ _LAZY: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
     "$and": lambda argument, variables: all(_evaluate(part, variables) for part in argument),
     "$or": lambda argument, variables: any(_evaluate(part, variables) for part in argument),
     "$map": _map,
-    "$getField": _get_field,
-    "$setField": _set_field,
+    "$filter": _filter,
 }
 _EAGER: dict[str, Callable[..., Any]] = {
     "$type": lambda value: "object" if isinstance(value, dict) else "missing" if value is _MISSING else "other",
     "$isArray": lambda value: isinstance(value, list),
+    "$not": lambda value: not value,
+    "$in": lambda value, values: value in values,
+    "$objectToArray": lambda value: [{"k": name, "v": inner} for name, inner in value.items()],
+    "$arrayToObject": lambda pairs: {pair["k"]: pair["v"] for pair in pairs},
     "$eq": lambda one, other: one == other,
     "$size": len,
     "$max": max,
