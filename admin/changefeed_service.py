@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -18,14 +19,20 @@ from admin.source_probe import check_start, newest_start
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1.admin_pb2_grpc import ChangefeedServiceServicer
 from admin.validation import Validator
+from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.configuration import Configuration
-from changefeed.errors import ConfigurationError, NotFoundError, RetryableError
+from changefeed.errors import ConfigurationError, NotFoundError, RetryableError, WrongState
 from changefeed.position import Position
 from changefeed.records import ChangefeedId, ChangefeedInfo
+from owner import capture_change
+from owner.stored import Stored
 
 _MOST_STREAMS = 32
 """Each holds a thread; what is left of them answers the other calls."""
+
+_STILL_SECONDS, _LOOK_AGAIN = 20.0, 0.1
+"""Pipelines of a changefeed that was paused a moment ago end soon; those of a node that is gone, when its permits have run out."""
 
 
 class ChangefeedService(ChangefeedServiceServicer):
@@ -41,10 +48,10 @@ class ChangefeedService(ChangefeedServiceServicer):
     @unary(Access.OPERATOR)
     def CreateChangefeed(self, request: pb.CreateChangefeedRequest, context: Any) -> pb.Changefeed:
         configuration = Configuration.from_yaml(request.configuration)
-        warnings = self._validator.check(configuration)
-        rev = self._store.create(ChangefeedInfo(configuration=configuration, created_at=datetime.now(UTC)))
+        accepted = self._validator.check(configuration)
+        rev = self._store.create(desired.created(configuration, accepted.choice, datetime.now(UTC)))
         message = self._message(configuration.id, rev)
-        message.warnings.extend(warnings)
+        message.warnings.extend(accepted.warnings)
         return message
 
     @unary(Access.OPERATOR)
@@ -55,7 +62,12 @@ class ChangefeedService(ChangefeedServiceServicer):
         except ConfigurationError as error:
             return pb.ValidateChangefeedResponse(problems=error.problems)
         found = self._validator.findings(configuration)
-        return pb.ValidateChangefeedResponse(problems=found.problems, warnings=found.warnings)
+        return pb.ValidateChangefeedResponse(
+            problems=found.problems,
+            warnings=found.warnings,
+            capture=found.choice.capture if found.choice else "",
+            capture_reason=found.choice.reason if found.choice else "",
+        )
 
     @unary(Access.VIEWER)
     def GetChangefeed(self, request: pb.GetChangefeedRequest, context: Any) -> pb.Changefeed:
@@ -74,15 +86,16 @@ class ChangefeedService(ChangefeedServiceServicer):
 
     @unary(Access.OPERATOR)
     def UpdateChangefeed(self, request: pb.UpdateChangefeedRequest, context: Any) -> pb.Changefeed:
-        configuration = Configuration.from_yaml(request.configuration)
-        id = ChangefeedId(request.id)
+        id, expected = ChangefeedId(request.id), request.expected_version
         info, status = self._store.read(id)
-        desired.updated(info, status, configuration, request.expected_version)
+        configuration = _wanted(request, info.configuration)
+        desired.check_update(info, status, configuration, expected)
         with self._reader.read() as view:
             known = view.changefeed(id)
-        self._validator.check(configuration, replaces=known)
+        choice = self._validator.check(configuration, replaces=known).choice
+        level = self._level(known, choice.capture)
         rev = self._store.change(
-            id, lambda info, status: desired.updated(info, status, configuration, request.expected_version)
+            id, lambda info, status: desired.updated(info, status, configuration, expected, choice, level=level)
         )
         return self._message(id, rev)
 
@@ -132,12 +145,40 @@ class ChangefeedService(ChangefeedServiceServicer):
         unwritable = self._reader.serving.unwritable()
         return messages.changefeed(ChangefeedId(id), known, now=datetime.now(UTC), unwritable=unwritable)
 
+    def _level(self, known: Stored, wanted: Capture) -> ChangefeedInfo | None:
+        """What is asked of a changefeed whose positions allow another capture. Waits for pipelines that are about to stand still."""
+        if wanted is known.info.capture:
+            return None
+        id, deadline = ChangefeedId(known.info.configuration.id), time.monotonic() + _STILL_SECONDS
+        while True:
+            status, standing = known.status, known.standing()
+            in_the_way = standing and capture_change.obstacle(standing)
+            obeyed = status is not None and status.info_version == known.info.version
+            if obeyed and in_the_way is None:
+                return known.info
+            for_good = obeyed and status is not None and status.still
+            if for_good or time.monotonic() >= deadline or self._stopping.wait(_LOOK_AGAIN):
+                raise WrongState(
+                    f"changefeed {id!r} cannot change its capture from {known.info.capture} to {wanted} where it stands: {in_the_way}"
+                )
+            with self._reader.read() as view:
+                known = view.changefeed(id)
+
     def _following(self, context: Any) -> Changes:
         if not self._streams.acquire(blocking=False):
             raise RetryableError(
                 f"this node serves {_MOST_STREAMS} streams already; try again later, or ask another node"
             )
         return Changes(self._reader, context, self._stopping, self._streams.release)
+
+
+def _wanted(request: pb.UpdateChangefeedRequest, present: Configuration) -> Configuration:
+    configuration = Configuration.from_yaml(request.configuration) if request.configuration else present
+    if not request.capture:
+        return configuration
+    if request.capture not in tuple(Capture):
+        raise ConfigurationError([f"capture: found {request.capture[:60]!r}; allowed are {', '.join(Capture)}"])
+    return configuration.model_copy(update={"capture": Capture(request.capture)})
 
 
 def _start(text: str, configuration: Configuration) -> Position | None:

@@ -14,7 +14,9 @@ that change asked for. A new start is kept until the changefeed has begun there;
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
+from changefeed.capture_choice import CaptureChoice
 from changefeed.cluster_time import ClusterTime
 from changefeed.configuration import Configuration
 from changefeed.errors import ConfigurationError, ConflictError, WrongState
@@ -22,8 +24,11 @@ from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position
 from changefeed.records import ChangefeedInfo, ChangefeedStatus, DesiredState
 
-_RESTING = (State.STOPPED, State.FAILED, State.FINISHED)
 _ENDED = (State.FAILED, State.FINISHED)
+
+
+def created(configuration: Configuration, choice: CaptureChoice, at: datetime) -> ChangefeedInfo:
+    return _decided(ChangefeedInfo(configuration=configuration, created_at=at), choice)
 
 
 def paused(info: ChangefeedInfo, status: ChangefeedStatus | None) -> ChangefeedInfo:
@@ -55,9 +60,9 @@ def resumed(info: ChangefeedInfo, status: ChangefeedStatus | None, start: Positi
     return _changed(asked, None if start is not None else status, desired=DesiredState.RUNNING)
 
 
-def updated(
+def check_update(
     info: ChangefeedInfo, status: ChangefeedStatus | None, configuration: Configuration, expected_version: int
-) -> ChangefeedInfo:
+) -> None:
     _check_not_removed(info)
     id, state = info.configuration.id, _state(status)
     if expected_version not in (0, info.version):
@@ -68,11 +73,29 @@ def updated(
         raise ConfigurationError(
             [f"id: found {configuration.id!r}, expected {id!r}; an update does not rename a changefeed"]
         )
-    if state not in _RESTING or not _obeyed(info, status):
+    if status is None or not status.lifecycle.resting or not _obeyed(info, status):
         raise WrongState(f"changefeed {id!r} is {state}; pause it first, and update it when it is stopped")
+
+
+def updated(
+    info: ChangefeedInfo,
+    status: ChangefeedStatus | None,
+    configuration: Configuration,
+    expected_version: int,
+    choice: CaptureChoice,
+    *,
+    level: ChangefeedInfo | None = None,
+) -> ChangefeedInfo:
+    """`level`: what was asked for when its positions were seen to allow another capture; they do as long as nothing else was."""
+    check_update(info, status, configuration, expected_version)
+    if choice.capture is not info.capture and info != level:
+        raise ConflictError(
+            f"changefeed {info.configuration.id!r} was changed by somebody else meanwhile; look at it again"
+        )
     if configuration == info.configuration:
         return info
-    return replace(_changed(info, status, desired=DesiredState.PAUSED), configuration=configuration)
+    changed = _changed(info, status, desired=DesiredState.PAUSED)
+    return _decided(replace(changed, configuration=configuration), choice)
 
 
 def ending(info: ChangefeedInfo, status: ChangefeedStatus | None, target: ClusterTime) -> ChangefeedInfo:
@@ -92,6 +115,15 @@ def ending(info: ChangefeedInfo, status: ChangefeedStatus | None, target: Cluste
 
 def removed(info: ChangefeedInfo, status: ChangefeedStatus | None) -> ChangefeedInfo:
     return info if info.desired is DesiredState.REMOVED else _changed(info, status, desired=DesiredState.REMOVED)
+
+
+def _decided(info: ChangefeedInfo, choice: CaptureChoice) -> ChangefeedInfo:
+    return replace(
+        info,
+        configuration=info.configuration.reading_by(choice.capture),
+        capture=choice.capture,
+        capture_reason=choice.reason,
+    )
 
 
 def _changed(info: ChangefeedInfo, status: ChangefeedStatus | None, *, desired: DesiredState) -> ChangefeedInfo:

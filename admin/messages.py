@@ -21,7 +21,7 @@ from owner import barrier
 from owner.stored import Stored
 
 _TABLE_ID = re.compile(r"\b[0-9a-f]{32}\b")
-_TOKEN = re.compile(r"(?<=\d)/[0-9A-F]{16,}")
+_TOKEN = re.compile(r"(?<=\d)/[0-9A-F]{8,}")
 
 
 def changefeed(
@@ -51,6 +51,8 @@ def changefeed(
         open_ddls=sum(record.open for record in known.records.values()),
         copy=copy_progress(copies(known), copied=_copied(found)),
         rows=_rows(known.all_rows),
+        capture=info.capture,
+        capture_reason=info.capture_reason,
     )
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
 from admin.deployment_identity import DeploymentIdentity, identify
 from changefeed.capture import Capture
+from changefeed.capture_choice import CaptureChoice, Obstacle, choose, image_obstacles
 from changefeed.cluster_time import ClusterTime
 from changefeed.configuration import Configuration, Start
-from changefeed.errors import HistoryLost, SluiceError
+from changefeed.errors import ConfigurationError, HistoryLost, SluiceError
 from changefeed.position import Position
 from changefeed.table import TableKind, TableSchema
 from owner.connections import expanded
@@ -20,6 +21,7 @@ from source.catalog import read_catalog
 from source.connection import Client, connect, deployment_of
 from source.errors import translated
 from source.opening import open_ddl_watch
+from source.oplog_access import oplog_obstacle
 from source.oplog_window import majority_time, read_oplog_window
 from source.window_reader import WindowReader
 
@@ -34,13 +36,17 @@ class SourceFindings:
     identity: DeploymentIdentity = field(default_factory=DeploymentIdentity)
     version: tuple[int, int] | None = None
     tables: tuple[TableSchema, ...] = ()
+    choice: CaptureChoice | None = None
+    """None where what is asked for is not possible."""
 
 
-def probe_source(configuration: Configuration) -> SourceFindings:
-    """Takes as long as the source takes to answer, or not to: some seconds."""
+def probe_source(
+    configuration: Configuration, asked: Capture, known_obstacles: Sequence[Obstacle] = ()
+) -> SourceFindings:
+    """Takes as long as the source takes to answer, or not to: some seconds. `known_obstacles` are those that no source knows of."""
     try:
         with closing(connect(expanded(configuration.source), app_name="sluice-validate")) as client:
-            return _findings(client, configuration)
+            return _findings(client, configuration, asked, known_obstacles)
     except SluiceError as error:
         return SourceFindings(problems=(f"source: {error}",))
 
@@ -59,21 +65,39 @@ def check_start(configuration: Configuration, start: Position) -> None:
         raise HistoryLost(problem)
 
 
-def _findings(client: Client, configuration: Configuration) -> SourceFindings:
+def _findings(
+    client: Client, configuration: Configuration, asked: Capture, known_obstacles: Sequence[Obstacle]
+) -> SourceFindings:
     problems: list[str] = []
+    choice = None
+    try:
+        choice = choose(asked, [*_obstacles(client, configuration, asked), *known_obstacles])
+    except ConfigurationError as error:
+        problems += error.problems
     now = majority_time(client).next()
     start = now if isinstance(configuration.start, Start) else configuration.start
     lost = _lost(client, start)
     if lost is not None:
         problems.append(f"start: {lost}")
-    else:
-        problems += _stream_problems(client, configuration, start if client.is_mongos else now)
+    elif choice is not None:
+        problems += _capture_problems(client, configuration, choice.capture, start if client.is_mongos else now)
     with translated("asking the source who it is"):
         identity = identify(client)
     catalog = read_catalog(client, configuration.filter.wants_table)
     problems += _image_problems(configuration, catalog.tables)
     version = deployment_of(client).version
-    return SourceFindings(problems=tuple(problems), identity=identity, version=version, tables=catalog.tables)
+    return SourceFindings(
+        problems=tuple(problems), identity=identity, version=version, tables=catalog.tables, choice=choice
+    )
+
+
+def _obstacles(client: Client, configuration: Configuration, asked: Capture) -> Iterator[Obstacle]:
+    if asked is Capture.CHANGE_STREAM:
+        return
+    yield from image_obstacles(configuration)
+    unreadable = oplog_obstacle(client)
+    if unreadable is not None:
+        yield unreadable
 
 
 def _lost(client: Client, start: ClusterTime) -> str | None:
@@ -86,15 +110,17 @@ def _lost(client: Client, start: ClusterTime) -> str | None:
     )
 
 
-def _stream_problems(client: Client, configuration: Configuration, start: ClusterTime) -> Iterator[str]:
-    """The deployment's kind and version, the user's privileges, and what the server makes of the filter show when a stream is opened.
+def _capture_problems(
+    client: Client, configuration: Configuration, capture: Capture, start: ClusterTime
+) -> Iterator[str]:
+    """The deployment's kind and version, the user's privileges, and what the server makes of the filter show when it is read as it will be.
 
     Nothing shows sooner at the changefeed's own start, except through mongos, whose oplogs nobody else can look at: there a lost start does.
     """
     try:
-        with closing(open_ddl_watch(client, Position(start), Capture.CHANGE_STREAM)) as watch:
+        with closing(open_ddl_watch(client, Position(start), capture)) as watch:
             watch.poll()
-        for options in streams_asked_for(configuration):
+        for options in streams_asked_for(configuration) if capture is Capture.CHANGE_STREAM else ():
             WindowReader(client, options).try_at(start)
     except SluiceError as error:
         yield f"source: {error}"

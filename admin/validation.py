@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from admin.cluster_reader import ClusterReader, tables_of
 from admin.sink_probe import lacking, probe_sink
 from admin.source_probe import probe_source
+from changefeed.capture_choice import CaptureChoice, node_obstacles
 from changefeed.configuration import Configuration, Start
 from changefeed.errors import ConfigurationError, SluiceError
 from changefeed.lifecycle import State
@@ -29,26 +30,40 @@ class Findings:
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     """What may be meant, and more often is a mistake."""
+    choice: CaptureChoice | None = None
+    """None where it is not possible."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    warnings: tuple[str, ...]
+    choice: CaptureChoice
 
 
 class Validator:
     def __init__(self, reader: ClusterReader) -> None:
         self._reader = reader
 
-    def check(self, configuration: Configuration, *, replaces: Stored | None = None) -> tuple[str, ...]:
-        """The warnings."""
+    def check(self, configuration: Configuration, *, replaces: Stored | None = None) -> Accepted:
         found = self.findings(configuration, replaces=replaces)
         if found.problems:
             raise ConfigurationError(found.problems)
-        return found.warnings
+        assert found.choice is not None
+        return Accepted(warnings=found.warnings, choice=found.choice)
 
     def findings(self, configuration: Configuration, *, replaces: Stored | None = None) -> Findings:
         """`replaces`: what an update replaces the configuration of."""
         unusable = list(_unusable_uris(configuration))
         if unusable:
             return Findings(problems=tuple(unusable))
+        decided = _decided(configuration, replaces)
+        with self._reader.read() as view:
+            nodes = {
+                f"{node.record.name} ({node.record.version})": node.record.captures for node in view.nodes.values()
+            }
         with ThreadPoolExecutor(2, "validate") as threads:
-            source = threads.submit(probe_source, configuration)
+            asked = decided.capture if decided else configuration.capture
+            source = threads.submit(probe_source, configuration, asked, tuple(node_obstacles(nodes)))
             databases = _target_databases(configuration)
             sink = threads.submit(probe_sink, configuration, databases)
         found, target = source.result(), sink.result()
@@ -65,7 +80,16 @@ class Validator:
         else:
             problems += _unfinished_ddls(configuration, replaces)
         warnings = [] if problems or replaces is not None else _uncopied(configuration, found.tables)
-        return Findings(problems=tuple(problems), warnings=tuple(warnings))
+        return Findings(
+            problems=tuple(problems), warnings=tuple(warnings), choice=found.choice and (decided or found.choice)
+        )
+
+
+def _decided(configuration: Configuration, replaces: Stored | None) -> CaptureChoice | None:
+    """What was decided stays, until a user asks for something else."""
+    if replaces is None or replaces.info.configuration.capture is not configuration.capture:
+        return None
+    return CaptureChoice(capture=replaces.info.capture, reason=replaces.info.capture_reason)
 
 
 def _older_target(source: tuple[int, int] | None, target: tuple[int, int] | None) -> Iterator[str]:

@@ -12,3 +12,7 @@ class Capture(StrEnum):
     OPLOG = "oplog"
     """Bounded ranges of the oplog of a replica set."""
     CHANGE_STREAM = "change_stream"
+
+
+DECIDED = frozenset({Capture.OPLOG, Capture.CHANGE_STREAM})
+"""What may be decided on."""

@@ -10,6 +10,7 @@
       events: [{tables: [shop.audit], ignore: [delete], ignore_where: {insert: {level: debug}}}]
     routes: [{from: "shop.*", to: "shop_dr.*"}]
     ddl: {unsupported: fail, async_indexes: true, ttl: deferred}
+    capture: auto                    # auto | oplog | change_stream
     on_divergence: repair
     dead_letter: sluice.rejected     # where rows go that the target refuses; null: they stop the changefeed
     pipeline: {parallelism: 4, order_by: auto, max_lag_batch: 64MiB, pre_images: [shop.orders]}
@@ -41,6 +42,7 @@ from pydantic import (
 )
 
 from changefeed import yaml_text
+from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import ConfigurationError
 from changefeed.filter import Filter
@@ -179,6 +181,7 @@ class Configuration(Options):
     filter: Filter = Filter()
     routes: Routes = Field(Routes(), description='write a list of {from: "shop.*", to: "shop_dr.*"}')
     ddl: DdlOptions = DdlOptions()
+    capture: Capture = Capture.AUTO
     on_divergence: OnDivergence = OnDivergence.REPAIR
     dead_letter: TableName | None = Field(
         None, description="write null or a table name of the target, for example sluice.rejected"
@@ -208,6 +211,15 @@ class Configuration(Options):
     def to_yaml(self) -> str:
         """With what the user wrote of credentials in it; `public` is for showing."""
         return yaml.safe_dump(self.model_dump(mode="json", exclude_none=True), sort_keys=False, allow_unicode=True)
+
+    def reading_by(self, capture: Capture) -> Configuration:
+        """With the wish for a capture in what is stored, `auto` too, where it was decided otherwise than by releases that know no choice.
+
+        They refuse a configuration with an option that they do not know, and so do not read by their own way what was begun by another.
+        """
+        if capture is Capture.CHANGE_STREAM:
+            return self
+        return self.model_copy(update={"capture": self.capture})
 
     def public(self) -> dict[str, Any]:
         """Everything but credentials."""

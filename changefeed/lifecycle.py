@@ -146,6 +146,11 @@ class Lifecycle:
         """Whether pipelines run."""
         return self.state in (State.NORMAL, State.WARNING)
 
+    @property
+    def resting(self) -> bool:
+        """Whether nothing but a user's command leads on."""
+        return self.state in (State.STOPPED, State.FAILED, State.FINISHED)
+
     def after(self, event: Event, *, now: datetime, random: Random) -> Lifecycle:
         """The lifecycle once `event` is taken into account."""
         match event:

@@ -45,6 +45,8 @@ class NodeRecord:
     version: str
     started_at: datetime
     draining: bool = False
+    captures: frozenset[Capture] = frozenset({Capture.CHANGE_STREAM})
+    """Those it can carry out; a release that does not say it knew no other."""
 
 
 class DesiredState(StrEnum):
@@ -64,6 +66,8 @@ class ChangefeedInfo:
     resume_from: Position | None = None
     capture: Capture = Capture.CHANGE_STREAM
     """As it was decided; a release that knew no other way did not say it."""
+    capture_reason: str = ""
+    """Why, in words."""
 
 
 CURRENT_FOR = timedelta(seconds=30)
@@ -95,6 +99,10 @@ class ChangefeedStatus:
     info_version: int
     """The user's change that was taken into account last."""
     epoch: int
+    capture: Capture = Capture.CHANGE_STREAM
+    """By which the positions were found that stand in etcd: those of two captures are not compared."""
+    still: bool = False
+    """No pipeline is at work, nor will be before the user's next change."""
 
     @property
     def copy_starts(self) -> frozenset[Position]:

@@ -13,6 +13,7 @@ import yaml
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed import yaml_text
+from changefeed.capture import Capture
 from changefeed.configuration import Configuration
 from changefeed.lifecycle import State
 from cli import cells
@@ -44,6 +45,9 @@ IdOption = Annotated[str | None, typer.Option("--id", metavar="ID", help="Id of 
 SourceOption = Annotated[str | None, typer.Option(metavar="URI", help="URI of the MongoDB to read.")]
 SinkOption = Annotated[str | None, typer.Option(metavar="URI", help="URI of what to write.")]
 StartOption = Annotated[str | None, typer.Option(metavar="START", help="initial, now, a time, or a cluster time.")]
+CaptureOption = Annotated[
+    Capture | None, typer.Option(help="How the source's history is read; auto: by its oplog where that can be read.")
+]
 TablesOption = Annotated[
     list[str] | None, typer.Option(metavar="PATTERN", help="A table pattern such as 'shop.*'; may be repeated.")
 ]
@@ -64,19 +68,25 @@ def create(
     source: SourceOption = None,
     sink: SinkOption = None,
     start: StartOption = None,
+    capture: CaptureOption = None,
     tables: TablesOption = None,
     wait: WaitOption = True,
     timeout: TimeoutOption = 60.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Create a changefeed from a file, or from flags; the source and the sink are checked first."""
-    text = _written(file, config, {"id": id, "source": source, "sink": sink, "start": start}, tables)
+    text = _written(
+        file,
+        config,
+        {"id": id, "source": source, "sink": sink, "start": start, "capture": capture and capture.value},
+        tables,
+    )
     request = pb.CreateChangefeedRequest(configuration=text)
     feed = connection.ask(connection.changefeeds.CreateChangefeed, request, timeout=_VALIDATION_SECONDS)
     print_warnings(feed.warnings)
     if wait:
         feed = _until(connection, feed.id, _has_begun, timeout, "begun")
-    _tell(feed, output, f"changefeed {feed.id} created")
+    _tell(feed, output, f"changefeed {feed.id} created\n{_captured(feed.capture, feed.capture_reason)}")
 
 
 @app.command(epilog="sluice changefeed validate orders.yaml")
@@ -90,10 +100,16 @@ def validate(
     source: SourceOption = None,
     sink: SinkOption = None,
     start: StartOption = None,
+    capture: CaptureOption = None,
     tables: TablesOption = None,
 ) -> None:
     """Check what create would check, and change nothing."""
-    text = _written(file, config, {"id": id, "source": source, "sink": sink, "start": start}, tables)
+    text = _written(
+        file,
+        config,
+        {"id": id, "source": source, "sink": sink, "start": start, "capture": capture and capture.value},
+        tables,
+    )
     request = pb.ValidateChangefeedRequest(configuration=text)
     answer = connection.ask(connection.changefeeds.ValidateChangefeed, request, timeout=_VALIDATION_SECONDS)
     if answer.problems:
@@ -101,7 +117,7 @@ def validate(
         heading = "1 problem:" if found == 1 else f"{found} problems:"
         raise Failure(ExitCode.FAILED, heading, *(f"  - {problem}" for problem in answer.problems))
     print_warnings(answer.warnings)
-    print_line("no problems")
+    print_line(f"no problems\n{_captured(answer.capture, answer.capture_reason)}")
 
 
 @app.command("list", epilog="sluice changefeed list\n\nsluice changefeed list -o json | jq '.[].lag'")
@@ -160,7 +176,10 @@ def resume(
     print_line(f"changefeed {id} resumed")
 
 
-@app.command(epilog="sluice changefeed update orders orders.yaml\n\nsluice changefeed update orders - --version 3")
+@app.command(
+    epilog="sluice changefeed update orders orders.yaml\n\nsluice changefeed update orders - --version 3\n\n"
+    "sluice changefeed update orders --capture oplog"
+)
 @connected
 def update(
     connection: Connection,
@@ -168,6 +187,7 @@ def update(
     file: FileArgument = None,
     *,
     config: ConfigOption = None,
+    capture: CaptureOption = None,
     version: Annotated[
         int, typer.Option(min=0, help="Refuse if the changefeed is no longer at this version; 0: do not look.")
     ] = 0,
@@ -175,9 +195,10 @@ def update(
     timeout: TimeoutOption = 60.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Give a changefeed that is paused another configuration."""
-    text = _checked(_read(file, config, "update"))
-    request = pb.UpdateChangefeedRequest(id=id, configuration=text, expected_version=version)
+    """Give a changefeed that is paused another configuration, or the one it has with another capture."""
+    alone = capture is not None and file is None and config is None
+    text = "" if alone else _checked(_read(file, config, "update"))
+    request = pb.UpdateChangefeedRequest(id=id, configuration=text, expected_version=version, capture=capture or "")
     feed = connection.ask(connection.changefeeds.UpdateChangefeed, request, timeout=_VALIDATION_SECONDS)
     if wait:
         feed = _until(connection, id, lambda feed: feed.obeyed, timeout, "updated")
@@ -269,6 +290,11 @@ def _checked(text: str) -> str:
     """What is wrong in itself is told without a server."""
     Configuration.from_yaml(text)
     return text
+
+
+def _captured(capture: str, reason: str) -> str:
+    """A node of the first release says neither, and knows no other."""
+    return f"capture: {capture or Capture.CHANGE_STREAM}" + (f", since {reason}" if reason else "")
 
 
 def _tell(feed: pb.Changefeed, output: Output, line: str) -> None:

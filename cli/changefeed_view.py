@@ -17,6 +17,7 @@ LISTED: Sequence[Column] = (
     Column("CHECKPOINT", lambda feed: cells.position(feed.checkpoint)),
     Column("TABLES", lambda feed: f"{feed.tables:,}", right=True),
     Column("HELD", lambda feed: f"{feed.held_tables:,}", right=True),
+    Column("CAPTURE", lambda feed: cells.dash(feed.capture), optional=True),
     Column("ERROR", lambda feed: feed.error.code if feed.HasField("error") else "", rigid=False),
 )
 
@@ -29,6 +30,7 @@ def facts(feed: pb.Changefeed) -> list[tuple[str, str | Text]]:
         ("lag", cells.seconds(feed)),
         ("checkpoint", _place(feed.checkpoint)),
         ("resolved", _place(feed.resolved)),
+        ("capture", f"{feed.capture}{feed.capture_reason and f', since {feed.capture_reason}'}"),
         ("tables", f"{feed.tables:,}"),
         ("held by DDL", f"{feed.held_tables:,}" if feed.held_tables else ""),
         ("open DDL", f"{feed.open_ddls:,}" if feed.open_ddls else ""),

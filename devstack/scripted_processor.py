@@ -6,6 +6,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 from typing import Self
 
+from changefeed.capture import DECIDED
 from changefeed.position import Position
 from changefeed.records import (
     AssignedTable,
@@ -35,7 +36,9 @@ class ScriptedProcessor:
         def describe(node: NodeId) -> NodeRecord:
             roles = frozenset({Role.PROCESSOR})
             now = datetime.now(UTC)
-            return NodeRecord(id=node, name=name, admin_address="", roles=roles, version="0", started_at=now)
+            return NodeRecord(
+                id=node, name=name, admin_address="", roles=roles, version="0", started_at=now, captures=DECIDED
+            )
 
         self._layout = layout
         self._reader = Decoded(layout)

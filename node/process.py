@@ -23,6 +23,7 @@ from admin.desired_store import DesiredStore
 from admin.http_server import HttpServer
 from admin.metrics import Metrics
 from admin.server import AdminServer, ServerTls
+from changefeed.capture import Capture
 from changefeed.errors import FencedError, NotFoundError, RetryableError
 from changefeed.records import ChangefeedId, NodeId, NodeRecord, Role
 from coordination.etcd_client import EtcdClient
@@ -42,6 +43,8 @@ from processor.spark import SparkRunner, SparkSettings
 from processor.windows import WindowLimits
 
 VERSION = version("sluice")
+CAPTURES = frozenset({Capture.CHANGE_STREAM})
+"""What this release carries out."""
 
 _LOOK_EVERY = 0.2
 _RETRY_SECONDS = 1.0
@@ -168,6 +171,7 @@ class NodeProcess:
             version=VERSION,
             started_at=self._started_at,
             draining=self._draining,
+            captures=CAPTURES,
         )
 
     def _live(self, membership: Membership) -> None:

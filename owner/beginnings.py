@@ -86,7 +86,9 @@ class Beginnings:
         return beginning
 
     def fresh_status(self, known: Stored, *, run: int) -> ChangefeedStatus:
-        return ChangefeedStatus(run=run, info_version=known.info.version, epoch=self._writer.epoch)
+        return ChangefeedStatus(
+            run=run, info_version=known.info.version, epoch=self._writer.epoch, capture=known.info.capture
+        )
 
     def _write_beginning(self, known: Stored, status: ChangefeedStatus, beginning: Beginning) -> None:
         begun = replace(
@@ -124,6 +126,7 @@ class Beginnings:
             run=status.run + 1,
             info_version=known.info.version,
             epoch=self._writer.epoch,
+            still=False,
         )
         self._writer.tables(marked, change, changed)
         self._log.info("tables_changed", position=str(position), taken_in=len(change.taken_in))

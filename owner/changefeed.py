@@ -88,6 +88,8 @@ class ChangefeedState:
     watching: bool = True
     """The watch has no error."""
     executions: Mapping[Position, Progress]
+    still: bool = False
+    """No pipeline of its last run is at work any more; looked for while it rests."""
     copying: bool = False
     """The initial copy of some table has not ended; told for a changefeed that has a target."""
     entered: Mapping[Position, Document] = field(default_factory=dict)
@@ -285,6 +287,8 @@ def _status(
         run=status.run + (lifecycle.running and not status.lifecycle.running),
         info_version=state.info.version,
         epoch=state.epoch,
+        capture=status.capture,
+        still=lifecycle.resting and (status.still or state.still),
     )
     return status if _says_the_same(status, newest) else newest
 
@@ -373,3 +377,5 @@ def check_invariants(before: ChangefeedStatus, after: ChangefeedStatus) -> None:
         and after.run != before.run
     ):
         raise InvariantError("a removal started a run")
+    if after.still and not after.lifecycle.resting:
+        raise InvariantError(f"pipelines stand still in state {after.lifecycle.state}")

@@ -27,7 +27,7 @@ import structlog
 from changefeed.capture import Capture
 from changefeed.configuration import Configuration
 from changefeed.document import Document
-from changefeed.errors import CoordinationUnavailable, FencedError, InvariantError, SluiceError
+from changefeed.errors import ConfigurationError, CoordinationUnavailable, FencedError, InvariantError, SluiceError
 from changefeed.event import DdlEvent
 from changefeed.lifecycle import Command, ErrorReport, Lifecycle, Sign, State
 from changefeed.position import Position
@@ -39,7 +39,7 @@ from coordination.decoded import Decoded
 from coordination.fenced import FencedStore
 from coordination.layout import Layout
 from coordination.mirror import View
-from owner import scheduler, stored
+from owner import capture_change, scheduler, stored
 from owner.background import Background
 from owner.beginnings import Beginnings
 from owner.bootstrap import Catalog, look_up
@@ -208,6 +208,8 @@ class ChangefeedOwner:
             self._restart(known, status)
         elif status.checkpoint is None:
             self._beginnings.begin(known, status)
+        elif status.capture is not known.info.capture:
+            self._change_capture(known, status)
         elif self._beginnings.wanted(known, status):
             if self._beginnings.change_tables(known, status):
                 self._begin_anew()
@@ -216,7 +218,9 @@ class ChangefeedOwner:
 
     def _unbegun(self, known: Stored) -> ChangefeedStatus:
         """The user's first wish, which may be a pause, has not been taken into account."""
-        return ChangefeedStatus(info_version=known.info.version - 1, epoch=self._writer.epoch)
+        return ChangefeedStatus(
+            info_version=known.info.version - 1, epoch=self._writer.epoch, capture=known.info.capture
+        )
 
     def _stands_still(self, known: Stored) -> bool:
         """Each living node says that its pipelines stand, and the margin of those that are gone is over.
@@ -247,6 +251,16 @@ class ChangefeedOwner:
             self._writer.restart(self._beginnings.fresh_status(known, run=status.run + 1))
             self._begin_anew()
 
+    def _change_capture(self, known: Stored, status: ChangefeedStatus) -> None:
+        """Nothing runs before it is done. What is in the way was looked for when it was asked for, and nothing has moved since."""
+        standing = known.standing()
+        assert standing is not None
+        if (in_the_way := capture_change.obstacle(standing)) is not None:
+            raise ConfigurationError([f"capture: {in_the_way}"])
+        changed = replace(status, capture=known.info.capture, checkpoint=standing.at, epoch=self._writer.epoch)
+        self._writer.capture(fold(known.bases, known.records.values(), standing.at), changed)
+        self._begin_anew()
+
     def _begin_anew(self) -> None:
         """What this owner's jobs are at is about tables as they were."""
         self._jobs.close()
@@ -263,7 +277,13 @@ class ChangefeedOwner:
             lifecycle = self._lifecycle(lifecycle, self._reports.of(error))
         run = status.run + (lifecycle.running and not status.lifecycle.running)
         failed = replace(
-            status, lifecycle=lifecycle, behind=True, run=run, info_version=known.info.version, epoch=self._writer.epoch
+            status,
+            lifecycle=lifecycle,
+            behind=True,
+            run=run,
+            info_version=known.info.version,
+            epoch=self._writer.epoch,
+            still=status.still and lifecycle.resting,
         )
         if failed != known.status:
             self._writer.status(failed, known.status)
@@ -329,6 +349,7 @@ class ChangefeedOwner:
             sightings=self._memory.sightings,
             watching=self._memory.watching,
             executions=self._jobs.progress,
+            still=status.lifecycle.resting and (status.still or self._stands_still(known)),
             copying=self.configuration.target is not None and bool(tables.to_copy - known.copied),
             entered=self._memory.entered,
             errors=[self._reports.of(error) for error in errors],

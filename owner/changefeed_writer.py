@@ -64,6 +64,14 @@ class ChangefeedWriter:
         self._store.commit_in_parts(bases)
         self._commit([self._put_status(changed)])
 
+    def capture(self, folded: Iterable[FoldStep], changed: ChangefeedStatus) -> None:
+        """As long as the status names the capture of before, whoever finds it so goes on with what is left to fold."""
+        for step in folded:
+            self.fold(step)
+            failpoint.reach("capture_changing")
+        self._commit([self._put_status(changed)])
+        self._log.info("capture_changed", capture=changed.capture, position=str(changed.checkpoint))
+
     def restart(self, status: ChangefeedStatus) -> None:
         layout, id = self._layout, self._id
         groups = [layout.ddls, layout.schemas, layout.assignments, layout.positions, layout.snapshots]
@@ -161,7 +169,8 @@ class ChangefeedWriter:
 
 
 def _state(status: ChangefeedStatus) -> object:
-    return status.lifecycle.state, status.lifecycle.error, status.run, status.info_version, status.epoch, status.start
+    lifecycle = status.lifecycle
+    return lifecycle.state, lifecycle.error, status.run, status.info_version, status.epoch, status.start, status.still
 
 
 def _whole_parts(puts: Iterable[Put]) -> Iterator[list[Put]]:

@@ -38,6 +38,11 @@ class KnownTables:
             self.replicated = self._replicated()
 
     @property
+    def settled(self) -> Iterable[tuple[Position, TableSchema]]:
+        """Those that live, views too, each with where its life began."""
+        return self._settled.versions.living()
+
+    @property
     def to_copy(self) -> AbstractSet[TableId]:
         """Those that begin with a copy."""
         return {table for table, given in self.replicated.items() if given.copy}
@@ -53,7 +58,7 @@ class KnownTables:
         """Views have no rows: no node is given one."""
         return {
             schema.id: AssignedTable(start=first, copy=self._copied(schema, first))
-            for first, schema in self._settled.versions.living()
+            for first, schema in self.settled
             if schema.kind is not TableKind.VIEW
         }
 

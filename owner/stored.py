@@ -29,7 +29,10 @@ from coordination import decoded
 from coordination.decoded import Decoded
 from coordination.layout import Layout
 from coordination.mirror import View
-from owner.progress import NodeState
+from owner.capture_change import Standing
+from owner.changefeed import published
+from owner.known_tables import KnownTables
+from owner.progress import Floor, NodeState, Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,26 @@ class Stored:
             for node in sorted(self.processors.keys() | self.left_behind)
             for assigned in [self.assignments.get(node)]
         }
+
+    def standing(self) -> Standing | None:
+        """None where nothing has begun."""
+        status = self.status
+        if status is None or status.checkpoint is None:
+            return None
+        tables = KnownTables(status.copy_starts, self.bases, self.records.values())
+        floor = Floor(status.checkpoint, self.records.values())
+        progress = Progress().next(tables.replicated, self.nodes({}), floor)
+        names = {schema.id: schema.name for _, schema in tables.settled}
+        return Standing(
+            still=status.still,
+            checkpoint=status.checkpoint,
+            resolved=published(status, self.barrier),
+            places={
+                names[id]: progress.of(id) or max(given.start, floor.of(id)) for id, given in tables.replicated.items()
+            },
+            copying={names[id] for id in tables.to_copy - self.copied},
+            records=self.records.values(),
+        )
 
     @property
     def all_rows(self) -> RowCounts:

@@ -125,9 +125,16 @@ def _of_server(error: driver.OperationFailure, message: str) -> SluiceError:
     if code in _HISTORY_LOST:
         return HistoryLost(message)
     if code in _REFUSED:
-        return SourceRefused(f"{message}; grant the source's user what docs/source.md lists")
+        return SourceRefused(f"{message}; {_missing(message)}")
     if code in _UNSUPPORTED:
         return SourceUnsupported(message)
     if code in _RESUMABLE_AT_ONCE:
         return SourceUnavailable(message, retry_after=_SOON)
     return SourceUnavailable(message)
+
+
+def _missing(message: str) -> str:
+    """The rows and the DDL of a changefeed, and how far back its source remembers, may stand in a database that `readAnyDatabase` leaves out."""
+    if "not authorized on local " in message:
+        return "grant the source's user read on database local, or the role clusterMonitor"
+    return "grant the source's user what docs/source.md lists"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from admin.source_probe import probe_source
+from changefeed.capture import Capture
 from changefeed.configuration import Configuration
 from devstack.mongodb import Client, MongoDB
 
@@ -38,7 +39,7 @@ def test_a_filter_of_many_rules_and_exclusions_is_none_that_a_server_refuses(
     source_client[database]["audit"].insert_one({})
     rules = [{"tables": [f"{database}.audit"], "ignore": [type_]} for type_ in ("insert", "delete", "drop")]
     tables = [f"{database}.*", f"!{database}.tmp_*", f"!{database}.old_*"]
-    found = probe_source(configuration(source_uri, filter={"tables": tables, "events": rules}))
+    found = probe_source(configuration(source_uri, filter={"tables": tables, "events": rules}), Capture.CHANGE_STREAM)
     assert found.problems == ()
     assert [str(table.name) for table in found.tables] == [f"{database}.audit"]
 
@@ -63,7 +64,7 @@ def test_every_stream_that_the_changefeed_would_open_is_tried(
     with server.client() as client:
         expanded = client.server_info()["versionArray"][0] >= 6
     with refusing(server, after=opened if expanded else 0):
-        [problem] = probe_source(configuration(server.uri, **fields)).problems
+        [problem] = probe_source(configuration(server.uri, **fields), Capture.CHANGE_STREAM).problems
     assert problem.startswith(f"source: {refused}")
     with refusing(server, after=3):
-        assert probe_source(configuration(server.uri, **fields)).problems == ()
+        assert probe_source(configuration(server.uri, **fields), Capture.CHANGE_STREAM).problems == ()

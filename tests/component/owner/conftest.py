@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import pytest
 from pymongo.database import Database as _Database
 
+from changefeed.capture import Capture
 from changefeed.configuration import Configuration
 from changefeed.errors import CoordinationUnavailable
 from changefeed.lifecycle import State
@@ -145,6 +146,7 @@ class Cluster:
         id: ChangefeedId,
         desired: DesiredState = DesiredState.RUNNING,
         resume_from: Position | None = None,
+        capture: Capture = Capture.CHANGE_STREAM,
         **configuration: Any,
     ) -> None:
         """The user's next change."""
@@ -158,6 +160,7 @@ class Cluster:
             version=stored.version + 1,
             created_at=stored.created_at,
             resume_from=resume_from,
+            capture=capture,
         )
         self.etcd.txn((), (Put(self.layout.info(id), encode(info)),))
 

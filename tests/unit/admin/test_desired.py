@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -9,17 +10,22 @@ from datetime import UTC, datetime
 import pytest
 
 from admin import desired
+from changefeed.capture import Capture
+from changefeed.capture_choice import CaptureChoice
 from changefeed.cluster_time import ClusterTime
 from changefeed.configuration import Configuration
 from changefeed.errors import ConfigurationError, ConflictError, WrongState
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position
 from changefeed.records import ChangefeedInfo, ChangefeedStatus, DesiredState
+from coordination.layout import encode
 
 _CONFIGURATION = Configuration.parse({"id": "f", "source": "mongodb://a", "sink": "mongodb://b"})
 _OTHER = Configuration.parse({"id": "f", "source": "mongodb://a", "sink": "mongodb://b", "on_divergence": "fail"})
 _INFO = ChangefeedInfo(configuration=_CONFIGURATION, created_at=datetime(2026, 11, 21, tzinfo=UTC))
 _AT = Position(ClusterTime(100, 1))
+_STREAM = CaptureChoice(capture=Capture.CHANGE_STREAM, reason="it was asked for")
+_OPLOG = CaptureChoice(capture=Capture.OPLOG, reason="its oplog can be read")
 
 
 def _status(state: State, *, version: int = 1, begun: bool = True) -> ChangefeedStatus:
@@ -60,16 +66,16 @@ def test_a_new_start_is_for_what_rests_and_is_forgotten_once_obeyed() -> None:
 
 def test_an_update_is_for_what_rests_and_for_the_version_that_was_seen() -> None:
     with pytest.raises(WrongState, match="pause it first"):
-        desired.updated(_INFO, _status(State.NORMAL), _OTHER, 1)
+        desired.updated(_INFO, _status(State.NORMAL), _OTHER, 1, _STREAM)
     with pytest.raises(WrongState, match="pause it first"):
-        desired.updated(replace(_INFO, version=2), _status(State.STOPPED), _OTHER, 2)
+        desired.updated(replace(_INFO, version=2), _status(State.STOPPED), _OTHER, 2, _STREAM)
     with pytest.raises(ConflictError, match="is at version 1, and was to be at 7"):
-        desired.updated(_INFO, _status(State.STOPPED), _OTHER, 7)
+        desired.updated(_INFO, _status(State.STOPPED), _OTHER, 7, _STREAM)
     with pytest.raises(ConfigurationError, match="does not rename"):
-        desired.updated(_INFO, _status(State.STOPPED), _OTHER.model_copy(update={"id": "g"}), 1)
-    updated = desired.updated(_INFO, _status(State.STOPPED), _OTHER, 0)
+        desired.updated(_INFO, _status(State.STOPPED), _OTHER.model_copy(update={"id": "g"}), 1, _STREAM)
+    updated = desired.updated(_INFO, _status(State.STOPPED), _OTHER, 0, _STREAM)
     assert (updated.configuration, updated.version, updated.desired) == (_OTHER, 2, DesiredState.PAUSED)
-    assert desired.updated(_INFO, _status(State.STOPPED), _CONFIGURATION, 1) == _INFO
+    assert desired.updated(_INFO, _status(State.STOPPED), _CONFIGURATION, 1, _STREAM) == _INFO
 
 
 def test_an_end_is_set_once_and_only_comes_nearer() -> None:
@@ -101,9 +107,35 @@ def test_what_is_being_removed_takes_no_other_verb() -> None:
     verbs: list[Callable[[], object]] = [
         lambda: desired.paused(removed, status),
         lambda: desired.resumed(removed, status, None),
-        lambda: desired.updated(removed, status, _OTHER, 0),
+        lambda: desired.updated(removed, status, _OTHER, 0, _STREAM),
         lambda: desired.ending(removed, status, ClusterTime(1, 0)),
     ]
     for verb in verbs:
         with pytest.raises(WrongState, match="is being removed"):
             verb()
+
+
+def test_what_was_decided_is_recorded_with_its_reason() -> None:
+    created = desired.created(_CONFIGURATION, _OPLOG, _INFO.created_at)
+    assert (created.capture, created.capture_reason) == (Capture.OPLOG, "its oplog can be read")
+    changed = desired.updated(created, _status(State.STOPPED), _OTHER, 1, _STREAM, level=created)
+    assert (changed.capture, changed.capture_reason, changed.version) == (Capture.CHANGE_STREAM, "it was asked for", 2)
+
+
+def test_nodes_that_know_no_capture_cannot_take_one_that_is_read_by_the_oplog_for_theirs() -> None:
+    """They would pass over what was decided, but never over an option of the configuration."""
+    oplog = desired.created(_CONFIGURATION, _OPLOG, _INFO.created_at)
+    assert json.loads(encode(oplog))["configuration"]["capture"] == "auto"
+    stream = desired.created(_CONFIGURATION, _STREAM, _INFO.created_at)
+    assert "capture" not in json.loads(encode(stream))["configuration"]
+
+
+def test_another_capture_is_taken_only_where_nothing_was_asked_for_since_its_positions_were_seen() -> None:
+    stopped = _status(State.STOPPED, version=2)
+    paused = replace(_INFO, desired=DesiredState.PAUSED, version=2)
+    for level in (None, _INFO, replace(paused, version=1)):
+        with pytest.raises(ConflictError, match="changed by somebody else meanwhile"):
+            desired.updated(paused, stopped, _OTHER, 0, _OPLOG, level=level)
+    assert desired.updated(paused, stopped, _OTHER, 0, _OPLOG, level=paused).capture is Capture.OPLOG
+    with pytest.raises(WrongState, match="pause it first"):
+        desired.updated(replace(paused, version=3), stopped, _OTHER, 0, _OPLOG, level=replace(paused, version=3))

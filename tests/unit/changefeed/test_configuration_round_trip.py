@@ -60,6 +60,7 @@ CONFIGURATIONS = st.fixed_dictionaries(
         "ddl": st.fixed_dictionaries(
             {}, optional={"async_indexes": st.booleans(), "ttl": st.sampled_from(list(Ttl)).map(str)}
         ),
+        "capture": st.sampled_from(["auto", "oplog", "change_stream"]),
         "on_divergence": st.sampled_from(["repair", "fail"]),
         "pipeline": st.fixed_dictionaries(
             {},

@@ -17,6 +17,8 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 import changefeed.records
 import coordination.layout
 from admin.stubs.sluice.admin.v1 import admin_pb2, verify_pb2
+from changefeed.capture import Capture
+from changefeed.records import ChangefeedInfo, NodeRecord
 from changefeed.table import TableSchema
 from coordination.etcd import KeyValue
 from coordination.layout import decode, encode
@@ -59,6 +61,19 @@ def test_what_is_written_holds_no_options_that_nobody_asked_for() -> None:
     }
     again = json.loads(encode(_decoded("ChangefeedInfo", {**info, "configuration": asked})))
     assert again["configuration"] == asked
+
+
+def test_what_the_first_release_wrote_is_read_by_change_streams_alone() -> None:
+    """It knew no other capture, neither its nodes nor its changefeeds."""
+    first = [each for each in _VALUES if "capture" not in each["value"] and "captures" not in each["value"]]
+    [node] = [_decoded("NodeRecord", each["value"]) for each in first if each["kind"] == "NodeRecord"]
+    [info] = [_decoded("ChangefeedInfo", each["value"]) for each in first if each["kind"] == "ChangefeedInfo"]
+    statuses = [_decoded("ChangefeedStatus", each["value"]) for each in first if each["kind"] == "ChangefeedStatus"]
+    assert isinstance(node, NodeRecord)
+    assert isinstance(info, ChangefeedInfo)
+    assert node.captures == {Capture.CHANGE_STREAM}
+    assert info.capture is Capture.CHANGE_STREAM
+    assert {getattr(status, "capture", None) for status in statuses} == {Capture.CHANGE_STREAM}
 
 
 def test_a_release_has_recorded_each_kind_of_value() -> None:
