@@ -1,4 +1,4 @@
-"""From an event of a change stream to a `DdlEvent`. Pure; the oplog's counterpart is `oplog_entry`."""
+"""From an event of a change stream to a `DdlEvent`. Pure; the oplog's counterpart is `oplog.ddl_entry`."""
 
 from __future__ import annotations
 

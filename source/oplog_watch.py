@@ -19,7 +19,7 @@ from source.change_stream_cursor import AWAIT_MS
 from source.connection import Client, session_time
 from source.ddl_watch import Reading
 from source.errors import CAPPED_POSITION_LOST, CURSOR_NOT_FOUND, told
-from source.oplog_entry import (
+from source.oplog.ddl_entry import (
     Entry,
     ddls_of_entry,
     ends_transaction,

@@ -17,7 +17,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost
 from source.connection import Client, connect
 from source.errors import translate
-from source.oplog_entry import ddls_of_entry
+from source.oplog.ddl_entry import ddls_of_entry
 from source.oplog_watch import OplogCursor, ddl_filter
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "mongodb-4.3" / "replica-set-oplog.jsonl"

@@ -13,7 +13,7 @@ from changefeed.event import DdlEvent, DdlType
 from changefeed.table import TableName
 from source.change_event import DDL_TYPES, ddl_of_change
 from source.duplicates import DuplicateFolder
-from source.oplog_entry import ddls_of_entry, unknown_command
+from source.oplog.ddl_entry import ddls_of_entry, unknown_command
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "mongodb-4.3"
 

@@ -15,7 +15,7 @@ from changefeed.table import TableId, TableName
 from sink.ddl import CreateIndexes, DownstreamDdl, DropTables, Routing, downstream, names_of
 from sink.mongodb.connection import connect
 from sink.mongodb.ddl_applier import MongoDdlApplier
-from source.oplog_entry import ddls_of_entry
+from source.oplog.ddl_entry import ddls_of_entry
 
 RECORDED = Path(__file__).parents[3] / "fixtures" / "mongodb-4.3" / "replica-set-oplog.jsonl"
 

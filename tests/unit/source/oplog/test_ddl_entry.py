@@ -10,7 +10,7 @@ from bson.timestamp import Timestamp
 
 from changefeed.event import DdlType
 from changefeed.table import TableName
-from source.oplog_entry import ddls_of_entry, ends_transaction, previous_in_chain, unknown_command
+from source.oplog.ddl_entry import ddls_of_entry, ends_transaction, previous_in_chain, unknown_command
 
 UI = Binary(bytes.fromhex("e859f91defed4324b3c16153db5f4643"), 4)
 TIME = Timestamp(1795228778, 77)

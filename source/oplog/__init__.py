@@ -1,0 +1,1 @@
+"""Capture by ranges of the oplog of a replica set."""
