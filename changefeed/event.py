@@ -32,6 +32,11 @@ class DdlType(StrEnum):
     SHARD_COLLECTION = "shardCollection"
     RESHARD_COLLECTION = "reshardCollection"
     REFINE_SHARD_KEY = "refineCollectionShardKey"
+    UNKNOWN = "unknown"
+    """A command in the oplog that no release documented so far: whose tables it is about cannot go on. No change stream shows it."""
+
+
+SHOWN_BY_STREAMS = frozenset(DdlType) - {DdlType.UNKNOWN}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

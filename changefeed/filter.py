@@ -40,7 +40,9 @@ class Disposition(StrEnum):
     SCHEMA_ONLY = "schema_only"
 
 
-_TYPES: dict[str, RowType | DdlType] = {type_.value: type_ for kind in (RowType, DdlType) for type_ in kind}
+_TYPES: dict[str, RowType | DdlType] = {
+    type_.value: type_ for type_ in (*RowType, *DdlType) if type_ is not DdlType.UNKNOWN
+}
 
 
 def _event_type(value: object) -> RowType | DdlType:

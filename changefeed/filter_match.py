@@ -24,7 +24,7 @@ import re
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from changefeed.event import DdlType, RowType
+from changefeed.event import SHOWN_BY_STREAMS, RowType
 from changefeed.filter import Filter
 from changefeed.pattern import EVERYTHING, literal
 
@@ -35,7 +35,7 @@ _MOST_NAMES = 16
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
 
-DDL: Query = {"operationType": {"$in": sorted(type_.value for type_ in DdlType)}}
+DDL: Query = {"operationType": {"$in": sorted(type_.value for type_ in SHOWN_BY_STREAMS)}}
 """Of all databases: changefeeds with different filters share the stream, and a rename concerns two names."""
 
 

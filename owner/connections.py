@@ -26,7 +26,7 @@ from sink.mongodb.connection import connect as connect_to_target
 from sink.mongodb.ddl_applier import MongoDdlApplier
 from source.catalog import CatalogReading
 from source.connection import Client, connect
-from source.ddl_watch import ResumingDdlWatch
+from source.ddl_watch import DdlWatch
 from source.opening import open_ddl_watch
 from source.oplog_window import OplogWindow, read_oplog_window
 from source.stable_catalog import read_stable_catalog
@@ -50,7 +50,7 @@ class Source:
                 self._connected = connect(expanded(self._uri))
             return self._connected
 
-    def _open_watch(self, start: Position) -> ResumingDdlWatch:
+    def _open_watch(self, start: Position) -> DdlWatch:
         return open_ddl_watch(self._client, start, self._capture)
 
     def read_tables(self, wanted: Callable[[TableName], bool]) -> CatalogReading:

@@ -26,6 +26,7 @@ from typing import Protocol
 from changefeed.errors import InvariantError, SourceUnsupported
 from changefeed.event import DdlEvent, DdlType
 from changefeed.filter import Disposition
+from changefeed.key_text import key_text
 from changefeed.position import Position
 from changefeed.records import DdlRecord, Scope
 from changefeed.table import TableId, TableKind, TableName, TableSchema
@@ -72,6 +73,7 @@ class DdlClassifier:
         disposition = self.filter.ddl(event)
         if disposition is None:
             return None
+        _refuse_unknown(event)
         _refuse_new_identity(event)
         if self.leaves(event):
             event = replace(event, type=DdlType.DROP, renamed_to=None, drop_target=None)
@@ -125,6 +127,16 @@ class DdlClassifier:
             return [schema for schema in tables.tables_at(position) if self.routes.target(schema.name) in names]
         found = (tables.by_name(name, position) for names in origins if names for name in names)
         return [schema for schema in found if schema is not None]
+
+
+def _refuse_unknown(event: DdlEvent) -> None:
+    """It may have changed rows or tables."""
+    if event.type is DdlType.UNKNOWN:
+        raise SourceUnsupported(
+            f"a command in the source's oplog that is not known, at {event.position}, about {event.table or event.db}: "
+            f"{key_text(event.description.raw)}; nothing of it may be passed over: a newer release of Sluice may know it, else remove the changefeed and "
+            "create it again with --start initial"
+        )
 
 
 def _refuse_new_identity(event: DdlEvent) -> None:

@@ -61,10 +61,16 @@ class MountOptions:
 
 class Mounter:
     def __init__(
-        self, schemas: Schemas, route: Callable[[TableName], TableName | None], options: MountOptions | None = None
+        self,
+        schemas: Schemas,
+        route: Callable[[TableName], TableName | None],
+        update_of: Callable[[bytes, Header], bytes],
+        options: MountOptions | None = None,
     ) -> None:
+        """`update_of` gives the `updateDescription` of an update: each capture has its own."""
         self._schemas = schemas
         self._route = route
+        self._update_of = update_of
         self._options = options or MountOptions()
         self._made: dict[TableSchema, MountedTable] = {}
         self._settled: dict[bytes, tuple[int, MountedTable]] = {}
@@ -77,11 +83,11 @@ class Mounter:
         return self._look_up(header)
 
     def mount(self, event: bytes, header: Header) -> RowChange:
-        type_, time, token, ns, key, uuid, full_at, full_end, update_at, update_end, *_ = header
+        type_, time, token, ns, key, uuid, full_at, full_end, *_ = header
         kind = _TYPES.get(type_)
         document = update = None
         if kind is _UPDATE:
-            update = event[update_at:update_end]
+            update = self._update_of(event, header)
         elif kind is not _DELETE:
             document = event[full_at:full_end]
         if kind is None or document == b"" or update == b"" or not key:

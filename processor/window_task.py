@@ -32,8 +32,8 @@ from processor.mounter import MountedTable
 from processor.packed_events import BLOB_BYTES, pieces, unpacked, whole
 from processor.unique_values import UNKNOWN, UniqueValues
 from processor.workplace import Bench, Shared, workplace
-from source.raw_event import Header, scan, without_images
-from source.window_reader import WindowReader
+from source.raw_event import Header, without_images
+from source.row_capture import RowCapture
 
 ChunkKey: TypeAlias = tuple[int, int, int, int]
 """Bucket, slice, the bucket of the divided table that it comes from (0 without), and the chunk's number within all of these."""
@@ -49,7 +49,7 @@ def replicate_window(shared: Shared, spec: JobSpec) -> JobOutcome:
         job = spec.whole(bench.context.tables)
         applier = Applier(bench.writer, job, spec.copied)
         mount, add = bench.mounter.mount, applier.add
-        for event, header in _events(bench, spec, job.scan, bench.reader):
+        for event, header in _events(bench, spec, job.scan, bench.rows):
             add(mount(event, header))
         applier.finish()
         return applier.outcome
@@ -96,7 +96,7 @@ def read_slice(
 
 def _routed(bench: Bench, spec: JobSpec, window: Window, buckets: int) -> Iterator[tuple[int, bytes]]:
     table = bench.mounter.table
-    for event, header in _events(bench, spec, window, bench.reader):
+    for event, header in _events(bench, spec, window, bench.rows):
         yield table(header).route.bucket(header.key, buckets), event
 
 
@@ -106,7 +106,7 @@ def _divided(
     table = bench.mounter.table
     own_bucket = {id_: buckets + number for number, id_ in enumerate(divided)}
     of_version: dict[TableId, tuple[MountedTable, UniqueValues | None]] = {}
-    for event, header in _events(bench, spec, window, bench.image_reader):
+    for event, header in _events(bench, spec, window, bench.rows_with_images):
         mounted = table(header)
         bucket = own_bucket.get(mounted.target.id)
         if bucket is None:
@@ -142,7 +142,7 @@ def divide_tables(buckets: int, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
 def apply_bucket(shared: Shared, spec: JobSpec, chunks: Iterable[Chunk]) -> JobOutcome:
     def work(bench: Bench) -> JobOutcome:
         applier = Applier(bench.writer, spec.whole(bench.context.tables), spec.copied)
-        mount, add = bench.mounter.mount, applier.add
+        mount, add, scan = bench.mounter.mount, applier.add, bench.rows.scan
         for _, content in whole(chunks):
             if isinstance(content, ErrorReport):
                 applier.flush()
@@ -171,18 +171,21 @@ def report_of(error: Exception) -> ErrorReport:
     return ErrorReport.of(InvariantError(f"{type(error).__name__} in a task: {error}"), datetime.now(UTC))
 
 
-def _events(bench: Bench, spec: JobSpec, window: Window, reader: WindowReader) -> Iterator[tuple[bytes, Header]]:
+def _events(bench: Bench, spec: JobSpec, window: Window, rows: RowCapture) -> Iterator[tuple[bytes, Header]]:
     """What the job takes of a window. Between batches it asks whether it is still wanted."""
     gate = Gate(spec.whole(bench.context.tables), bench.context.schemas, spec.held)
-    takes, wants, ignores = gate.takes, bench.row_filter.wants, bench.row_filter.ignores
-    for batch in reader.read(window):
+    takes, wants, ignores, scan = gate.takes, bench.row_filter.wants, bench.row_filter.ignores, rows.scan
+    for batch in rows.reader.read(window):
         workplace.permit()
+        taken = 0
         for event in batch.events:
             header = scan(event)
             if wants(header) and takes(header) and not ignores(event, header):
                 if batch.untold:
                     raise EventTooLarge(batch.untold)
+                taken += 1
                 yield event, header
+        rows.reader.took(taken, len(batch.events))
 
 
 def _bucket_of(chunk: Chunk) -> int:

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from pymongo import MongoClient
 from pyspark import TaskContext
 
+from changefeed.capture import Capture
 from changefeed.configuration import Configuration, OnDivergence
 from changefeed.errors import FencedError, PipelineUnavailable
 from changefeed.table import TableKind, TableName, TableSchema
@@ -43,6 +44,8 @@ from sink.mongodb.row_writer import MongoRowWriter, RowWriterOptions
 from sink.row import FetchRow, RowChange, RowWriter
 from source.connection import connect as connect_to_source
 from source.connection import deployment_of
+from source.oplog.row_reader import OplogReader
+from source.row_capture import RowCapture, of_oplog, of_stream
 from source.row_read import read_row
 from source.window_reader import WindowReader
 
@@ -74,15 +77,17 @@ class Bench:
         self.source = source
         self._target = target
         self._permit = permit
-        self.mounter = Mounter(context.schemas, configuration.routes.target, _mount_options(configuration, target))
-        self.reader = WindowReader(source, read_options(configuration))
+        self.rows = _rows(context, source)
+        self.mounter = Mounter(
+            context.schemas, configuration.routes.target, self.rows.update_of, _mount_options(configuration, target)
+        )
         self.row_filter = RowFilter(configuration.filter)
         self.writer = _writer(configuration, target, permit, _fetch_from(source))
 
     @cached_property
-    def image_reader(self) -> WindowReader:
-        """Brings documents as they were before and after each change, where the source keeps them."""
-        return WindowReader(self.source, image_options(self.context.configuration))
+    def rows_with_images(self) -> RowCapture:
+        """Brings documents as they were before and after each change, where the source keeps them. Only change streams do."""
+        return of_stream(WindowReader(self.source, image_options(self.context.configuration)))
 
     @cached_property
     def source_version(self) -> tuple[int, int]:
@@ -212,6 +217,13 @@ def _expanded(uri: ConnectionUri) -> str:
 def _mount_options(configuration: Configuration, target: _Client | None) -> MountOptions:
     sharded = target is not None and is_sharded(target)
     return MountOptions(order_by=configuration.pipeline.order_by, sharded_target=sharded)
+
+
+def _rows(context: JobContext, source: _Client) -> RowCapture:
+    if context.capture is Capture.OPLOG:
+        names = [str(name) for name in context.schemas.names()]
+        return of_oplog(OplogReader(source, names, patience=PATIENCE))
+    return of_stream(WindowReader(source, read_options(context.configuration)))
 
 
 def _writer(

@@ -183,8 +183,8 @@ def _one_table(event: DdlEvent, table: TableName, target: TableName, routing: Ro
             return _drop(table, target, routing)
         case DdlType.SHARD_COLLECTION | DdlType.RESHARD_COLLECTION | DdlType.REFINE_SHARD_KEY:
             return ShardTable(name=target, how=event.type, description=event.description)
-        case DdlType.RENAME | DdlType.DROP_DATABASE:
-            raise AssertionError(f"{event} concerns more than one table")
+        case DdlType.RENAME | DdlType.DROP_DATABASE | DdlType.UNKNOWN:
+            raise AssertionError(f"{event} is not about one table")
         case _:
             assert_never(event.type)
 

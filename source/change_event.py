@@ -7,13 +7,11 @@ from datetime import datetime
 from typing import Any
 
 from changefeed.document import EMPTY, Document
-from changefeed.event import DdlEvent, DdlType
+from changefeed.event import SHOWN_BY_STREAMS, DdlEvent, DdlType
 from changefeed.table import SYSTEM_DATABASES, TableId, TableName, view_id
 from source.index_spec import indexes_description, normalised_index
 from source.resume_token import decode_token, position_of
 from source.view_definition import created_view, is_timeseries, modified_view
-
-DDL_TYPES = frozenset(DdlType)
 
 
 def uuid_of(value: Any) -> TableId | None:
@@ -25,7 +23,7 @@ def uuid_of(value: Any) -> TableId | None:
 
 def ddl_of_change(change: Mapping[str, Any]) -> DdlEvent | None:
     """None for what concerns the server itself: system databases, `system.*` collections."""
-    if change["operationType"] not in DDL_TYPES:
+    if change["operationType"] not in SHOWN_BY_STREAMS:
         raise ValueError(f"{change['operationType']!r} is not a DDL event")
     ddl_type = DdlType(change["operationType"])
     token = change["_id"]["_data"]

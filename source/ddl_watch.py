@@ -1,12 +1,11 @@
 """The DDL watch: every DDL of a source in order, and up to where that is proven.
 
-`DdlWatch` is what the owner sees. `ResumingDdlWatch` is the only implementation of it; what it reads from is a cursor over the
-change stream or over the oplog:
+`DdlWatch` is what the owner sees. It reads by change streams, or by ranges of the oplog:
 
-    owner ── DdlWatch ── ResumingDdlWatch ── DdlCursor ─┬─ ChangeStreamCursor   6.0 and later
-                                                        └─ OplogCursor          replica sets from 4.2 on
+    owner ── DdlWatch ─┬─ ResumingDdlWatch ── ChangeStreamCursor   6.0 and later
+                       └─ oplog.OplogDdlWatch                      replica sets
 
-After any error a cursor is opened again at the cluster time of `resolved`, and what was delivered before is dropped: the order
+After any error a cursor of a change stream is opened again at the cluster time of `resolved`, and what was delivered before is dropped: the order
 of positions is the order of the stream, so "at or below the last one delivered" is exact.
 """
 
@@ -39,6 +38,12 @@ class DdlBatch:
 
 class DdlWatch(Protocol):
     """For one thread at a time. `poll` waits for the source, at most a fraction of a second while it is well."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
     def poll(self) -> DdlBatch:
         """The next batch. After a retryable error, poll again: nothing is lost or repeated."""

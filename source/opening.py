@@ -9,10 +9,11 @@ from changefeed.errors import SourceUnsupported
 from changefeed.position import Position
 from source.change_stream_cursor import ChangeStreamCursor
 from source.connection import Client, Deployment, deployment_of
-from source.ddl_watch import DdlCursor, ResumingDdlWatch
+from source.ddl_watch import DdlWatch, ResumingDdlWatch
 from source.majority_watch import MajorityWatch
 from source.note import NoteKeeper
-from source.oplog_watch import OplogCursor
+from source.oplog.ddl_entry import among_operations, before_rows
+from source.oplog.ddl_watch import OplogDdlWatch
 from source.oplog_window import oldest_time_for_message
 
 
@@ -31,13 +32,11 @@ def reads_oplog(capture: Capture, deployment: Deployment) -> bool:
     return False
 
 
-def open_ddl_watch(client: Client, start: Position, capture: Capture) -> ResumingDdlWatch:
+def open_ddl_watch(client: Client, start: Position, capture: Capture) -> DdlWatch:
     """The watch begins with the first poll."""
     deployment = deployment_of(client)
-    cursor: DdlCursor
     if reads_oplog(capture, deployment):
-        cursor = OplogCursor(client)
-    else:
-        cursor = ChangeStreamCursor(client, sharded=deployment.sharded)
+        return OplogDdlWatch(client, start, among_operations if capture is Capture.OPLOG else before_rows)
+    cursor = ChangeStreamCursor(client, sharded=deployment.sharded)
     notes, majority = NoteKeeper(client), MajorityWatch(client)
     return ResumingDdlWatch(cursor, start, notes, majority, partial(oldest_time_for_message, client))

@@ -166,6 +166,11 @@ def _split(raw: bytes) -> tuple[int, int] | None:
     return int(split["fragment"]), int(split["of"])
 
 
+def update_of(event: bytes, header: Header) -> bytes:
+    """The raw `updateDescription` of an update."""
+    return event[header.update_at : header.update_end]
+
+
 def without_images(event: bytes, header: Header) -> bytes:
     """What is left to carry once nobody asks any more what an updated, replaced or deleted document was or became."""
     cuts = [(header.before_at - len(_BEFORE), header.before_end)] if header.before_end else []

@@ -108,6 +108,9 @@ class WindowReader:
                 log.info("change_stream_reopened", reached=str(progress.reached), reason=str(failure))
                 time.sleep(failure.retry_after.total_seconds())
 
+    def took(self, taken: int, read: int) -> None:
+        """The server sends what its match lets through, whatever becomes of it."""
+
     def try_at(self, start_ts: ClusterTime) -> None:
         """Opens the stream that `read` opens, and asks it once: what the server would refuse then, it refuses now."""
         with translated("opening the source's change stream of rows"):

@@ -14,7 +14,7 @@ in `commitTransaction`. Its operations happen at the time of the entry that ends
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from changefeed.cluster_time import ClusterTime
@@ -23,6 +23,7 @@ from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import SYSTEM_DATABASES, TableId, TableName, view_id
 from source.change_event import describe, uuid_of, wall_ms_of
+from source.oplog.place import place
 from source.resume_token import oplog_ddl_token
 from source.view_definition import created_view, modified_view
 
@@ -36,10 +37,20 @@ _NO_DDL = frozenset(
         "abortTransaction",
         "applyOps",
         "commitTransaction",
+        "createDatabaseMetadata",
+        "createGlobalIndex",
         "dbCheck",
+        "dropDatabaseMetadata",
+        "dropGlobalIndex",
+        "dropIdent",
+        "modifyCollectionShardingIndexCatalog",
+        "setAllowChunkOperations",
+        "setMultikeyMetadata",
         "startIndexBuild",
+        "updateCollectionMetadata",
     }
 )
+"""Of these, what concerns tables of users is said by other entries, too."""
 _TABLE_COMMANDS = {
     "create": DdlType.CREATE,
     "createIndexes": DdlType.CREATE_INDEXES,
@@ -65,27 +76,34 @@ def previous_in_chain(entry: Entry) -> Entry | None:
     return previous if previous is not None and previous["ts"].time else None
 
 
-def ddls_of_entry(entry: Entry, earlier: Iterable[Entry] = ()) -> tuple[DdlEvent, ...]:
+Numbering = Callable[[ClusterTime, int, int], str]
+"""The token of a DDL, from its number among the operations of its time, and among the DDLs."""
+
+
+def among_operations(_: ClusterTime, operation: int, __: int) -> str:
+    """A place of the capture by the oplog: between the rows of the same transaction."""
+    return place(operation)
+
+
+def before_rows(ts: ClusterTime, _: int, ddl: int) -> str:
+    """A resume token that sorts before those of the rows of the same time, for changefeeds that read their rows by change streams."""
+    return oplog_ddl_token(ts, ddl)
+
+
+def ddls_of_entry(
+    entry: Entry, earlier: Iterable[Entry] = (), numbering: Numbering = among_operations
+) -> tuple[DdlEvent, ...]:
     """`earlier` are the entries before it of the same transaction, in order."""
     time = ClusterTime.from_bson(entry["ts"])
     wall_ms = wall_ms_of(entry.get("wall"))
     operations = _operations(entry, earlier)
     events: list[DdlEvent] = []
-    for operation in operations:
-        position = Position(time, oplog_ddl_token(time, len(events)))
+    for number, operation in enumerate(operations):
+        position = Position(time, numbering(time, number, len(events)))
         event = _ddl_of(operation, position, wall_ms)
         if event is not None:
             events.append(event)
     return tuple(events)
-
-
-def unknown_command(entry: Entry) -> str | None:
-    """The name of a command that is neither a DDL nor known to be none: for the log."""
-    if entry["op"] != "c":
-        return None
-    name = next(iter(entry["o"]))
-    known = name in _TABLE_COMMANDS or name in _NO_DDL or name in ("renameCollection", "dropDatabase")
-    return None if known else name
 
 
 def _operations(entry: Entry, earlier: Iterable[Entry]) -> Iterator[Entry]:
@@ -124,8 +142,10 @@ def _ddl_of(operation: Entry, position: Position, wall_ms: int | None) -> DdlEve
 
 
 def _table_ddl(operation: Entry, command: str, position: Position, wall_ms: int | None) -> DdlEvent | None:
-    if command not in _TABLE_COMMANDS:
+    if command in _NO_DDL:
         return None
+    if command not in _TABLE_COMMANDS:
+        return _unknown(operation, command, position, wall_ms)
     table = TableName(operation["ns"].partition(".")[0], operation["o"][command])
     if table.system:
         return None
@@ -137,6 +157,23 @@ def _table_ddl(operation: Entry, command: str, position: Position, wall_ms: int 
         table=table,
         id=_id_of(operation, table),
         description=describe(ddl_type, _stated(operation, ddl_type, command)),
+        wall_ms=wall_ms,
+    )
+
+
+def _unknown(operation: Entry, command: str, position: Position, wall_ms: int | None) -> DdlEvent | None:
+    """It concerns the table that it names, if that is what it does, else all of its database."""
+    db, about = operation["ns"].partition(".")[0], operation["o"][command]
+    table = TableName(db, about) if isinstance(about, str) and about else None
+    if table is not None and table.system:
+        return None
+    return DdlEvent(
+        position=position,
+        type=DdlType.UNKNOWN,
+        db=db,
+        table=table,
+        id=uuid_of(operation.get("ui")),
+        description=Document.of(operation["o"]),
         wall_ms=wall_ms,
     )
 

@@ -38,7 +38,7 @@ from source.chunk_reader import Chunk
 from source.chunks import divide
 from source.connection import connect, deployment_of
 from source.oplog_window import majority_time
-from source.raw_event import scan
+from source.raw_event import scan, update_of
 from source.window_reader import ReadOptions, WindowReader
 
 ID = ChangefeedId("copying")
@@ -69,7 +69,7 @@ class Copying:
         self.schema = replace(self.schema, valid_from=self.checkpoint)
         routing = Routing(route=lambda name: name, tables={self.schema.id: self.name})
         self.creation: Creation = creation_of(self.schema, self.name, routing)
-        self.table = Mounter(SchemaVersions.of([self.schema]), lambda name: name).mounted(self.schema).target
+        self.table = Mounter(SchemaVersions.of([self.schema]), lambda name: name, update_of).mounted(self.schema).target
         self.ddl = MongoDdlApplier(self.target, permit=permit)
 
     def close(self) -> None:
@@ -147,7 +147,7 @@ class Copying:
         """What the lane's job does with a table in copy."""
         kinds = {"$in": [kind.value for kind in RowType]}
         match = Document.of({"ns.db": self.name.db, "ns.coll": self.name.coll, "operationType": kinds})
-        mounter = Mounter(SchemaVersions.of([self.schema]), lambda name: name)
+        mounter = Mounter(SchemaVersions.of([self.schema]), lambda name: name, update_of)
         writer, sieve = MongoRowWriter(self.target, permit=permit), Sieve(copy.ranges)
         for batch in WindowReader(self.source, ReadOptions(match=match)).read(Window(self.checkpoint, until)):
             changes = [mounter.mount(event, scan(event)) for event in batch.events]

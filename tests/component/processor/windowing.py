@@ -86,7 +86,7 @@ class Windowing:
     def events(self, window: Window) -> list[Position]:
         """Where each row event of the window stands."""
         with workplace.task(self.shared, self.attempt) as bench:
-            return [scan(event).position for batch in bench.reader.read(window) for event in batch.events]
+            return [scan(event).position for batch in bench.rows.reader.read(window) for event in batch.events]
 
     def run(self, window: Window, *, replay_until: Position) -> JobOutcome:
         """In one task."""

@@ -19,7 +19,7 @@ from devstack.mongodb import MongoDB
 from source.catalog import read_catalog
 from source.change_stream_cursor import ChangeStreamCursor
 from source.connection import Client, connect
-from source.ddl_watch import ResumingDdlWatch
+from source.ddl_watch import DdlWatch, ResumingDdlWatch
 from source.majority_watch import MajorityWatch
 from source.note import NoteKeeper
 from source.opening import open_ddl_watch
@@ -42,13 +42,13 @@ def origin(request: pytest.FixtureRequest) -> Capture:
 
 
 @pytest.fixture
-def watch(client: Client, origin: Capture) -> Iterator[ResumingDdlWatch]:
+def watch(client: Client, origin: Capture) -> Iterator[DdlWatch]:
     with open_ddl_watch(client, Position(newest_time(client).next()), origin) as watch:
         watch.poll()
         yield watch
 
 
-def until_resolved(watch: ResumingDdlWatch, time_ts: ClusterTime) -> list[DdlEvent]:
+def until_resolved(watch: DdlWatch, time_ts: ClusterTime) -> list[DdlEvent]:
     """Every DDL up to and at this time, retrying as an owner would."""
     events: list[DdlEvent] = []
     deadline = time.monotonic() + DEADLINE_SECONDS
@@ -63,7 +63,7 @@ def until_resolved(watch: ResumingDdlWatch, time_ts: ClusterTime) -> list[DdlEve
     raise AssertionError(f"{time_ts} was not resolved in {DEADLINE_SECONDS} s")
 
 
-def poll_on(watch: ResumingDdlWatch) -> None:
+def poll_on(watch: DdlWatch) -> None:
     while True:
         watch.poll()
 
@@ -90,7 +90,7 @@ def workload(client: Client, database: str) -> None:
     db.v.drop()
 
 
-def test_the_whole_history_comes_in_order(client: Client, watch: ResumingDdlWatch, database: str) -> None:
+def test_the_whole_history_comes_in_order(client: Client, watch: DdlWatch, database: str) -> None:
     workload(client, database)
     events = until_resolved(watch, newest_time(client))
     assert of_database(events, database) == [
@@ -128,9 +128,7 @@ def test_both_watches_tell_the_same_history_in_the_same_words(client: Client, da
     assert len(told[0]) == 13
 
 
-def test_creates_of_one_transaction_have_positions_in_order(
-    client: Client, watch: ResumingDdlWatch, database: str
-) -> None:
+def test_creates_of_one_transaction_have_positions_in_order(client: Client, watch: DdlWatch, database: str) -> None:
     with client.start_session() as session, session.start_transaction():
         for name in ("first", "second"):
             client[database].create_collection(name, session=session)
@@ -144,20 +142,20 @@ def test_creates_of_one_transaction_have_positions_in_order(
         assert created[0].position < Position(created[0].position.ts, inserted["_id"]["_data"])
 
 
-def seconds_until_resolved(watch: ResumingDdlWatch, write: Callable[[], object], client: Client) -> float:
+def seconds_until_resolved(watch: DdlWatch, write: Callable[[], object], client: Client) -> float:
     write()
     written_ts, began = newest_time(client), time.monotonic()
     until_resolved(watch, written_ts)
     return time.monotonic() - began
 
 
-def test_an_idle_source_is_resolved_in_300_ms(client: Client, watch: ResumingDdlWatch, database: str) -> None:
+def test_an_idle_source_is_resolved_in_300_ms(client: Client, watch: DdlWatch, database: str) -> None:
     rows = client[database].rows
     took = [seconds_until_resolved(watch, lambda: rows.insert_one({}), client) for _ in range(5)]
     assert statistics.median(took) < 0.3, took
 
 
-def test_a_busy_source_is_resolved_in_300_ms(client: Client, watch: ResumingDdlWatch, database: str) -> None:
+def test_a_busy_source_is_resolved_in_300_ms(client: Client, watch: DdlWatch, database: str) -> None:
     stop = threading.Event()
 
     def keep_writing() -> None:
@@ -193,14 +191,14 @@ def test_an_idle_source_is_not_made_to_write_again_and_again(
         assert noted <= 3
 
 
-def test_a_killed_cursor_loses_nothing(client: Client, origin: Capture, database: str) -> None:
-    with open_ddl_watch(client, Position(newest_time(client).next()), origin) as watch:
+@pytest.mark.since("6.0")
+def test_a_killed_cursor_loses_nothing(client: Client, database: str) -> None:
+    with open_ddl_watch(client, Position(newest_time(client).next()), Capture.CHANGE_STREAM) as watch:
         client[database].create_collection("before")
         seen = until_resolved(watch, newest_time(client))
-        inner: Any = watch._cursor
-        cursor_id = inner._stream._cursor.cursor_id if origin is Capture.CHANGE_STREAM else inner._cursor.cursor_id
-        db, coll = ("admin", "$cmd.aggregate") if origin is Capture.CHANGE_STREAM else ("local", "oplog.rs")
-        killed = client[db].command("killCursors", coll, cursors=[cursor_id])
+        inner: Any = watch
+        cursor_id = inner._cursor._stream._cursor.cursor_id
+        killed = client.admin.command("killCursors", "$cmd.aggregate", cursors=[cursor_id])
         assert killed["cursorsKilled"] == [cursor_id]
         client[database].create_collection("after")
         seen += until_resolved(watch, newest_time(client))
@@ -283,9 +281,7 @@ def test_a_position_that_left_the_oplog_is_lost_and_the_message_says_what_is_lef
 
 
 @pytest.mark.since("5.0")
-def test_ids_are_those_of_the_catalog_for_tables_of_every_kind(
-    client: Client, watch: ResumingDdlWatch, database: str
-) -> None:
+def test_ids_are_those_of_the_catalog_for_tables_of_every_kind(client: Client, watch: DdlWatch, database: str) -> None:
     client[database].create_collection("a")
     client[database].create_collection("v", viewOn="a", pipeline=[])
     client[database].create_collection("weather", timeseries={"timeField": "at", "granularity": "minutes"})

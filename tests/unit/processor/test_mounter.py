@@ -17,7 +17,7 @@ from changefeed.table import TableId, TableName, TableSchema
 from processor.mounter import Mounter, MountOptions
 from schema_store.versions import SchemaVersions
 from sink.row import RowChange
-from source.raw_event import scan
+from source.raw_event import scan, update_of
 
 _A = TableId("aa" * 16)
 _ORDERS, _SALES = TableName("shop", "orders"), TableName("shop", "sales")
@@ -56,7 +56,7 @@ def _mount(mounter: Mounter, event: bytes) -> RowChange:
 
 
 def test_an_event_becomes_a_row_change_with_its_bytes_untouched() -> None:
-    change = _mount(Mounter(_versions(), _route), _event(_ORDERS, 5))
+    change = _mount(Mounter(_versions(), _route, update_of), _event(_ORDERS, 5))
     assert change == RowChange(
         change.table, RowType.INSERT, bson.encode({"_id": 1}), bson.encode({"_id": 1}), None, 5 << 32 | 1, b"8204"
     )
@@ -70,14 +70,15 @@ def test_an_event_becomes_a_row_change_with_its_bytes_untouched() -> None:
 def test_an_update_carries_its_description_and_not_the_looked_up_document() -> None:
     description = {"updatedFields": {"a": 1}, "removedFields": []}
     change = _mount(
-        Mounter(_versions(), _route), _event(_ORDERS, 5, operationType="update", updateDescription=description)
+        Mounter(_versions(), _route, update_of),
+        _event(_ORDERS, 5, operationType="update", updateDescription=description),
     )
     assert (change.type, change.document, change.update) == (RowType.UPDATE, None, bson.encode(description))
 
 
 @pytest.mark.parametrize("table", [_A, None], ids=["by id", "by name"])
 def test_the_name_downstream_follows_a_rename_at_its_position(table: TableId | None) -> None:
-    mounter = Mounter(_renamed(), _route)
+    mounter = Mounter(_renamed(), _route, update_of)
     names = [
         _mount(mounter, _event(name, seconds, id=table, token=token)).table.name.coll
         for name, seconds, token in [
@@ -112,7 +113,7 @@ def test_the_name_downstream_follows_a_rename_at_its_position(table: TableId | N
     ],
 )
 def test_an_event_that_the_schema_store_cannot_explain_is_an_error(event: bytes) -> None:
-    mounter = Mounter(_renamed(), _route)
+    mounter = Mounter(_renamed(), _route, update_of)
     _mount(mounter, _event(_ORDERS, 8))
     _mount(mounter, _event(_SALES, 10))
     with pytest.raises(InvariantError):
@@ -121,7 +122,7 @@ def test_an_event_that_the_schema_store_cannot_explain_is_an_error(event: bytes)
 
 def test_a_table_outside_the_filter_is_an_error() -> None:
     with pytest.raises(InvariantError, match="leaves it out"):
-        _mount(Mounter(_versions(), lambda _: None), _event(_ORDERS, 5))
+        _mount(Mounter(_versions(), lambda _: None, update_of), _event(_ORDERS, 5))
 
 
 def test_the_schema_decides_order_and_keys() -> None:
@@ -130,12 +131,12 @@ def test_the_schema_decides_order_and_keys() -> None:
         (MountOptions(), (True, False)),
         (MountOptions(order_by=OrderBy.ID, sharded_target=True), (True, True)),
     ]:
-        target = _mount(Mounter(sharded, _route, options), _event(_ORDERS, 5)).table
+        target = _mount(Mounter(sharded, _route, update_of, options), _event(_ORDERS, 5)).table
         assert (target.ordered, target.sharded) == expected
 
 
 def test_the_schema_store_is_asked_once_for_a_table_that_does_not_change_any_more() -> None:
-    mounter = Mounter(_renamed(), _route)
+    mounter = Mounter(_renamed(), _route, update_of)
     tables = [mounter.table(scan(_event(_SALES, seconds))) for seconds in range(10, 20)]
     assert len({id(table) for table in tables}) == 1
     mounter._schemas = SchemaVersions()

@@ -10,7 +10,7 @@ from bson.timestamp import Timestamp
 
 from changefeed.event import DdlType
 from changefeed.table import TableName
-from source.oplog.ddl_entry import ddls_of_entry, ends_transaction, previous_in_chain, unknown_command
+from source.oplog.ddl_entry import before_rows, ddls_of_entry, ends_transaction, previous_in_chain
 
 UI = Binary(bytes.fromhex("e859f91defed4324b3c16153db5f4643"), 4)
 TIME = Timestamp(1795228778, 77)
@@ -37,12 +37,18 @@ def created(name: str) -> dict[str, Any]:
     }
 
 
-def test_a_transactions_creates_are_ordered_at_its_time_and_stand_before_its_rows() -> None:
+def test_a_transactions_creates_are_ordered_among_its_operations() -> None:
     events = ddls_of_entry(transaction(created("a"), INSERT, created("b")))
     assert [event.table for event in events] == [TableName("shop", "a"), TableName("shop", "b")]
     assert events[0].position < events[1].position
+    assert [event.position.token for event in events] == ["00000000", "00000002"]
+
+
+def test_for_rows_of_a_change_stream_they_stand_before_those() -> None:
+    events = ddls_of_entry(transaction(created("a"), INSERT, created("b")), numbering=before_rows)
     row = f"82{TIME.time:08X}{TIME.inc:08X}2B042C0100296E5A1004"
     assert all(event.position.token < row for event in events)
+    assert events[0].position < events[1].position
 
 
 def test_nothing_happens_before_a_chain_ends() -> None:
@@ -142,9 +148,15 @@ def test_commands_in_databases_of_the_server_or_ours_are_no_ddl(ns: str) -> None
     assert ddls_of_entry(command({"create": "x"}, ns=ns)) == ()
 
 
-def test_a_command_nobody_knew_is_tolerated_and_named() -> None:
-    future = command({"teleportCollection": "orders"})
-    assert ddls_of_entry(future) == ()
-    assert unknown_command(future) == "teleportCollection"
-    assert unknown_command(command({"startIndexBuild": "orders"})) is None
-    assert unknown_command(INSERT) is None
+def test_a_command_nobody_knew_is_about_the_table_that_it_names() -> None:
+    [event] = ddls_of_entry(command({"teleportCollection": "orders", "to": "moon"}))
+    assert (event.type, event.table) == (DdlType.UNKNOWN, TableName("shop", "orders"))
+    assert event.description.decode()["to"] == "moon"
+    [event] = ddls_of_entry(command({"teleportDatabase": 1}))
+    assert (event.type, event.table, event.db) == (DdlType.UNKNOWN, None, "shop")
+
+
+def test_what_is_known_to_be_no_ddl_is_none() -> None:
+    assert ddls_of_entry(command({"startIndexBuild": "orders"})) == ()
+    assert ddls_of_entry(command({"setMultikeyMetadata": "orders"})) == ()
+    assert ddls_of_entry(INSERT | {"ts": TIME}) == ()

@@ -1,0 +1,100 @@
+"""Command entries of the oplog by their bytes: which ones make operations visible, and which operations. Pure.
+
+    applyOps                         visible at once: a small transaction, a batch of writes, a command of a user
+    applyOps, partialTxn: true       a part of a large transaction: with the entry that ends it
+    applyOps, prepare: true          with its commitTransaction, if that comes
+    commitTransaction                makes visible what it points back to
+
+The entries of one transaction are a chain: each points by `prevOpTime` to the one before. `prevOpTime` of retryable writes (`multiOpType: 1`) is no chain: it
+points to the statement before, which was visible by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import Struct
+
+from changefeed.cluster_time import ClusterTime
+from source.bson_bytes import documents_of, elements, fields_of
+
+_UINT64 = Struct("<Q").unpack_from
+_RETRYABLE_WRITES = 1
+
+
+_COMMAND = b"\x02op\0\x02\0\0\0c\0"
+_OPENING_BYTES = 200
+"""`op` stands in them: only the session and the number of its transaction come before it."""
+
+
+def is_command(entry: bytes) -> bool:
+    return _COMMAND in entry[:_OPENING_BYTES]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One entry. `previous_ts` leads back through its chain."""
+
+    ts: ClusterTime
+    visible: bool
+    previous_ts: ClusterTime | None
+    entry: bytes
+
+    @classmethod
+    def of(cls, entry: bytes) -> Command:
+        fields = {name: entry[at:end] for name, _, at, end in elements(entry)}
+        o = fields_of(fields[b"o"])
+        applies = b"applyOps" in o
+        partial = applies and (_true(o, b"partialTxn") or _true(o, b"prepare"))
+        return cls(
+            ClusterTime.from_int(_UINT64(fields[b"ts"], 0)[0]),
+            (applies and not partial) or b"commitTransaction" in o,
+            _previous(fields) if applies or b"commitTransaction" in o else None,
+            entry,
+        )
+
+    def operations(self) -> Iterator[tuple[bytes, bool]]:
+        """Each with whether its updates make documents that are missing."""
+        yield from _operations(fields_of(self.entry)[b"o"][3:])
+
+
+def _operations(o: bytes) -> Iterator[tuple[bytes, bool]]:
+    found = {name: (kind, at, end) for name, kind, at, end in elements(o)}
+    if b"applyOps" not in found:
+        return
+    _, at, end = found[b"applyOps"]
+    upserts = _by_user(found) and not _said_false(o, found)
+    for operation in documents_of(o, at, end):
+        inner = fields_of(operation)
+        nested = inner[b"o"][3:] if inner.get(b"op") == _COMMAND else b""
+        if b"\x04applyOps\0" in nested and b"applyOps" in fields_of(nested):
+            yield from _operations(nested)
+        else:
+            yield operation, upserts
+
+
+def _by_user(found: dict[bytes, tuple[int, int, int]]) -> bool:
+    """A command that a user sent is logged with what came with it, up to 6.x."""
+    return b"$db" in found or b"alwaysUpsert" in found
+
+
+def _said_false(o: bytes, found: dict[bytes, tuple[int, int, int]]) -> bool:
+    _, at, end = found.get(b"alwaysUpsert", (0, 0, 0))
+    return o[at:end] == b"\0"
+
+
+def _true(fields: dict[bytes, bytes], name: bytes) -> bool:
+    return fields.get(name, b"\0")[-1:] == b"\x01"
+
+
+def _previous(fields: dict[bytes, bytes]) -> ClusterTime | None:
+    if (
+        int.from_bytes(fields.get(b"multiOpType", b"")[-4:], "little") == _RETRYABLE_WRITES
+        or b"prevOpTime" not in fields
+    ):
+        return None
+    for name, _, at, _ in elements(fields[b"prevOpTime"][len(b"\x03prevOpTime\0") :]):
+        if name == b"ts":
+            ts = ClusterTime.from_int(_UINT64(fields[b"prevOpTime"], len(b"\x03prevOpTime\0") + at)[0])
+            return ts if ts.seconds else None
+    return None

@@ -1,0 +1,113 @@
+"""`OplogDdlWatch`: DDL by ranges of the oplog. What it shows is resolved at once.
+
+    hello of the member        majority-committed up to 100.7
+    find [100.5, 100.8)        commands and writes to views in it: a rename at 100.6
+    batch                      events [rename], resolved 100.8: just after the majority's point, so that its last entry is below it
+
+No note is needed, and silence says nothing: a range below the majority's point is complete when its cursor is exhausted. While the source writes it is asked again
+soon, while it rests more and more seldom.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import bson
+from bson.codec_options import CodecOptions, DatetimeConversion
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import HistoryLost, SourceUnavailable
+from changefeed.event import DdlEvent
+from changefeed.position import Position
+from source.connection import HELLO, Client
+from source.ddl_watch import DdlBatch
+from source.errors import translated
+from source.majority_watch import MajorityWatch
+from source.oplog.command_entry import Command, is_command
+from source.oplog.ddl_entry import Entry, Numbering, among_operations, ddls_of_entry
+from source.oplog.find import entries, entry_at, refuse_a_gap
+from source.oplog.transaction import parts
+from source.oplog_window import oldest_time_for_message
+
+_SHORTEST_WAIT, _LONGEST_WAIT = 0.02, 0.1
+_ENTRY: CodecOptions[dict[str, Any]] = CodecOptions(
+    dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+WANTED: Mapping[str, object] = {
+    "$or": [
+        {"op": "c", "o.applyOps": {"$exists": False}},
+        {"op": "c", "o.applyOps.op": "c"},
+        {"op": "c", "o.partialTxn": {"$ne": True}, "prevOpTime.ts": {"$gt": ClusterTime(0, 0).to_bson()}},
+        {"ns": {"$regex": r"\.system\.views$"}},
+    ]
+}
+"""Commands and definitions of views; of transactions only those that hold a command, or end a chain that may."""
+
+
+class OplogDdlWatch:
+    """For one thread. `close` leaves nothing open: a cursor lives no longer than a poll."""
+
+    def __init__(self, client: Client, start: Position, numbering: Numbering = among_operations) -> None:
+        self._client = client
+        self._start = self._resolved = start
+        self._numbering = numbering
+        self._majority = MajorityWatch(client)
+        self._wait = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None: ...
+
+    def poll(self) -> DdlBatch:
+        time.sleep(self._wait)
+        self._wait = min(2 * self._wait, _LONGEST_WAIT) or _SHORTEST_WAIT
+        with translated("reading the DDL of the source"):
+            committed_ts = self._committed()
+            end = Position(committed_ts.next())
+            events = self._read(end) if end > self._resolved else ()
+            if end > self._resolved:
+                self._wait, self._resolved = _SHORTEST_WAIT, end
+            trouble = self._majority.look_at(committed_ts)
+        return DdlBatch(events=events, resolved=self._resolved, end=end, trouble=trouble)
+
+    def _committed(self) -> ClusterTime:
+        written = self._client.admin.command(HELLO).get("lastWrite", {})
+        if "majorityOpTime" not in written:
+            raise SourceUnavailable("the source's member does not know yet what its majority has: it has just started")
+        return ClusterTime.from_bson(written["majorityOpTime"]["ts"])
+
+    def _read(self, end: Position) -> tuple[DdlEvent, ...]:
+        try:
+            found: list[DdlEvent] = []
+            with entries(self._client, self._resolved.ts, end.ts, WANTED) as replies:
+                for reply in replies:
+                    for raw in reply.documents:
+                        found += ddls_of_entry(_decoded(raw), self._earlier(raw), self._numbering)
+            refuse_a_gap(self._client, self._resolved.ts)
+        except HistoryLost as error:
+            raise HistoryLost(
+                f"position {self._resolved} is no longer in the source's oplog: {error}; {oldest_time_for_message(self._client)}; "
+                "remove the changefeed and create it again with a new initial copy"
+            ) from error
+        return tuple(event for event in found if event.position >= self._resolved)
+
+    def _earlier(self, raw: bytes) -> list[Entry]:
+        """The entries before this one of the transaction that it ends, in order."""
+        last = Command.of(raw) if is_command(raw) else None
+        if last is None or not last.visible or last.previous_ts is None:
+            return []
+        return [_decoded(part.entry) for part in parts(partial(entry_at, self._client), last) if part is not last]
+
+
+def _decoded(raw: bytes) -> Entry:
+    return bson.decode(raw, _ENTRY)

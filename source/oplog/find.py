@@ -1,0 +1,54 @@
+"""Reading the oplog by `find`: ranges, single entries, and how far back it goes.
+
+A read carries the time up to which it has to be complete as `afterClusterTime`, with read concern majority: the member that answers waits until its
+own majority-committed snapshot has reached it. So a range below `resolved` is complete whichever member `resolved` came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import HistoryLost
+from changefeed.table import TableName
+from source.connection import Client
+from source.raw_find import RawFind
+
+OPLOG = TableName("local", "oplog.rs")
+_MOST_ENTRIES = 1 << 20
+_LONGEST_MS = 10_000
+"""Of the server's work on one cursor. A range that takes longer is gone on with by another one."""
+_INITIATED = "initiating set"
+
+
+def entries(client: Client, start_ts: ClusterTime, end_ts: ClusterTime, wanted: Mapping[str, object]) -> RawFind:
+    """Those of `[start_ts, end_ts)`, which a majority must have: `end_ts` is not beyond `resolved`."""
+    last_ts = ClusterTime.from_int(end_ts.to_int() - 1)
+    arguments = {
+        "filter": {"ts": {"$gte": start_ts.to_bson(), "$lt": end_ts.to_bson()}, **wanted},
+        "readConcern": {"level": "majority", "afterClusterTime": last_ts.to_bson()},
+        "maxTimeMS": _LONGEST_MS,
+    }
+    return RawFind(client, OPLOG, arguments, most=_MOST_ENTRIES)
+
+
+def entry_at(client: Client, ts: ClusterTime, projection: Mapping[str, object] | None) -> bytes:
+    """One that is known to be there, as part of a transaction that a majority has."""
+    arguments: dict[str, object] = {"filter": {"ts": ts.to_bson()}, "readConcern": {"level": "majority"}}
+    if projection is not None:
+        arguments["projection"] = projection
+    with RawFind(client, OPLOG, arguments, most=2) as replies:
+        found = [document for reply in replies for document in reply.documents]
+    if not found:
+        raise HistoryLost(f"a part of a transaction, written at {ts}, is no longer in the source's oplog")
+    return found[0]
+
+
+def refuse_a_gap(client: Client, start_ts: ClusterTime) -> None:
+    """To be asked after what begins at `start_ts` was read: entries are removed in order, so what is there now was there before."""
+    oldest = client["local"]["oplog.rs"].find_one({}, {"ts": 1, "o.msg": 1}, sort=[("$natural", 1)])
+    if oldest is not None and oldest.get("o", {}).get("msg") == _INITIATED:
+        return
+    if oldest is None or ClusterTime.from_bson(oldest["ts"]) > start_ts:
+        begins = "is empty" if oldest is None else f"begins at {ClusterTime.from_bson(oldest['ts'])}"
+        raise HistoryLost(f"the source's oplog {begins}, and history is wanted from {start_ts} on")

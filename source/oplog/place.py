@@ -1,0 +1,31 @@
+"""Places inside one entry of the oplog. Pure.
+
+The operations of an entry, and of the chain of entries that a large transaction is, happen at one cluster time. A position between
+them names the next one by its index, so that positions of this capture sort as the operations do:
+
+    entry at 100.1: one insert                         100.1/00000000
+    entry at 100.2: applyOps [insert, update]          100.2/00000000, 100.2/00000001
+"""
+
+from __future__ import annotations
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.position import Position
+
+_MOST = 0xFFFF_FFFF
+FIRST = "00000000"
+
+
+def place(index: int) -> str:
+    if not 0 <= index <= _MOST:
+        raise ValueError(f"operation number {index} of one transaction: a position holds {_MOST}")
+    return f"{index:08X}"
+
+
+def position(ts: ClusterTime, index: int) -> Position:
+    return Position(ts, place(index))
+
+
+def index_of(at: Position) -> int:
+    """The operations of its cluster time before this one are below the position."""
+    return int(at.token, 16) if at.token else 0

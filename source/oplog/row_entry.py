@@ -1,0 +1,184 @@
+"""Row entries of the oplog: the header fields of one, found in the bytes by offset.
+
+The hot path, as `source.raw_event` is for change streams, and with the same `Header`: spans cut the document, or the raw update, out of the entry.
+An entry that looks as most do is compared by whole stretches of bytes; the other ones are walked element by element.
+
+    [lsid, txnNumber]   opening (the same for a table's inserts)   content            closing
+    of a retryable      02 op .. 02 ns .. 05 ui ..                 03 o {..}          [stmtId] 11 ts .. t, v, wall, prevOpTime
+                                                                   [03 o2 {..}]
+
+An operation of a transaction is made an entry of its own: with the time at which the transaction became visible, and `place`,
+its index among the operations of that time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+
+from changefeed.errors import InvariantError
+from source.bson_bytes import document_of, elements, fields_of
+from source.oplog.place import FIRST, place
+from source.oplog.update import description, is_replacement, upserting
+from source.raw_event import Header
+
+_INT32: Callable[[bytes, int], tuple[int]] = Struct("<i").unpack_from
+_UINT64: Callable[[bytes, int], tuple[int]] = Struct("<Q").unpack_from
+
+_LSID, _NUMBER = b"\x03lsid\0", b"\x12txnNumber\0"
+_LSID_AT = 4 + len(_LSID)
+_NUMBER_SIZE = len(_NUMBER) + 8
+_UI = b"\x05ui\0\x10\0\0\0\x04"
+_O, _O2, _STATEMENT, _TS = b"\x03o\0", b"\x03o2\0", b"\x10stmtId\0", b"\x11ts\0"
+_STATEMENT_SIZE = len(_STATEMENT) + 4
+_PLACE, _UPSERTS, _UPSERT = b"\x10place\0", b"\x08upserts\0\x01", b"\x08b\0\x01"
+_ID = b"_id\0"
+_FIRST = FIRST.encode()
+_MOST_OPENINGS = 100_000
+_new = tuple.__new__
+
+
+def _head(op: bytes) -> bytes:
+    return b"\x02op\0" + (len(op) + 1).to_bytes(4, "little") + op + b"\0\x02ns\0"
+
+
+_TYPES = {b"i": b"insert", b"u": b"update", b"d": b"delete"}
+_OTHERS = {b"c": b"command", **dict.fromkeys((b"n", b"xi", b"xd", b"ci", b"cu", b"cd", b"km"), b"noop")}
+"""All but the first two is what servers keep of indexes and keys for themselves."""
+UNKNOWN = b"unknown "
+_HEADS = {_head(op): kind for op, kind in {**_TYPES, **_OTHERS}.items()}
+_HEAD_SIZE = len(_head(b"i"))
+
+_openings: dict[bytes, tuple[bytes, bytes, bytes]] = {}
+"""Type, raw `ns` document and UUID, by the stretch from `op` to `ui`."""
+
+
+class MalformedEntry(InvariantError):
+    """These bytes are not an entry of an oplog."""
+
+
+def scan(entry: bytes) -> Header:
+    """Of an entry, or of an operation that was made one. Its type is a row event's, or says that it is none."""
+    at = 4
+    if entry.startswith(_LSID, 4):
+        at = _LSID_AT + _INT32(entry, _LSID_AT)[0]
+        if entry.startswith(_NUMBER, at):
+            at += _NUMBER_SIZE
+    ns_at = at + _HEAD_SIZE
+    if entry[at:ns_at] in _HEADS:
+        o_at = ns_at + 29 + _INT32(entry, ns_at)[0]
+        opening = _openings.get(entry[at:o_at]) or _opening(entry, at, ns_at, o_at)
+        if opening is not None and entry.startswith(_O, o_at):
+            header = _scan_known(entry, opening, o_at + 3)
+            if header is not None:
+                return header
+    return _walk(entry)
+
+
+def _scan_known(entry: bytes, opening: tuple[bytes, bytes, bytes], o_at: int) -> Header | None:
+    """None when something else than usual stands before the time."""
+    kind, ns, uuid = opening
+    key = b""
+    end = o_end = o_at + _INT32(entry, o_at)[0]
+    if entry.startswith(_O2, end):
+        end += 4 + _INT32(entry, end + 4)[0]
+        key = entry[o_end + 4 : end]
+    if entry.startswith(_STATEMENT, end):
+        end += _STATEMENT_SIZE
+    if not entry.startswith(_TS, end):
+        return None
+    time = _UINT64(entry, end + 4)[0]
+    token = b"%08X" % _INT32(entry, end + 19)[0] if entry.startswith(_PLACE, end + 12) else _FIRST
+    spans = (0, 0, 0, 0)
+    if kind == b"insert":
+        key, spans = key or _key_of(entry, o_at, o_end), (o_at, o_end, 0, 0)
+    elif kind == b"delete":
+        key = entry[o_at:o_end]
+    elif kind == b"update" and is_replacement(entry[o_at:o_end]):
+        kind, spans = b"replace", (o_at, o_end, 0, 0)
+    elif kind == b"update":
+        spans = (0, 0, o_at, o_end)
+    return _new(Header, (kind, time, token, ns, key, uuid, *spans, 0, 0, None))
+
+
+def _opening(entry: bytes, at: int, ns_at: int, o_at: int) -> tuple[bytes, bytes, bytes] | None:
+    ns_end = o_at - 25
+    if entry[ns_end : o_at - 16] != _UI:
+        return None
+    if len(_openings) >= _MOST_OPENINGS:
+        _openings.clear()
+    found = _HEADS[entry[at:ns_at]], _namespace(entry[ns_at + 4 : ns_end - 1]), entry[o_at - 16 : o_at]
+    _openings[entry[at:o_at]] = found
+    return found
+
+
+def _namespace(text: bytes) -> bytes:
+    """As the raw `ns` of a change event has it."""
+    db, _, coll = text.partition(b".")
+    names = [b"\x02" + name + _string(value) for name, value in ((b"db\0", db), (b"coll\0", coll)) if value]
+    return document_of(names)
+
+
+def _string(value: bytes) -> bytes:
+    return (len(value) + 1).to_bytes(4, "little") + value + b"\0"
+
+
+def _key_of(entry: bytes, at: int, end: int) -> bytes:
+    """`{_id: value}` of a document; the server puts `_id` first."""
+    for name, _, value_at, value_end in elements(entry, at):
+        if name == b"_id":
+            return document_of([entry[value_at - 5 : value_end]])
+    raise MalformedEntry(f"a document without _id was inserted: {entry[at : min(end, at + 200)]!r}")
+
+
+def _walk(entry: bytes) -> Header:
+    """The last element of a name counts: an operation of `applyOps` may bring a time of its own."""
+    found = {name: (at, end) for name, _, at, end in elements(entry)}
+
+    def raw(name: bytes) -> bytes:
+        at, end = found.get(name, (0, 0))
+        return entry[at:end]
+
+    op, time = raw(b"op")[4:-1], raw(b"ts")
+    if not op or not time:
+        raise MalformedEntry(f"an entry of the oplog without op or ts: fields {sorted(found)}")
+    kind = _TYPES.get(op) or _OTHERS.get(op) or UNKNOWN + op
+    o_at, o_end = found.get(b"o", (0, 0))
+    key, whole, update = raw(b"o2"), (0, 0), (0, 0)
+    match kind:
+        case b"insert":
+            key, whole = key or _key_of(entry, o_at, o_end), (o_at, o_end)
+        case b"update" if is_replacement(entry[o_at:o_end]):
+            kind, whole = b"replace", (o_at, o_end)
+        case b"update":
+            update = (o_at, o_end)
+        case b"delete":
+            key = entry[o_at:o_end]
+    index = raw(b"place")
+    token = place(int.from_bytes(index, "little")).encode() if index else _FIRST
+    ns, uuid = _namespace(raw(b"ns")[4:-1]), raw(b"ui")[5:]
+    return Header(kind, _UINT64(time, 0)[0], token, ns, key, uuid, *whole, *update, 0, 0, None)
+
+
+def made_entry(operation: bytes, ts: bytes, index: int, *, upserts: bool) -> bytes:
+    """An operation of `applyOps` as an entry. `ts` is raw; `upserts` says that its updates make what is missing."""
+    if b"\x11ts\0" in operation:
+        body = b"".join(element for name, element in fields_of(operation).items() if name not in (b"ts", b"t"))
+    else:
+        body = operation[4:-1]
+    rest = (_TS, ts, _PLACE, index.to_bytes(4, "little"), _UPSERTS if upserts else b"")
+    return document_of([body, *rest])
+
+
+def update_of(entry: bytes, header: Header) -> bytes:
+    """The `updateDescription` of an update."""
+    described = description(entry[header.update_at : header.update_end])
+    return upserting(described) if _upserts(entry, header.update_end) else described
+
+
+def _upserts(entry: bytes, at: int) -> bool:
+    if entry.endswith(_UPSERTS + b"\0"):
+        return True
+    return entry.find(_UPSERT, at) >= 0 and any(
+        name == b"b" and entry[value_at] for name, _, value_at, _ in elements(entry)
+    )

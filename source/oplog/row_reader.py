@@ -1,0 +1,184 @@
+"""`OplogReader`: the raw row entries of one window, in order, each exactly once, until the window is proven complete.
+
+A window is one range of the oplog, read by one cursor; where that breaks off another one goes on behind what was seen. The range is complete when the
+cursor is exhausted: `find.entries` waits until the member has all of it. That nothing of it had been removed before it was read is asked
+afterwards, since entries are removed in order.
+
+A worked example, the window [100.2, 100.5/00000001):
+
+    100.1  applyOps, partialTxn                    below the window; read when the transaction ends
+    100.2  insert                                  yielded
+    100.3  update, no-op                           the update is yielded; what is no row, its reader passes over
+    100.5  applyOps of two, prevOpTime 100.1       its operations and those of 100.1: the first is yielded, the others lie behind the window
+    asked: the oldest entry is at or before 100.2  complete
+
+Where most entries are of tables that nobody wants, the server is asked for those of the wanted names, at half the cost of sending them all. Who takes the entries tells
+by `took` how many of them that was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+
+import structlog
+from bson.errors import BSONError
+from pymongo.errors import PyMongoError
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import HistoryLost, SluiceError, SourceUnavailable
+from changefeed.position import Position, Window
+from source.connection import Client
+from source.errors import CAPPED_POSITION_LOST, translate
+from source.oplog.command_entry import Command, is_command
+from source.oplog.find import entries, entry_at, refuse_a_gap
+from source.oplog.place import index_of, position
+from source.oplog.row_entry import made_entry, scan
+from source.oplog.transaction import operations
+from source.window_progress import RawBatch
+
+_REMEDY = "remove the changefeed and create it again with --start initial"
+_MOST_NAMES = 1_000
+_LOOKED_AT = 5_000
+_FEW = 0.25
+_BATCH_BYTES = 16 << 20
+
+log = structlog.get_logger(__name__)
+
+
+class OplogReader:
+    """Knows its client, and the names under which wanted tables may stand."""
+
+    def __init__(self, client: Client, names: Sequence[str], *, patience: timedelta) -> None:
+        self._client = client
+        self._patience = patience
+        self._names = names
+        self._read = self._taken = 0
+        self._by_name = False
+
+    def took(self, taken: int, read: int) -> None:
+        """Of the entries that were yielded."""
+        self._read, self._taken = self._read + read, self._taken + taken
+        if self._read >= _LOOKED_AT:
+            few = self._taken < _FEW * self._read and len(self._names) <= _MOST_NAMES
+            self._by_name, self._read, self._taken = self._by_name or few, 0, 0
+
+    def read(self, window: Window) -> Iterator[RawBatch]:
+        """Begins again where it broke off, as long as the source comes back within `patience`."""
+        progress = _Progress(window)
+        failing_since: float | None = None
+        while not progress.complete:
+            before = progress.reached
+            try:
+                yield from self._range(progress)
+            except HistoryLost as error:
+                raise HistoryLost(f"{error}; {_REMEDY}") from error
+            except (SourceUnavailable, PyMongoError, BSONError) as error:
+                if progress.reached != before or failing_since is None:
+                    failing_since = time.monotonic()
+                failure = self._failure(error, window)
+                if not isinstance(failure, SourceUnavailable) or self._impatient(failing_since):
+                    raise failure from error
+                log.info("oplog_read_again", reached=str(progress.reached), reason=str(failure))
+                time.sleep(failure.retry_after.total_seconds())
+
+    def _range(self, progress: _Progress) -> Iterator[RawBatch]:
+        by_name = self._by_name
+        with entries(self._client, progress.start_ts, progress.end_ts, self._wanted(by_name)) as replies:
+            for reply in replies:
+                for events in self._events(reply.documents):
+                    yield progress.take(events)
+                if self._by_name is not by_name and reply.cursor_id:
+                    progress.passed(reply.documents)
+                    return
+        refuse_a_gap(self._client, progress.window.start.ts)
+        yield progress.ended()
+
+    def _wanted(self, by_name: bool) -> Mapping[str, object]:
+        return {"$or": [{"op": "c"}, {"ns": {"$in": list(self._names)}}]} if by_name else {}
+
+    def _events(self, documents: list[bytes]) -> Iterator[list[bytes]]:
+        """The entries as they are, up to one that makes operations visible; then those."""
+        begin = 0
+        for at, entry in enumerate(documents):
+            if not is_command(entry):
+                continue
+            command = Command.of(entry)
+            yield documents[begin:at]
+            begin = at + 1
+            if command.visible:
+                yield from self._made(command)
+        yield documents[begin:] if begin else documents
+
+    def _made(self, command: Command) -> Iterator[list[bytes]]:
+        ts, made, size = command.ts.to_int().to_bytes(8, "little"), [], 0
+        for index, (operation, upserts) in enumerate(operations(partial(entry_at, self._client), command)):
+            entry = made_entry(operation, ts, index, upserts=upserts)
+            made.append(entry)
+            size += len(entry)
+            if size >= _BATCH_BYTES:
+                yield made
+                made, size = [], 0
+        yield made
+
+    def _failure(self, error: SourceUnavailable | PyMongoError | BSONError, window: Window) -> SluiceError:
+        if isinstance(error, SourceUnavailable):
+            return error
+        if getattr(error, "code", None) == CAPPED_POSITION_LOST:
+            return SourceUnavailable(f"reading {window} from the source's oplog: it was overtaken by its own end")
+        return translate(error, f"reading {window} from the source's oplog")
+
+    def _impatient(self, failing_since: float) -> bool:
+        return time.monotonic() - failing_since > self._patience.total_seconds()
+
+
+class _Progress:
+    """What of a window was yielded. Entries of one time come together, so only the ends of a batch need to be looked at."""
+
+    def __init__(self, window: Window) -> None:
+        self.window = window
+        self.complete = window.empty
+        self._next = window.start
+        """Everything in the window below it was yielded."""
+
+    @property
+    def start_ts(self) -> ClusterTime:
+        return self._next.ts
+
+    @property
+    def end_ts(self) -> ClusterTime:
+        """Exclusive. The entry in which the window ends is read, too."""
+        end = self.window.end
+        return end.ts.next() if end.token else end.ts
+
+    @property
+    def reached(self) -> Position:
+        return self.window.end if self.complete else min(self._next, self.window.end)
+
+    def take(self, events: list[bytes]) -> RawBatch:
+        """`events` are a stretch of the range, in order."""
+        if events:
+            first, last = scan(events[0]).position, scan(events[-1]).position
+            begin, end = 0, len(events)
+            while begin < end and first < self._next:
+                begin += 1
+                first = scan(events[begin]).position if begin < end else first
+            while end > begin and last >= self.window.end:
+                end -= 1
+                last = scan(events[end - 1]).position if end > begin else last
+            if (begin, end) != (0, len(events)):
+                events = events[begin:end]
+            if events:
+                self._next = position(last.ts, index_of(last) + 1)
+        return RawBatch(events, sum(map(len, events)), self.reached)
+
+    def passed(self, documents: list[bytes]) -> None:
+        """All of a reply was yielded, whatever it held."""
+        if documents:
+            self._next = max(self._next, Position(scan(documents[-1]).position.ts.next()))
+
+    def ended(self) -> RawBatch:
+        self.complete = True
+        return RawBatch([], 0, self.window.end)

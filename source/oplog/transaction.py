@@ -1,0 +1,40 @@
+"""The operations of a transaction, however large: one entry of its chain is in memory at a time.
+
+The chain is walked from its end to its beginning by times alone, then read from its beginning. A part that is gone is `HistoryLost`. Parts may lie
+before the range that holds the end: a transaction belongs to the range of the entry that makes it visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
+
+from changefeed.cluster_time import ClusterTime
+from source.oplog.command_entry import Command
+
+EntryAt: TypeAlias = Callable[[ClusterTime, Mapping[str, object] | None], bytes]
+"""The entry of that time, or what the projection leaves of it; `HistoryLost` when it is gone."""
+
+_LINKS = {"ts": 1, "prevOpTime": 1, "multiOpType": 1, "op": 1, "o.partialTxn": 1, "o.prepare": 1, "o.applyOps.op": 1}
+
+
+def parts(entry_at: EntryAt, last: Command) -> Iterator[Command]:
+    """The entries of the transaction in order. `last` makes them visible."""
+    for ts in _earlier(entry_at, last):
+        yield Command.of(entry_at(ts, None))
+    yield last
+
+
+def operations(entry_at: EntryAt, last: Command) -> Iterator[tuple[bytes, bool]]:
+    """Numbered by their order, they are places within the time of `last`."""
+    for part in parts(entry_at, last):
+        yield from part.operations()
+
+
+def _earlier(entry_at: EntryAt, last: Command) -> list[ClusterTime]:
+    times: list[ClusterTime] = []
+    previous_ts = last.previous_ts
+    while previous_ts is not None:
+        times.append(previous_ts)
+        previous_ts = Command.of(entry_at(previous_ts, _LINKS)).previous_ts
+    return times[::-1]

@@ -1,0 +1,176 @@
+"""What an update entry says, as an `updateDescription`. Pure.
+
+    o                                                  says
+    {_id: 7, ...}                                      a whole document: no update at all, a replace
+    {$v: 2, diff: {d, u, i, s<field>: {...}}}          from 5.0 on: sections, in this order
+    {$v: 1, $set: {...}, $unset: {...}}, or no $v      before: paths as `$set` takes them
+
+A worked example, of a diff:
+
+    {d: {a: false}, u: {b: 2}, i: {c: 3}, sarr: {a: true, l: 2, u1: 9, s0: {u: {x: 1}}}}
+    removedFields [a, c]   updatedFields {b: 2, c: 3, arr.1: 9, arr.0.x: 1}   truncatedArrays [{field: arr, newSize: 2}]
+
+A field under `i` is new, or was moved to the end of its document: it is removed before it is set, which is what puts it there.
+`disambiguatedPaths` names each path with a dot in the name of a field: such a path means nothing without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import TypeAlias
+
+from changefeed.errors import SourceUnsupported
+from source.bson_bytes import ARRAY, DOCUMENT, document_of, elements
+
+Part: TypeAlias = bytes | int
+"""The name of a field, or the index of an element."""
+Path: TypeAlias = tuple[Part, ...]
+
+_INT32 = Struct("<i").unpack_from
+_ID = b"_id\0"
+_DIFF = b"\x10$v\0\x02\0\0\0\x03diff\0"
+_ONLY_U = b"\x03u\0"
+_EMPTY = b"\x05\0\0\0\0"
+_NOTHING_ELSE = b"\x04removedFields\0" + _EMPTY + b"\x04truncatedArrays\0" + _EMPTY + b"\0"
+_UPDATED = b"\x03updatedFields\0"
+_ADDED = len(_UPDATED) + len(_NOTHING_ELSE) + 4
+_DIFF_AT, _SECTION_AT = 4, 4 + len(_DIFF) + 4
+UPSERT = b"\x08upsert\0\x01"
+
+
+class UnknownUpdate(SourceUnsupported):
+    """An update in a form that no release documented so far writes for a table of a user."""
+
+
+def is_replacement(o: bytes) -> bool:
+    """The server puts `_id` first; a replaced document may hold fields like `$v`, so this is asked before anything else."""
+    if o.startswith(_ID, 5):
+        return True
+    return not o.startswith(_DIFF, _DIFF_AT) and any(name == b"_id" for name, *_ in elements(o))
+
+
+def description(o: bytes) -> bytes:
+    """The raw `updateDescription` of an update that is no replacement."""
+    if o.startswith(_DIFF, _DIFF_AT) and o.startswith(_ONLY_U, _SECTION_AT):
+        at = _SECTION_AT + len(_ONLY_U)
+        end = at + _INT32(o, at)[0]
+        if end + 2 == len(o) and b"." not in o[at:end]:
+            updated = o[at:end]
+            return b"".join(((len(updated) + _ADDED).to_bytes(4, "little"), _UPDATED, updated, _NOTHING_ELSE))
+    return _described(o).document()
+
+
+def upserting(raw: bytes) -> bytes:
+    """The same description, of an update that makes the document when it is missing."""
+    return document_of([raw[4:-1], UPSERT])
+
+
+@dataclass(slots=True)
+class _Description:
+    updated: list[tuple[Path, int, bytes]] = field(default_factory=list)
+    removed: list[Path] = field(default_factory=list)
+    truncated: list[tuple[Path, int]] = field(default_factory=list)
+    literal: bool = True
+    """Whether dots in the names of fields are meant as they stand; in paths of `$v: 1` they separate."""
+
+    def document(self) -> bytes:
+        updated = [_element(kind, _text(path), value) for path, kind, value in self.updated]
+        removed = [_string(b"%d" % number, _text(path)) for number, path in enumerate(self.removed)]
+        truncated = [
+            _element(
+                DOCUMENT,
+                b"%d" % number,
+                document_of([_string(b"field", _text(path)), b"\x10newSize\0" + size.to_bytes(4, "little")]),
+            )
+            for number, (path, size) in enumerate(self.truncated)
+        ]
+        body = [
+            _element(DOCUMENT, b"updatedFields", document_of(updated)),
+            _element(ARRAY, b"removedFields", document_of(removed)),
+            _element(ARRAY, b"truncatedArrays", document_of(truncated)),
+        ]
+        if self.literal and (disputed := self._disputed()):
+            body.append(_element(DOCUMENT, b"disambiguatedPaths", document_of(disputed)))
+        return document_of(body)
+
+    def _disputed(self) -> list[bytes]:
+        paths = [path for path, _, _ in self.updated] + [path for path, _ in self.truncated] + self.removed
+        return [
+            _element(ARRAY, _text(path), document_of([_part(number, part) for number, part in enumerate(path)]))
+            for path in dict.fromkeys(paths)
+            if any(isinstance(part, bytes) and b"." in part for part in path)
+        ]
+
+
+def _described(o: bytes) -> _Description:
+    fields = {name: (kind, o[at:end]) for name, kind, at, end in elements(o)}
+    version = fields.pop(b"$v", None)
+    if version is not None and int.from_bytes(version[1], "little") == 2 and fields.keys() == {b"diff"}:
+        found = _Description()
+        _document(found, (), fields[b"diff"][1])
+        return found
+    if not fields or fields.keys() - {b"$set", b"$unset"}:
+        raise UnknownUpdate(f"an update in the oplog of a form that is not known: fields {sorted(fields)}, {o[:200]!r}")
+    found = _Description(literal=False)
+    if b"$set" in fields:
+        found.updated = [((name,), kind, value) for name, kind, value in _fields(fields[b"$set"][1])]
+    if b"$unset" in fields:
+        found.removed = [(name,) for name, *_ in _fields(fields[b"$unset"][1])]
+    return found
+
+
+def _document(found: _Description, parents: Path, diff: bytes) -> None:
+    for section, kind, value in _fields(diff):
+        if section == b"d":
+            found.removed += [(*parents, name) for name, *_ in _fields(value)]
+        elif section == b"u":
+            found.updated += [((*parents, name), kind, whole) for name, kind, whole in _fields(value)]
+        elif section == b"i":
+            for name, inserted, whole in _fields(value):
+                found.removed.append((*parents, name))
+                found.updated.append(((*parents, name), inserted, whole))
+        elif section.startswith(b"s") and kind == DOCUMENT:
+            _nested(found, (*parents, section[1:]), value)
+        else:
+            raise UnknownUpdate(f"a section {section!r} in the difference of an update in the oplog: {diff[:200]!r}")
+
+
+def _nested(found: _Description, path: Path, diff: bytes) -> None:
+    """`a` comes first in the difference of an array; a field of that name lies under a section."""
+    if not diff.startswith(b"\x08a\0", 4):
+        _document(found, path, diff)
+        return
+    for name, kind, value in list(_fields(diff))[1:]:
+        if name == b"l":
+            found.truncated.append((path, int.from_bytes(value, "little")))
+        elif name.startswith(b"u"):
+            found.updated.append(((*path, int(name[1:])), kind, value))
+        elif name.startswith(b"s"):
+            _nested(found, (*path, int(name[1:])), value)
+        else:
+            raise UnknownUpdate(f"an entry {name!r} in the difference of an array in the oplog: {diff[:200]!r}")
+
+
+def _fields(document: bytes) -> Iterator[tuple[bytes, int, bytes]]:
+    for name, kind, at, end in elements(document):
+        yield name, kind, document[at:end]
+
+
+def _text(path: Path) -> bytes:
+    return b".".join(part if isinstance(part, bytes) else b"%d" % part for part in path)
+
+
+def _part(number: int, part: Part) -> bytes:
+    if isinstance(part, bytes):
+        return _string(b"%d" % number, part)
+    return _element(0x10, b"%d" % number, part.to_bytes(4, "little"))
+
+
+def _element(kind: int, name: bytes, value: bytes) -> bytes:
+    return b"%c%s\0%s" % (kind, name, value)
+
+
+def _string(name: bytes, text: bytes) -> bytes:
+    return _element(0x02, name, (len(text) + 1).to_bytes(4, "little") + text + b"\0")

@@ -1,0 +1,39 @@
+"""`RowCapture`: how rows are read, and what the bytes of a raw event mean, in one capture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from changefeed.position import Window
+from source.oplog import row_entry
+from source.oplog.row_reader import OplogReader
+from source.raw_event import Header, scan, update_of
+from source.window_progress import RawBatch
+from source.window_reader import WindowReader
+
+
+class RowReader(Protocol):
+    def read(self, window: Window) -> Iterator[RawBatch]:
+        """The raw events of the window in order, each once; it ends when the window is proven complete."""
+        ...
+
+    def took(self, taken: int, read: int) -> None:
+        """How many of the events that were read somebody wanted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowCapture:
+    reader: RowReader
+    scan: Callable[[bytes], Header]
+    update_of: Callable[[bytes, Header], bytes]
+    """The `updateDescription` of an update."""
+
+
+def of_stream(reader: WindowReader) -> RowCapture:
+    return RowCapture(reader=reader, scan=scan, update_of=update_of)
+
+
+def of_oplog(reader: OplogReader) -> RowCapture:
+    return RowCapture(reader=reader, scan=row_entry.scan, update_of=row_entry.update_of)
