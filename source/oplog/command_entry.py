@@ -88,13 +88,11 @@ def _true(fields: dict[bytes, bytes], name: bytes) -> bool:
 
 
 def _previous(fields: dict[bytes, bytes]) -> ClusterTime | None:
-    if (
-        int.from_bytes(fields.get(b"multiOpType", b"")[-4:], "little") == _RETRYABLE_WRITES
-        or b"prevOpTime" not in fields
-    ):
+    """`fields` are raw values."""
+    if int.from_bytes(fields.get(b"multiOpType", b""), "little") == _RETRYABLE_WRITES or b"prevOpTime" not in fields:
         return None
-    for name, _, at, _ in elements(fields[b"prevOpTime"][len(b"\x03prevOpTime\0") :]):
+    for name, _, at, _ in elements(fields[b"prevOpTime"]):
         if name == b"ts":
-            ts = ClusterTime.from_int(_UINT64(fields[b"prevOpTime"], len(b"\x03prevOpTime\0") + at)[0])
+            ts = ClusterTime.from_int(_UINT64(fields[b"prevOpTime"], at)[0])
             return ts if ts.seconds else None
     return None

@@ -19,7 +19,9 @@ _COLL_PARTS = ["*", "syst*", *_COLL_PIECES, *(left + right for left in _COLL_PIE
 _WANTED = st.sampled_from([f"{db}.{coll}" for db in _DB_PARTS for coll in _COLL_PARTS])
 _PATTERNS = _WANTED | _WANTED.map("!{}".format)
 _TABLES = st.builds(lambda first, more: list(dict.fromkeys([first, *more])), _WANTED, st.lists(_PATTERNS, max_size=4))
-_TYPES = st.sampled_from([type_.value for type_ in (*RowType, *sorted(SHOWN_BY_STREAMS)) if type_ is not DdlType.DROP_DATABASE])
+_TYPES = st.sampled_from(
+    [type_.value for type_ in (*RowType, *sorted(SHOWN_BY_STREAMS)) if type_ is not DdlType.DROP_DATABASE]
+)
 
 
 def _wants_something(tables: list[str]) -> bool:
