@@ -18,6 +18,7 @@ from bench.baseline import server_pids
 from bench.result import LOGS
 from bench.usage import Usage
 from bench.workload import Workload
+from changefeed.capture import Capture
 from changefeed.configuration import Configuration
 from changefeed.position import Position
 from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus, DesiredState, PositionReport
@@ -89,7 +90,9 @@ class Product:
             "filter": {"tables": [f"{database}.*"]},
             "routes": [{"from": f"{database}.*", "to": f"{target_of(database)}.*"}],
         }
-        info = ChangefeedInfo(configuration=Configuration.parse(fields), created_at=datetime.now(UTC))
+        info = ChangefeedInfo(
+            capture=Capture.OPLOG, configuration=Configuration.parse(fields), created_at=datetime.now(UTC)
+        )
         self._store.create(info)
         return id
 

@@ -136,7 +136,9 @@ class Cluster:
             "routes": [{"from": f"{database}.*", "to": f"{database}_to.*"} for database in databases],
         }
         parsed = Configuration.model_validate(fields | configuration)
-        info = ChangefeedInfo(configuration=parsed, desired=desired, created_at=datetime.now(UTC))
+        info = ChangefeedInfo(
+            capture=Capture.OPLOG, configuration=parsed, desired=desired, created_at=datetime.now(UTC)
+        )
         feed = ChangefeedId(id)
         self.etcd.txn((), (Put(self.layout.info(feed), encode(info)),))
         return feed
@@ -155,6 +157,7 @@ class Cluster:
         stored = decode(ChangefeedInfo, found)
         fields = stored.configuration.model_dump(mode="json", by_alias=True) | configuration
         info = ChangefeedInfo(
+            capture=Capture.OPLOG,
             configuration=Configuration.parse(fields),
             desired=desired,
             version=stored.version + 1,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.configuration import Configuration
 from changefeed.lifecycle import Lifecycle, State
@@ -37,7 +38,7 @@ class ScriptedOwner:
         self._status = ChangefeedStatus(
             start=self.start, checkpoint=self.start, resolved=self.start, run=1, info_version=1, epoch=1
         )
-        info = ChangefeedInfo(configuration=configuration, created_at=datetime.now(UTC))
+        info = ChangefeedInfo(capture=Capture.OPLOG, configuration=configuration, created_at=datetime.now(UTC))
         etcd.txn((), (Put(layout.info(self.id), encode(info)),))
         self.say(self._status)
 

@@ -52,7 +52,7 @@ def _context(etcd: str, source: str, sink: str, database: str, start: Position) 
         key=place,
         changefeed=ChangefeedId("memory"),
         configuration=Configuration.parse(fields),
-        capture=Capture.CHANGE_STREAM,
+        capture=Capture.OPLOG,
         schemas=schemas,
         tables=frozenset(schema.id for schema in schemas.tables_at(start)),
         fence=Fence(etcd=config, node_key=f"{place}/node", epoch=epoch, status_key=f"{place}/status", run=1),

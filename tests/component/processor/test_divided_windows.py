@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pymongo import ReplaceOne, UpdateOne
 from pymongo.errors import DuplicateKeyError
 
+from changefeed.capture import Capture
 from changefeed.position import Position, Window
 from devstack.mongodb import Client
 from processor.pipeline import Pipeline, SharedContext
@@ -35,7 +36,9 @@ def windowing(
         client[name]["orders"].create_index("u", unique=True, sparse=True)
         client[name]["orders"].create_index([("tags.name", 1)], unique=True, sparse=True)
         client[name].create_collection("plain")
-    yield lambda: Windowing(etcd_endpoint, source_uri, target_uri, source_client, target_client, database)
+    yield lambda: Windowing(
+        etcd_endpoint, source_uri, target_uri, source_client, target_client, database, Capture.CHANGE_STREAM
+    )
     target_client.drop_database(f"{database}_to")
 
 

@@ -11,6 +11,7 @@ from operator import itemgetter
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.configuration import Configuration, OnDivergence
+from changefeed.event import RowType
 from changefeed.lifecycle import Lifecycle
 from changefeed.position import Position, Window
 from changefeed.records import ChangefeedId, ChangefeedStatus
@@ -28,7 +29,6 @@ from processor.workplace import workplace
 from schema_store.versions import SchemaVersions
 from source.catalog import read_catalog
 from source.oplog_window import newest_time
-from source.raw_event import scan
 from tests.independent_compare import differences
 
 
@@ -44,10 +44,23 @@ class Handed:
         return self.context
 
 
+_ROWS = frozenset(type_.value.encode() for type_ in RowType)
+
+
 class Windowing:
     """Follows the tables that a database has now, into the one named like it with `_to` at the end."""
 
-    def __init__(self, etcd: str, source_uri: str, target_uri: str, source: Client, target: Client, database: str):
+    def __init__(
+        self,
+        etcd: str,
+        source_uri: str,
+        target_uri: str,
+        source: Client,
+        target: Client,
+        database: str,
+        capture: Capture = Capture.OPLOG,
+    ):
+        """By change streams, documents are read with their images, and a wide window is divided by them."""
         self.source, self.target, self.database = source, target, database
         place, config = f"/windowing-{uuid.uuid4().hex[:8]}", EtcdConfig(endpoints=(etcd,))
         fields = {
@@ -56,7 +69,7 @@ class Windowing:
             "sink": target_uri,
             "filter": {"tables": [f"{database}.*"]},
             "routes": [{"from": f"{database}.*", "to": f"{database}_to.*"}],
-            "pipeline": {"pre_images": [f"{database}.*"]},
+            "pipeline": {"pre_images": [f"{database}.*"] if capture is Capture.CHANGE_STREAM else []},
         }
         status = ChangefeedStatus(lifecycle=Lifecycle(), run=1, info_version=1, epoch=1)
         with EtcdClient(config) as client:
@@ -69,7 +82,7 @@ class Windowing:
                 key=place,
                 changefeed=ChangefeedId("windowing"),
                 configuration=Configuration.parse(fields),
-                capture=Capture.CHANGE_STREAM,
+                capture=capture,
                 schemas=SchemaVersions.of(schemas),
                 tables=frozenset(schema.id for schema in schemas),
                 fence=Fence(etcd=config, node_key=f"{place}/node", epoch=epoch, status_key=f"{place}/status", run=1),
@@ -86,7 +99,8 @@ class Windowing:
     def events(self, window: Window) -> list[Position]:
         """Where each row event of the window stands."""
         with workplace.task(self.shared, self.attempt) as bench:
-            return [scan(event).position for batch in bench.rows.reader.read(window) for event in batch.events]
+            found = (bench.rows.scan(event) for batch in bench.rows.reader.read(window) for event in batch.events)
+            return [header.position for header in found if header.type in _ROWS]
 
     def run(self, window: Window, *, replay_until: Position) -> JobOutcome:
         """In one task."""
