@@ -31,7 +31,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, SluiceError, SourceUnavailable
 from changefeed.position import Position, Window
 from source.connection import Client
-from source.errors import CAPPED_POSITION_LOST, translate
+from source.errors import CAPPED_POSITION_LOST, told, translate
 from source.oplog.command_entry import Command, is_command
 from source.oplog.find import entries, entry_at, refuse_a_gap
 from source.oplog.place import index_of, position
@@ -40,6 +40,8 @@ from source.oplog.transaction import operations
 from source.window_progress import RawBatch
 
 _REMEDY = "remove the changefeed and create it again with --start initial"
+_TIME_NOT_REACHED = 72
+"""InvalidOptions: `afterClusterTime` is beyond the member's own clock."""
 _MOST_NAMES = 1_000
 _LOOKED_AT = 5_000
 _FEW = 0.25
@@ -126,9 +128,12 @@ class OplogReader:
     def _failure(self, error: SourceUnavailable | PyMongoError | BSONError, window: Window) -> SluiceError:
         if isinstance(error, SourceUnavailable):
             return error
-        if getattr(error, "code", None) == CAPPED_POSITION_LOST:
-            return SourceUnavailable(f"reading {window} from the source's oplog: it was overtaken by its own end")
-        return translate(error, f"reading {window} from the source's oplog")
+        doing, code = f"reading {window} from the source's oplog", getattr(error, "code", None)
+        if code == CAPPED_POSITION_LOST:
+            return SourceUnavailable(f"{doing}: entries were removed under the cursor")
+        if code == _TIME_NOT_REACHED:
+            return SourceUnavailable(f"{doing}: the member that is read has not heard of its end yet: {told(error)}")
+        return translate(error, doing)
 
     def _impatient(self, failing_since: float) -> bool:
         return time.monotonic() - failing_since > self._patience.total_seconds()

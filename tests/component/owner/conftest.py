@@ -125,7 +125,7 @@ class Cluster:
     def create(
         self, id: str, *databases: str, desired: DesiredState = DesiredState.RUNNING, **configuration: Any
     ) -> ChangefeedId:
-        """Each database is replicated to the one named like it with `_to` at the end. Stored as an older release may have stored it."""
+        """Each database is replicated to the one named like it with `_to` at the end. Stored without what the admin API would check."""
         source, target = self._uris
         fields = {
             "id": id,
@@ -148,7 +148,7 @@ class Cluster:
         id: ChangefeedId,
         desired: DesiredState = DesiredState.RUNNING,
         resume_from: Position | None = None,
-        capture: Capture = Capture.CHANGE_STREAM,
+        capture: Capture = Capture.OPLOG,
         **configuration: Any,
     ) -> None:
         """The user's next change."""
@@ -157,7 +157,6 @@ class Cluster:
         stored = decode(ChangefeedInfo, found)
         fields = stored.configuration.model_dump(mode="json", by_alias=True) | configuration
         info = ChangefeedInfo(
-            capture=Capture.OPLOG,
             configuration=Configuration.parse(fields),
             desired=desired,
             version=stored.version + 1,
