@@ -119,7 +119,7 @@ def test_a_killed_etcd_starts_again_with_what_it_had_on_the_same_port(own_etcd: 
 
 def test_a_killed_mongodb_starts_again_with_what_it_had_on_the_same_port(own_mongodb: Callable[..., MongoDB]) -> None:
     server = own_mongodb("source")
-    with Client(server.uri) as client:
+    with Client(server.uri, w="majority") as client:
         client["shop"]["orders"].insert_one({"_id": 1})
         server.kill()
         server.start()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+import pytest
+
 from changefeed.cluster_time import ClusterTime
 from changefeed.lifecycle import State
 from changefeed.records import ChangefeedId, DesiredState, NodeId
@@ -152,19 +154,22 @@ def test_a_held_table_stands_exactly_at_its_barrier_while_others_flow(
     cluster.equal(database)
 
 
-def test_rows_that_the_user_ignores_stay_away(standing: ReplicatingCluster, database: str) -> None:
+@pytest.mark.parametrize("more", [{}, pytest.param({"update_new": {"hidden": True}}, marks=pytest.mark.since("6.0"))])
+def test_rows_that_the_user_ignores_stay_away(
+    standing: ReplicatingCluster, database: str, more: dict[str, object]
+) -> None:
     source, target = standing.source[database], standing.target[f"{database}_to"]
     source.create_collection("audit")
     rules = [
         {
             "tables": [f"{database}.audit"],
             "ignore": ["delete"],
-            "ignore_where": {"insert": {"level": "debug"}, "update_new": {"hidden": True}},
+            "ignore_where": {"insert": {"level": "debug"}, **more},
         },
         {"tables": [f"{database}.a*"], "ignore": ["replace"]},
     ]
     tables = [f"{database}.*", f"!{database}.tmp_*", f"!{database}.old"]
-    feed = standing.create("ignoring", database, filter={"tables": tables, "events": rules})
+    feed = standing.create(f"ignoring-{len(more)}", database, filter={"tables": tables, "events": rules})
     standing.until(lambda: standing.began(feed), "the beginning")
     source["tmp_1"].insert_one({"_id": 1})
     source["old"].insert_one({"_id": 1})

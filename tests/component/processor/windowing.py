@@ -28,6 +28,7 @@ from processor.window_task import Chunk, apply_bucket, divide_tables, read_slice
 from processor.workplace import workplace
 from schema_store.versions import SchemaVersions
 from source.catalog import read_catalog
+from source.connection import deployment_of
 from source.oplog_window import newest_time
 from tests.independent_compare import differences
 
@@ -63,13 +64,14 @@ class Windowing:
         """By change streams, documents are read with their images, and a wide window is divided by them."""
         self.source, self.target, self.database = source, target, database
         place, config = f"/windowing-{uuid.uuid4().hex[:8]}", EtcdConfig(endpoints=(etcd,))
+        images = capture is Capture.CHANGE_STREAM and deployment_of(source).shows_all_ddl
         fields = {
             "id": "windowing",
             "source": source_uri,
             "sink": target_uri,
             "filter": {"tables": [f"{database}.*"]},
             "routes": [{"from": f"{database}.*", "to": f"{database}_to.*"}],
-            "pipeline": {"pre_images": [f"{database}.*"] if capture is Capture.CHANGE_STREAM else []},
+            "pipeline": {"pre_images": [f"{database}.*"] if images else []},
         }
         status = ChangefeedStatus(lifecycle=Lifecycle(), run=1, info_version=1, epoch=1)
         with EtcdClient(config) as client:

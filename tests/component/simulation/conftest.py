@@ -28,6 +28,8 @@ from tests.simulation.target_client import TargetClient
 from tests.simulation.target_server import DdlEffect, TargetServer
 
 MODEL, REAL = "model", "real"
+AGAINST_REAL = pytest.param(REAL, marks=pytest.mark.since("6.0"))
+"""What the models resemble."""
 _FOREVER = 1e9
 
 
@@ -85,7 +87,7 @@ def model_source(machine: Machine, **options: Any) -> Source:
     return Source(InTheMachine(machine), client, "contract", ModelLife(server, "contract"))
 
 
-@pytest.fixture(params=[MODEL, REAL])
+@pytest.fixture(params=[MODEL, AGAINST_REAL])
 def source(request: pytest.FixtureRequest) -> Iterator[Source]:
     if request.param == MODEL:
         yield model_source(request.getfixturevalue("machine"))
@@ -94,7 +96,7 @@ def source(request: pytest.FixtureRequest) -> Iterator[Source]:
             yield found
 
 
-@pytest.fixture(params=[MODEL, REAL])
+@pytest.fixture(params=[MODEL, AGAINST_REAL])
 def idle_source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Source]:
     """Nobody else writes to it, and its no-op writer looks each second."""
     if request.param == MODEL:
@@ -106,7 +108,7 @@ def idle_source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sour
         yield found
 
 
-@pytest.fixture(params=[MODEL, REAL])
+@pytest.fixture(params=[MODEL, AGAINST_REAL])
 def forgetting_source(request: pytest.FixtureRequest) -> Iterator[Source]:
     """Its oplog is small."""
     if request.param == MODEL:
@@ -116,7 +118,7 @@ def forgetting_source(request: pytest.FixtureRequest) -> Iterator[Source]:
         yield found
 
 
-@pytest.fixture(params=[MODEL, REAL])
+@pytest.fixture(params=[MODEL, AGAINST_REAL])
 def set_source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Source]:
     """Of several members."""
     if request.param == MODEL:
@@ -191,7 +193,7 @@ class RealTarget(Asked):
         return sorted(row["_id"] for row in self._direct[self.database][coll].find())
 
 
-@pytest.fixture(params=[MODEL, REAL])
+@pytest.fixture(params=[MODEL, AGAINST_REAL])
 def target(request: pytest.FixtureRequest) -> Iterator[ModelTarget | RealTarget]:
     if request.param == MODEL:
         yield ModelTarget(request.getfixturevalue("machine"))

@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Collection
 from datetime import timedelta
+from itertools import count
 from typing import Any, Self
 
 from changefeed.cluster_time import ClusterTime
@@ -54,17 +55,19 @@ class Writer(_Worker):
         super().__init__()
         self._collection = sides.source[coll]
         self._keys = keys
-        self.writes = 0
+        self.begun = threading.Event()
 
     def run(self) -> None:
         chance = random.Random(7)
-        while not self.stopping.wait(_PACE_SECONDS):
-            self.writes += 1
+        for number in count():
             key = {"_id": chance.randrange(self._keys)}
             if chance.random() < 0.3:
                 self._collection.delete_one(key)
             else:
-                self._collection.update_one(key, {"$set": {"value": self.writes}}, upsert=True)
+                self._collection.update_one(key, {"$set": {"value": number}}, upsert=True)
+            self.begun.set()
+            if self.stopping.wait(_PACE_SECONDS):
+                return
 
 
 class NaiveReplication(_Worker):

@@ -84,7 +84,7 @@ def test_each_planted_difference_is_found_and_no_other(sides: Sides, verify: Ver
     assert (documents.source, documents.target, documents.complete) == (1_500, 1_502, True)
 
 
-@pytest.mark.parametrize("clustered", [False, True])
+@pytest.mark.parametrize("clustered", [False, pytest.param(True, marks=pytest.mark.since("6.0"))])
 def test_the_first_and_the_last_key_of_all_are_compared_once(sides: Sides, verify: Verify, clustered: bool) -> None:
     ends = [{"_id": MinKey(), "n": 1}, {"_id": MaxKey(), "n": 1}]
     options = {"clusteredIndex": {"key": {"_id": 1}, "unique": True}} if clustered else {}

@@ -23,13 +23,13 @@ def _one_by_one(document: Document, updates: list[bytes]) -> Document:
 
 _ARRAY = ["b", "b.0", "b.1", "b.3", "b.1.x", "b.1.z"]
 _PATHS = st.sampled_from(["a", "c", "a.x", "a.x.y", "a.1", "a.z", *_ARRAY])
-"""`a` is there and no array, `b` there and no document, as at a source between two changes of all of it."""
+"""As at a source, what they lead to is there: `a` is no array, `b` is no document, and has two elements if it is an array."""
 _FIELDS = st.dictionaries(_PATHS, st.integers(0, 9), min_size=1)
 _UPDATES = st.one_of(
     _FIELDS.map(lambda fields: {"updatedFields": fields}),
     st.sampled_from(["c", "a.x", "a.x.y", "a.z"]).map(lambda name: {"removedFields": [name]}),
     st.builds(
-        lambda name, size: {"truncatedArrays": [{"field": name, "newSize": size}]}, st.just("b"), st.integers(0, 3)
+        lambda name, size: {"truncatedArrays": [{"field": name, "newSize": size}]}, st.just("b"), st.integers(2, 4)
     ),
 ).map(_described)
 
@@ -42,7 +42,7 @@ def test_updates_together_are_never_refused_whatever_the_document(first: Case, o
 
 
 _VALUES = st.one_of(st.integers(0, 9), st.fixed_dictionaries({}, optional={"x": st.integers(0, 9)}))
-_ARRAYS = st.one_of(st.integers(0, 9), st.lists(_VALUES, max_size=3))
+_ARRAYS = st.one_of(st.integers(0, 9), st.lists(_VALUES, min_size=2, max_size=5))
 _DOCUMENTS = st.fixed_dictionaries({"a": _VALUES, "b": _ARRAYS}, optional={"c": st.one_of(_VALUES, _ARRAYS)})
 
 
