@@ -100,6 +100,7 @@ def _count(result: WriteResult, outcome: JobOutcome) -> None:
             divergences=len(result.divergences),
             rejected=len(result.rejected),
             unsettled=result.unsettled,
+            ahead=result.ahead,
             samples=[f"{deviation.change}: {deviation.reason}" for deviation in deviations],
         )
     )

@@ -143,7 +143,12 @@ def succeeded(following: Following, number: int, outcome: JobOutcome, limits: Wi
     else:
         paces = replace(paces, own=paces.own.after(finished, limits))
     lasting = following.trouble if following.trouble and following.trouble.retry_at is None else None
-    return replace(following, lanes=following.lanes.finished(number, outcome.unsettled), paces=paces, trouble=lasting)
+    return replace(
+        following,
+        lanes=following.lanes.finished(number, outcome.unsettled, outcome.ahead),
+        paces=paces,
+        trouble=lasting,
+    )
 
 
 def counted(following: Following, outcome: JobOutcome) -> Following:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+from changefeed.cluster_time import ClusterTime
 from changefeed.event import RowType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
@@ -69,6 +70,8 @@ class JobOutcome:
     """Some of the divergences and rejections, in words."""
     unsettled: set[TableId] = field(default_factory=set)
     """Tables of which something waits for what the target is ahead with: they have to begin again where they began."""
+    ahead: dict[TableId, ClusterTime] = field(default_factory=dict)
+    """Tables with rows that were read from the source, and the newest time that these may be of."""
     error: ErrorReport | None = None
     took: timedelta = timedelta()
 
@@ -82,6 +85,8 @@ class JobOutcome:
         self.rejected += other.rejected
         self.samples = (self.samples + other.samples)[:_MOST_SAMPLES]
         self.unsettled = self.unsettled | other.unsettled
+        for table, time in other.ahead.items():
+            self.ahead[table] = max(time, self.ahead.get(table, time))
         self.error = _worse(self.error, other.error)
 
 

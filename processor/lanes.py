@@ -31,6 +31,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import InvariantError
@@ -146,8 +147,16 @@ class Lanes:
             next_number=max(self.next_number, job.number + 1),
         )
 
-    def finished(self, number: int, unsettled: AbstractSet[TableId] = frozenset()) -> Lanes:
-        """Everything of the job's windows is durable downstream, but for the tables whose windows have to be wider."""
+    def finished(
+        self,
+        number: int,
+        unsettled: AbstractSet[TableId] = frozenset(),
+        ahead: Mapping[TableId, ClusterTime] = MappingProxyType({}),
+    ) -> Lanes:
+        """Everything of the job's windows is durable downstream, but for the tables whose windows have to be wider.
+
+        Rows that were read from the source are `ahead` until a time: events up to then are replay.
+        """
         job, ended = self._ended(number)
         exceptions = dict(self.exceptions)
         for table, window in job.own_windows.items():
@@ -162,7 +171,12 @@ class Lanes:
                 exceptions[table], reach[table] = unfinished.start, _twice(unfinished)
         exceptions = {table: at for table, at in exceptions.items() if table in self.tables}
         reach = {table: at for table, at in reach.items() if table in self.tables}
-        return _compacted(replace(ended, checkpoint=checkpoint, exceptions=exceptions, reach=reach))
+        own_replay = dict(self.own_replay)
+        for table in self.tables & ahead.keys():
+            own_replay[table] = max(self.replay_of(table), Position(ahead[table].next()))
+        return _compacted(
+            replace(ended, checkpoint=checkpoint, exceptions=exceptions, reach=reach, own_replay=own_replay)
+        )
 
     def failed(self, number: int) -> Lanes:
         """Any part of the job's windows may have been applied. What the job had no part in keeps its replay, by name."""

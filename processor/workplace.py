@@ -41,7 +41,7 @@ from sink.mongodb.connection import is_sharded
 from sink.mongodb.ddl_applier import MongoDdlApplier
 from sink.mongodb.document_loader import MongoDocumentLoader
 from sink.mongodb.row_writer import MongoRowWriter, RowWriterOptions
-from sink.row import FetchRow, RowChange, RowWriter
+from sink.row import FetchRow, RowChange, RowWriter, SourceRow
 from source.connection import connect as connect_to_source
 from source.connection import deployment_of
 from source.oplog.row_reader import OplogReader
@@ -241,8 +241,10 @@ def _writer_options(configuration: Configuration) -> RowWriterOptions:
 
 
 def _fetch_from(source: _Client) -> FetchRow:
-    def fetch(change: RowChange) -> bytes | None:
+    def fetch(change: RowChange) -> SourceRow | None:
         """It may be newer than the change that did not fit, which later changes then meet."""
-        return read_row(source, change.table.source, change.key, not_before=change.position.ts)
+        table = change.table
+        row = read_row(source, table.source, table.id, change.key, not_before=change.position.ts)
+        return SourceRow(*row) if row is not None else None
 
     return fetch

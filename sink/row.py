@@ -56,8 +56,15 @@ class RowChange(NamedTuple):
         return f"{self.type} of {self.table.source} {key_text(self.key)} at {self.position}"
 
 
-FetchRow: TypeAlias = Callable[[RowChange], bytes | None]
-"""The source's document of the change's key, as the change left it or newer; None when it is gone."""
+class SourceRow(NamedTuple):
+    """`document` is None when there is none; it is no newer than `read_ts`."""
+
+    document: bytes | None
+    read_ts: ClusterTime
+
+
+FetchRow: TypeAlias = Callable[[RowChange], SourceRow | None]
+"""The source's document of the change's key, as the change left it or newer; None when its table is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +92,8 @@ class WriteResult:
     """Refused by the sink for what they are; they stand in the dead-letter collection."""
     unsettled: set[TableId] = field(default_factory=set)
     """Tables with rows that wait for something the target is ahead with. Their changes are to be written again, with more of them."""
+    ahead: dict[TableId, ClusterTime] = field(default_factory=dict)
+    """Tables with repaired rows, and the newest time that one of them may be of: changes until then may have been applied."""
 
     def add(self, other: WriteResult) -> None:
         self.applied.update(other.applied)
@@ -95,6 +104,11 @@ class WriteResult:
         self.divergences += other.divergences
         self.rejected += other.rejected
         self.unsettled |= other.unsettled
+        for table, time in other.ahead.items():
+            self.repaired(table, time)
+
+    def repaired(self, table: TableId, time: ClusterTime) -> None:
+        self.ahead[table] = max(time, self.ahead.get(table, time))
 
 
 Unfinished: TypeAlias = Callable[[TableId], bool]

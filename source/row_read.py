@@ -1,14 +1,22 @@
-"""One document of the source, by its key."""
+"""One document of the source, by its key.
+
+A table keeps its UUID and may have another name by now: a find under the old name would say that the row is gone. Servers from 6.0 on compare the UUID in
+the find itself; before, the catalog has to say the same name before the find and after it, which misses two renames, there and back, within the millisecond between.
+"""
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
+from bson.binary import UUID_SUBTYPE, Binary
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.table import TableName
-from source.connection import Client
+from changefeed.errors import SourceUnavailable
+from changefeed.table import TableId, TableName
+from source.connection import Client, deployment_of
 from source.errors import translated
 from source.raw_find import parse_found
 from source.raw_stream import readable
@@ -16,14 +24,27 @@ from source.raw_stream import readable
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 _LONGEST_WAIT_MS = 5_000
 """For a primary that was elected a moment ago, and is behind what its predecessor's majority had."""
+_UUID_MISMATCH = 361
+_LOOKS = 5
+
+
+class Row(NamedTuple):
+    document: bytes | None
+    read_ts: ClusterTime
+    """The document is none of a later time."""
 
 
 def read_row(
-    client: Client, table: TableName, key: bytes, *, not_before: ClusterTime, wait_ms: int = _LONGEST_WAIT_MS
-) -> bytes | None:
-    """As the majority has it, at this time or later; None when there is none. Never an older version: that would undo what came since."""
-    command = {
-        "find": table.coll,
+    client: Client,
+    table: TableName,
+    id_: TableId,
+    key: bytes,
+    *,
+    not_before: ClusterTime,
+    wait_ms: int = _LONGEST_WAIT_MS,
+) -> Row | None:
+    """As the majority has it, at this time or later: an older version would undo what came since. None when the table is gone."""
+    find = {
         "filter": RawBSONDocument(key, _RAW),
         "limit": 1,
         "singleBatch": True,
@@ -31,9 +52,34 @@ def read_row(
         "maxTimeMS": wait_ms,
     }
     with translated(f"reading a row of {table} as it is since {not_before}"):
-        try:
-            reply = client[table.db].command(command, codec_options=_RAW)
-        except OperationFailure as error:
-            raise readable(error) from error
+        guard = {"collectionUUID": _uuid(id_)} if deployment_of(client).shows_all_ddl else {}
+        for _ in range(_LOOKS):
+            name = _name(client, table.db, id_)
+            if name is None:
+                return None
+            row = _found(client, table.db, {"find": name, **find, **guard})
+            if row is not None and (guard or _name(client, table.db, id_) == name):
+                return row
+    raise SourceUnavailable(f"reading a row of {table}: the collection was renamed at each of {_LOOKS} attempts")
+
+
+def _found(client: Client, database: str, command: dict[str, Any]) -> Row | None:
+    """None when the collection is another one by now."""
+    try:
+        reply = client[database].command(command, codec_options=_RAW)
+    except OperationFailure as error:
+        if error.code == _UUID_MISMATCH:
+            return None
+        raise readable(error) from error
     documents = parse_found(bytes(reply.raw)).documents
-    return documents[0] if documents else None
+    return Row(documents[0] if documents else None, ClusterTime.from_bson(reply["operationTime"]))
+
+
+def _name(client: Client, database: str, id_: TableId) -> str | None:
+    """A collection that is renamed into another database gets another UUID."""
+    named = client[database].command({"listCollections": 1, "filter": {"info.uuid": _uuid(id_)}})
+    return next((str(found["name"]) for found in named["cursor"]["firstBatch"]), None)
+
+
+def _uuid(id_: TableId) -> Binary:
+    return Binary(bytes.fromhex(id_), UUID_SUBTYPE)

@@ -9,7 +9,7 @@ from changefeed.row_key import row_key
 from sink.mongodb.bulk_command import document_command, present_command
 from sink.mongodb.commander import Commander
 from sink.mongodb.unexplained import OpenRow
-from sink.row import FetchRow, RowChange
+from sink.row import FetchRow, RowChange, SourceRow
 
 _IDS_BYTES = 8 << 20
 """Of the `_id`s in one question."""
@@ -17,11 +17,11 @@ _IDS_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A row that differs: `document` is the source's, None when it has none."""
+    """A row that differs from the source's; that is None where nobody may ask for it."""
 
     change: RowChange
     reason: str
-    document: bytes | None
+    row: SourceRow | None
 
 
 class RowLook:
@@ -52,13 +52,15 @@ class RowLook:
         return self._there(row.change, document_command(row.change, by_id=True))
 
     def compared(self, row: OpenRow) -> Compared | None:
-        """None if the source's row is the same by now. A source that nobody may ask has another one."""
+        """None if the source's row is the same by now, or went with its table. A source that nobody may ask has another one."""
         if self._fetch is None:
             return Compared(row.change, row.reason, None)
-        document = self._fetch(row.change)
+        there = self._fetch(row.change)
+        if there is None:
+            return None
         found = self._commander.found(document_command(row.change), f"a look at the row of {row.change}")
         here = bytes(found[0].raw) if found else None
-        return None if document == here else Compared(row.change, row.reason, document)
+        return None if there.document == here else Compared(row.change, row.reason, there)
 
     def _there(self, change: RowChange, find: tuple[str, dict[str, object]]) -> bool:
         return bool(self._commander.found(find, f"a look at the row of {change}"))

@@ -22,7 +22,8 @@ Otherwise the row is compared with the source's. If they differ it is divergence
 **Why a refused unique value waits.** In a replay the target may hold a value in a row that takes it only later. The row that has to
 give it up does so in a later change; then the waiting one goes in, when the run is over. Rows that wait for each other's values are
 then written with all their changes at once, since only the last state of each has to be free. What still waits is *unsettled* where the
-target may be ahead of the whole run: it is to be repeated with more. Otherwise rows are in each other's way, and exchange their values
+target may be ahead of the whole run: it is to be repeated with more. So is it where a row of the table was repaired: such a row is of the time at which it was
+read, and its value may be another one's until then. Otherwise rows are in each other's way, and exchange their values
 in a transaction; what not even that brings in is rejected (docs/decisions/0031).
 """
 
@@ -64,7 +65,7 @@ from sink.mongodb.exact_insert import holds_zero_time, may_hold_zero_time
 from sink.mongodb.row_look import Compared, RowLook
 from sink.mongodb.unexplained import OpenRow, Unexplained
 from sink.mongodb.waiting import Chain, WaitingRows
-from sink.row import Deviation, FetchRow, RowChange, TargetTable, Unfinished, WriteResult
+from sink.row import Deviation, FetchRow, RowChange, SourceRow, TargetTable, Unfinished, WriteResult
 
 _log = structlog.get_logger(__name__)
 
@@ -106,6 +107,8 @@ class WriteRun:
         self._unexplained = Unexplained()
         self._unsettled: set[TableId] = set()
         """Tables known to be unsettled: what is skipped of them need not be remembered."""
+        self._ahead: set[TableId] = set()
+        """Tables of which a row was repaired though nothing of them was replayed: it is newer than the others."""
         self.result = WriteResult()
 
     def begin(self, *, replay: bool) -> None:
@@ -307,14 +310,23 @@ class WriteRun:
         if self._fetch is None:
             raise _divergence([(change, reason) for change in changes])
         for change in changes:
-            self._repair(Compared(change, reason, self._fetch(change)))
+            if (row := self._fetch(change)) is not None:
+                if not self._replay:
+                    self._ahead.add(change.table.id)
+                self._repair(change, reason, row)
+            else:
+                self._deviates(change, f"{reason}, and its table is gone from the source")
 
-    def _repair(self, row: Compared) -> None:
-        self.result.divergences.append(Deviation(change=row.change, reason=row.reason))
+    def _repair(self, change: RowChange, reason: str, row: SourceRow) -> None:
+        self._deviates(change, reason)
         kind = RowType.DELETE if row.document is None else RowType.REPLACE
-        whole = row.change._replace(type=kind, document=row.document, update=None)
+        whole = change._replace(type=kind, document=row.document, update=None)
         self._unexplained.explain([whole])
+        self.result.repaired(change.table.id, row.read_ts)
         self.apply(Batch([whole], ordered=True))
+
+    def _deviates(self, change: RowChange, reason: str) -> None:
+        self.result.divergences.append(Deviation(change=change, reason=reason))
 
     def explain(self, changes: Sequence[RowChange]) -> None:
         """What was skipped, by all the changes that came with it or after it."""
@@ -336,8 +348,8 @@ class WriteRun:
         for row in left:
             if (compared := self._look.compared(row)) is None:
                 continue
-            if self._fetch is not None:
-                self._repair(compared)
+            if self._fetch is not None and compared.row is not None:
+                self._repair(row.change, row.reason, compared.row)
                 continue
             differing.append(compared)
             if len(differing) > _MOST_NAMED:
@@ -373,7 +385,7 @@ class WriteRun:
     def _give_up(self) -> None:
         for chain in self._waiting.take():
             table = chain.changes[0].table.id
-            if self._unfinished(table):
+            if self._unfinished(table) or table in self._ahead:
                 self.result.unsettled.add(table)
                 continue
             for change in chain.changes:

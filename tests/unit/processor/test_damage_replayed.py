@@ -24,7 +24,7 @@ from processor.lanes import LaneJob, Lanes
 from processor.windows import Pace
 from sink.mongodb.connection import Client
 from sink.mongodb.row_writer import MongoRowWriter
-from sink.row import RowChange, TargetTable
+from sink.row import RowChange, SourceRow, TargetTable
 from tests.unit.processor.unique_target import Row, UniqueTarget
 from tests.unit.sink.mongodb import update_model
 
@@ -101,9 +101,9 @@ class Node:
         at = history.at(start)
         self.lanes = Lanes.empty(at).assign({_ID: at}, self.barrier)
 
-    def _fetched(self, key: bytes) -> bytes | None:
+    def _fetched(self, key: bytes) -> SourceRow:
         row = self.history.states[self.sees].get(bson.decode(key)["_id"])
-        return bson.encode(row) if row is not None else None
+        return SourceRow(bson.encode(row) if row is not None else None, self.history.at(self.sees).ts)
 
     @property
     def checkpoint(self) -> int:
@@ -134,7 +134,7 @@ class Node:
         except Divergence:
             self.lanes = self.lanes.failed(job.number)
             raise
-        self.lanes = self.lanes.finished(job.number, applier.outcome.unsettled)
+        self.lanes = self.lanes.finished(job.number, applier.outcome.unsettled, applier.outcome.ahead)
         return applier.outcome
 
 
@@ -178,7 +178,9 @@ class Life:
 
     def live(self, steps: int) -> None:
         for _ in range(steps):
-            match self._draw.draw(st.sampled_from(["window", "window", "broken", "barrier", "kill", "damage"])):
+            match self._draw.draw(
+                st.sampled_from(["window", "window", "broken", "barrier", "source", "kill", "damage"])
+            ):
                 case "window":
                     self.step()
                 case "broken":
@@ -186,6 +188,8 @@ class Life:
                         self._attempt(job, self._draw.draw(st.integers(0, 8)))
                 case "barrier":
                     self.node.opens(self._number(self._barrier()))
+                case "source":
+                    self.node.sees = self._number(self.node.sees)
                 case "kill":
                     self._kill()
                 case "damage" if self._damages and self.target.rows:
@@ -241,7 +245,9 @@ class Life:
         start = self._draw.draw(st.integers(max(0, self.node.checkpoint - 3), self.node.checkpoint))
         barrier = self._number(self._barrier())
         note(f"another node from {start} under barrier {barrier}")
+        sees = max(barrier, self.node.sees)
         self.node = Node(self.history, self.target, start=start, barrier=barrier, repairs=self._repairs)
+        self.node.sees = sees
 
     def _damage(self, key: str) -> None:
         row = self.target.rows[key]

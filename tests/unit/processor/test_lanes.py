@@ -171,6 +171,16 @@ def test_a_failed_job_makes_replay_of_its_own_windows_only() -> None:
     assert lanes.own_replay == {}
 
 
+def test_a_table_with_a_repaired_row_is_replayed_until_the_row_was_read() -> None:
+    lanes, [job] = start(lanes_at(a=100, b=100), barrier(110))
+    lanes = lanes.finished(job.number, ahead={A: at(114).ts})
+    lanes, [job] = start(lanes, barrier(120))
+    assert at(114) < job.replay_of(A) < at(115)
+    assert job.replay_of(B) <= at(110)
+    lanes = lanes.finished(job.number)
+    assert lanes.own_replay == {}
+
+
 def test_a_table_is_named_only_while_it_differs() -> None:
     many = {TableId(f"{number:04}"): at(100) for number in range(2000)}
     lanes = Lanes.empty(at(50)).assign(many, barrier(105))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -26,7 +26,7 @@ from changefeed.event import RowType
 from changefeed.table import TableId, TableName
 from devstack.mongodb import Client
 from sink.mongodb.row_writer import MongoRowWriter, RowWriterOptions
-from sink.row import RowChange, TargetTable
+from sink.row import FetchRow, RowChange, SourceRow, TargetTable
 from tests.unit.sink.mongodb.update_cases import NAMES, cases
 
 Rows: TypeAlias = Collection[dict[str, Any]]
@@ -356,6 +356,13 @@ def _storable_names(rows: Rows) -> tuple[str, ...]:
     return tuple(name for name in NAMES if dollars or not name.startswith("$"))
 
 
+_READ = ClusterTime(9, 1)
+
+
+def _fetch_from(there: Mapping[Any, bytes]) -> FetchRow:
+    return lambda change: SourceRow(there.get(bson.decode(change.key)["_id"]), _READ)
+
+
 def _updates(table: TargetTable, keys: Sequence[int]) -> list[RowChange]:
     return [_made(table, RowType.UPDATE, key, update={"updatedFields": {"v": 1}}) for key in keys]
 
@@ -374,9 +381,7 @@ def test_divergence_is_repaired_from_the_source(target: Rows, target_uri: str, c
     target.insert_many([{"_id": key} for key in range(count) if key not in (13, 14, 15)])
     target.insert_one({"_id": 15, "v": 5})
     table = _table(target)
-    writer = MongoRowWriter(
-        Client(target_uri), permit=_permit, fetch=lambda change: there.get(bson.decode(change.key)["_id"])
-    )
+    writer = MongoRowWriter(Client(target_uri), permit=_permit, fetch=_fetch_from(there))
     deep = _made(table, RowType.UPDATE, 15, update={"updatedFields": {"v.deep": 1}})
     changes = [deep if bson.decode(change.key)["_id"] == 15 else change for change in _updates(table, range(count))]
     result = writer.write(changes, replay=False)
@@ -447,7 +452,7 @@ def test_a_row_that_is_as_at_the_source_by_now_is_no_divergence(target: Rows, ta
     writer = MongoRowWriter(
         Client(target_uri),
         permit=_permit,
-        fetch=lambda change: there.get(bson.decode(change.key)["_id"]),
+        fetch=_fetch_from(there),
         repairs=repairs,
     )
     table = _table(target)
@@ -462,14 +467,54 @@ def test_a_replayed_row_that_nothing_explains_is_repaired(target: Rows, target_u
     there = {key: bson.encode({"_id": key, "v": {"deep": 1}}) for key in (1, 2)}
     target.insert_one({"_id": 2, "v": 5})
     table = _table(target)
-    writer = MongoRowWriter(
-        Client(target_uri), permit=_permit, fetch=lambda change: there.get(bson.decode(change.key)["_id"])
-    )
+    writer = MongoRowWriter(Client(target_uri), permit=_permit, fetch=_fetch_from(there))
     changes = [_made(table, RowType.UPDATE, key, update={"updatedFields": {"v.deep": 1}}) for key in (1, 2)]
     result = writer.write(changes, replay=True)
     writer.close()
     assert sorted(bson.decode(deviation.change.key)["_id"] for deviation in result.divergences) == [1, 2]
     assert _documents(target) == [there[1], there[2]]
+
+
+def test_a_repaired_row_waits_for_the_value_that_another_gives_up_later(target: Rows, target_uri: str) -> None:
+    """At the source 2 gave `u` up and 1 took it, when 1 was read: the window that repairs 1 does not come that far."""
+    target.create_index("u", unique=True)
+    target.insert_one({"_id": 2, "u": "wanted"})
+    table = _table(target, ordered=True)
+    fetch = _fetch_from({1: bson.encode({"_id": 1, "u": "wanted", "n": 1})})
+    lost = _made(table, RowType.UPDATE, 1, update={"updatedFields": {"n": 1}})
+    later = [
+        _made(table, RowType.UPDATE, 2, update={"updatedFields": {"u": "other"}}),
+        _made(table, RowType.UPDATE, 1, update={"updatedFields": {"u": "wanted"}}),
+    ]
+    with Client(target_uri) as client:
+        writer = MongoRowWriter(client, permit=_permit, fetch=fetch)
+        result = writer.write([lost], replay=False)
+        assert result.unsettled == {table.id}
+        assert result.ahead == {table.id: _READ}
+        assert not writer.write([lost, *later], replay=True).unsettled
+    assert list(target.find(sort=[("_id", 1)])) == [{"_id": 1, "u": "wanted", "n": 1}, {"_id": 2, "u": "other"}]
+
+
+def test_a_repaired_row_whose_value_a_stranger_has_is_rejected_when_all_is_replayed(
+    target: Rows, target_uri: str
+) -> None:
+    target.create_index("u", unique=True)
+    target.insert_one({"_id": "stranger", "u": "wanted"})
+    fetch = _fetch_from({1: bson.encode({"_id": 1, "u": "wanted"})})
+    lost = _made(_table(target, ordered=True), RowType.UPDATE, 1, update={"updatedFields": {"n": 1}})
+    with Client(target_uri) as client, pytest.raises(RowRejected, match="wanted"):
+        MongoRowWriter(client, permit=_permit, fetch=fetch).write([lost], replay=True)
+
+
+def test_a_row_whose_table_is_gone_from_the_source_is_left_as_it_is(target: Rows, target_uri: str) -> None:
+    target.insert_one({"_id": 1, "a": 5})
+    misfit = _made(_table(target), RowType.UPDATE, 1, update={"updatedFields": {"a.b": 1}})
+    with Client(target_uri) as client:
+        writer = MongoRowWriter(client, permit=_permit, fetch=lambda _: None)
+        [deviation] = writer.write([misfit], replay=False).divergences
+        assert "gone from the source" in deviation.reason
+        assert not writer.write([misfit], replay=True).divergences
+    assert target.find_one() == {"_id": 1, "a": 5}
 
 
 def test_what_fits_of_a_replayed_update_is_applied(target: Rows, writer: MongoRowWriter) -> None:

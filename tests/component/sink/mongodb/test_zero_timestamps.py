@@ -20,7 +20,7 @@ from devstack.mongodb import Client
 from devstack.replica_set import ReplicaSet
 from sink.mongodb.document_loader import MongoDocumentLoader
 from sink.mongodb.row_writer import MongoRowWriter
-from sink.row import RowChange, TargetTable
+from sink.row import RowChange, SourceRow, TargetTable
 
 ZERO = Timestamp(0, 0)
 _times = count(1)
@@ -186,7 +186,9 @@ def test_a_repaired_row_has_the_sources_zero_timestamp(target: Target, members: 
     table = target.table("repaired")
     document = {"_id": 1, "t": ZERO, "n": 1}
     with Client(members.uri) as client:
-        writer = MongoRowWriter(client, permit=_permit, fetch=lambda *_: bson.encode(document))
+        writer = MongoRowWriter(
+            client, permit=_permit, fetch=lambda _: SourceRow(bson.encode(document), ClusterTime(9, 1))
+        )
         result = writer.write([update(table, 1, {"n": 1})], replay=False)
     assert len(result.divergences) == 1
     assert target.everywhere("repaired") == [document]
