@@ -136,7 +136,7 @@ def begun(following: Following, job: LaneJob) -> Following:
 def succeeded(following: Following, number: int, outcome: JobOutcome, limits: WindowLimits) -> Following:
     """A job that ends well says that what was wrong is over. Its unsettled tables begin again where they began."""
     [job] = [job for job in following.lanes.running if job.number == number]
-    finished = Finished(window=job.scan, bytes=outcome.bytes, took=outcome.took)
+    finished = Finished(window=job.scan, bytes=outcome.bytes, took=outcome.took, silent_until=outcome.silent_until)
     paces = following.paces
     if job is following.lanes.default_job:
         paces = replace(paces, default=paces.default.after(finished, limits))

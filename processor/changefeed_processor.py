@@ -213,9 +213,9 @@ class ChangefeedProcessor:
         for job in jobs:
             self._following = changefeed.begun(self._following, job)
             copied = self._copies.ranges({table for table in job.own_windows if job.of(table)})
-            self._submit(
-                JobSpec.of(self._surroundings.attempts.new(), job, held, copied), self._context_for(job.tables, stored)
-            )
+            density = self._following.paces.of(job).density
+            spec = JobSpec.of(self._surroundings.attempts.new(), job, held, copied, density=density)
+            self._submit(spec, self._context_for(job.tables, stored))
 
     def _submit(self, spec: JobSpec, shared: SharedContext) -> None:
         future = self._surroundings.threads.submit(_ran, self._surroundings, shared, spec)

@@ -42,11 +42,20 @@ class JobSpec:
     held: Held = field(default_factory=Held)
     copied: Mapping[TableId, CopiedRanges] = field(default_factory=dict)
     """What the initial copies of tables still in copy hold already."""
+    density: int = 0
+    """Bytes in a second of cluster time, as the lane's last window had them."""
 
     @classmethod
-    def of(cls, attempt: str, job: LaneJob, held: Held, copied: Mapping[TableId, CopiedRanges]) -> JobSpec:
+    def of(
+        cls, attempt: str, job: LaneJob, held: Held, copied: Mapping[TableId, CopiedRanges], *, density: int = 0
+    ) -> JobSpec:
         return cls(
-            attempt=attempt, job=replace(job, tables=frozenset()), default=bool(job.tables), held=held, copied=copied
+            attempt=attempt,
+            job=replace(job, tables=frozenset()),
+            default=bool(job.tables),
+            held=held,
+            copied=copied,
+            density=density,
         )
 
     def whole(self, tables: frozenset[TableId]) -> LaneJob:
@@ -74,6 +83,8 @@ class JobOutcome:
     """Tables with rows that were read from the source, and the newest time that these may be of."""
     error: ErrorReport | None = None
     took: timedelta = timedelta()
+    silent_until: Position | None = None
+    """Behind the window, the source has nothing to show below this. Said of a window that is read in one piece."""
 
     def add(self, other: JobOutcome) -> None:
         self.applied.update(other.applied)

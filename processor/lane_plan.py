@@ -40,6 +40,9 @@ class Paces:
     default: Pace = field(default_factory=Pace)
     own: Pace = field(default_factory=Pace)
 
+    def of(self, job: LaneJob) -> Pace:
+        return self.default if job.tables else self.own
+
 
 def plan(lanes: Lanes, barrier: Barrier, paces: Paces, limits: LaneLimits) -> list[LaneJob]:
     """The jobs to start now."""

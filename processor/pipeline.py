@@ -76,7 +76,12 @@ class Pipeline:
         begun_at = time.monotonic()
         group = self.group(shared.context, spec)
         parallelism = shared.context.configuration.pipeline.parallelism
-        cuts = slices(spec.whole(shared.context.tables).scan, replace(self._limits, slices=parallelism))
+        cuts = slices(
+            spec.whole(shared.context.tables).scan,
+            replace(self._limits, slices=parallelism),
+            capture=shared.context.capture,
+            density=spec.density,
+        )
         with self._broadcast(shared) as handle:
             if len(cuts) == 1:
                 outcome = self._spark.run_one(group, partial(replicate_window, handle, spec))

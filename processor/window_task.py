@@ -14,6 +14,7 @@ travels to each bucket at its place in the order, so that what follows it is not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from itertools import count, groupby, takewhile
 from typing import TypeAlias
@@ -49,7 +50,7 @@ def replicate_window(shared: Shared, spec: JobSpec) -> JobOutcome:
         job = spec.whole(bench.context.tables)
         applier = Applier(bench.writer, job, spec.copied)
         mount, add = bench.mounter.mount, applier.add
-        for event, header in _events(bench, spec, job.scan, bench.rows):
+        for event, header in _events(bench, spec, job.scan, bench.rows, applier.outcome):
             add(mount(event, header))
         applier.finish()
         return applier.outcome
@@ -171,21 +172,26 @@ def report_of(error: Exception) -> ErrorReport:
     return ErrorReport.of(InvariantError(f"{type(error).__name__} in a task: {error}"), datetime.now(UTC))
 
 
-def _events(bench: Bench, spec: JobSpec, window: Window, rows: RowCapture) -> Iterator[tuple[bytes, Header]]:
-    """What the job takes of a window. Between batches it asks whether it is still wanted."""
+def _events(
+    bench: Bench, spec: JobSpec, window: Window, rows: RowCapture, outcome: JobOutcome | None = None
+) -> Iterator[tuple[bytes, Header]]:
+    """What the job takes of a window. Between batches, and each second of the source's silence, it asks whether it is still wanted."""
     gate = Gate(spec.whole(bench.context.tables), bench.context.schemas, spec.held)
     takes, wants, ignores, scan = gate.takes, bench.row_filter.wants, bench.row_filter.ignores, rows.scan
-    for batch in rows.reader.read(window):
-        workplace.permit()
-        taken = 0
-        for event in batch.events:
-            header = scan(event)
-            if wants(header) and takes(header) and not ignores(event, header):
-                if batch.untold:
-                    raise EventTooLarge(batch.untold)
-                taken += 1
-                yield event, header
-        rows.reader.took(taken, len(batch.events))
+    with closing(rows.reader.read(window)) as batches:
+        for batch in batches:
+            workplace.permit()
+            taken = 0
+            for event in batch.events:
+                header = scan(event)
+                if wants(header) and takes(header) and not ignores(event, header):
+                    if batch.untold:
+                        raise EventTooLarge(batch.untold)
+                    taken += 1
+                    yield event, header
+            rows.reader.took(taken, len(batch.events))
+            if outcome is not None:
+                outcome.silent_until = batch.silent_until
 
 
 def _bucket_of(chunk: Chunk) -> int:

@@ -11,6 +11,11 @@ window by what the window turned out to hold, so that a window stays within the 
     4         2 s     1 MiB     0.2 s   153 s -> 153 s            the barrier was near: says nothing about wide windows
 
 Cluster time is cut at whole seconds: a cut never falls inside a transaction, whose events share one cluster time.
+
+A change stream does not end where a window does: it looks for matches until it has a reply full of them. So
+- it is cut into slices only where each slice has several replies' worth of matches, as far as the last windows tell: several cursors that each scan to the
+  end of the oplog would cost the source as many scans;
+- where it found that nothing matches for long behind a window, the next one reaches as far: narrow ones would each scan as much.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
 
+from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position, Window
 
@@ -27,6 +33,8 @@ _GROWTH = 4.0
 _SHRINKAGE = 1 / 16
 _LIGHTEST = 1e-6
 _LAST_SECOND = 2**32 - 1
+_SLICE_BYTES = 32 * 1024 * 1024
+"""Two replies: what one reads beyond its end is up to one more."""
 _END_OF_TIME = Position(ClusterTime(_LAST_SECOND, 2**32 - 1))
 
 
@@ -47,35 +55,52 @@ class Finished:
     window: Window
     bytes: int
     took: timedelta
+    silent_until: Position | None = None
+    """Behind the window, nothing is to be found below this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     seconds: int = 60
+    density: int = 0
+    """Bytes in a second of cluster time, in the last window."""
+    silent_until: Position | None = None
 
     def end_of(self, start: Position, barrier: Position) -> Position:
         """Where a window from `start` ends: at the barrier unless that is too far."""
         widest = Position(ClusterTime(min(start.ts.seconds + self.seconds, _LAST_SECOND), 0))
+        if self.silent_until is not None:
+            widest = max(widest, self.silent_until)
         return max(start, min(barrier, widest))
 
     def after(self, finished: Finished, limits: WindowLimits) -> Pace:
+        density = finished.bytes // max(1, span_seconds(finished.window))
+        return Pace(seconds=self._seconds(finished, limits), density=density, silent_until=finished.silent_until)
+
+    def _seconds(self, finished: Finished, limits: WindowLimits) -> int:
+        """A window that was slow because its reader had silence to look through says nothing of wide ones."""
+        if finished.silent_until is not None:
+            return self.seconds
         heaviness = max(finished.bytes / limits.bytes, finished.took / limits.duration, _LIGHTEST)
         if heaviness < 1 and finished.window.end < self.end_of(finished.window.start, _END_OF_TIME):
-            return self
+            return self.seconds
         span = max(1, span_seconds(finished.window))
         seconds = min(max(span / heaviness, self.seconds * _SHRINKAGE), self.seconds * _GROWTH)
-        return Pace(seconds=min(max(1, int(seconds)), _WIDEST_SECONDS))
+        return min(max(1, int(seconds)), _WIDEST_SECONDS)
 
 
 def span_seconds(window: Window) -> int:
     return window.end.ts.seconds - window.start.ts.seconds
 
 
-def slices(window: Window, limits: WindowLimits) -> list[Window]:
+def slices(window: Window, limits: WindowLimits, *, capture: Capture, density: int) -> list[Window]:
     """Contiguous, none empty, together the window; an empty window has none."""
     if window.empty:
         return []
-    count = max(1, min(limits.slices, span_seconds(window) // limits.slice_seconds))
+    count = min(limits.slices, span_seconds(window) // limits.slice_seconds)
+    if capture is not Capture.OPLOG:
+        count = min(count, density * span_seconds(window) // _SLICE_BYTES)
+    count = max(1, count)
     first, span = window.start.ts.seconds, span_seconds(window)
     inner = [Position(ClusterTime(first + span * number // count, 0)) for number in range(1, count)]
     cuts = [window.start, *(cut for cut in inner if window.start < cut < window.end), window.end]

@@ -2,79 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
+import bson
 import structlog
-from pymongo.change_stream import ChangeStream
-from pymongo.client_session import ClientSession
-from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.errors import PyMongoError
 
 from changefeed import filter_match
 from changefeed.cluster_time import ClusterTime
-from changefeed.event import DdlEvent
+from changefeed.event import SHOWN_BY_STREAMS, DdlEvent
+from source.batch_size import BatchSize
 from source.change_event import ddl_of_change
-from source.connection import Client, session_time
+from source.connection import Client
 from source.ddl_watch import Reading
 from source.duplicates import DuplicateFolder
-from source.errors import CURSOR_NOT_FOUND, told
+from source.errors import told
+from source.oplog_window import majority_time
+from source.raw_event import scan
+from source.raw_stream import RawStream
 
 AWAIT_MS = 50
 """How long the server waits for something to show before it answers with a newer resume token."""
+
+_TYPES = frozenset(type_.value.encode() for type_ in SHOWN_BY_STREAMS)
 
 log = structlog.get_logger(__name__)
 
 
 class ChangeStreamCursor:
-    """The driver's stream does the retries that are safe for it, and stays with its mongos; all else is the watch's."""
+    """After an error it is opened again; heartbeats that come between DDLs are places to do so."""
 
     def __init__(self, client: Client, *, sharded: bool) -> None:
         self._client = client
         self._folder = DuplicateFolder() if sharded else None
-        self._session: ClientSession | None = None
-        self._stream: ChangeStream[dict[str, Any]] | None = None
+        self._batch_size = BatchSize()
+        self._stream: RawStream | None = None
 
     def open(self, start_ts: ClusterTime) -> None:
-        self._session = self._client.start_session(causal_consistency=False)
-        self._stream = self._client.watch(
-            [{"$match": filter_match.DDL}],
-            start_at_operation_time=start_ts.to_bson(),
-            show_expanded_events=True,
-            max_await_time_ms=AWAIT_MS,
-            session=self._session,
+        self._stream = RawStream(
+            self._client,
+            start_ts=start_ts,
+            options={"showExpandedEvents": True},
+            stages=[{"$match": filter_match.DDL}],
+            batch_size=self._batch_size,
         )
 
     def read(self) -> Reading:
-        """At most one event: what the driver still holds of a batch comes with the next reads, without a round trip."""
         assert self._stream is not None
-        assert self._session is not None
-        if not self._stream.alive:
-            raise OperationFailure("the server ended the change stream", CURSOR_NOT_FOUND)
-        change = self._stream.try_next()
-        token = self._stream.resume_token
-        event = self._event_of(change) if change is not None else None
+        reply = self._stream.next(await_ms=AWAIT_MS)
+        if reply is None:
+            return Reading(quiet=False, committed_ts=majority_time(self._client))
         return Reading(
-            events=(event,) if event is not None else (),
-            token=token["_data"] if token is not None else None,
-            quiet=change is None,
-            committed_ts=session_time(self._session),
+            events=tuple(self._ddls(reply.events)),
+            token=reply.resume_token,
+            quiet=not reply.events,
+            committed_ts=reply.operation_ts,
         )
 
     def close(self) -> None:
-        stream, session = self._stream, self._session
-        self._stream = self._session = None
+        stream, self._stream = self._stream, None
+        if stream is None:
+            return
         try:
-            if stream is not None:
-                stream.close()
+            stream.close()
         except PyMongoError as error:
             log.info("ddl_stream_close_failed", error=told(error))
-        finally:
-            if session is not None:
-                session.end_session()
 
-    def _event_of(self, change: Mapping[str, Any]) -> DdlEvent | None:
-        event = ddl_of_change(change)
-        if event is not None and self._folder is not None and self._folder.is_duplicate(event):
-            log.info("ddl_of_another_shard", ddl=str(event))
-            return None
-        return event
+    def _ddls(self, events: Iterable[bytes]) -> Iterator[DdlEvent]:
+        for raw in events:
+            if scan(raw).type not in _TYPES:
+                continue
+            event = ddl_of_change(bson.decode(raw, self._client.codec_options))
+            if event is None:
+                continue
+            if self._folder is not None and self._folder.is_duplicate(event):
+                log.info("ddl_of_another_shard", ddl=str(event))
+                continue
+            yield event

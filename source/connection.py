@@ -21,12 +21,13 @@ HELLO = "isMaster"
 """Its older name, which all servers from 4.2 to 8.x know."""
 
 _SELECTION_MS = 5_000
-_SOCKET_MS = 30_000
 
 
 def connect(uri: str, *, app_name: str = "sluice") -> Client:
-    """Waits are bounded: a source that does not answer is an error to retry, never a hang. What the URI says goes first, but
-    for the member that is read: the primary.
+    """A source that is gone is an error to retry, never a hang: the driver's monitor closes the connections of a server that does not answer it.
+
+    One that is at work is waited for, however long: no timeout on a socket knows the two apart, and who gives up leaves the work running there. So
+    what the URI says goes first, but for such timeouts, and for the member that is read: the primary.
     """
     if (problem := refused_read_preference(uri)) is not None:
         raise ConfigurationError([f"source: its connection string: {problem}"])
@@ -34,7 +35,6 @@ def connect(uri: str, *, app_name: str = "sluice") -> Client:
         "appname": app_name,
         "serverSelectionTimeoutMS": _SELECTION_MS,
         "connectTimeoutMS": _SELECTION_MS,
-        "socketTimeoutMS": _SOCKET_MS,
     }
     stated = {option.partition("=")[0].lower() for option in uri.partition("?")[2].split("&")}
     options: dict[str, Any] = {name: value for name, value in defaults.items() if name.lower() not in stated}
@@ -46,6 +46,8 @@ def connect(uri: str, *, app_name: str = "sluice") -> Client:
                 tz_aware=True,
                 datetime_conversion=DatetimeConversion.DATETIME_AUTO,
                 server_selector=OneServer(),
+                socketTimeoutMS=None,
+                timeoutMS=None,
                 **options,
             )
     except (TypeError, ValueError) as error:

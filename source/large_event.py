@@ -178,10 +178,12 @@ class LargeEvents:
         later = [after_token(after)] if after is not None else []
         stages = [*self.stages, *later, *projections, *self.last_stages]
         with RawStream(self.client, start_ts=start_ts, options=self.options, stages=stages) as stream:
-            for _ in range(_ATTEMPTS):
+            attempts = 0
+            while attempts < _ATTEMPTS:
                 reply = stream.next(await_ms=_AWAIT_MS, most=1)
-                if reply.events:
+                if reply is not None and reply.events:
                     return reply.events[0]
+                attempts += reply is not None
         raise SourceUnavailable(
             f"an event from {start_ts} on is too large to be shown whole, and was not shown in parts"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,7 +15,7 @@ from source.window_reader import WindowReader
 
 
 class RowReader(Protocol):
-    def read(self, window: Window) -> Iterator[RawBatch]:
+    def read(self, window: Window) -> Generator[RawBatch, None, None]:
         """The raw events of the window in order, each once; it ends when the window is proven complete."""
         ...
 

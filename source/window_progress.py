@@ -20,6 +20,7 @@ from source.raw_reply import Reply
 from source.resolved import resolved_after
 
 _LARGE_BYTES = 1024 * 1024
+_FAR_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class RawBatch:
     """Everything in the window below this has been yielded. Only the last batch says the window's end."""
     untold: str = ""
     """Why the one event of this batch lacks its content: an error for whoever wants that event."""
+    silent_until: Position | None = None
+    """With the window's end: how far behind it the stream shows nothing, where that is far."""
 
 
 class WindowProgress:
@@ -59,6 +62,10 @@ class WindowProgress:
     def reopened(self) -> None:
         self._fragments.clear()
 
+    def silence(self) -> RawBatch:
+        """Nothing was said."""
+        return RawBatch([], 0, self.reached)
+
     def take(self, reply: Reply) -> RawBatch:
         events = self._whole(reply.events)
         last = _position(events[-1]) if events else None
@@ -69,7 +76,15 @@ class WindowProgress:
         token = None if self._fragments else reply.resume_token
         self.resolved = resolved_after(self.resolved, token=token, last_event=last)
         self.complete = self.resolved >= self.window.end
-        return RawBatch(kept, sum(map(len, kept)), self.reached)
+        return RawBatch(kept, sum(map(len, kept)), self.reached, silent_until=self._silent_until(events))
+
+    def _silent_until(self, events: list[bytes]) -> Position | None:
+        """Up to the first event behind the window, or to where the stream is."""
+        if self.resolved.ts.seconds - self.window.end.ts.seconds < _FAR_SECONDS:
+            return None
+        behind = bisect_left(events, self.window.end, key=_position)
+        until = _position(events[behind]) if behind < len(events) else self.resolved
+        return until if until.ts.seconds - self.window.end.ts.seconds >= _FAR_SECONDS else None
 
     def _kept(self, events: list[bytes], last: Position | None) -> list[bytes]:
         if last is None:

@@ -11,14 +11,15 @@ A worked example, the window [100.1/..2D, 100.3/..30), whose end is the position
 An empty batch proves nothing. What proves is an event at or past the end (let the match pass the DDL types: then the DDL at which a
 window ends is its own proof), or a resume token from which `resolved` at or past the end follows.
 
-Each reply of the source gives one batch, also an empty one, so that whoever reads can look after other things in
-between. A batch holds at most one reply, 16 MB and one event; nothing else is kept, except the fragments of one split event.
+Each reply of the source gives one batch, also an empty one, and so does each second of its silence, so that whoever reads can look after
+other things in between, and give up: close the iterator, and what runs at the source is killed.
+A batch holds at most one reply, 16 MB and one event; nothing else is kept, except the fragments of one split event.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
@@ -32,6 +33,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.document import EMPTY, Document
 from changefeed.errors import HistoryLost, SluiceError, SourceUnavailable, SourceUnsupported
 from changefeed.position import Position, Window
+from source.batch_size import BatchSize
 from source.connection import Client
 from source.errors import translate, translated
 from source.large_event import LargeEvents, Stage, after_token, connection_lost, too_large
@@ -83,9 +85,10 @@ class WindowReader:
         self._client = client
         self._options = options
         self._notes = NoteKeeper(client)
+        self._batch_size = BatchSize()
         self._version: ServerVersion | None = None
 
-    def read(self, window: Window) -> Iterator[RawBatch]:
+    def read(self, window: Window) -> Generator[RawBatch, None, None]:
         """Opens the stream again where it broke off, as long as the source comes back within `patience`."""
         progress, care = WindowProgress(window), Care()
         failing_since: float | None = None
@@ -112,7 +115,7 @@ class WindowReader:
         """The server sends what its match lets through, whatever becomes of it."""
 
     def try_at(self, start_ts: ClusterTime) -> None:
-        """Opens the stream that `read` opens, and asks it once: what the server would refuse then, it refuses now."""
+        """Opens the stream that `read` opens: what the server would refuse then, it refuses now, within the second that it is given."""
         with translated("opening the source's change stream of rows"):
             try:
                 with self._stream(start_ts, Care()) as stream:
@@ -138,9 +141,10 @@ class WindowReader:
         await_ms = _SHORTEST_WAIT_MS
         with self._stream(progress.start_ts, care) as stream:
             while not progress.complete:
-                if not stream.open:
-                    raise SourceUnavailable(f"the source ended the change stream at {progress.reached}")
                 reply = stream.next(await_ms=await_ms, most=care.most)
+                if reply is None:
+                    yield progress.silence()
+                    continue
                 if reply.events:
                     care.succeeded()
                 before = progress.resolved
@@ -171,6 +175,7 @@ class WindowReader:
             start_ts=start_ts,
             options=version.stream_options(self._options),
             stages=[*self._wanted(), *care.stages(start_ts), *version.last_stages()],
+            batch_size=self._batch_size,
         )
 
     def _wanted(self) -> list[dict[str, object]]:

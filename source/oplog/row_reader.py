@@ -19,7 +19,7 @@ by `took` how many of them that was.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -67,7 +67,7 @@ class OplogReader:
             few = self._taken < _FEW * self._read and len(self._names) <= _MOST_NAMES
             self._by_name, self._read, self._taken = self._by_name or few, 0, 0
 
-    def read(self, window: Window) -> Iterator[RawBatch]:
+    def read(self, window: Window) -> Generator[RawBatch, None, None]:
         """Begins again where it broke off, as long as the source comes back within `patience`."""
         progress = _Progress(window)
         failing_since: float | None = None

@@ -9,21 +9,27 @@ from typing import Any, Self
 
 import bson
 from bson.binary import Binary
+from bson.codec_options import CodecOptions
 from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 from pymongo.errors import AutoReconnect, NotPrimaryError, OperationFailure
 
 from changefeed.cluster_time import ClusterTime
+from changefeed.position import Position
 from changefeed.table import TableName
+from source.resume_token import position_of
 from tests.simulation.network import Network
 from tests.simulation.source_server import Entry, SourceServer, Table
 
-_cursors = count(1)
+_cursors, _sessions = count(1), count(1)
+_REPLY = 100
+"""Events that a reply holds at most."""
 
 
 class Session:
     def __init__(self) -> None:
+        self.session_id = {"id": next(_sessions)}
         self.operation_time: Timestamp | None = None
         self.cluster_time: Mapping[str, Any] | None = None
 
@@ -37,12 +43,15 @@ class Session:
 
 class SourceClient:
     is_mongos = False
+    codec_options: CodecOptions[dict[str, Any]] = CodecOptions(dict, tz_aware=True)
 
     def __init__(self, server: SourceServer, network: Network) -> None:
         self.server = server
         self.network = network
         self.streams: dict[int, _Stream] = {}
         self.finds: dict[int, _Find] = {}
+        self.killed: set[int] = set()
+        """Sessions whose operations end."""
         self.admin = _Database(self, "admin")
 
     def __getitem__(self, db: str) -> _Database:
@@ -61,21 +70,6 @@ class SourceClient:
     def list_database_names(self) -> list[str]:
         self.travel()
         return sorted({name.db for name in self.server.tables})
-
-    def watch(
-        self,
-        pipeline: list[dict[str, Any]],
-        *,
-        start_at_operation_time: Timestamp,
-        max_await_time_ms: int,
-        session: Session,
-        **_: object,
-    ) -> _Watch:
-        self.travel()
-        stream = _Stream(
-            self, ClusterTime.from_bson(start_at_operation_time), _matcher(self.server, pipeline[0]["$match"])
-        )
-        return _Watch(stream, session, max_await_time_ms / 1000)
 
     def close(self) -> None: ...
 
@@ -105,23 +99,35 @@ class _Stream:
     """A place in the oplog. Broken by a change of the leader."""
 
     def __init__(
-        self, client: SourceClient, start_ts: ClusterTime, shows: Callable[[Entry], bool], *, images: bool = False
+        self,
+        client: SourceClient,
+        start: Position,
+        shows: Callable[[Entry], bool],
+        *,
+        session: int,
+        images: bool = False,
     ) -> None:
+        """`start` is a time, inclusive, or the place of the event that was shown last."""
         self.client = client
         self._server = client.server
         self._shows = shows
         self._images = images
-        self._start_ts = start_ts
-        self._index = next((i for i, entry in enumerate(self._server.oplog) if entry.ts >= start_ts), None)
+        self._start = start
+        self._session = session
         self._election = self._server.election
-        self.token = _mark(start_ts)
+        self._index = self._first()
+        self.token = start.token or _mark(start.ts)
+
+    def _first(self) -> int | None:
+        later = (i for i, entry in enumerate(self._server.oplog) if entry.ts >= self._start.ts)
+        return next((i for i in later if self._server.oplog[i].position > self._start), None)
 
     def read(self, most: int) -> list[bytes]:
         """Comes back with as many events, or at the end of the oplog, and not before. What it skips takes its time."""
         server = self._server
         self.client.same_primary(self._election)
         if self._index is None:
-            self._index = next((i for i, entry in enumerate(server.oplog) if entry.ts >= self._start_ts), None)
+            self._index = self._first()
         found: list[bytes] = []
         if self._index is None:
             return found
@@ -130,6 +136,8 @@ class _Stream:
             self._index += 1
             if server.slow_scan:
                 server.machine.sleep(server.slow_scan)
+            if self._session in self.client.killed:
+                raise _failure(11601, "operation was interrupted")
             if entry.raw is not None and self._shows(entry):
                 found.append(entry.with_images() if self._images else entry.raw)
                 self.token = entry.position.token
@@ -149,34 +157,6 @@ class _Find:
     rows: list[dict[str, Any]]
 
 
-class _Watch:
-    """The driver's change stream, of DDL."""
-
-    alive = True
-
-    def __init__(self, stream: _Stream, session: Session, wait: float) -> None:
-        self._stream = stream
-        self._session = session
-        self._wait = wait
-
-    @property
-    def resume_token(self) -> dict[str, str]:
-        return {"_data": self._stream.token}
-
-    def try_next(self) -> dict[str, Any] | None:
-        server = self._stream.client.server
-        machine = server.machine
-        self._stream.client.travel()
-        found = self._stream.read(1)
-        if not found:
-            server.changed.wait(machine.now + self._wait * 4)
-            found = self._stream.read(1)
-        self._session.operation_time = server.committed.to_bson()
-        return bson.decode(found[0]) if found else None
-
-    def close(self) -> None: ...
-
-
 class _Database:
     codec_options: object = None
 
@@ -186,6 +166,9 @@ class _Database:
 
     def __getitem__(self, coll: str) -> _Collection:
         return _Collection(self._client, TableName(self._db, coll) if self._db != "local" else None)
+
+    def get_collection(self, coll: str, **_: object) -> _Collection:
+        return self[coll]
 
     def _collections(self) -> list[dict[str, Any]]:
         return [
@@ -214,7 +197,7 @@ class _Database:
         ]
         return iter([*(dict(spec) for spec in table.indexes.values()), *building])
 
-    def command(  # noqa: C901  # one case for each command
+    def command(  # noqa: C901, PLR0912  # one case for each command
         self, command: str | Mapping[str, Any], value: Any = 1, *, session: Session | None = None, **options: Any
     ) -> Any:
         body: dict[str, Any] = {command: value} if isinstance(command, str) else dict(command)
@@ -236,8 +219,15 @@ class _Database:
                 reply = {"ok": 1}
                 if {**body, **options}.get("writeConcern", {"w": "majority"})["w"] == "majority":
                     server.wait_for_majority()
+            case "aggregate" if "$currentOp" in body["pipeline"][0]:
+                asked = body["pipeline"][1]["$match"]["lsid.id"]
+                reply = {"cursor": {"firstBatch": [{"lsid": {"id": asked}}], "id": 0}, "ok": 1}
             case "aggregate":
-                reply = self._open_stream(body)
+                assert session is not None
+                reply = self._open_stream(body, session.session_id["id"])
+            case "killSessions":
+                client.killed |= {killed["id"] for killed in body[verb]}
+                reply = {"ok": 1}
             case "getMore":
                 reply = self._get_more(body)
             case "find":
@@ -258,19 +248,31 @@ class _Database:
             session.operation_time = newest.to_bson()
         return reply
 
-    def _open_stream(self, body: Mapping[str, Any]) -> RawBSONDocument:
+    def _open_stream(self, body: Mapping[str, Any], session: int) -> RawBSONDocument:
+        """It answers when it has its batch, or at the end of the oplog."""
         stages = body["pipeline"]
-        start = ClusterTime.from_bson(stages[0]["$changeStream"]["startAtOperationTime"])
+        asked = stages[0]["$changeStream"]
+        if "resumeAfter" in asked:
+            start = position_of(asked["resumeAfter"]["_data"])
+        else:
+            start = Position(ClusterTime.from_bson(asked["startAtOperationTime"]))
         match: Any = next((stage["$match"] for stage in stages[1:] if "$match" in stage), {})
-        if start < self._client.server.oldest:
+        if start.ts < self._client.server.oldest:
             raise _failure(
                 286, "Resume of change stream was not possible, as the resume point may no longer be in the oplog."
             )
         cursor = next(_cursors)
-        images = "fullDocumentBeforeChange" in stages[0]["$changeStream"]
+        images = "fullDocumentBeforeChange" in asked
         shows = _matcher(self._client.server, match)
-        self._client.streams[cursor] = _Stream(self._client, start, shows, images=images)
-        return self._batch(cursor, [], _mark(start), "firstBatch")
+        stream = _Stream(self._client, start, shows, session=session, images=images)
+        self._client.streams[cursor] = stream
+        found = stream.read(self._most(body["cursor"]["batchSize"]))
+        return self._batch(cursor, found, stream.token, "firstBatch")
+
+    def _most(self, asked: int | None) -> int:
+        """As many as a reply holds, where that is less than was asked for."""
+        holds = self._client.server.machine.random.choice((1, 3, _REPLY))
+        return holds if asked is None or asked > _REPLY else asked
 
     def _get_more(self, body: Mapping[str, Any]) -> RawBSONDocument:
         client, machine = self._client, self._client.server.machine
@@ -279,7 +281,7 @@ class _Database:
             client.server.take_time()
             return self._found(cursor, "nextBatch")
         stream = client.streams[cursor]
-        most = body.get("batchSize") or machine.random.choice((1, 3, 100))
+        most = self._most(body.get("batchSize"))
         found = stream.read(most)
         if not found:
             client.server.changed.wait(machine.now + body["maxTimeMS"] / 1000)
@@ -340,6 +342,16 @@ class _Collection:
     def with_options(self, *_: object, **__: object) -> _Collection:
         return self
 
+    def replace_one(self, query: Any, document: Any, *, upsert: bool, session: Session) -> None:
+        """Only heartbeats are written by the product. They are not shown: nobody may need them."""
+        self._client.travel()
+        self._client.server.note()
+        session.operation_time = self._client.server.newest.to_bson()
+
+    def delete_one(self, query: Any) -> None:
+        self._client.travel()
+        self._client.server.note()
+
     def find_one(self, query: Any, *_: object, sort: Any = None) -> Any:
         self._client.travel()
         server = self._client.server
@@ -380,7 +392,9 @@ def _matcher(server: SourceServer, raw: Any) -> Callable[[Entry], bool]:
 
 
 def _matches(query: Mapping[str, Any], header: Mapping[str, Any]) -> bool:
-    """Equality and `$in` on what a server looks up cheaply; nothing else may be asked of one."""
+    """Equality and `$in` on what a server looks up cheaply, or several of these; nothing else may be asked of one."""
+    if "$or" in query:
+        return any(_matches(one, header) for one in query["$or"])
     return all(_holds(header.get(path), condition) for path, condition in query.items())
 
 

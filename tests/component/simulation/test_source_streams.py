@@ -20,6 +20,7 @@ from tests.component.simulation.conftest import Source
 from tests.simulation.source_server import NOTE_EVERY
 
 UNIQUE = {"v": 2, "key": {"u": 1}, "name": "u_1", "unique": True}
+_REPLY = 100
 PLAIN = {"v": 2, "key": {"f": 1}, "name": "f_1"}
 
 
@@ -35,7 +36,9 @@ class Stream:
         self._stream = source.call(stream.__enter__)
 
     def next(self, await_ms: int = 10) -> Reply:
-        return self._source.call(lambda: self._stream.next(await_ms=await_ms))
+        while (reply := self._source.call(lambda: self._stream.next(await_ms=await_ms, most=_REPLY))) is None:
+            pass
+        return reply
 
     def all(self) -> list[dict[str, Any]]:
         """Up to what the majority has now."""
@@ -49,9 +52,9 @@ class Stream:
 
 def _begin(source: Source) -> ClusterTime:
     """From here on, nothing of before is shown."""
-    before = source.majority_ts()
     source.life.note()
-    source.served.until(lambda: source.majority_ts() > before)
+    newest = _newest(source)
+    source.served.until(lambda: source.majority_ts() >= newest)
     return source.majority_ts().next()
 
 
@@ -348,12 +351,16 @@ def test_history_that_is_forgotten_is_refused_with_its_code(forgetting_source: S
 def test_a_cursor_does_not_outlive_its_primary_and_its_client_may_ask_again(set_source: Source) -> None:
     source = set_source
     start = _begin(source)
-    stream = Stream(source, start)
-    stream.next()
+    session = source.client.start_session(causal_consistency=False)
+    admin, stream = source.client.admin, {"allChangesForCluster": True, "startAtOperationTime": start.to_bson()}
+    opening = {"aggregate": 1, "pipeline": [{"$changeStream": stream}], "cursor": {"batchSize": 1}}
+    cursor = _cursor(source.call(lambda: admin.command(opening, session=session)))
     source.life.create("t")
     _end(source)
     source.life.elect()
-    assert isinstance(_refused(lambda: stream.next(await_ms=1)), SourceUnavailable)
+    more = {"getMore": cursor["id"], "collection": "$cmd.aggregate", "maxTimeMS": 1}
+    refused = _refused(lambda: source.call(lambda: admin.command(more, session=session)))
+    assert isinstance(refused, SourceUnavailable)
     source.served.until(lambda: _refused(lambda: Stream(source, start).next()) is None)
     assert [event["operationType"] for event in Stream(source, start).all()] == ["create"]
 

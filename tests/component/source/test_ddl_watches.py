@@ -197,7 +197,7 @@ def test_a_killed_cursor_loses_nothing(client: Client, database: str) -> None:
         client[database].create_collection("before")
         seen = until_resolved(watch, newest_time(client))
         inner: Any = watch
-        cursor_id = inner._cursor._stream._cursor.cursor_id
+        cursor_id = inner._cursor._stream._cursor_id
         killed = client.admin.command("killCursors", "$cmd.aggregate", cursors=[cursor_id])
         assert killed["cursorsKilled"] == [cursor_id]
         client[database].create_collection("after")

@@ -5,6 +5,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position, Window
 from processor.windows import Finished, Pace, WindowLimits, slices, span_seconds
@@ -24,30 +25,54 @@ def at(seconds: int) -> Position:
     return Position(ClusterTime(seconds, 0))
 
 
+def cut(window: Window, limits: WindowLimits) -> list[Window]:
+    return slices(window, limits, capture=Capture.OPLOG, density=0)
+
+
 def finished(span: int, mib: float, seconds: float) -> Finished:
     return Finished(window=Window(at(1000), at(1000 + span)), bytes=int(mib * MIB), took=timedelta(seconds=seconds))
 
 
 @given(windows, st.integers(1, 9), st.integers(1, 5))
 def test_slices_are_contiguous_and_not_empty_and_make_the_window(window: Window, count: int, least: int) -> None:
-    cut = slices(window, WindowLimits(slices=count, slice_seconds=least))
-    assert len(cut) <= count
-    assert not any(part.empty for part in cut)
-    assert [part.end for part in cut[:-1]] == [part.start for part in cut[1:]]
-    assert (window.empty and not cut) or (cut[0].start, cut[-1].end) == (window.start, window.end)
+    parts = cut(window, WindowLimits(slices=count, slice_seconds=least))
+    assert len(parts) <= count
+    assert not any(part.empty for part in parts)
+    assert [part.end for part in parts[:-1]] == [part.start for part in parts[1:]]
+    assert (window.empty and not parts) or (parts[0].start, parts[-1].end) == (window.start, window.end)
 
 
 @given(windows, st.integers(2, 9))
 def test_a_cut_never_falls_inside_a_transaction(window: Window, count: int) -> None:
-    for part in slices(window, WindowLimits(slices=count))[1:]:
+    for part in cut(window, WindowLimits(slices=count))[1:]:
         assert part.start == Position(ClusterTime(part.start.ts.seconds, 0))
 
 
 def test_a_wide_window_is_cut_evenly_and_a_narrow_one_not_at_all() -> None:
     limits = WindowLimits(slices=4, slice_seconds=2)
-    assert [span_seconds(part) for part in slices(Window(at(0), at(100)), limits)] == [25, 25, 25, 25]
-    assert [span_seconds(part) for part in slices(Window(at(0), at(5)), limits)] == [2, 3]
-    assert len(slices(Window(at(0), at(3)), limits)) == 1
+    assert [span_seconds(part) for part in cut(Window(at(0), at(100)), limits)] == [25, 25, 25, 25]
+    assert [span_seconds(part) for part in cut(Window(at(0), at(5)), limits)] == [2, 3]
+    assert len(cut(Window(at(0), at(3)), limits)) == 1
+
+
+def test_a_change_stream_is_cut_only_where_each_slice_has_replies_to_give() -> None:
+    window, limits = Window(at(0), at(100)), WindowLimits(slices=4)
+    counts = [
+        len(slices(window, limits, capture=Capture.CHANGE_STREAM, density=mib * MIB // 100)) for mib in (0, 60, 70, 500)
+    ]
+    assert counts == [1, 1, 2, 4]
+
+
+def test_the_window_after_silence_reaches_through_it_and_the_ones_behind_are_as_before() -> None:
+    silent = Finished(window=Window(at(1000), at(1060)), bytes=0, took=timedelta(seconds=90), silent_until=at(5000))
+    pace = Pace(seconds=60).after(silent, LIMITS)
+    assert pace.end_of(at(1060), at(9000)) == at(5000)
+    assert pace.end_of(at(1060), at(2000)) == at(2000)
+    assert pace.end_of(at(5000), at(9000)) == at(5060)
+
+
+def test_a_pace_knows_what_the_last_window_held() -> None:
+    assert Pace().after(finished(60, 120, 5), LIMITS).density == 2 * MIB
 
 
 def test_a_window_ends_at_a_near_barrier_and_within_the_pace_of_a_far_one() -> None:

@@ -1,4 +1,4 @@
-"""Connecting: bounded waits, and what the URI says goes first."""
+"""Connecting: when a server is given up, and what of the URI goes first."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from changefeed.errors import ConfigurationError
 from source.connection import connect
 
 
-def test_waits_are_bounded() -> None:
-    with connect("mongodb://127.0.0.1:1/?connect=false") as client:
+@pytest.mark.parametrize("said", ["", "&socketTimeoutMS=5000", "&sockettimeoutms=5000", "&timeoutMS=3000"])
+def test_a_server_is_given_up_when_it_is_gone_and_not_while_it_works(said: str) -> None:
+    with connect(f"mongodb://127.0.0.1:1/?connect=false{said}") as client:
         assert client.options.server_selection_timeout == 5.0
-        assert client.options.pool_options.socket_timeout == 30.0
+        assert client.options.pool_options.connect_timeout == 5.0
+        assert (client.options.pool_options.socket_timeout, client.options.timeout) == (None, None)
         assert client.options.pool_options.appname == "sluice"
 
 

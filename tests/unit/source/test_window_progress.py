@@ -66,6 +66,23 @@ def test_an_empty_batch_proves_nothing() -> None:
     assert progress.complete
 
 
+@pytest.mark.parametrize(
+    ("events", "stands_at", "silent_until"),
+    [
+        ([], token(500), at(500)),
+        ([event(102, 1)], token(500), at(500)),
+        ([event(102, 1), event(300, 1)], token(500), at(300, 1)),
+        ([event(102, 1), event(104, 1)], token(500), None),
+        ([], token(104), None),
+    ],
+)
+def test_what_lies_behind_the_window_is_told_where_it_is_long_and_silent(
+    events: list[bytes], stands_at: str, silent_until: Position | None
+) -> None:
+    progress = WindowProgress(Window(at(100), at(103)))
+    assert progress.take(reply(*events, resume_token=stands_at)).silent_until == silent_until
+
+
 def test_the_last_event_before_the_end_does_not_prove_the_end() -> None:
     progress = WindowProgress(Window(at(100), at(101)))
     progress.take(reply(event(100, 1), resume_token=token(100, 1)))
