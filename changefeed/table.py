@@ -17,8 +17,8 @@ from changefeed.position import Position
 TableId = NewType("TableId", str)
 """The source's collection UUID as 32 hex digits, or `view:db.name` for a view, which has none."""
 
-HEARTBEAT_DATABASE = "__sluice"
-"""Ours, at the source, where the server refuses `appendOplogNote` (`source/note.py`)."""
+HEARTBEAT_DATABASE, HEARTBEAT_COLLECTION = "__sluice", "heartbeat"
+"""Ours, at the source: for heartbeats (`source/heartbeat.py`), and for notes where the server refuses `appendOplogNote` (`source/note.py`)."""
 
 SYSTEM_DATABASES = frozenset({"admin", "config", "local", HEARTBEAT_DATABASE})
 

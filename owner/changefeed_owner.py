@@ -60,6 +60,7 @@ from owner.ddl_jobs import DdlJobs
 from owner.ddl_scope import DdlClassifier
 from owner.error_reports import ErrorReports
 from owner.execution import Apply, Observe, RecordExecuting, TakeBack
+from owner.heartbeats import Heartbeats, HeartbeatWriter
 from owner.known_tables import KnownTables
 from owner.oplog_guard import OplogGuard, OplogLeft
 from owner.progress import Floor, Progress
@@ -77,7 +78,7 @@ _HISTORY = 100
 """Settled DDLs that stay in etcd for those who ask what was applied when."""
 
 
-class Source(Catalog, Protocol):
+class Source(Catalog, HeartbeatWriter, Protocol):
     @property
     def feed(self) -> DdlFeed: ...
 
@@ -157,6 +158,7 @@ class ChangefeedOwner:
         self._gone_at: dict[NodeId, float] = {}
         self._run = 0
         self._guard = OplogGuard(id, self._background, self._source.oplog_window)
+        self._heartbeats = Heartbeats(f"{term.layout.cluster}/{id}", self._background, self._source)
         self._reports = ErrorReports()
         self._beginnings = Beginnings(
             configuration, self._source, self._open_sink, self._writer, self._background, self._reports, self._random
@@ -202,7 +204,7 @@ class ChangefeedOwner:
         status = known.status or self._unbegun(known)
         never_began = known.info.desired is DesiredState.REMOVED and status.checkpoint is None
         if status.lifecycle.state is State.REMOVED or never_began:
-            if self._stands_still(known):
+            if self._stands_still(known) and (never_began or not self._beats or self._heartbeats.ended()):
                 self._writer.remove()
         elif _restarts(known, status):
             self._restart(known, status)
@@ -291,8 +293,14 @@ class ChangefeedOwner:
     def _lifecycle(self, lifecycle: Lifecycle, event: Sign | ErrorReport) -> Lifecycle:
         return lifecycle.after(event, now=datetime.now(UTC), random=self._random)
 
+    @property
+    def _beats(self) -> bool:
+        return self.capture is Capture.CHANGE_STREAM
+
     def _go_on(self, known: Stored, status: ChangefeedStatus) -> None:
         memory = self._memory
+        if self._beats and status.checkpoint is not None:
+            self._heartbeats.tick(status.checkpoint)
         if status.run != self._run:
             self._jobs.forget_failures()
             self._run = status.run

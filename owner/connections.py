@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from changefeed.capture import Capture
+from changefeed.cluster_time import ClusterTime
 from changefeed.configuration import Configuration
 from changefeed.event import DdlEvent
 from changefeed.position import Position, Window
@@ -27,6 +28,7 @@ from sink.mongodb.ddl_applier import MongoDdlApplier
 from source.catalog import CatalogReading
 from source.connection import Client, connect
 from source.ddl_watch import DdlWatch
+from source.heartbeat import beat, end_heartbeats
 from source.opening import open_ddl_watch
 from source.oplog_window import OplogWindow, read_oplog_window
 from source.stable_catalog import read_stable_catalog
@@ -70,6 +72,12 @@ class Source:
 
     def oplog_window(self) -> OplogWindow | None:
         return read_oplog_window(self._client)
+
+    def beat(self, name: str, *, checkpoint: Position, last_ts: ClusterTime | None) -> ClusterTime | None:
+        return beat(self._client, name, checkpoint=checkpoint, last_ts=last_ts)
+
+    def end_heartbeats(self, name: str) -> None:
+        end_heartbeats(self._client, name)
 
     def close(self) -> None:
         """Waits for what is under way."""

@@ -14,12 +14,10 @@ from pymongo.write_concern import WriteConcern
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
-from changefeed.table import HEARTBEAT_DATABASE
+from changefeed.table import HEARTBEAT_COLLECTION, HEARTBEAT_DATABASE
 from source.connection import Client, session_time
 from source.errors import is_refusal, told, translated
 from source.resolved import Note, end_of_source, note_wanted
-
-HEARTBEAT_COLLECTION = "heartbeat"
 
 log = structlog.get_logger(__name__)
 

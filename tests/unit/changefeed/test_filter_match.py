@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from changefeed import filter_match
 from changefeed.event import SHOWN_BY_STREAMS, RowType
 from changefeed.filter import Filter
-from changefeed.table import TableName
+from changefeed.table import HEARTBEAT_COLLECTION, HEARTBEAT_DATABASE, TableName
 from tests.unit.changefeed.filter_cases import filters_with_names, made
 
 ROWS = sorted(RowType)
@@ -19,6 +19,11 @@ ROWS = sorted(RowType)
 
 def asked(*tables: str, ignore: list[dict[str, Any]] | None = None) -> Any:
     return filter_match.rows(made(list(tables), ignore))
+
+
+def beside(heartbeats: str, where: str | dict[str, list[str]]) -> dict[str, list[str]]:
+    names = [where] if isinstance(where, str) else where["$in"]
+    return {"$in": sorted([heartbeats, *names])}
 
 
 def shows(query: filter_match.Query, type_: RowType, name: TableName) -> bool:
@@ -64,11 +69,13 @@ def test_what_the_filter_wants_is_shown_by_equality_and_in_alone(case: tuple[Fil
     ],
 )
 def test_names_without_wildcards_narrow_what_is_shown(tables: list[str], where: dict[str, Any]) -> None:
-    assert asked(*tables) == {"operationType": {"$in": ROWS}, **where}
+    ours = {"ns.db": HEARTBEAT_DATABASE, "ns.coll": HEARTBEAT_COLLECTION}
+    expected = {path: beside(ours[path], names) for path, names in where.items()}
+    assert asked(*tables) == {"operationType": {"$in": ROWS}, **expected}
 
 
 def test_many_names_are_not_looked_through_at_the_server() -> None:
-    assert len(asked(*(f"shop.t{number}" for number in range(16)))["ns.coll"]["$in"]) == 16
+    assert len(asked(*(f"shop.t{number}" for number in range(16)))["ns.coll"]["$in"]) == 17
     assert asked(*(f"shop.t{number}" for number in range(17))).keys() == {"operationType", "ns.db"}
 
 
@@ -84,5 +91,14 @@ def test_a_server_is_never_asked_for_nothing() -> None:
     assert asked("shop.*", ignore=[rule])["operationType"]["$in"] == ROWS
 
 
-def test_ddl_of_every_kind_and_database_is_asked_for_and_no_rows() -> None:
-    assert {"operationType": {"$in": sorted(SHOWN_BY_STREAMS)}} == filter_match.DDL
+def test_ddl_of_every_kind_and_database_is_asked_for_and_of_rows_heartbeats() -> None:
+    ddl, heartbeats = filter_match.DDL["$or"]
+    assert ddl == {"operationType": {"$in": sorted(SHOWN_BY_STREAMS)}}
+    assert heartbeats == {"ns.db": HEARTBEAT_DATABASE, "ns.coll": HEARTBEAT_COLLECTION}
+
+
+@given(filters_with_names())
+@settings(max_examples=50, deadline=None)
+def test_heartbeats_pass_every_filter(case: tuple[Filter, list[TableName]]) -> None:
+    heartbeats = TableName(HEARTBEAT_DATABASE, HEARTBEAT_COLLECTION)
+    assert shows(filter_match.rows(case[0]), RowType.REPLACE, heartbeats)
