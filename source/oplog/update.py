@@ -76,13 +76,14 @@ class _Description:
     """Whether dots in the names of fields are meant as they stand; in paths of `$v: 1` they separate."""
 
     def document(self) -> bytes:
-        updated = [_element(kind, _text(path), value) for path, kind, value in self.updated]
-        removed = [_string(b"%d" % number, _text(path)) for number, path in enumerate(self.removed)]
+        text, disputed = self._texts()
+        updated = [_element(kind, text[path], value) for path, kind, value in self.updated]
+        removed = [_string(b"%d" % number, text[path]) for number, path in enumerate(self.removed)]
         truncated = [
             _element(
                 DOCUMENT,
                 b"%d" % number,
-                document_of([_string(b"field", _text(path)), b"\x10newSize\0" + size.to_bytes(4, "little")]),
+                document_of([_string(b"field", text[path]), b"\x10newSize\0" + size.to_bytes(4, "little")]),
             )
             for number, (path, size) in enumerate(self.truncated)
         ]
@@ -91,17 +92,24 @@ class _Description:
             _element(ARRAY, b"removedFields", document_of(removed)),
             _element(ARRAY, b"truncatedArrays", document_of(truncated)),
         ]
-        if self.literal and (disputed := self._disputed()):
+        if disputed:
             body.append(_element(DOCUMENT, b"disambiguatedPaths", document_of(disputed)))
         return document_of(body)
 
-    def _disputed(self) -> list[bytes]:
+    def _texts(self) -> tuple[dict[Path, bytes], list[bytes]]:
+        """A text for each path, and what those mean that do not speak for themselves. `a.b` may be two paths: the field of that name is then called otherwise."""
         paths = [path for path, _, _ in self.updated] + [path for path, _ in self.truncated] + self.removed
-        return [
-            _element(ARRAY, _text(path), document_of([_part(number, part) for number, part in enumerate(path)]))
-            for path in dict.fromkeys(paths)
-            if any(isinstance(part, bytes) and b"." in part for part in path)
-        ]
+        dotted = [path for path in dict.fromkeys(paths) if self.literal and any(_dotted(part) for part in path)]
+        texts = {path: _text(path) for path in paths if path not in dotted}
+        taken = set(texts.values())
+        for path in dotted:
+            text = _text(path)
+            while text in taken:
+                text += b"'"
+            texts[path] = text
+            taken.add(text)
+        parts = {path: document_of([_part(number, part) for number, part in enumerate(path)]) for path in dotted}
+        return texts, [_element(ARRAY, texts[path], parts[path]) for path in dotted]
 
 
 def _described(o: bytes) -> _Description:
@@ -156,6 +164,10 @@ def _nested(found: _Description, path: Path, diff: bytes) -> None:
 def _fields(document: bytes) -> Iterator[tuple[bytes, int, bytes]]:
     for name, kind, at, end in elements(document):
         yield name, kind, document[at:end]
+
+
+def _dotted(part: Part) -> bool:
+    return isinstance(part, bytes) and b"." in part
 
 
 def _text(path: Path) -> bytes:
