@@ -101,9 +101,9 @@ class _Delta:
 
 
 def _simple(update: bytes | None) -> _Delta | None:
-    """None for an update with truncated arrays, disputed names, or numbers in a path."""
+    """None for an update with truncated arrays, disputed names, or numbers in a path, and for one that makes its document."""
     description = RawBSONDocument(update or b"", _RAW)
-    if description.get("truncatedArrays") or description.get("disambiguatedPaths"):
+    if any(description.get(name) for name in ("truncatedArrays", "disambiguatedPaths", "upsert")):
         return None
     sets, removed = _faithful(description["updatedFields"]), description.get("removedFields") or []
     if sets is None or not _undisputed((*sets, *removed)):

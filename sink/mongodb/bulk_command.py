@@ -137,6 +137,8 @@ def _update(change: RowChange, query: str, operation: str) -> Command:
     update = translate(change.update or b"")
     if update is None:
         update = _NOTHING
+    if update.upserts:
+        return _upsert(own_filter(change), update.operation, query, operation)
     if update.fits is None:
         return {query: own_filter(change), operation: update.operation, "multi": False}
     return {query: {**own_filter(change), "$expr": update.fits}, operation: update.operation, "multi": False}

@@ -45,6 +45,8 @@ class Update(NamedTuple):
 
     operation: Mapping[str, Any] | list[dict[str, Any]]
     fits: Expression | None = None
+    upserts: bool = False
+    """Whether it makes its document when there is none, as updates in a user's `applyOps` do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,11 +55,12 @@ def translate(description: bytes, *, viable: bool = False) -> Update | None:
     updated: Mapping[str, Any] = raw.get("updatedFields") or {}
     removed: list[str] = raw.get("removedFields") or []
     special = raw.get("truncatedArrays") or raw.get("disambiguatedPaths")
+    upserts = bool(raw.get("upsert"))
     if not (updated or removed or special):
         return None
     if not (viable or special) and _classic(list(updated), removed):
-        return Update(operation=_operators(updated, removed))
-    return pipeline(raw)
+        return Update(operation=_operators(updated, removed), upserts=upserts)
+    return pipeline(raw)._replace(upserts=upserts)
 
 
 def net_stages(changes: Iterable[tuple[bytes | None, bytes | None]]) -> list[dict[str, Any]]:

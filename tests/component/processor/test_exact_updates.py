@@ -85,3 +85,32 @@ def test_documents_arrive_as_they_are(windowing: Callable[[], Windowing], seed: 
     sent = made.source[made.database].get_collection("rows", codec_options=_RAW)
     for one, other in zip(sent.find().sort("_id"), arrived.find().sort("_id"), strict=True):
         assert one.raw == other.raw
+
+
+def test_operations_that_a_user_applies_arrive_as_they_took_effect(windowing: Callable[[], Windowing]) -> None:
+    """An update makes a document that is missing, unless the command says otherwise."""
+    made = windowing()
+    rows, name = made.source[made.database]["rows"], f"{made.database}.rows"
+    modern = tuple(made.source.server_info()["versionArray"][:2]) >= (5, 0)
+    change = {"$v": 2, "diff": {"u": {"a": 2}}} if modern else {"$set": {"a": 2}}
+    rows.insert_many([{"_id": number, "a": 1} for number in range(4)])
+    made.source.admin.command(
+        {
+            "applyOps": [
+                {"op": "i", "ns": name, "o": {"_id": "new", "a": 1}},
+                {"op": "u", "ns": name, "o2": {"_id": 0}, "o": change},
+                {"op": "u", "ns": name, "o2": {"_id": "missing"}, "o": change},
+                {"op": "i", "ns": name, "o": {"_id": 1, "replaced": True}},
+                {"op": "d", "ns": name, "o": {"_id": 2}},
+                {
+                    "op": "c",
+                    "ns": f"{made.database}.$cmd",
+                    "o": {"applyOps": [{"op": "i", "ns": name, "o": {"_id": "nested"}}]},
+                },
+            ]
+        }
+    )
+    outcome = made.run(Window(made.start, made.now()), replay_until=made.start)
+    assert outcome.divergences == outcome.rejected == 0
+    arrived = made.target[f"{made.database}_to"]["rows"]
+    assert list(arrived.find().sort("_id")) == list(rows.find().sort("_id"))
