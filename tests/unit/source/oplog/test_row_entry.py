@@ -22,10 +22,10 @@ from source.oplog.transaction import operations
 from source.raw_event import table_name
 
 UI = Binary(bytes(range(16)), 4)
-SESSION = {"lsid": {"id": Binary(bytes(16), 4), "uid": b"u" * 32}, "txnNumber": Int64(7)}
+SESSION: dict[str, Any] = {"lsid": {"id": Binary(bytes(16), 4), "uid": b"u" * 32}, "txnNumber": Int64(7)}
 AT = Timestamp(100, 5)
-NOWHERE = {"ts": Timestamp(0, 0), "t": Int64(-1)}
-WHEN = {"ts": AT, "t": Int64(1), "v": Int64(2)}
+NOWHERE: dict[str, Any] = {"ts": Timestamp(0, 0), "t": Int64(-1)}
+WHEN: dict[str, Any] = {"ts": AT, "t": Int64(1), "v": Int64(2)}
 
 
 def raw(entry: Mapping[str, Any]) -> bytes:
@@ -69,11 +69,14 @@ def test_however_an_entry_is_laid_out_it_says_the_same(entry: dict[str, Any]) ->
     assert (header.type, header.time, header.token) == (kind, ClusterTime(100, 5).to_int(), b"00000000")
     assert header.uuid == bytes(UI)
     assert table_name(header.ns) == TableName("shop", "a.b")
-    assert bson.decode(header.key) == {"_id": entry["o2"]["_id"] if entry["op"] == "u" else entry["o"]["_id"]}
+    keyed = entry["o2"] if entry["op"] == "u" else entry["o"]
+    key: dict[str, Any] = bson.decode(header.key)
+    assert key["_id"] == keyed["_id"]
     document = raw_entry[header.full_at : header.full_end]
     assert document == (bson.encode(entry["o"]) if kind in (b"insert", b"replace") else b"")
     if kind == b"update":
-        assert bson.decode(update_of(raw_entry, header))["updatedFields"] == {"a": 1}
+        described: dict[str, Any] = bson.decode(update_of(raw_entry, header))
+        assert described["updatedFields"] == {"a": 1}
 
 
 def test_an_upsert_of_applied_operations_says_so() -> None:
@@ -96,8 +99,8 @@ def inner(op: str, o: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def apply_ops(*operations: dict[str, Any], ts: int = 5, **more: Any) -> dict[str, Any]:
-    flags = {name: more.pop(name) for name in ("partialTxn", "prepare", "count") if name in more}
-    o = {"applyOps": list(operations), **flags}
+    flags: dict[str, Any] = {name: more.pop(name) for name in ("partialTxn", "prepare", "count") if name in more}
+    o: dict[str, Any] = {"applyOps": list(operations), **flags}
     return {"op": "c", "ns": "admin.$cmd", "o": o, "ts": Timestamp(100, ts), "t": Int64(1), **more}
 
 
