@@ -40,6 +40,7 @@ from node.membership import Membership
 from processor.pipeline import Pipeline
 from processor.processor import Processor
 from processor.spark import SparkRunner, SparkSettings
+from processor.stays import Stays
 from processor.windows import WindowLimits
 
 VERSION = version("sluice")
@@ -72,6 +73,7 @@ class NodeProcess:
         self._draining = False
         self._started_at = datetime.now(UTC)
         self._spark = SparkRunner(SparkSettings(master=configuration.spark.master, options=configuration.spark.conf))
+        self._stays = Stays(self._spark)
         self._metrics.describe_cluster(self._reader, self._oplog_left)
         self._admin = AdminServer(
             configuration.admin.address,
@@ -150,7 +152,7 @@ class NodeProcess:
         processor = None
         if Role.PROCESSOR in self._configuration.roles:
             limits = WindowLimits()
-            jobs = MeasuredJobs(Pipeline(self._spark, limits), self._metrics)
+            jobs = MeasuredJobs(Pipeline(self._spark, limits, self._stays), self._metrics)
             processor = Processor(session, store, self._mirror, self._layout, self._etcd_config, jobs, windows=limits)
         return Membership(
             session,
@@ -239,6 +241,7 @@ class NodeProcess:
         """Those who ask first, then what works, then etcd."""
         self._admin.stop()
         self._http.stop()
+        self._stays.close()
         self._spark.stop()
         self._mirror.stop()
         self._client.close()

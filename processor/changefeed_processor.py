@@ -101,6 +101,8 @@ class ChangefeedProcessor:
         self._records: Mapping[str, object] = {}
         self._bases: object = None
         self._contexts = 0
+        self._lane_attempt = surroundings.attempts.new()
+        """Of the default lane's windows: they follow one another, so one that is lost is the only one that the attempt has at work."""
         self._shared: SharedContext | None = None
         self._retired: list[SharedContext] = []
         self._running: dict[int, _Running] = {}
@@ -213,8 +215,9 @@ class ChangefeedProcessor:
         for job in jobs:
             self._following = changefeed.begun(self._following, job)
             copied = self._copies.ranges({table for table in job.own_windows if job.of(table)})
+            attempt = self._lane_attempt if job.tables else self._surroundings.attempts.new()
             density = self._following.paces.of(job).density
-            spec = JobSpec.of(self._surroundings.attempts.new(), job, held, copied, density=density)
+            spec = JobSpec.of(attempt, job, held, copied, density=density)
             self._submit(spec, self._context_for(job.tables, stored))
 
     def _submit(self, spec: JobSpec, shared: SharedContext) -> None:
@@ -269,6 +272,8 @@ class ChangefeedProcessor:
         for number, running in list(self._running.items()):
             if running.future.done():
                 del self._running[number]
+                if running.spec.default and running.future.exception() is not None:
+                    self._lane_attempt = self._surroundings.attempts.new()
                 self._take(number, running.future, now)
 
     def _take(self, number: int, future: Future[JobOutcome], now: float) -> None:

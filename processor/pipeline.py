@@ -1,11 +1,11 @@
-"""`Pipeline`: runs one window's job in Spark, in the way that suits its width."""
+"""`Pipeline`: runs one window in Spark, in the way that suits its width: a task that stays, a job of one task, a job of two stages."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -22,6 +22,7 @@ from processor.division import divided_tables
 from processor.job import JobOutcome, JobSpec
 from processor.job_context import JobContext
 from processor.spark import Group, SparkRunner
+from processor.stays import Stays
 from processor.window_task import Chunk, apply_bucket, divide_tables, read_slice, replicate_window
 from processor.windows import WindowLimits, slices
 
@@ -66,9 +67,11 @@ class SharedContext:
 
 
 class Pipeline:
-    def __init__(self, spark: SparkRunner, limits: WindowLimits) -> None:
+    def __init__(self, spark: SparkRunner, limits: WindowLimits, stays: Stays | None = None) -> None:
+        """Without `stays` each window is a job."""
         self._spark = spark
         self._limits = limits
+        self._stays = stays
 
     def run(self, shared: SharedContext, spec: JobSpec) -> JobOutcome:
         """Returns when all of it is durable downstream, or with the error of one of its tasks. For a thread that may wait."""
@@ -83,18 +86,22 @@ class Pipeline:
             density=spec.density,
         )
         with self._broadcast(shared) as handle:
-            if len(cuts) == 1:
-                outcome = self._spark.run_one(group, partial(replicate_window, handle, spec))
-                _expect_one_attempt(outcome.error)
+            if len(cuts) > 1:
+                with self._beside(len(cuts)):
+                    outcome = self._run_wide(shared.context, handle, spec, cuts)
+            elif spec.default and self._stays is not None:
+                job = partial(self._run_narrow, group, handle, spec)
+                outcome = self._stays.run(handle, shared.context, spec, job)
             else:
-                outcome = self._run_wide(shared.context, handle, spec, cuts)
+                with self._beside(1):
+                    outcome = self._run_narrow(group, handle, spec)
         outcome.took = timedelta(seconds=time.monotonic() - begun_at)
         return outcome
 
     def copy(self, shared: SharedContext, works: Sequence[CopyWork], attempt: str) -> CopyAnswers:
         """Works of initial copies, in one task."""
         group = Group(shared.context.changefeed, f"{shared.context.fence.run}-copy")
-        with self._broadcast(shared) as handle:
+        with self._beside(1), self._broadcast(shared) as handle:
             answers = self._spark.run_one(group, partial(do_copy_works, handle, works, attempt))
         for answer in answers:
             if isinstance(answer, ErrorReport):
@@ -111,11 +118,21 @@ class Pipeline:
             raise
 
     def cancel(self, shared: SharedContext, spec: JobSpec) -> None:
+        if self._stays is not None:
+            self._stays.cancel(spec)
         self._spark.cancel(self.group(shared.context, spec))
 
     @staticmethod
     def group(context: JobContext, spec: JobSpec) -> Group:
         return Group(context.changefeed, f"{context.fence.run}-{spec.job.number}")
+
+    def _beside(self, tasks: int) -> AbstractContextManager[None]:
+        return self._stays.beside(tasks) if self._stays is not None else nullcontext()
+
+    def _run_narrow(self, group: Group, handle: BroadcastContext, spec: JobSpec) -> JobOutcome:
+        outcome = self._spark.run_one(group, partial(replicate_window, handle, spec))
+        _expect_one_attempt(outcome.error)
+        return outcome
 
     def _run_wide(self, context: JobContext, handle: BroadcastContext, spec: JobSpec, cuts: list[Window]) -> JobOutcome:
         group, buckets = self.group(context, spec), context.configuration.pipeline.parallelism

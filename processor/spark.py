@@ -25,7 +25,8 @@ from py4j.protocol import Py4JError
 from pyspark import RDD, Broadcast, SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
-from changefeed.errors import PipelineUnavailable, SluiceError
+from changefeed.errors import ConfigurationError, PipelineUnavailable, SluiceError
+from processor.channel import Switchboard
 from processor.spark_cause import cause_of
 
 _DEFAULTS: Mapping[str, str] = {
@@ -48,6 +49,11 @@ _FIXED: Mapping[str, str] = {
 }
 _LOCAL: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
+_HAND_OVER_PORT = "spark.sluice.handOver.port"
+"""Ours: where tasks that stay reach their driver. Its addresses are those of Spark's own driver."""
+
+_LAST_PORT = 65_535
+
 _FAILURES = (Py4JError, PySparkException, ConnectionError, EOFError)
 
 T = TypeVar("T")
@@ -63,9 +69,21 @@ class SparkSettings:
     master: str = "local[*]"
     options: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Mistakes are told when the node starts."""
+        assert self.hand_over_port >= 0
+
     def all(self) -> dict[str, str]:
         local = _LOCAL if self.master.startswith("local") else {}
         return {**_DEFAULTS, **local, "spark.master": self.master, **self.options, **_FIXED}
+
+    @property
+    def hand_over_port(self) -> int:
+        """0: any that is free."""
+        port = self.options.get(_HAND_OVER_PORT, "0")
+        if not port.isdecimal() or int(port) > _LAST_PORT:
+            raise ConfigurationError([f"spark.conf.{_HAND_OVER_PORT}: found {port!r}; write a port, for example 7080"])
+        return int(port)
 
     @property
     def python(self) -> str:
@@ -165,6 +183,22 @@ class SparkRunner:
             context.cancelJobGroup(str(group))
         except _FAILURES as error:
             _log.warning("spark_job_not_cancelled", group=str(group), error=str(error).partition("\n")[0])
+
+    def slots(self) -> int:
+        """How many tasks can run at once, as far as Spark knows by now; 0: it has not started, or has died."""
+        context = self._context
+        if context is None:
+            return 0
+        try:
+            return context.defaultParallelism
+        except _FAILURES:
+            return 0
+
+    def switchboard(self) -> Switchboard:
+        """Where tasks reach this driver. Spark has been started."""
+        conf = self._started().getConf()
+        host = conf.get("spark.driver.host") or "127.0.0.1"
+        return Switchboard(conf.get("spark.driver.bindAddress") or host, host, self._settings.hand_over_port)
 
     def _enter(self, group: Group) -> SparkContext:
         context = self._started()

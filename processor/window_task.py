@@ -25,6 +25,7 @@ from changefeed.errors import EventTooLarge, InvariantError, SluiceError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Window
 from changefeed.table import TableId
+from coordination import failpoint
 from processor.applier import Applier
 from processor.division import divide, linked
 from processor.gate import Gate
@@ -45,17 +46,20 @@ _log = structlog.get_logger()
 
 def replicate_window(shared: Shared, spec: JobSpec) -> JobOutcome:
     """The one stage of a narrow window."""
+    return _answered(shared, spec, lambda bench: replicate(bench, spec))
 
-    def work(bench: Bench) -> JobOutcome:
-        job = spec.whole(bench.context.tables)
-        applier = Applier(bench.writer, job, spec.copied)
-        mount, add = bench.mounter.mount, applier.add
-        for event, header in _events(bench, spec, job.scan, bench.rows, applier.outcome):
-            add(mount(event, header))
-        applier.finish()
-        return applier.outcome
 
-    return _answered(shared, spec, work)
+def replicate(bench: Bench, spec: JobSpec) -> JobOutcome:
+    """A narrow window, at a bench that a task has."""
+    job = spec.whole(bench.context.tables)
+    applier = Applier(bench.writer, job, spec.copied)
+    mount, add = bench.mounter.mount, applier.add
+    for event, header in _events(bench, spec, job.scan, bench.rows, applier.outcome):
+        add(mount(event, header))
+    failpoint.reach("window_read", bench.context.changefeed)
+    applier.finish()
+    failpoint.reach("window_applied", bench.context.changefeed)
+    return applier.outcome
 
 
 def read_slice(

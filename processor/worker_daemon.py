@@ -9,6 +9,7 @@ them it is ready at once, and shares their memory. Nothing that is imported here
 from pyspark.daemon import manager
 
 import processor.copy_work
+import processor.staying_task
 import processor.window_task  # noqa: F401 - to be there
 
 if __name__ == "__main__":

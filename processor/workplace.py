@@ -131,6 +131,7 @@ class Workplace:
         self._clients: dict[str, _Client] = {}
         self._etcds: dict[EtcdConfig, EtcdClient] = {}
         self._permit: TaskPermit | None = None
+        self._heed: Callable[[], None] | None = None
 
     @contextmanager
     def task(self, shared: Shared, attempt: str) -> Iterator[Bench]:
@@ -147,7 +148,18 @@ class Workplace:
     def permit(self) -> float:
         if self._permit is None:
             raise FencedError("no task is at work here; nothing may be written")
+        if self._heed is not None:
+            self._heed()
         return self._permit()
+
+    @contextmanager
+    def heeding(self, look: Callable[[], None]) -> Iterator[None]:
+        """`look` raises when the task at work is to write no more: it is asked before each write, and so costs next to nothing."""
+        self._heed = look
+        try:
+            yield
+        finally:
+            self._heed = None
 
     def _bench(self, shared: Shared) -> Bench:
         bench = self._benches.pop(shared.key, None)

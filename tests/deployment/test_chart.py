@@ -158,7 +158,9 @@ def test_executors_find_their_driver(chart: Chart) -> None:
         for port in rule["ports"]
         if "executor" in json.dumps(rule)
     }
-    assert open_to_executors == {int(options["spark.driver.port"]), int(options["spark.driver.blockManager.port"])}
+    assert open_to_executors == {
+        int(options[f"spark.{port}"]) for port in ("driver.port", "driver.blockManager.port", "sluice.handOver.port")
+    }
     assert options["spark.dynamicAllocation.shuffleTracking.enabled"] == "true"
 
 

@@ -56,6 +56,7 @@ spark.driver.bindAddress: 0.0.0.0
 spark.driver.port: {{ $values.spark.driver.port }}
 spark.driver.blockManager.port: {{ $values.spark.driver.blockManagerPort }}
 spark.blockManager.port: {{ $values.spark.driver.blockManagerPort }}
+spark.sluice.handOver.port: {{ $values.spark.driver.handOverPort }}
 spark.kubernetes.namespace: {{ .Release.Namespace }}
 spark.kubernetes.container.image: {{ include "sluice.image" . }}
 spark.kubernetes.container.image.pullPolicy: {{ $values.image.pullPolicy }}

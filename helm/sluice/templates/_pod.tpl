@@ -148,6 +148,7 @@ ports:
   {{- if and (eq .component "processor") (eq $root.Values.spark.master "kubernetes") }}
   - {name: spark-driver, containerPort: {{ $root.Values.spark.driver.port }}}
   - {name: spark-blocks, containerPort: {{ $root.Values.spark.driver.blockManagerPort }}}
+  - {name: hand-over, containerPort: {{ $root.Values.spark.driver.handOverPort }}}
   {{- end }}
 startupProbe:
   httpGet: {path: /healthz, port: http}

@@ -16,6 +16,7 @@ from coordination.session import open_session
 from processor.pipeline import Pipeline
 from processor.processor import Processor
 from processor.spark import SparkRunner
+from processor.stays import Stays
 from processor.windows import WindowLimits
 
 
@@ -34,10 +35,12 @@ def main(name: str, endpoint: str, cluster: str, ttl: float) -> None:
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     layout, config, limits = Layout(cluster), EtcdConfig(endpoints=(endpoint,)), WindowLimits()
     with EtcdClient(config) as etcd, SparkRunner() as spark:
+        stays = Stays(spark)
         while not stopping.is_set():
             session, store = open_session(etcd, layout, name=name, describe=describe, ttl=timedelta(seconds=ttl))
             mirror = Mirror(etcd, layout.root)
-            processor = Processor(session, store, mirror, layout, config, Pipeline(spark, limits), windows=limits)
+            jobs = Pipeline(spark, limits, stays)
+            processor = Processor(session, store, mirror, layout, config, jobs, windows=limits)
             session.start()
             mirror.start()
             processor.start()
@@ -46,6 +49,7 @@ def main(name: str, endpoint: str, cluster: str, ttl: float) -> None:
             processor.stop()
             mirror.stop()
             session.close()
+        stays.close()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,109 @@
+"""Which windows are handed to a task that stays in a Spark worker, and which of these tasks are to leave. Pure.
+
+A job for each window costs 30 to 80 ms of CPU and as much lag. So a lane that follows has a task that stays: its driver hands it one window after another.
+It holds one of Spark's slots meanwhile, also between windows, so nothing else may wait for a slot because of it. In order of precedence:
+
+- NobodyStaysInACrowd: lanes that follow and all other tasks together must fit into the slots; otherwise every task is asked to leave
+- OneContextOneStay: a DDL, an assignment, another run or a lost attempt ends it, and the next window begins a new one
+- NoStayIsLong: `longest` bounds what a worker may gather, and how long one lane has the same slot
+- NoStayIsIdle: a lane that has no windows gives its slot back after `idle`
+- OnlyWhoFollowsStays: a window begins a stay only when the one before it was no longer than `follows` ago. A source at rest has a window in ten seconds
+- NoStayWithoutAWay: a task that could not reach its driver is not sent again for a while
+
+Who is asked to leave does so at once when it is idle, after its window when it is at work. A worked example, two slots, one changefeed f:
+
+    0.0    window of f        job             the first
+    0.1    window of f        begin           it follows
+    0.2    window of f        hand over
+    5.0    copy, one task     stays           2 of 2 slots
+    6.0    copy, second task  leave           3 of 2
+    6.1    window of f        job
+    9.0    the copies end; window of f        begin
+    11.1   no window since 9.1                leave
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from changefeed.records import ChangefeedId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StayLimits:
+    """In seconds."""
+
+    follows: float = 2.0
+    idle: float = 2.0
+    longest: float = 30.0
+    without: float = 60.0
+    """Until it is tried again after a task could not reach its driver."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staying:
+    """A task that stays, as its driver knows it. It is known until it is asked to leave, or gone."""
+
+    context: str
+    attempt: str
+    begun_at: float
+    idle_since: float | None
+    """None: it is at work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """All that competes for the slots of one driver. Times are monotonic seconds."""
+
+    slots: int
+    following: Mapping[ChangefeedId, float] = field(default_factory=dict)
+    """Until when each changefeed's default lane counts as one that follows."""
+    staying: Mapping[ChangefeedId, Staying] = field(default_factory=dict)
+    others: int = 0
+    """Tasks of all other jobs, at work or waiting for a slot."""
+    no_way_until: float = float("-inf")
+
+    def crowded(self, now: float) -> bool:
+        following = sum(1 for until in self.following.values() if now < until)
+        return following + self.others > self.slots
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextWindow:
+    """A narrow window of a default lane, which is to run now."""
+
+    changefeed: ChangefeedId
+    context: str
+    attempt: str
+
+
+class Way(StrEnum):
+    JOB = "job"
+    BEGIN = "begin"
+    HAND_OVER = "hand_over"
+
+
+def way_of(window: NextWindow, room: Room, now: float) -> Way:
+    """Who is to leave has been asked before: what is still known may stay."""
+    known = room.staying.get(window.changefeed)
+    if known is not None:
+        return Way.HAND_OVER
+    follows = now < room.following.get(window.changefeed, now)
+    return Way.BEGIN if follows and not room.crowded(now) and now >= room.no_way_until else Way.JOB
+
+
+def leaving(room: Room, limits: StayLimits, now: float, window: NextWindow | None = None) -> tuple[ChangefeedId, ...]:
+    """Who is to be asked to leave now; `window` is one that is about to run."""
+    if room.crowded(now):
+        return tuple(room.staying)
+    return tuple(id for id, known in room.staying.items() if _over(id, known, limits, now, window))
+
+
+def _over(id: ChangefeedId, known: Staying, limits: StayLimits, now: float, window: NextWindow | None) -> bool:
+    if now >= known.begun_at + limits.longest:
+        return True
+    if window is not None and window.changefeed == id:
+        return (known.context, known.attempt) != (window.context, window.attempt)
+    return known.idle_since is not None and now >= known.idle_since + limits.idle
