@@ -122,8 +122,10 @@ class MongoDdlApplier:
         if effect(ddl, before, now, self._ttl) is not Effect.ABSENT:
             now = self.observe(names_of(ddl))
         while (found := effect(ddl, before, now, self._ttl)) is Effect.ABSENT:
+            steps = commands(ddl, now, target, self._ttl)
             try:
-                self.run(commands(ddl, now, target, self._ttl))
+                self._expect_majority(steps)
+                self.run(steps)
             except (DdlRefused, DdlAmbiguous):
                 looked, now = now, self.observe(names_of(ddl))
                 if now == looked:
@@ -177,6 +179,13 @@ class MongoDdlApplier:
             if error.code in command.settled or details.get("writeConcernError"):
                 return details
             raise
+
+    def _expect_majority(self, steps: Iterable[Command]) -> None:
+        """A command without a time limit waits for a majority that stands still without a word, so that is asked for before it."""
+        for command in steps:
+            if not command.brief:
+                self._reach_majority(command.db)
+                return
 
     def _reach_majority(self, db: str) -> ObjectId | None:
         """Waits until the majority has everything that this primary has; in which term. A delete that finds nothing creates nothing."""

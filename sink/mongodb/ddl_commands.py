@@ -39,7 +39,7 @@ from sink.mongodb.index_spec import SIMPLE, index_specification, without_version
 from sink.mongodb.likeness import plain_clustered_index, plain_timeseries
 from sink.mongodb.ttl import NEVER_SECONDS, NEVER_SECONDS_BEFORE_6_0, index_expiry, modified_expiry, table_expiry
 
-WIRE_6_0 = 17
+WIRE_4_4, WIRE_6_0 = 9, 17
 
 _SET_BY_THE_SERVER = frozenset({"uuid", "idIndex", "temp", "flags", "autoIndexId"})
 """Creation fields of the source's own: identity, the index on `_id` (it follows the collation), state, relics."""
@@ -117,9 +117,14 @@ def _create_indexes(ddl: CreateIndexes, now: Observation, target: Target, ttl: T
     specifications = [index_expiry(index_specification(spec), ttl, target.never_seconds) for spec in wanted]
     to_prepare = [spec["name"] for spec in wanted if spec.get("prepareUnique")]
     return (
-        _on(ddl.name, "createIndexes", {"indexes": specifications}, now, target),
+        _on(ddl.name, "createIndexes", {"indexes": specifications, **_commit_quorum(target)}, now, target),
         *(_prepare_unique(ddl.name, {"name": name}, now, target) for name in to_prepare),
     )
+
+
+def _commit_quorum(target: Target) -> dict[str, str]:
+    """By itself a target waits for each of its voting members, also for one that is down."""
+    return {"commitQuorum": "majority"} if target.wire >= WIRE_4_4 else {}
 
 
 def _made_with_its_table(spec: Mapping[str, Any]) -> bool:

@@ -7,13 +7,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from pymongo import WriteConcern
 
-from changefeed.document import EMPTY
+from changefeed.document import EMPTY, Document
 from changefeed.errors import SinkMajorityStalled
 from changefeed.records import Observation
 from changefeed.table import TableName
 from devstack.mongodb import TESTING, Client
-from sink.ddl import CreateTable
+from sink.ddl import CreateIndexes, CreateTable
 from sink.mongodb.commander import Commander, Send
 from sink.mongodb.connection import connect
 from sink.mongodb.ddl_applier import MongoDdlApplier
@@ -54,6 +55,34 @@ def test_what_the_majority_gets_late_is_written_once_and_what_it_does_not_get_is
         reply = sent.result(timeout=60)
         assert (reply.document["n"], reply.again, late.retries) == (1, False, 0)
         assert _created(client, "a") == "it was done already"
+
+
+def test_an_index_build_is_not_begun_under_a_majority_that_stands_still(own_replica_set: ReplicaSets) -> None:
+    """It would wait for its commit quorum, and say nothing."""
+    members = own_replica_set("target", parameters=TESTING)
+    ddl = CreateIndexes(name=TableName("shop", "a"), indexes=(Document.of({"key": {"x": 1}, "name": "x_1"}),))
+    with connect(members.uri) as client:
+        client["shop"]["a"].insert_one({"_id": 1})
+        applier = MongoDdlApplier(client, permit=lambda: 30.0)
+        before = applier.observe([ddl.name])
+        members.hold_majority()
+        client["shop"].get_collection("a", write_concern=WriteConcern(1)).insert_one({"_id": 2})
+        with pytest.raises(SinkMajorityStalled, match=_TRUTH):
+            applier.apply(ddl, before)
+        members.release_majority()
+        assert applier.apply(ddl, before) == ""
+        assert "x_1" in client["shop"]["a"].index_information()
+
+
+def test_an_index_build_waits_for_the_majority_and_not_for_a_member_that_is_down(own_replica_set: ReplicaSets) -> None:
+    members = own_replica_set("target")
+    ddl = CreateIndexes(name=TableName("shop", "a"), indexes=(Document.of({"key": {"x": 1}, "name": "x_1"}),))
+    with connect(members.uri) as client, ThreadPoolExecutor(1) as pool:
+        client["shop"]["a"].insert_one({"_id": 1})
+        applier = MongoDdlApplier(client, permit=lambda: 30.0)
+        before = applier.observe([ddl.name])
+        members.secondaries()[0].kill()
+        assert pool.submit(applier.apply, ddl, before).result(timeout=60) == ""
 
 
 def _created(client: Client, coll: str) -> str:

@@ -231,7 +231,11 @@ def test_servers_before_6_0_take_no_expiry_longer_than_the_seconds_since_1970() 
 
 def test_an_index_on_its_way_to_unique_is_built_first_and_prepared_after() -> None:
     assert indexed({"v": 2, "key": {"a": 1}, "name": "a_1", "prepareUnique": True}) == [
-        {"createIndexes": "orders", "indexes": [{"key": {"a": 1}, "name": "a_1", "collation": SIMPLE}]},
+        {
+            "createIndexes": "orders",
+            "indexes": [{"key": {"a": 1}, "name": "a_1", "collation": SIMPLE}],
+            "commitQuorum": "majority",
+        },
         {"collMod": "orders", "index": {"name": "a_1", "prepareUnique": True}},
     ]
 
