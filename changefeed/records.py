@@ -323,6 +323,8 @@ class PositionReport:
     error: ErrorReport | None = None
     rows: RowCounts = field(default_factory=RowCounts)
     """By this node, as long as it has had the changefeed."""
+    flowing: bool = False
+    """Rows in scope have come lately: every move of the barrier is worth hearing of soon."""
 
     def of(self, table: TableId) -> Position:
         return self.exceptions.get(table, self.checkpoint)

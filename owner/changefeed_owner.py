@@ -336,7 +336,7 @@ class ChangefeedOwner:
             errors += [lost] if lost else []
             if self._memory.subscription is None:
                 start = max(resolved, known.barrier.position) if known.barrier else resolved
-                self._memory.subscription = self._source.feed.subscribe(start)
+                self._memory.subscription = self._source.feed.subscribe(start, self._term.wake)
             taken = self._memory.subscription.take()
             self._memory.take(taken)
             resolved = taken.resolved
@@ -371,7 +371,7 @@ class ChangefeedOwner:
                 self._writer.ddls(records)
                 _reach("ddl_recorded", records)
             case PublishBarrier(barrier):
-                self._writer.barrier(barrier, known.barrier)
+                self._writer.barrier(barrier, known.barrier, flowing=known.flowing)
             case ReleaseDdls(records, barrier):
                 self._writer.release(records, barrier)
                 _reach("ddl_released", records)

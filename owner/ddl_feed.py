@@ -66,8 +66,9 @@ class Taken:
 class Subscription:
     """One changefeed's reading place in the feed."""
 
-    def __init__(self, feed: DdlFeed, start: Position) -> None:
+    def __init__(self, feed: DdlFeed, start: Position, moved: Callable[[], None]) -> None:
         self._feed = feed
+        self._moved = moved
         self._lock = threading.Lock()
         self._resolved = start
         self._events: list[DdlEvent] = []
@@ -92,10 +93,13 @@ class Subscription:
     def deliver(self, batch: DdlBatch, asked_at: datetime) -> None:
         with self._lock:
             self._add(batch.events)
+            moved = batch.resolved > self._resolved
             self._resolved = max(self._resolved, batch.resolved)
             if batch.trouble is None:
                 self._sighting = Sighting(batch.end, asked_at)
             self._error = batch.trouble
+        if moved:
+            self._moved()
 
     def join(self, shown: Iterable[DdlEvent]) -> None:
         """What the runner has been shown and is not resolved yet."""
@@ -121,8 +125,9 @@ class DdlFeed:
         self._lock = threading.Lock()
         self._runners: list[_Runner] = []
 
-    def subscribe(self, start: Position) -> Subscription:
-        subscription = Subscription(self, start)
+    def subscribe(self, start: Position, moved: Callable[[], None] = lambda: None) -> Subscription:
+        """`moved` is called in the runner's thread when `resolved` has: it sets an event and returns."""
+        subscription = Subscription(self, start, moved)
         with self._lock:
             near = [runner for runner in self._runners if runner.alive and _near(runner.resolved, start)]
             if near:

@@ -33,6 +33,8 @@ _log = structlog.get_logger()
 
 _TICK = timedelta(milliseconds=100)
 _LEAST_PAUSE = timedelta(milliseconds=20)
+_UNHURRIED = timedelta(milliseconds=30)
+"""For how long more changes in etcd are gathered. What the source shows, and jobs that end, are seen to at once."""
 _CAMPAIGN = timedelta(seconds=2)
 _VIEW_TIMEOUT = timedelta(seconds=2)
 _RETRY = timedelta(milliseconds=500)
@@ -66,6 +68,7 @@ class Owner:
         self._campaign_trouble = Interruption(self._log, "campaign_interrupted", "campaign_goes_on")
         self._etcd_trouble = Interruption(self._log, "owner_waits_for_etcd", "owner_goes_on")
         self._wake = threading.Event()
+        self._urgent = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="owner", daemon=True)
         self.leads = threading.Event()
@@ -79,7 +82,7 @@ class Owner:
     def stop(self) -> None:
         """Ends the term, then lets the next candidate lead at once. May be called twice."""
         self._stopping.set()
-        self._wake.set()
+        self._hurry()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -91,6 +94,10 @@ class Owner:
     @property
     def over(self) -> bool:
         return self._stopping.is_set() or not self._session.alive
+
+    def _hurry(self) -> None:
+        self._wake.set()
+        self._urgent.set()
 
     def _run(self) -> None:
         try:
@@ -135,7 +142,7 @@ class Owner:
             layout=self._layout,
             reader=Decoded(self._layout),
             clusters=self._connect(self._permit),
-            wake=self._wake.set,
+            wake=self._hurry,
             margin=self._margin,
             under_way=UnderWay(self._permit),
         )
@@ -143,8 +150,10 @@ class Owner:
         try:
             while not self.over:
                 self._wake.clear()
+                self._urgent.clear()
                 self._round(term, changefeeds)
                 time.sleep(_LEAST_PAUSE.total_seconds())
+                self._urgent.wait(_UNHURRIED.total_seconds())
                 self._wake.wait(_TICK.total_seconds())
         finally:
             latest = self._session.lost_at

@@ -93,6 +93,11 @@ class Stored:
         return reduce(RowCounts.plus, (report.rows for report in self.reports.values()), self.rows)
 
     @property
+    def flowing(self) -> bool:
+        """Whether rows in scope have come lately, anywhere."""
+        return any(report.flowing for report in self.reports.values())
+
+    @property
     def left_behind(self) -> frozenset[NodeId]:
         return frozenset((self.assignments.keys() | self.reports.keys()) - self.processors.keys())
 

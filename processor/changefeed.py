@@ -36,6 +36,8 @@ from processor.windows import Finished, WindowLimits
 
 FIRST_PAUSE = timedelta(milliseconds=500)
 LONGEST_PAUSE = timedelta(seconds=10)
+FLOWS_FOR = timedelta(seconds=1)
+"""After the last row in scope."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,8 @@ class Following:
     paces: Paces = field(default_factory=Paces)
     trouble: Trouble | None = None
     rows: RowCounts = field(default_factory=RowCounts)
+    flowed_at: float | None = None
+    """When rows in scope were applied last, in monotonic seconds."""
 
 
 def obey(following: Following, orders: Orders, copying: AbstractSet[TableId] = frozenset()) -> Following:
@@ -133,7 +137,7 @@ def begun(following: Following, job: LaneJob) -> Following:
     return replace(following, lanes=following.lanes.started(job))
 
 
-def succeeded(following: Following, number: int, outcome: JobOutcome, limits: WindowLimits) -> Following:
+def succeeded(following: Following, number: int, outcome: JobOutcome, limits: WindowLimits, *, now: float) -> Following:
     """A job that ends well says that what was wrong is over. Its unsettled tables begin again where they began."""
     [job] = [job for job in following.lanes.running if job.number == number]
     finished = Finished(window=job.scan, bytes=outcome.bytes, took=outcome.took, silent_until=outcome.silent_until)
@@ -148,7 +152,12 @@ def succeeded(following: Following, number: int, outcome: JobOutcome, limits: Wi
         lanes=following.lanes.finished(number, outcome.unsettled, outcome.ahead),
         paces=paces,
         trouble=lasting,
+        flowed_at=now if outcome.applied else following.flowed_at,
     )
+
+
+def flowing(following: Following, now: float) -> bool:
+    return following.flowed_at is not None and now < following.flowed_at + FLOWS_FOR.total_seconds()
 
 
 def counted(following: Following, outcome: JobOutcome) -> Following:
@@ -186,6 +195,8 @@ def report(
     orders: Orders,
     copies: Mapping[TableId, CopyProgress] | None = None,
     copying: AbstractSet[TableId] = frozenset(),
+    *,
+    now: float,
 ) -> PositionReport:
     checkpoint, exceptions = following.lanes.reported()
     released = following.lanes.released()
@@ -201,4 +212,5 @@ def report(
         copies=copies or {},
         error=None if error is None or error.code == FencedError.code else error,
         rows=following.rows,
+        flowing=flowing(following, now),
     )

@@ -291,7 +291,7 @@ class ChangefeedProcessor:
             self._following = changefeed.failed(self._following, number, outcome.error, now=now)
         else:
             limits = replace(self._surroundings.windows, bytes=self._configuration.pipeline.max_lag_batch)
-            self._following = changefeed.succeeded(self._following, number, outcome, limits)
+            self._following = changefeed.succeeded(self._following, number, outcome, limits, now=now)
         self._following = changefeed.counted(self._following, outcome)
         self._tell(number, outcome)
 
@@ -309,7 +309,7 @@ class ChangefeedProcessor:
     def _report(self, stored: Stored, now: float) -> None:
         """At most ten times a second; what is kept back makes a later tick due."""
         copies = self._copies
-        report = changefeed.report(self._following, stored.orders, copies.progress, copies.busy)
+        report = changefeed.report(self._following, stored.orders, copies.progress, copies.busy, now=now)
         self._unreported = report != self._reported
         if not self._unreported or now < self._reported_at + _REPORT_EVERY:
             return

@@ -3,18 +3,17 @@
 A job for each window costs 30 to 80 ms of CPU and as much lag. So a lane that follows has a task that stays: its driver hands it one window after another.
 It holds one of Spark's slots meanwhile, also between windows, so nothing else may wait for a slot because of it. In order of precedence:
 
-- NobodyStaysInACrowd: lanes that follow and all other tasks together must fit into the slots; otherwise every task is asked to leave
+- NobodyStaysInACrowd: lanes that follow and all other tasks together must fit into the slots; otherwise every task that stays is asked to leave
 - OneContextOneStay: a DDL, an assignment, another run or a lost attempt ends it, and the next window begins a new one
 - NoStayIsLong: `longest` bounds what a worker may gather, and how long one lane has the same slot
 - NoStayIsIdle: a lane that has no windows gives its slot back after `idle`
-- OnlyWhoFollowsStays: a window begins a stay only when the one before it was no longer than `follows` ago. A source at rest has a window in ten seconds
+- EveryWindowBeginsOne: where there is room, also the first after a rest. A stay that is handed one window costs what a job does, and the next may be the first of many
 - NoStayWithoutAWay: a task that could not reach its driver is not sent again for a while
 
 Who is asked to leave does so at once when it is idle, after its window when it is at work. A worked example, two slots, one changefeed f:
 
-    0.0    window of f        job             the first
-    0.1    window of f        begin           it follows
-    0.2    window of f        hand over
+    0.0    window of f        begin
+    0.1    window of f        hand over
     5.0    copy, one task     stays           2 of 2 slots
     6.0    copy, second task  leave           3 of 2
     6.1    window of f        job
@@ -25,7 +24,7 @@ Who is asked to leave does so at once when it is idle, after its window when it 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from changefeed.records import ChangefeedId
@@ -36,6 +35,7 @@ class StayLimits:
     """In seconds."""
 
     follows: float = 2.0
+    """After its last window a lane counts as one that follows, and wants a slot, for so long."""
     idle: float = 2.0
     longest: float = 30.0
     without: float = 60.0
@@ -87,11 +87,10 @@ class Way(StrEnum):
 
 def way_of(window: NextWindow, room: Room, now: float) -> Way:
     """Who is to leave has been asked before: what is still known may stay."""
-    known = room.staying.get(window.changefeed)
-    if known is not None:
+    if window.changefeed in room.staying:
         return Way.HAND_OVER
-    follows = now < room.following.get(window.changefeed, now)
-    return Way.BEGIN if follows and not room.crowded(now) and now >= room.no_way_until else Way.JOB
+    counted = replace(room, following={**room.following, window.changefeed: float("inf")})
+    return Way.JOB if counted.crowded(now) or now < room.no_way_until else Way.BEGIN
 
 
 def leaving(room: Room, limits: StayLimits, now: float, window: NextWindow | None = None) -> tuple[ChangefeedId, ...]:

@@ -257,3 +257,14 @@ def test_why_a_watch_that_is_well_does_not_get_on_is_told_for_as_long_as_that_la
         source.opened[0][1].script.put(Batch((), at(7)))
         wait(lambda: subscription.take().error is None)
         assert source.starts() == [at(5)]
+
+
+def test_a_changefeed_is_woken_when_resolved_moves_and_only_then() -> None:
+    woken: list[None] = []
+    with feed() as (shared, source):
+        subscription = shared.subscribe(at(5), lambda: woken.append(None))
+        wait(lambda: len(source.opened) == 1)
+        for resolved in (5, 7, 7, 9):
+            source.opened[0][1].script.put(Batch((), at(resolved), end=at(resolved)))
+        assert seen_until(subscription, at(9)) == []
+        wait(lambda: len(woken) == 2)

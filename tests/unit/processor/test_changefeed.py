@@ -11,7 +11,7 @@ from changefeed.errors import FencedError, PermanentError, SinkMajorityStalled, 
 from changefeed.event import RowType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import AssignedTable, Assignment, Barrier
+from changefeed.records import AssignedTable, Assignment, Barrier, PositionReport
 from changefeed.table import TableId
 from processor import changefeed
 from processor.changefeed import Following, Orders
@@ -45,6 +45,10 @@ def orders(barrier: int, given: Assignment, *, run: int = 1, running: bool = Tru
     )
 
 
+def reported(following: Following, given: Orders, copying: frozenset[TableId] = frozenset()) -> PositionReport:
+    return changefeed.report(following, given, copying=copying, now=2000.0)
+
+
 class Node:
     def __init__(self) -> None:
         self.following = Following(lanes=Lanes.empty(at(100)))
@@ -60,14 +64,14 @@ class Node:
 
     def succeed(self, job: LaneJob) -> None:
         outcome = JobOutcome(applied=Counter({RowType.INSERT: 1}), bytes=10, took=timedelta(seconds=1))
-        self.following = changefeed.succeeded(self.following, job.number, outcome, WINDOWS)
+        self.following = changefeed.succeeded(self.following, job.number, outcome, WINDOWS, now=self.now)
 
     def fail(self, job: LaneJob, error: SluiceError) -> None:
         report = ErrorReport.of(error, datetime.now(UTC))
         self.following = changefeed.failed(self.following, job.number, report, now=self.now)
 
     def places(self, given: Orders) -> dict[str, int]:
-        report = changefeed.report(self.following, given)
+        report = reported(self.following, given)
         return {table: report.of(table).ts.seconds for table in self.following.lanes.tables}
 
 
@@ -91,12 +95,12 @@ def test_a_pause_begins_nothing_and_says_that_all_stands_only_when_it_does() -> 
     [job] = node.tick(given)
     paused = replace(given, running=False)
     assert node.tick(paused) == []
-    assert changefeed.report(node.following, paused).run == 1
+    assert reported(node.following, paused).run == 1
     node.fail(job, FencedError("the run is over"))
-    assert changefeed.report(node.following, paused).run == 0
+    assert reported(node.following, paused).run == 0
     [again] = node.tick(orders(110, assignment(a=100), run=2))
     assert again.replay_of(A) == at(110)
-    assert changefeed.report(node.following, orders(110, assignment(a=100), run=2)).run == 2
+    assert reported(node.following, orders(110, assignment(a=100), run=2)).run == 2
 
 
 def test_a_new_run_begins_only_when_no_job_of_the_last_is_left() -> None:
@@ -104,10 +108,10 @@ def test_a_new_run_begins_only_when_no_job_of_the_last_is_left() -> None:
     [job] = node.tick(orders(110, assignment(a=100)))
     following_run = orders(120, assignment(a=100), run=2)
     assert node.tick(following_run) == []
-    assert changefeed.report(node.following, following_run).run == 1
+    assert reported(node.following, following_run).run == 1
     node.succeed(job)
     [_] = node.tick(following_run)
-    assert changefeed.report(node.following, following_run).run == 2
+    assert reported(node.following, following_run).run == 2
 
 
 def test_what_may_pass_is_tried_again_after_a_pause_that_grows() -> None:
@@ -146,13 +150,13 @@ def test_nothing_is_begun_during_a_pause_and_success_ends_the_trouble() -> None:
     [job] = node.tick(given)
     node.fail(job, SinkUnavailable("away"))
     assert node.tick(given) == []
-    error = changefeed.report(node.following, given).error
+    error = reported(node.following, given).error
     assert error is not None
     assert error.code == "sink_unavailable"
     node.now += 1
     [job] = node.tick(given)
     node.succeed(job)
-    assert changefeed.report(node.following, given).error is None
+    assert reported(node.following, given).error is None
 
 
 def test_what_waiting_cannot_mend_waits_for_the_next_run() -> None:
@@ -162,14 +166,14 @@ def test_what_waiting_cannot_mend_waits_for_the_next_run() -> None:
     node.now += 3600
     assert node.tick(given) == []
     [_] = node.tick(replace(given, run=2))
-    assert changefeed.report(node.following, replace(given, run=2)).error is None
+    assert reported(node.following, replace(given, run=2)).error is None
 
 
 def test_a_fence_is_no_error_of_the_changefeed() -> None:
     node, given = Node(), orders(110, assignment(a=100))
     [job] = node.tick(given)
     node.fail(job, FencedError("not confirmed"))
-    assert changefeed.report(node.following, given).error is None
+    assert reported(node.following, given).error is None
 
 
 def test_a_table_that_leaves_is_released_once_its_job_is_over() -> None:
@@ -177,10 +181,10 @@ def test_a_table_that_leaves_is_released_once_its_job_is_over() -> None:
     [job] = node.tick(orders(110, assignment(a=100, b=100)))
     leaving = orders(120, assignment(a=100, b=100, leaving="b"), rev=11)
     assert node.tick(leaving) == []
-    assert changefeed.report(node.following, leaving).released == {}
+    assert reported(node.following, leaving).released == {}
     node.succeed(job)
     node.tick(leaving)
-    report = changefeed.report(node.following, leaving)
+    report = reported(node.following, leaving)
     assert report.released == {B: at(110)}
     assert report.assignment_rev == 11
 
@@ -188,7 +192,7 @@ def test_a_table_that_leaves_is_released_once_its_job_is_over() -> None:
 def test_a_table_that_was_never_begun_is_released_at_its_start() -> None:
     node, leaving = Node(), orders(110, assignment(a=100, b=103, leaving="b"))
     node.tick(leaving)
-    assert changefeed.report(node.following, leaving).released == {B: at(103)}
+    assert reported(node.following, leaving).released == {B: at(103)}
 
 
 def test_a_table_given_again_begins_at_its_new_start() -> None:
@@ -207,10 +211,10 @@ def test_an_assignment_is_obeyed_when_no_table_waits_for_a_job() -> None:
     [job] = node.tick(orders(110, assignment(a=100, b=100)))
     given = orders(120, assignment(a=100), rev=11)
     node.tick(given)
-    assert changefeed.report(node.following, given).assignment_rev == 10
+    assert reported(node.following, given).assignment_rev == 10
     node.succeed(job)
     node.tick(given)
-    assert changefeed.report(node.following, given).assignment_rev == 11
+    assert reported(node.following, given).assignment_rev == 11
     assert node.following.lanes.tables == {A}
 
 
@@ -227,7 +231,16 @@ def test_a_table_that_leaves_while_its_copy_moves_it_is_released_where_it_came_t
     node.tick(begun, copying={A: at(100)})
     leaving = orders(300, assignment(leaving="a", a=100), rev=11)
     node.following = changefeed.obey(node.following, leaving, frozenset({A}))
-    assert changefeed.report(node.following, leaving, copying=frozenset({A})).released == {}
+    assert reported(node.following, leaving, copying=frozenset({A})).released == {}
     node.following = changefeed.moved(node.following, {A: at(120)}, leaving)
     assert node.tick(leaving, copying={A: at(120)}) == []
-    assert changefeed.report(node.following, leaving).released == {A: at(120)}
+    assert reported(node.following, leaving).released == {A: at(120)}
+
+
+def test_rows_in_scope_are_told_to_flow_for_a_second() -> None:
+    node, given = Node(), orders(110, assignment(a=100))
+    assert not changefeed.report(node.following, given, now=node.now).flowing
+    [job] = node.tick(given)
+    node.succeed(job)
+    assert changefeed.report(node.following, given, now=node.now + 0.9).flowing
+    assert not changefeed.report(node.following, given, now=node.now + 1.0).flowing

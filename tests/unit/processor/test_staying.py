@@ -17,13 +17,11 @@ WINDOW = NextWindow(changefeed=F, context="c1", attempt="a1")
 IDLE = Staying(context="c1", attempt="a1", begun_at=0.0, idle_since=0.5)
 
 
-def test_the_first_window_of_a_lane_is_a_job_and_the_next_one_begins_a_stay() -> None:
-    assert way_of(WINDOW, Room(slots=2), 1.0) is Way.JOB
-    assert way_of(WINDOW, Room(slots=2, following={F: 3.0}), 1.1) is Way.BEGIN
-
-
-def test_a_window_after_a_long_rest_is_a_job() -> None:
-    assert way_of(WINDOW, Room(slots=2, following={F: 3.0}), 3.0) is Way.JOB
+def test_the_first_window_of_a_lane_begins_a_stay_where_there_is_room() -> None:
+    assert way_of(WINDOW, Room(slots=2), 1.0) is Way.BEGIN
+    assert way_of(WINDOW, Room(slots=2, following={G: 3.0}), 1.0) is Way.BEGIN
+    assert way_of(WINDOW, Room(slots=2, following={G: 3.0, H: 3.0}), 1.0) is Way.JOB
+    assert way_of(WINDOW, Room(slots=2, following={G: 3.0, H: 3.0}), 3.0) is Way.BEGIN
 
 
 def test_windows_go_to_the_task_that_stays() -> None:
