@@ -110,7 +110,7 @@ class ChangefeedService(ChangefeedServiceServicer):
         start = _start(request.start, info.configuration)
         desired.resumed(info, status, start)
         if start is not None:
-            check_start(info.configuration, start)
+            check_start(info, start)
         rev = self._store.change(id, lambda info, status: desired.resumed(info, status, start))
         return self._message(id, rev)
 

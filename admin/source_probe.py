@@ -11,8 +11,10 @@ from changefeed.capture import Capture
 from changefeed.capture_choice import CaptureChoice, Obstacle, choose, image_obstacles
 from changefeed.cluster_time import ClusterTime
 from changefeed.configuration import Configuration, Start
-from changefeed.errors import ConfigurationError, HistoryLost, SluiceError
+from changefeed.errors import ConfigurationError, HistoryLost, SluiceError, SourceRefused
 from changefeed.position import Position
+from changefeed.read_preference import refused_at_source
+from changefeed.records import ChangefeedInfo
 from changefeed.table import TableKind, TableSchema
 from owner.connections import expanded
 from processor.routing import divisible
@@ -22,9 +24,10 @@ from source.connection import Client, connect, deployment_of
 from source.errors import translated
 from source.opening import open_ddl_watch
 from source.oplog_access import oplog_obstacle
-from source.oplog_window import majority_time, read_oplog_window
+from source.oplog_window import OplogWindow, majority_time, read_oplog_window
 from source.window_reader import WindowReader
 
+_NAME = "sluice-validate"
 _IMAGES = "changeStreamPreAndPostImages"
 
 
@@ -45,7 +48,7 @@ def probe_source(
 ) -> SourceFindings:
     """Takes as long as the source takes to answer, or not to: some seconds. `known_obstacles` are those that no source knows of."""
     try:
-        with closing(connect(expanded(configuration.source), app_name="sluice-validate")) as client:
+        with closing(connect(expanded(configuration.source), app_name=_NAME, capture=asked)) as client:
             return _findings(client, configuration, asked, known_obstacles)
     except SluiceError as error:
         return SourceFindings(problems=(f"source: {error}",))
@@ -53,14 +56,15 @@ def probe_source(
 
 def newest_start(configuration: Configuration) -> Position:
     """Where `now` is at the source."""
-    with closing(connect(expanded(configuration.source), app_name="sluice-validate")) as client:
+    with closing(connect(expanded(configuration.source), app_name=_NAME, capture=None)) as client:
         return Position(majority_time(client).next())
 
 
-def check_start(configuration: Configuration, start: Position) -> None:
+def check_start(info: ChangefeedInfo, start: Position) -> None:
     """Raises `HistoryLost` when the source no longer remembers it."""
-    with closing(connect(expanded(configuration.source), app_name="sluice-validate")) as client:
-        problem = _lost(client, start.ts)
+    uri = expanded(info.configuration.source)
+    with closing(connect(uri, app_name=_NAME, capture=info.capture)) as client:
+        problem = _lost(_window(client), start.ts)
     if problem is not None:
         raise HistoryLost(problem)
 
@@ -72,15 +76,18 @@ def _findings(
     choice = None
     try:
         choice = choose(asked, [*_obstacles(client, configuration, asked), *known_obstacles])
+        if choice.capture is Capture.CHANGE_STREAM and (problem := refused_at_source(expanded(configuration.source))):
+            problems.append(f"source: {problem}")
     except ConfigurationError as error:
         problems += error.problems
     now = majority_time(client).next()
     start = now if isinstance(configuration.start, Start) else configuration.start
-    lost = _lost(client, start)
+    window = _window(client)
+    lost = _lost(window, start)
     if lost is not None:
         problems.append(f"start: {lost}")
     elif choice is not None:
-        problems += _capture_problems(client, configuration, choice.capture, start if client.is_mongos else now)
+        problems += _capture_problems(client, configuration, choice.capture, start if window is None else now)
     with translated("asking the source who it is"):
         identity = identify(client)
     catalog = read_catalog(client, configuration.filter.wants_table)
@@ -100,8 +107,15 @@ def _obstacles(client: Client, configuration: Configuration, asked: Capture) -> 
         yield unreadable
 
 
-def _lost(client: Client, start: ClusterTime) -> str | None:
-    window = read_oplog_window(client)
+def _window(client: Client) -> OplogWindow | None:
+    """None where it is not shown, by routers or to this user: change streams do without."""
+    try:
+        return read_oplog_window(client)
+    except SourceRefused:
+        return None
+
+
+def _lost(window: OplogWindow | None, start: ClusterTime) -> str | None:
     if window is None or window.holds(Position(start)):
         return None
     return (
@@ -115,7 +129,7 @@ def _capture_problems(
 ) -> Iterator[str]:
     """The deployment's kind and version, the user's privileges, and what the server makes of the filter show when it is read as it will be.
 
-    Nothing shows sooner at the changefeed's own start, except through mongos, whose oplogs nobody else can look at: there a lost start does.
+    Nothing shows sooner at the changefeed's own start, except where nobody may look at the oplog, as through mongos: there a lost start does.
     """
     try:
         with closing(open_ddl_watch(client, Position(start), capture)) as watch:

@@ -14,7 +14,7 @@ from changefeed.configuration import Configuration, Start
 from changefeed.errors import ConfigurationError, SluiceError
 from changefeed.lifecycle import State
 from changefeed.overlap import common_target
-from changefeed.read_preference import refused_read_preference
+from changefeed.read_preference import refused_at_target
 from changefeed.records import ChangefeedId, DesiredState
 from changefeed.table import TableName, TableSchema
 from owner import filter_change
@@ -104,11 +104,12 @@ def _older_target(source: tuple[int, int] | None, target: tuple[int, int] | None
 def _unusable_uris(configuration: Configuration) -> Iterator[str]:
     for name, uri in (("source", configuration.source), ("sink", configuration.sink)):
         try:
-            problem = refused_read_preference(expanded(uri))
+            plain = expanded(uri)
         except SluiceError as error:
-            problem = str(error)
-        if problem is not None:
-            yield f"{name}: {problem}"
+            yield f"{name}: {error}"
+        else:
+            if name == "sink" and (problem := refused_at_target(plain)) is not None:
+                yield f"{name}: {problem}"
 
 
 def _target_databases(configuration: Configuration) -> set[str]:

@@ -105,7 +105,7 @@ class _Run:
     def _run(self) -> None:
         try:
             with (
-                closing(connect(expanded(self._configuration.source))) as source,
+                closing(connect(expanded(self._configuration.source), capture=None)) as source,
                 closing(connect_to_target(expanded(self._configuration.sink))) as target,
             ):
                 report = Verification(

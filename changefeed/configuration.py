@@ -48,7 +48,7 @@ from changefeed.errors import ConfigurationError
 from changefeed.filter import Filter
 from changefeed.options import Options, each_once, problems
 from changefeed.pattern import TablePattern, any_matches, literal
-from changefeed.read_preference import refused_read_preference
+from changefeed.read_preference import refused_at_source, refused_at_target
 from changefeed.routes import Routes
 from changefeed.table import TableName
 from changefeed.uri import ConnectionUri
@@ -195,11 +195,10 @@ class Configuration(Options):
             configuration = cls.model_validate(fields)
         except ValidationError as error:
             raise ConfigurationError(problems(error, cls)) from None
-        refused = [
-            f"{name}: {problem}"
-            for name, uri in (("source", configuration.source), ("sink", configuration.sink))
-            if (problem := refused_read_preference(uri.reference)) is not None
-        ]
+        looks = [("sink", configuration.sink, refused_at_target)]
+        if configuration.capture is Capture.CHANGE_STREAM:
+            looks.insert(0, ("source", configuration.source, refused_at_source))
+        refused = [f"{name}: {problem}" for name, uri, look in looks if (problem := look(uri.reference)) is not None]
         if refused:
             raise ConfigurationError(refused)
         return configuration

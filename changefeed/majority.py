@@ -26,7 +26,7 @@ class MajorityPoint:
             return None
         return cls(
             replica_set=str(reply.get("setName")),
-            primary=str(reply.get("me")),
+            primary=str(reply.get("primary", reply.get("me"))),
             term=int(written["majorityOpTime"].get("t", 0)),
             majority_ts=ClusterTime.from_bson(written["majorityOpTime"]["ts"]),
             newest_ts=ClusterTime.from_bson(written["opTime"]["ts"]),

@@ -1,7 +1,7 @@
-"""Options of a connection string that let another member than the primary be read: refused. Pure.
+"""Options of a connection string that let another member than the primary be read, where they are refused. Pure.
 
-What was written is judged by the primary's oplog, and what is compared, cleared or repaired must be as new as that. Some commands go to the
-primary whatever a connection string says, so one that names another preference would be obeyed for a part of them.
+At a target: what was written is judged by the primary's oplog, and what is compared or cleared must be as new as that. At a source that is read by
+change streams: its stream, its copy and what is mended would be of different members. By the oplog they are all of one.
 """
 
 from __future__ import annotations
@@ -15,14 +15,23 @@ _OPTION = re.compile(r"[^&;]+")
 _PRIMARY_ONLY = {"readpreference": "primary", "readpreferencetags": None, "maxstalenessseconds": None}
 
 
-def refused_read_preference(uri: str) -> str | None:
-    """What is wrong, and what to do. The value of a reference `${...}` is not known yet: it is judged when it is."""
+def refused_at_source(uri: str) -> str | None:
+    """By change streams: what is wrong, and what to do."""
+    return _told(uri, ", or read the oplog (capture: oplog), which obeys them")
+
+
+def refused_at_target(uri: str) -> str | None:
+    return _told(uri, "")
+
+
+def _told(uri: str, otherwise: str) -> str | None:
+    """The value of a reference `${...}` is not known yet: it is judged when it is."""
     found = ", ".join(_refused(uri))
     if not found:
         return None
     return (
         f"found {found}; Sluice reads the primary only, since a secondary may lack what the primary has: "
-        "leave readPreference, readPreferenceTags and maxStalenessSeconds out"
+        f"leave readPreference, readPreferenceTags and maxStalenessSeconds out{otherwise}"
     )
 
 

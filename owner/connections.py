@@ -49,7 +49,7 @@ class Source:
         """Where a credential is missing, or a name does not resolve, the changefeeds that ask hear of it."""
         with self._lock:
             if self._connected is None:
-                self._connected = connect(expanded(self._uri))
+                self._connected = connect(expanded(self._uri), capture=self._capture)
             return self._connected
 
     def _open_watch(self, start: Position) -> DdlWatch:

@@ -186,7 +186,7 @@ class Workplace:
     def _source(self, context: JobContext) -> _Client:
         uri = context.configuration.source
         if uri.reference not in self._clients:
-            self._clients[uri.reference] = connect_to_source(_expanded(uri))
+            self._clients[uri.reference] = connect_to_source(_expanded(uri), capture=context.capture)
         return self._clients[uri.reference]
 
     def _target(self, context: JobContext) -> _Client | None:

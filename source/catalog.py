@@ -25,7 +25,7 @@ from changefeed.event import DdlEvent
 from changefeed.position import Position
 from changefeed.table import SYSTEM_DATABASES, TableId, TableKind, TableName, TableSchema, view_id
 from source.change_event import uuid_of
-from source.connection import Client
+from source.connection import Client, is_router, read_command
 from source.errors import translated
 from source.index_spec import index_document
 from source.oplog_window import majority_time, newest_time
@@ -72,7 +72,8 @@ def read_catalog(
     position = valid_from if valid_from is not None else Position(before_ts.next())
     with translated("reading the catalog of the source"), ThreadPoolExecutor(_THREADS, "catalog") as threads:
         shard_keys = _shard_keys(client)
-        databases = [db for db in client.list_database_names() if db not in SYSTEM_DATABASES]
+        listed_names = read_command(client, "admin", {"listDatabases": 1, "nameOnly": True})["databases"]
+        databases = [each["name"] for each in listed_names if each["name"] not in SYSTEM_DATABASES]
         listed = [table for tables in threads.map(lambda db: _listed(client, db), databases) for table in tables]
         chosen = [table for table in listed if wanted(table.name)]
         indexes = threads.map(lambda table: _indexes(client, table), chosen)
@@ -106,9 +107,7 @@ def _id_of(name: TableName, info: Mapping[str, Any], *, over_buckets: bool) -> T
 
 
 def _listed(client: Client, db: str) -> list[_Listed]:
-    """Asked by hand, since the driver's own helper cannot read every date that may stand in a validator."""
-    database = client[db]
-    infos = list(database.cursor_command("listCollections", codec_options=database.codec_options))
+    infos = list(_cursor(client, db, {"listCollections": 1}))
     names = {info["name"] for info in infos}
     return [
         _Listed(TableName(db, info["name"]), info, over_buckets=f"system.buckets.{info['name']}" in names)
@@ -129,18 +128,25 @@ def _indexes(client: Client, table: _Listed) -> tuple[Document, ...]:
 
 
 def _list_indexes(client: Client, name: TableName) -> Iterator[Mapping[str, Any]]:
-    database = client[name.db]
     command = {"listIndexes": name.coll, "includeBuildUUIDs": True}
     try:
-        yield from database.cursor_command(command, codec_options=database.codec_options)
+        yield from _cursor(client, name.db, command)
     except OperationFailure as error:
         # dropped or renamed since it was listed: the DDL watch will show it, and the reading is disturbed
         if error.code != _NAMESPACE_NOT_FOUND:
             raise
 
 
+def _cursor(client: Client, db: str, command: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Asked by hand, since the driver's own helpers cannot read every date that may stand in a validator, and go to the primary."""
+    database = client[db]
+    return database.cursor_command(
+        command, codec_options=database.codec_options, read_preference=client.read_preference
+    )
+
+
 def _shard_keys(client: Client) -> Mapping[str, Document]:
-    if not client.is_mongos:
+    if not is_router(client):
         return {}
     sharded = client["config"]["collections"].find(
         {"dropped": {"$ne": True}, "unsplittable": {"$ne": True}}, {"key": 1}

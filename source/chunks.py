@@ -3,7 +3,7 @@
     capped, time-series, collation on `_id`    one, in natural order: the order counts, or only the server knows it
     up to the size of a chunk                  one
     sharded by {_id: 1}                        the bounds of its ranges in config.chunks, if they are many enough
-    a replica set                              splitVector, which walks the index on `_id`
+    a replica set whose primary is read        splitVector, which walks the index on `_id`
     where that is refused, takes long,         the `_id`s of a random sample, sorted by the server: cheap for any size
       or finds too little
 
@@ -24,12 +24,13 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.max_key import MaxKey
 from bson.min_key import MinKey
 from bson.raw_bson import RawBSONDocument
+from pymongo import ReadPreference
 from pymongo.errors import OperationFailure
 
 from changefeed.bson_order import compare
 from changefeed.document import Document
 from changefeed.table import TableKind, TableName, TableSchema
-from source.connection import Client
+from source.connection import Client, is_router, read_command
 from source.errors import translated
 
 CHUNK_BYTES = 64 << 20
@@ -82,7 +83,7 @@ def _in_natural_order(schema: TableSchema) -> bool:
 def _extent(client: Client, name: TableName) -> tuple[int, int]:
     """Documents and bytes, from the server's counters."""
     try:
-        stats = client[name.db].command("collStats", name.coll)
+        stats = read_command(client, name.db, {"collStats": name.coll})
     except OperationFailure as error:
         if error.code == _NAMESPACE_NOT_FOUND:
             return 0, 0
@@ -91,7 +92,7 @@ def _extent(client: Client, name: TableName) -> tuple[int, int]:
 
 
 def _known_bounds(client: Client, schema: TableSchema, chunk_bytes: int) -> list[RawBSONDocument]:
-    if not client.is_mongos:
+    if not is_router(client):
         return _split_by_server(client, schema.name, chunk_bytes)
     if schema.shard_key is not None and list(schema.shard_key.decode().items()) == [("_id", 1)]:
         return _shard_ranges(client, schema)
@@ -99,10 +100,12 @@ def _known_bounds(client: Client, schema: TableSchema, chunk_bytes: int) -> list
 
 
 def _split_by_server(client: Client, name: TableName, chunk_bytes: int) -> list[RawBSONDocument]:
-    """Its user may lack the privilege; hosted services refuse it. Then there is the sample."""
+    """Its user may lack the privilege; hosted services refuse it, and so do secondaries. Then there is the sample."""
+    if client.read_preference != ReadPreference.PRIMARY:
+        return []
     command = {"splitVector": str(name), "keyPattern": {"_id": 1}, "maxChunkSizeBytes": chunk_bytes}
     try:
-        reply = client.admin.command({**command, "maxTimeMS": _SPLITTING_MS}, codec_options=_RAW)
+        reply = read_command(client, "admin", {**command, "maxTimeMS": _SPLITTING_MS}, codec_options=_RAW)
     except OperationFailure as error:
         log.info("table_not_split_by_the_source", table=str(name), code=error.code)
         return []

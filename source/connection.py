@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from bson.codec_options import DatetimeConversion
-from pymongo import MongoClient
+from pymongo import MongoClient, ReadPreference
 from pymongo.client_session import ClientSession
 
+from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import ConfigurationError, SourceUnsupported
-from changefeed.read_preference import refused_read_preference
+from changefeed.read_preference import refused_at_source
 from source.errors import translated
 from source.one_server import OneServer
 
@@ -23,13 +25,16 @@ HELLO = "isMaster"
 _SELECTION_MS = 5_000
 
 
-def connect(uri: str, *, app_name: str = "sluice") -> Client:
+def connect(uri: str, *, app_name: str = "sluice", capture: Capture | None = Capture.CHANGE_STREAM) -> Client:
     """A source that is gone is an error to retry, never a hang: the driver's monitor closes the connections of a server that does not answer it.
 
     One that is at work is waited for, however long: no timeout on a socket knows the two apart, and who gives up leaves the work running there. So
-    what the URI says goes first, but for such timeouts, and for the member that is read: the primary.
+    what the URI says goes first, but for such timeouts.
+
+    The member that it prefers is read by the oplog, or where it is not decided yet; it is refused for change streams. Without a
+    capture the primary is read, for what has to be as new as all that anybody was told is written.
     """
-    if (problem := refused_read_preference(uri)) is not None:
+    if capture is Capture.CHANGE_STREAM and (problem := refused_at_source(uri)) is not None:
         raise ConfigurationError([f"source: its connection string: {problem}"])
     defaults = {
         "appname": app_name,
@@ -38,6 +43,8 @@ def connect(uri: str, *, app_name: str = "sluice") -> Client:
     }
     stated = {option.partition("=")[0].lower() for option in uri.partition("?")[2].split("&")}
     options: dict[str, Any] = {name: value for name, value in defaults.items() if name.lower() not in stated}
+    if capture is None:
+        options["read_preference"] = ReadPreference.PRIMARY
     try:
         with translated("connecting to the source"):
             return MongoClient(
@@ -68,10 +75,23 @@ class Deployment:
 _OLDEST = (4, 2)
 
 
+def read_command(client: Client, db: str, command: Mapping[str, Any], **options: Any) -> Any:
+    """For commands that read: the driver sends a command to the primary, whatever the connection string says, unless it is told otherwise.
+
+    All of a client go to one member (`OneServer`), so that what one says of its history is true of what another reads.
+    """
+    return client[db].command(dict(command), read_preference=client.read_preference, **options)
+
+
+def is_router(client: Client) -> bool:
+    """Unlike the driver, which looks for a primary to answer this."""
+    return bool(read_command(client, "admin", {HELLO: 1}).get("msg") == "isdbgrid")
+
+
 def deployment_of(client: Client) -> Deployment:
     with translated("asking the source what it is"):
-        hello = client.admin.command(HELLO)
-        version = client.server_info()["versionArray"]
+        hello = read_command(client, "admin", {HELLO: 1})
+        version = read_command(client, "admin", {"buildInfo": 1})["versionArray"]
     found = Deployment(version=(version[0], version[1]), sharded=hello.get("msg") == "isdbgrid")
     if not found.sharded and "setName" not in hello:
         raise SourceUnsupported(

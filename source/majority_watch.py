@@ -14,7 +14,7 @@ import structlog
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import SourceMajorityStalled
 from changefeed.majority import MajorityPoint
-from source.connection import HELLO, Client
+from source.connection import HELLO, Client, read_command
 from source.errors import translated
 
 _ASK_EVERY = 2.0
@@ -61,4 +61,4 @@ class MajorityWatch:
 
     def _point(self) -> MajorityPoint | None:
         with translated("asking the source how far its majority is"):
-            return MajorityPoint.of_hello(self._client.admin.command(HELLO))
+            return MajorityPoint.of_hello(read_command(self._client, "admin", {HELLO: 1}))

@@ -6,7 +6,7 @@ from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 
 from changefeed.capture_choice import MAJORITY_READS_DISABLED, ROUTER, Obstacle, not_allowed
-from source.connection import Client
+from source.connection import Client, is_router
 from source.errors import is_refusal, translated
 
 _READ_CONCERN_MAJORITY_NOT_ENABLED = 148
@@ -15,7 +15,7 @@ _READ_CONCERN_MAJORITY_NOT_ENABLED = 148
 def oplog_obstacle(client: Client) -> Obstacle | None:
     """None where it can be read as the capture reads it. Raises what says nothing about that, as a source that does not answer."""
     with translated("reading the oplog of the source"):
-        if client.is_mongos:
+        if is_router(client):
             return ROUTER
         oplog = client.get_database("local", read_concern=ReadConcern("majority"))["oplog.rs"]
         try:

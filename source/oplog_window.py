@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from pymongo import ReadPreference
 from pymongo.client_session import ClientSession
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import SluiceError
 from changefeed.position import Position
-from source.connection import HELLO, Client, session_time
+from source.connection import HELLO, Client, is_router, read_command, session_time
 from source.errors import translated
 
 
@@ -35,9 +34,9 @@ class OplogWindow:
 def read_oplog_window(client: Client) -> OplogWindow | None:
     """None through mongos, which shows no oplog: there a lost position is found out when a stream is opened at it."""
     with translated("reading the ends of the source's oplog"):
-        if client.is_mongos:
+        if is_router(client):
             return None
-        oplog = client.get_database("local", read_preference=ReadPreference.PRIMARY)["oplog.rs"]
+        oplog = client["local"]["oplog.rs"]
         oldest, newest = (oplog.find_one({}, {"ts": 1}, sort=[("$natural", way)]) for way in (1, -1))
     if oldest is None or newest is None:
         return None
@@ -56,9 +55,9 @@ def oldest_time_for_message(client: Client) -> str:
 
 
 def majority_time(client: Client) -> ClusterTime:
-    """What is written at or before it stays written, and is seen by whoever reads the primary from now on."""
+    """What is written at or before it stays written, and is seen by whoever reads this member from now on."""
     with translated("asking the source for its majority-committed time"), _session(client) as session:
-        hello = client.admin.command(HELLO, session=session)
+        hello = read_command(client, "admin", {HELLO: 1}, session=session)
         last_write = hello.get("lastWrite", {}).get("majorityOpTime", {}).get("ts")
         return ClusterTime.from_bson(last_write) if last_write is not None else session_time(session)
 
@@ -66,7 +65,7 @@ def majority_time(client: Client) -> ClusterTime:
 def newest_time(client: Client) -> ClusterTime:
     """At or after everything that was read before, committed by the majority or not."""
     with translated("asking the source for its newest time"), _session(client) as session:
-        client.admin.command("ping", session=session)
+        read_command(client, "admin", {"ping": 1}, session=session)
         return session_time(session)
 
 

@@ -20,7 +20,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 from changefeed.cluster_time import ClusterTime
 from changefeed.table import TableName
 from source.bson_bytes import MalformedBson, document_of, documents_of, elements
-from source.connection import Client
+from source.connection import Client, read_command
 from source.errors import told
 from source.raw_stream import readable
 
@@ -96,7 +96,7 @@ class RawFind:
         try:
             if self._cursor_id and not isinstance(error, PyMongoError):
                 kill: dict[str, Any] = {"killCursors": self._table.coll, "cursors": [Int64(self._cursor_id)]}
-                self._client[self._table.db].command(kill, session=self._session)
+                read_command(self._client, self._table.db, kill, session=self._session)
         except PyMongoError as failed:
             log.info("cursor_left_to_its_timeout", cursor=self._cursor_id, reason=told(failed))
         finally:
@@ -105,7 +105,7 @@ class RawFind:
 
     def _run(self, command: dict[str, Any]) -> Found:
         try:
-            reply = self._client[self._table.db].command(command, codec_options=_RAW, session=self._session)
+            reply = read_command(self._client, self._table.db, command, codec_options=_RAW, session=self._session)
         except OperationFailure as error:
             raise readable(error) from error
         return parse_found(bytes(reply.raw))

@@ -16,14 +16,14 @@ from pymongo.errors import OperationFailure
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import SourceUnavailable
 from changefeed.table import TableId, TableName
-from source.connection import Client, deployment_of
+from source.connection import Client, deployment_of, read_command
 from source.errors import translated
 from source.raw_find import parse_found
 from source.raw_stream import readable
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 _LONGEST_WAIT_MS = 5_000
-"""For a primary that was elected a moment ago, and is behind what its predecessor's majority had."""
+"""For a member that is behind the one that showed the change, as a primary is that was elected a moment ago."""
 _UUID_MISMATCH = 361
 _LOOKS = 5
 
@@ -54,11 +54,11 @@ def read_row(
     with translated(f"reading a row of {table} as it is since {not_before}"):
         guard = {"collectionUUID": _uuid(id_)} if deployment_of(client).shows_all_ddl else {}
         for _ in range(_LOOKS):
-            name = _name(client, table.db, id_)
+            name = _name(client, table.db, id_, not_before)
             if name is None:
                 return None
             row = _found(client, table.db, {"find": name, **find, **guard})
-            if row is not None and (guard or _name(client, table.db, id_) == name):
+            if row is not None and (guard or _name(client, table.db, id_, not_before) == name):
                 return row
     raise SourceUnavailable(f"reading a row of {table}: the collection was renamed at each of {_LOOKS} attempts")
 
@@ -66,7 +66,7 @@ def read_row(
 def _found(client: Client, database: str, command: dict[str, Any]) -> Row | None:
     """None when the collection is another one by now."""
     try:
-        reply = client[database].command(command, codec_options=_RAW)
+        reply = read_command(client, database, command, codec_options=_RAW)
     except OperationFailure as error:
         if error.code == _UUID_MISMATCH:
             return None
@@ -75,9 +75,11 @@ def _found(client: Client, database: str, command: dict[str, Any]) -> Row | None
     return Row(documents[0] if documents else None, ClusterTime.from_bson(reply["operationTime"]))
 
 
-def _name(client: Client, database: str, id_: TableId) -> str | None:
+def _name(client: Client, database: str, id_: TableId, not_before: ClusterTime) -> str | None:
     """A collection that is renamed into another database gets another UUID."""
-    named = client[database].command({"listCollections": 1, "filter": {"info.uuid": _uuid(id_)}})
+    command = {"listCollections": 1, "filter": {"info.uuid": _uuid(id_)}}
+    concern = {"level": "local", "afterClusterTime": not_before.to_bson()}
+    named = read_command(client, database, {**command, "readConcern": concern})
     return next((str(found["name"]) for found in named["cursor"]["firstBatch"]), None)
 
 

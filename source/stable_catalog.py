@@ -10,7 +10,7 @@ from changefeed.event import DdlEvent
 from changefeed.position import Position
 from changefeed.table import TableName
 from source.catalog import CatalogReading, Stability, read_catalog, stability_of
-from source.connection import HELLO, Client
+from source.connection import HELLO, Client, read_command
 from source.ddl_watch import DdlWatch
 from source.errors import translated
 
@@ -65,6 +65,7 @@ def _disturbing(reading: CatalogReading, wanted: Wanted, open_watch: Callable[[P
 
 
 def _primary(client: Client) -> Any:
-    """Changes with each election, which may take back what was read before a majority had it. None through mongos."""
+    """Changes with each election, which may take back what was read before a majority had it, and with the member that is read. None through mongos."""
     with translated("asking the source for its primary"):
-        return client.admin.command(HELLO).get("electionId")
+        elected = client.admin.command(HELLO).get("electionId")
+        return elected and (elected, read_command(client, "admin", {HELLO: 1}).get("me"))

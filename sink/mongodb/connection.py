@@ -9,7 +9,7 @@ from pymongo import MongoClient
 from pymongo.errors import InvalidURI
 
 from changefeed.errors import ConfigurationError, SinkRefused
-from changefeed.read_preference import refused_read_preference
+from changefeed.read_preference import refused_at_target
 from sink.mongodb.errors import translated
 
 Client: TypeAlias = MongoClient[dict[str, Any]]
@@ -23,7 +23,7 @@ def connect(uri: str) -> Client:
     There is no time limit on a socket: a command may run for hours, and TCP keep-alive and the driver's monitor find a dead
     server. What the connection string says is stronger than what stands here, but for the member that is read: the primary.
     """
-    if (problem := refused_read_preference(uri)) is not None:
+    if (problem := refused_at_target(uri)) is not None:
         raise ConfigurationError([f"sink: its connection string: {problem}"])
     said = uri.partition("?")[2].lower()
     options = {name: value for name, value in _DEFAULTS.items() if f"{name.lower()}=" not in said}

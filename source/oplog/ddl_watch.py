@@ -23,7 +23,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, SourceUnavailable
 from changefeed.event import DdlEvent
 from changefeed.position import Position
-from source.connection import HELLO, Client
+from source.connection import HELLO, Client, read_command
 from source.ddl_watch import DdlBatch
 from source.errors import translated
 from source.majority_watch import MajorityWatch
@@ -82,7 +82,7 @@ class OplogDdlWatch:
         return DdlBatch(events=events, resolved=self._resolved, end=end, trouble=trouble)
 
     def _committed(self) -> ClusterTime:
-        written = self._client.admin.command(HELLO).get("lastWrite", {})
+        written = read_command(self._client, "admin", {HELLO: 1}).get("lastWrite", {})
         if "majorityOpTime" not in written:
             raise SourceUnavailable("the source's member does not know yet what its majority has: it has just started")
         return ClusterTime.from_bson(written["majorityOpTime"]["ts"])

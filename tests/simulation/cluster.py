@@ -356,7 +356,7 @@ def wired(cluster: Cluster) -> Iterator[None]:
     Patched, since the product connects deep inside: by the addresses that stand in a changefeed's configuration.
     """
 
-    def source(_: str) -> SourceClient:
+    def source(_: str, **__: object) -> SourceClient:
         return SourceClient(cluster.source, cluster.network)
 
     def target(_: str) -> TargetClient:

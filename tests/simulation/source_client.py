@@ -13,6 +13,7 @@ from bson.codec_options import CodecOptions
 from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
+from pymongo import ReadPreference
 from pymongo.errors import AutoReconnect, NotPrimaryError, OperationFailure
 
 from changefeed.cluster_time import ClusterTime
@@ -44,6 +45,7 @@ class Session:
 class SourceClient:
     is_mongos = False
     codec_options: CodecOptions[dict[str, Any]] = CodecOptions(dict, tz_aware=True)
+    read_preference = ReadPreference.PRIMARY
 
     def __init__(self, server: SourceServer, network: Network) -> None:
         self.server = server
@@ -66,10 +68,6 @@ class SourceClient:
     def server_info(self) -> dict[str, Any]:
         self.travel()
         return {"versionArray": [6, 0, 5, 0]}
-
-    def list_database_names(self) -> list[str]:
-        self.travel()
-        return sorted({name.db for name in self.server.tables})
 
     def close(self) -> None: ...
 
@@ -212,8 +210,10 @@ class _Database:
                     "opTime": {"ts": server.newest.to_bson(), "t": server.election},
                     "majorityOpTime": {"ts": server.committed.to_bson(), "t": server.election},
                 }
-            case "ping":
-                reply = {"ok": 1}
+            case "ping" | "buildInfo":
+                reply = {"versionArray": [6, 0, 5, 0], "ok": 1}
+            case "listDatabases":
+                reply = {"databases": [{"name": db} for db in sorted({name.db for name in server.tables})], "ok": 1}
             case "appendOplogNote":
                 server.note()
                 reply = {"ok": 1}

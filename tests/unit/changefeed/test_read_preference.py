@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from changefeed.capture import Capture
 from changefeed.configuration import Configuration
 from changefeed.errors import ConfigurationError
-from changefeed.read_preference import refused_read_preference
+from changefeed.read_preference import refused_at_source, refused_at_target
 
 _REMEDY = (
     "Sluice reads the primary only, since a secondary may lack what the primary has: "
@@ -25,7 +26,7 @@ _REMEDY = (
     ],
 )
 def test_the_primary_may_be_named(uri: str) -> None:
-    assert refused_read_preference(uri) is None
+    assert refused_at_target(uri) is None
 
 
 @pytest.mark.parametrize(
@@ -41,21 +42,37 @@ def test_the_primary_may_be_named(uri: str) -> None:
     ],
 )
 def test_each_option_that_reads_elsewhere_is_named(options: str, found: str) -> None:
-    assert refused_read_preference(f"mongodb://db1/?{options}") == f"found {found}; {_REMEDY}"
+    assert refused_at_target(f"mongodb://db1/?{options}") == f"found {found}; {_REMEDY}"
 
 
 def test_an_option_that_is_not_known_yet_is_judged_when_it_is() -> None:
-    assert refused_read_preference("mongodb://db1/?readPreference=${env:PREFERENCE}") is None
-    assert refused_read_preference("mongodb://${file:/run/a?b}/?readPreference=nearest&x=${env:A}") is not None
+    assert refused_at_target("mongodb://db1/?readPreference=${env:PREFERENCE}") is None
+    assert refused_at_target("mongodb://${file:/run/a?b}/?readPreference=nearest&x=${env:A}") is not None
 
 
-@pytest.mark.parametrize("which", ["source", "sink"])
-def test_a_configuration_with_one_is_refused_without_its_credentials(which: str) -> None:
-    fields = {"id": "f", "source": "mongodb://db1", "sink": "mongodb://dr1"}
-    fields[which] = "mongodb://me:secret@host/?readPreference=secondaryPreferred"
+_SECONDARY = "mongodb://me:secret@host/?readPreference=secondaryPreferred"
+
+
+@pytest.mark.parametrize("capture", list(Capture))
+def test_a_target_with_one_is_refused_without_its_credentials(capture: Capture) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        Configuration.parse(fields)
-    assert caught.value.problems == (f"{which}: found readPreference=secondaryPreferred; {_REMEDY}",)
+        Configuration.parse({"id": "f", "source": "mongodb://db1", "sink": _SECONDARY, "capture": capture.value})
+    assert caught.value.problems == (f"sink: found readPreference=secondaryPreferred; {_REMEDY}",)
+
+
+def test_a_source_with_one_is_refused_for_change_streams() -> None:
+    fields = {"id": "f", "source": _SECONDARY, "sink": "mongodb://dr1"}
+    with pytest.raises(ConfigurationError) as caught:
+        Configuration.parse(fields | {"capture": "change_stream"})
+    remedy = f"{_REMEDY}, or read the oplog (capture: oplog), which obeys them"
+    assert caught.value.problems == (f"source: found readPreference=secondaryPreferred; {remedy}",)
+    assert refused_at_source("mongodb://db1") is None
+
+
+@pytest.mark.parametrize("capture", ["auto", "oplog"])
+def test_a_source_that_is_read_by_the_oplog_may_prefer_a_secondary(capture: str) -> None:
+    fields = {"id": "f", "source": _SECONDARY, "sink": "mongodb://dr1", "capture": capture}
+    assert Configuration.parse(fields).source.reference == _SECONDARY
 
 
 def test_a_stored_configuration_with_one_can_still_be_read() -> None:

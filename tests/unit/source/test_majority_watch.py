@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
+from pymongo import ReadPreference
 from pymongo.errors import AutoReconnect
 
 from changefeed.cluster_time import ClusterTime
@@ -20,15 +21,15 @@ class ScriptedSource:
 
     def __init__(self) -> None:
         self.now = 100.0
+        self.read_preference = ReadPreference.PRIMARY
         self.asked = 0
         self.reply: Mapping[str, Any] | Exception = hello(0, 0)
         self.watch = MajorityWatch(cast("Client", self), monotonic=lambda: self.now)
 
-    @property
-    def admin(self) -> ScriptedSource:
+    def __getitem__(self, db: str) -> ScriptedSource:
         return self
 
-    def command(self, name: str) -> Mapping[str, Any]:
+    def command(self, command: Mapping[str, Any], **_: object) -> Mapping[str, Any]:
         self.asked += 1
         if isinstance(self.reply, Exception):
             raise self.reply

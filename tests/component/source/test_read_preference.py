@@ -1,0 +1,173 @@
+"""Which member of a replica set is read, as the servers' own logs tell it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+
+import bson
+import pytest
+
+from changefeed.capture import Capture
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import ConfigurationError
+from changefeed.position import Position
+from changefeed.table import TableId, TableName
+from devstack.mongodb import MongoDB
+from devstack.replica_set import ReplicaSet
+from source.catalog import read_catalog
+from source.chunk_reader import Chunk, ChunkReader, ReadWay
+from source.chunks import divide
+from source.connection import Client, connect, deployment_of
+from source.majority_watch import MajorityWatch
+from source.note import NoteKeeper
+from source.opening import open_ddl_watch
+from source.oplog_access import oplog_obstacle
+from source.oplog_window import majority_time, newest_time, read_oplog_window
+from source.row_read import read_row
+from source.stable_catalog import read_stable_catalog
+from tests.conftest import ReplicaSets
+
+_APP = "sluice-preference"
+_TABLE = TableName("shop", "orders")
+_TAGGED = "readPreference=secondary&readPreferenceTags=use:reports"
+_OF_ALL = {"hello", "isMaster", "ismaster", "endSessions"}
+"""What every member is asked, by the driver too."""
+
+
+@pytest.fixture
+def members(own_replica_set: ReplicaSets) -> ReplicaSet:
+    """One secondary is there for reports; all log each command."""
+    found = own_replica_set("rs")
+    with found.client() as client:
+        configuration = client.admin.command("replSetGetConfig")["config"]
+        reports = found.address_of(found.secondaries()[0])
+        for member in configuration["members"]:
+            member["tags"] = {"use": "reports"} if member["host"] == reports else {}
+        configuration["version"] += 1
+        client.admin.command("replSetReconfig", configuration)
+        client["shop"].get_collection("orders").insert_many([{"_id": n, "text": "x" * 1000} for n in range(3000)])
+    found.wait_until_whole()
+    for member in found.members:
+        with member.client() as client:
+            client.admin.command("profile", 0, slowms=-1)
+    return found
+
+
+def served(member: MongoDB) -> set[str]:
+    """Names of the commands of ours that the member's log has."""
+    return set(_commands(member)) - _OF_ALL
+
+
+def _commands(member: MongoDB) -> Iterator[str]:
+    for line in member.log.read_text(encoding="utf-8").splitlines():
+        attributes = json.loads(line).get("attr", {}) if _APP in line else {}
+        if attributes.get("appName") == _APP and "command" in attributes:
+            yield next(iter(attributes["command"]))
+
+
+def read_a_row(client: Client, id_: TableId) -> None:
+    row = read_row(client, _TABLE, id_, bson.encode({"_id": 7}), not_before=majority_time(client))
+    assert row is not None
+    assert row.document is not None
+
+
+def read_everything(client: Client) -> TableId:
+    """Each way in which a source is read for a changefeed whose capture is the oplog."""
+    assert oplog_obstacle(client) is None
+    version = deployment_of(client).version
+    window = read_oplog_window(client)
+    assert window is not None
+    MajorityWatch(client).look_at(majority_time(client))
+    start = Position(majority_time(client).next())
+    with closing(open_ddl_watch(client, start, Capture.OPLOG)) as watch:
+        watch.poll()
+    [schema] = read_catalog(client, lambda name: name == _TABLE).tables
+    divide(client, schema, chunk_bytes=1 << 20)
+    ways = [ReadWay.SNAPSHOT, ReadWay.WATERMARK] if version >= (5, 0) else [ReadWay.WATERMARK]
+    for way in ways:
+        chunk = ChunkReader(client, Chunk(table=_TABLE, not_before=Position(ClusterTime(0, 0))), way)
+        assert sum(map(len, chunk.batches())) == 3000
+    read_a_row(client, schema.id)
+    return schema.id
+
+
+@pytest.mark.parametrize(
+    ("preference", "which"),
+    [
+        ("readPreference=secondary", "one secondary"),
+        ("readPreference=secondaryPreferred&maxStalenessSeconds=90", "one secondary"),
+        (_TAGGED, "the tagged"),
+        ("readPreference=nearest", "one"),
+        ("readPreference=primaryPreferred", "the primary"),
+        ("retryReads=true", "the primary"),
+    ],
+)
+def test_all_reads_go_to_one_member_of_those_that_are_preferred_and_writes_to_the_primary(
+    members: ReplicaSet, preference: str, which: str
+) -> None:
+    primary, secondaries = members.primary(), members.secondaries()
+    with connect(f"{members.uri}&{preference}", app_name=_APP, capture=Capture.OPLOG) as client:
+        client.admin.command("hello")  # a primary that is not found yet is not preferred
+        NoteKeeper(client).write(newest_time(client))
+        read_everything(client)
+    reading = [member for member in members.members if "listCollections" in served(member)]
+    assert len(reading) == 1
+    match which:
+        case "one secondary":
+            assert reading[0] in secondaries
+        case "the tagged":
+            assert reading[0] is secondaries[0]
+        case "the primary":
+            assert reading[0] is primary
+    division = "splitVector" if preference == "retryReads=true" else "aggregate"  # which a secondary refuses
+    assert {"find", "collStats", division, "listDatabases", "listIndexes", "ping"} <= served(reading[0])
+    assert "appendOplogNote" in served(primary)
+    for member in members.members:
+        if member is not reading[0]:
+            assert served(member) <= {"appendOplogNote"}
+
+
+def test_another_is_read_when_the_member_is_gone_and_then_stayed_with(members: ReplicaSet) -> None:
+    preference = "&readPreference=secondary&serverSelectionTimeoutMS=20000"
+    with connect(members.uri + preference, app_name=_APP, capture=Capture.OPLOG) as client:
+        id_ = read_everything(client)
+        [first] = [member for member in members.members if "find" in served(member)]
+        first.kill()
+        [second] = [member for member in members.secondaries() if member is not first]
+        read_a_row(client, id_)
+        first.start()
+        members.wait_until_whole()
+        read_everything(client)
+    assert "listCollections" in served(second)
+    assert "listCollections" in served(first)  # before it was killed
+    assert served(members.primary()) == set()
+
+
+def test_a_secondary_is_read_while_there_is_no_primary(members: ReplicaSet) -> None:
+    preference = "&readPreference=secondary&serverSelectionTimeoutMS=20000"
+    with connect(members.uri + preference, app_name=_APP, capture=Capture.OPLOG) as client:
+        start = Position(majority_time(client).next())
+        id_ = read_everything(client)
+        [reading] = [member for member in members.members if "find" in served(member)]
+        for other in members.members:
+            if other is not reading:
+                other.kill()
+        with closing(open_ddl_watch(client, start, Capture.OPLOG)) as watch:
+            watch.poll()
+        read_a_row(client, id_)
+
+
+def test_a_catalog_is_read_from_the_member_whose_ddl_is_watched(members: ReplicaSet) -> None:
+    with connect(f"{members.uri}&readPreference=secondary", app_name=_APP, capture=Capture.OPLOG) as client:
+        reading = read_stable_catalog(
+            client, lambda name: name == _TABLE, lambda start: open_ddl_watch(client, start, Capture.OPLOG)
+        )
+    assert [schema.name for schema in reading.tables] == [_TABLE]
+    assert served(members.primary()) == set()
+
+
+def test_change_streams_read_no_other_than_the_primary(source_uri: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"found readPreference=secondary; .* or read the oplog"):
+        connect(f"{source_uri}{'&' if '?' in source_uri else '/?'}readPreference=secondary")
