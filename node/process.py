@@ -23,7 +23,7 @@ from admin.desired_store import DesiredStore
 from admin.http_server import HttpServer
 from admin.metrics import Metrics
 from admin.server import AdminServer, ServerTls
-from changefeed.capture import Capture
+from changefeed.capture import DECIDED
 from changefeed.errors import FencedError, NotFoundError, RetryableError
 from changefeed.records import ChangefeedId, NodeId, NodeRecord, Role
 from coordination.etcd_client import EtcdClient
@@ -44,7 +44,7 @@ from processor.stays import Stays
 from processor.windows import WindowLimits
 
 VERSION = version("sluice")
-CAPTURES = frozenset({Capture.CHANGE_STREAM})
+CAPTURES = DECIDED
 """What this release carries out."""
 
 _LOOK_EVERY = 0.2

@@ -36,9 +36,9 @@ def test_ddl_goes_on_by_the_other_capture_and_back(led: Cluster, database: str) 
     source, target = led.source[database], led.target[f"{database}_to"]
     feed = led.create("captures", database)
     led.until(lambda: led.began(feed))
-    for number, capture in enumerate((Capture.OPLOG, Capture.CHANGE_STREAM, Capture.OPLOG)):
+    for number, capture in enumerate((Capture.CHANGE_STREAM, Capture.OPLOG, Capture.CHANGE_STREAM)):
         source.create_collection(f"before_{number}")
-        pause_past(led, feed, 1)
+        pause_past(led, feed, 1 if number == 0 else 2)
         led.change(feed, DesiredState.PAUSED, capture=capture)
         led.until(lambda: led.obeyed(feed))
         assert (capture_of(led, feed), led.state(feed), led.ddls(feed)) == (capture, State.STOPPED, [])
@@ -63,10 +63,10 @@ def test_an_owner_that_dies_half_way_is_followed_by_one_that_does_the_rest(clust
         cluster.until(lambda: cluster.began(feed))
         source.create_collection("orders")
         pause_past(cluster, feed, 1)
-        cluster.change(feed, DesiredState.PAUSED, capture=Capture.OPLOG)
+        cluster.change(feed, DesiredState.PAUSED, capture=Capture.CHANGE_STREAM)
         cluster.died("o1")
         cluster.revoke_lease("o1")
-        cluster.until(lambda: capture_of(cluster, feed) is Capture.OPLOG and cluster.obeyed(feed))
+        cluster.until(lambda: capture_of(cluster, feed) is Capture.CHANGE_STREAM and cluster.obeyed(feed))
         assert cluster.ddls(feed) == []
 
 
@@ -78,9 +78,9 @@ def test_a_change_where_it_is_not_possible_fails_and_is_taken_back(led: Cluster,
     target.create_collection("orders", capped=True, size=4096)
     source.create_collection("orders")
     led.until(lambda: led.state(feed) is State.FAILED)
-    led.change(feed, DesiredState.PAUSED, capture=Capture.OPLOG)
+    led.change(feed, DesiredState.PAUSED, capture=Capture.CHANGE_STREAM)
     led.until(lambda: led.obeyed(feed))
-    assert (capture_of(led, feed), led.state(feed)) == (Capture.CHANGE_STREAM, State.FAILED)
+    assert (capture_of(led, feed), led.state(feed)) == (Capture.OPLOG, State.FAILED)
     target["orders"].drop()
     led.change(feed)
     led.until(lambda: led.settled(feed, 1))

@@ -1,0 +1,155 @@
+"""`--capture`: what is decided, what is said about it, and how it is changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import yaml
+
+from changefeed.configuration import Configuration
+from changefeed.records import ChangefeedId, ChangefeedInfo, NodeId, NodeRecord, Role
+from coordination.etcd import Put
+from coordination.etcd_client import EtcdClient
+from coordination.etcd_connection import EtcdConfig
+from coordination.layout import Layout, encode
+from devstack.mongodb import Client
+from devstack.scripted_processor import ScriptedProcessor
+from tests.component.node.server_process import Server, until
+
+_OPLOG_CAN_BE_READ = "capture: oplog, since the source is a replica set whose oplog can be read"
+
+
+@pytest.fixture
+def etcd(etcd_endpoint: str) -> Iterator[EtcdClient]:
+    client = EtcdClient(EtcdConfig(endpoints=(etcd_endpoint,)))
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def feed(server: Server, database: str, source_uri: str, target_uri: str) -> Iterator[dict[str, Any]]:
+    fields = {"id": database, "source": source_uri, "sink": target_uri, "start": "now"}
+    yield fields | {"filter": {"tables": [f"{database}.*"]}}
+    server.sluice("changefeed", "remove", database, "--yes")
+
+
+@pytest.fixture
+def old_node(server: Server, etcd: EtcdClient) -> Iterator[str]:
+    """What a node of the first release says of itself."""
+    id, layout = NodeId("old-1"), Layout(server.cluster)
+    roles = frozenset({Role.PROCESSOR})
+    record = NodeRecord(id=id, name="old", admin_address="", roles=roles, version="0.1.0", started_at=datetime.now(UTC))
+    lease = etcd.grant(timedelta(seconds=60)).id
+    etcd.txn((), (Put(layout.node(id), encode(record), lease),))
+    until(lambda: "old" in server.sluice("node", "list").stdout, "the old node is seen")
+    yield "node old (0.1.0)"
+    etcd.revoke(lease)
+    until(lambda: "old" not in server.sluice("node", "list").stdout, "the old node is gone")
+
+
+def queried(server: Server, id: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(server.sluice("changefeed", "query", id, "-o", "json").stdout)
+    return found
+
+
+def test_auto_is_decided_once_and_shown(server: Server, feed: dict[str, Any]) -> None:
+    text = yaml.safe_dump(feed)
+    assert server.sluice("changefeed", "validate", "-", input=text).stdout == f"no problems\n{_OPLOG_CAN_BE_READ}\n"
+    created = server.sluice("changefeed", "create", "-", input=text)
+    assert created.stdout == f"changefeed {feed['id']} created\n{_OPLOG_CAN_BE_READ}\n", created.stderr
+    found = queried(server, feed["id"])
+    assert (found["capture"], found["configuration"]["capture"]) == ("oplog", "auto")
+    assert found["capture_reason"] == "the source is a replica set whose oplog can be read"
+    assert "oplog, since the source is a replica set" in server.sluice("changefeed", "query", feed["id"]).stdout
+    listed = json.loads(server.sluice("changefeed", "list", "-o", "json").stdout)
+    assert [each["capture"] for each in listed if each["id"] == feed["id"]] == ["oplog"]
+
+
+def test_what_is_asked_for_is_taken(server: Server, feed: dict[str, Any]) -> None:
+    created = server.sluice("changefeed", "create", "-", "--capture", "change_stream", input=yaml.safe_dump(feed))
+    assert created.stdout.endswith("capture: change_stream, since it was asked for\n"), created.stderr
+
+
+def test_images_need_change_streams(server: Server, feed: dict[str, Any]) -> None:
+    images = yaml.safe_dump(feed | {"pipeline": {"pre_images": [f"{feed['id']}.orders"]}})
+    said = server.sluice("changefeed", "validate", "-", input=images).stdout
+    assert "capture: change_stream, since pipeline.pre_images asks for documents before and after changes" in said
+    refused = server.sluice("changefeed", "create", "-", "--capture", "oplog", input=images)
+    assert refused.returncode == 1
+    assert "capture: oplog is not possible, since pipeline.pre_images asks for" in refused.stderr
+
+
+def test_the_oplog_is_read_only_when_every_node_knows_how(server: Server, feed: dict[str, Any], old_node: str) -> None:
+    text = yaml.safe_dump(feed)
+    said = server.sluice("changefeed", "validate", "-", input=text).stdout
+    assert said == f"no problems\ncapture: change_stream, since {old_node} does not know this capture\n"
+    refused = server.sluice("changefeed", "create", "-", "--capture", "oplog", input=text)
+    assert refused.returncode == 1
+    assert f"capture: oplog is not possible, since {old_node} does not know this capture; upgrade it" in refused.stderr
+
+
+def test_the_capture_of_a_paused_changefeed_is_changed_there_and_back(
+    server: Server, feed: dict[str, Any], source_client: Client, etcd: EtcdClient
+) -> None:
+    id = feed["id"]
+    with ScriptedProcessor(etcd, Layout(server.cluster), "p1"):
+        server.sluice("changefeed", "create", "-", input=yaml.safe_dump(feed))
+        running = server.sluice("changefeed", "update", id, "--capture", "change_stream")
+        assert (running.returncode, "pause it first" in running.stderr) == (1, True)
+        for number, capture in enumerate(("change_stream", "oplog", "change_stream", "auto")):
+            source_client[id].create_collection(f"t{number}")
+            until(lambda: _is_past_its_ddl(server, id), "the tables are past the DDL")
+            server.sluice("changefeed", "pause", id)
+            updated = server.sluice("changefeed", "update", id, "--capture", capture)
+            assert updated.returncode == 0, updated.stderr
+            found = queried(server, id)
+            assert found["configuration"]["capture"] == capture
+            assert found["capture"] == ("oplog" if capture == "auto" else capture)
+            assert server.sluice("ddl", "list", id, "-o", "json").stdout == "[]\n"
+            server.sluice("changefeed", "resume", id)
+            until(lambda: queried(server, id)["state"] == "normal", "it goes on")
+
+
+def _is_past_its_ddl(server: Server, id: str) -> bool:
+    ddls = json.loads(server.sluice("ddl", "list", id, "-o", "json").stdout)
+    times = [ddl["position"].partition("/")[0] for ddl in ddls if ddl["state"] == "done"]
+    checkpoint = queried(server, id)["checkpoint"]
+    return bool(times) and "/" not in checkpoint and checkpoint > max(times)
+
+
+def test_a_ddl_that_is_not_done_is_in_the_way_and_named(
+    server: Server, feed: dict[str, Any], source_client: Client, target_client: Client, etcd: EtcdClient
+) -> None:
+    id = feed["id"]
+    with ScriptedProcessor(etcd, Layout(server.cluster), "p1"):
+        server.sluice("changefeed", "create", "-", input=yaml.safe_dump(feed))
+        target_client[id].create_collection("refused", capped=True, size=4096)
+        source_client[id].create_collection("refused")
+        until(lambda: queried(server, id)["state"] == "failed", "the target refuses the DDL")
+        refused = server.sluice("changefeed", "update", id, "--capture", "change_stream")
+        assert refused.returncode == 1
+        assert (
+            f"cannot change its capture from oplog to change_stream where it stands: create {id}.refused"
+            in refused.stderr
+        )
+        assert queried(server, id)["capture"] == "oplog"
+
+
+def test_a_changefeed_of_the_first_release_stays_with_change_streams_until_another_is_asked_for(
+    server: Server, feed: dict[str, Any], etcd: EtcdClient
+) -> None:
+    id = ChangefeedId(feed["id"])
+    info = ChangefeedInfo(configuration=Configuration.parse(feed), created_at=datetime.now(UTC))
+    etcd.txn((), (Put(Layout(server.cluster).info(id), encode(info)),))
+    until(lambda: queried(server, id)["checkpoint"], "it has begun")
+    server.sluice("changefeed", "pause", id)
+    server.sluice("changefeed", "update", id, "-", input=yaml.safe_dump(feed | {"on_divergence": "fail"}))
+    found = queried(server, id)
+    assert (found["configuration"]["on_divergence"], found["capture"]) == ("fail", "change_stream")
+    updated = server.sluice("changefeed", "update", id, "--capture", "oplog")
+    assert updated.returncode == 0, updated.stderr
+    assert queried(server, id)["capture"] == "oplog"
