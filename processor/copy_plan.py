@@ -21,7 +21,9 @@ the barrier has passed all chunks. A DDL that holds the table at D, earliest fir
 - WhatWasCopiedBeforeStays          all chunks end before D: the copy goes on to its end, and the lane to D
 - HarmlessDdlLetsTheCopyGoOn        the documents are what they were, and the target can do it to an unfinished table: non-unique
                                     createIndexes, dropIndexes, a collMod of no index. CatchUp(D): the lane goes to D with what is
-                                    copied; chunks that are copied later hold all of that and more
+                                    copied; chunks that are copied later hold all of that and more. Not while the one chunk of a
+                                    table that is copied whole is missing: it makes the target's table anew, and may have broken
+                                    off when that was gone
 - AnythingElseBeginsAnew            rename, unique createIndexes, ... : chunks may have been read under a name that means another table
                                     by now, and the target must be complete for the DDL. Empty(D)
 
@@ -141,7 +143,7 @@ def _held(copy: TableCopy | None, sight: CopySight, ddl: DdlEvent) -> CopyAction
         return StopCopying() if sight.running else Release(ddl.position)
     if copy is not None and begun and copy.complete and copy.upto < ddl.position:
         return _copying(copy, sight)
-    if begun and harmless(ddl):
+    if copy is not None and begun and harmless(ddl) and (sight.running or copy.stands):
         return Wait() if sight.running else CatchUp(ddl.position)
     return StopCopying() if sight.running else Empty(ddl.position)
 

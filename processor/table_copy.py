@@ -76,6 +76,11 @@ class TableCopy:
         return len(self.copied) == self.record.chunks
 
     @property
+    def stands(self) -> bool:
+        """Whether the target's table is there, whatever the tasks of this copy did when they broke off."""
+        return self.complete or not self.record.whole
+
+    @property
     def upto(self) -> Position:
         """The first position that no chunk can hold anything of: from here on the table is as any other."""
         if not self.complete:

@@ -162,6 +162,16 @@ def test_a_harmless_ddl_is_passed_over_with_what_is_copied(by: DdlEvent) -> None
     assert decide(copy(4, 9, 12), sight(20, checkpoint=by.position)) == CatchUp(at(13))
 
 
+def test_a_harmless_ddl_finds_a_table_that_is_copied_whole_empty_or_full_but_never_away() -> None:
+    """Its only chunk makes the target's table anew, and may break off in between."""
+    by = ddl(DdlType.MODIFY, validationLevel="off")
+    planned = TableCopy.planned(at(1), [], whole=True)
+    assert decide(planned, held(by, running=(0,))) == Wait()
+    assert decide(planned, held(by)) == Empty(by.position)
+    chunk = CopiedChunk(after=ClusterTime(100, 9), until=ClusterTime(100, 9), documents=1, bytes=1)
+    assert decide(replace(planned, copied={0: chunk}), held(by)) == CatchUp(by.position)
+
+
 def test_a_ddl_that_comes_before_the_copy_has_begun_finds_an_empty_and_complete_table() -> None:
     for by in (RENAME, UNIQUE, PLAIN):
         decision: CopyAction = decide(None, held(by))
