@@ -33,8 +33,9 @@ def entries(client: Client, start_ts: ClusterTime, end_ts: ClusterTime, wanted: 
 
 
 def entry_at(client: Client, ts: ClusterTime, projection: Mapping[str, object] | None) -> bytes:
-    """One that is known to be there, as part of a transaction that a majority has."""
-    arguments: dict[str, object] = {"filter": {"ts": ts.to_bson()}, "readConcern": {"level": "majority"}}
+    """One that is known to be there, as part of a transaction that a majority has: a member that does not know so yet waits."""
+    concern = {"level": "majority", "afterClusterTime": ts.to_bson()}
+    arguments: dict[str, object] = {"filter": {"ts": ts.to_bson()}, "readConcern": concern, "maxTimeMS": _LONGEST_MS}
     if projection is not None:
         arguments["projection"] = projection
     with RawFind(client, OPLOG, arguments, most=2) as replies:

@@ -21,13 +21,16 @@ import owner.changefeed_owner
 import owner.connections
 import owner.ddl_jobs
 import owner.owner
+import owner.stored
 import processor.attempts
 import processor.copy_work
 import processor.processor
 import processor.task_permit
 import processor.window_task
 import processor.workplace
-from changefeed.errors import FencedError, PipelineUnavailable, RetryableError
+import source.oplog.row_reader
+from changefeed.capture import Capture
+from changefeed.errors import CoordinationFull, FencedError, PipelineUnavailable, RetryableError
 from changefeed.records import (
     ChangefeedId,
     ChangefeedInfo,
@@ -37,13 +40,15 @@ from changefeed.records import (
     NodeRecord,
     Role,
 )
+from coordination.decoded import Decoded
 from coordination.etcd import Change, KeyValue, Op, Put
 from coordination.etcd_connection import EtcdConfig
 from coordination.layout import Layout, child, decode, encode
 from coordination.memory_etcd import MemoryEtcd
-from coordination.mirror import Mirror
+from coordination.mirror import Mirror, Replica
 from coordination.session import open_session
 from node.membership import Membership
+from owner.capture_change import obstacle
 from processor.copy_work import CopyAnswer, CopyWork
 from processor.job_context import JobContext
 from processor.pipeline import Pipeline
@@ -86,11 +91,11 @@ class ObservedEtcd(MemoryEtcd):
 
 
 class Cluster:
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, *, source_version: tuple[int, int]) -> None:
         self.machine = machine
         self.network = Network(machine)
         self.etcd = ObservedEtcd()
-        self.source = SourceServer(machine)
+        self.source = SourceServer(machine, version=source_version)
         self.target = TargetServer(machine, self.network)
         self.nodes: dict[str, Node] = {}
         self.workplaces: dict[Process, Workplace] = {}
@@ -98,6 +103,7 @@ class Cluster:
         self.decoder = Decoder()
         self.reached: Callable[[str], None] = lambda point: None
         """Told when a process comes to one of the product's failpoints."""
+        self.capture_may_change = False
         machine.on_time = lambda now: self.etcd.advance(timedelta(seconds=now))
 
     def line(self) -> EtcdLine:
@@ -118,7 +124,14 @@ class Cluster:
         tables = sorted(self.source.by_id)
         if nodes and tables and self.etcd.get(LAYOUT.status(FEED)):
             request = MoveRequest(node=NodeId(child(random.choice(nodes), LAYOUT.nodes)))
-            self.etcd.txn((), (Put(LAYOUT.move(FEED, random.choice(tables)), encode(request)),))
+            self.put(LAYOUT.move(FEED, random.choice(tables)), encode(request))
+
+    def put(self, key: str, value: bytes) -> None:
+        """As a user does, who tries again while etcd is full."""
+        try:
+            self.etcd.txn((), (Put(key, value),))
+        except CoordinationFull:
+            self.machine.after(1.0, partial(self.put, key, value))
 
     def ask_for(self, desired: DesiredState) -> None:
         """As a user does, who pauses and resumes."""
@@ -129,7 +142,23 @@ class Cluster:
         if info.desired is not desired:
             wanted = replace(info, desired=desired, version=info.version + 1)
             self.machine.note("user", f"asks for the changefeed to be {desired}")
-            self.etcd.txn((), (Put(LAYOUT.info(FEED), encode(wanted)),))
+            self.put(LAYOUT.info(FEED), encode(wanted))
+
+    def change_capture(self) -> None:
+        """As a user does who has paused it, and is told whether its positions allow it."""
+        replica = Replica()
+        replica.reset(self.etcd.range(LAYOUT.root))
+        known = owner.stored.read(Decoded(LAYOUT), replica.view(), LAYOUT, FEED)
+        standing = known.standing() if known is not None else None
+        if known is None or known.status is None or standing is None:
+            return
+        if known.status.info_version != known.info.version or obstacle(standing) is not None:
+            self.machine.count("user: another capture is refused")
+            return
+        other = Capture.CHANGE_STREAM if known.info.capture is Capture.OPLOG else Capture.OPLOG
+        self.machine.count(f"user: capture changed to {other}")
+        self.machine.note("user", f"has it read by {other} from {standing.at} on")
+        self.put(LAYOUT.info(FEED), encode(replace(known.info, capture=other, version=known.info.version + 1)))
 
     @property
     def workplace(self) -> Workplace:
@@ -356,8 +385,8 @@ def wired(cluster: Cluster) -> Iterator[None]:
     Patched, since the product connects deep inside: by the addresses that stand in a changefeed's configuration.
     """
 
-    def source(_: str, **__: object) -> SourceClient:
-        return SourceClient(cluster.source, cluster.network)
+    def source_client(_: str, **__: object) -> SourceClient:
+        return SourceClient(cluster.source, cluster.network, secondary=cluster.source.from_secondaries)
 
     def target(_: str) -> TargetClient:
         return TargetClient(cluster.target, cluster.network)
@@ -375,17 +404,18 @@ def wired(cluster: Cluster) -> Iterator[None]:
     workplaces = _Workplaces(cluster)
     decoder = cluster.decoder
     attributes: list[tuple[Any, str, Any]] = [
-        (owner.connections, "connect", source),
+        (owner.connections, "connect", source_client),
         (owner.connections, "connect_to_target", target),
         (owner.owner, "_TICK", timedelta(seconds=0.5)),
         (owner.owner, "_LEAST_PAUSE", timedelta(seconds=0.1)),
         (owner.changefeed_owner, "_HISTORY", 2),
         (processor.processor, "_TICK", timedelta(seconds=0.5)),
         (processor.processor, "_LEAST_PAUSE", timedelta(seconds=0.05)),
+        (source.oplog.row_reader, "_LOOKED_AT", 10),
         (coordination.failpoint, "reach", lambda point, *_: cluster.reached(point)),
         (coordination.decoded, "decode", decoder),
         (processor.task_permit, "decode", decoder),
-        (processor.workplace, "connect_to_source", source),
+        (processor.workplace, "connect_to_source", source_client),
         (processor.workplace, "connect_to_target", target),
         (processor.workplace, "EtcdClient", lambda _: cluster.line()),
         (processor.workplace, "_make_lasting", lambda: None),

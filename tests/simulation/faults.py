@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from changefeed.cluster_time import ClusterTime
 from changefeed.records import DesiredState
 from tests.simulation.cluster import TTL, Cluster, Node
 from tests.simulation.machine import Process
@@ -16,6 +17,9 @@ from tests.simulation.machine import Process
 _ELECTIONS_GO_ON = 10.0
 """Seconds after all else is over."""
 _LEASE = TTL.total_seconds()
+
+
+def _nothing(start_ts: ClusterTime) -> None: ...
 
 
 class Faults:
@@ -41,6 +45,11 @@ class Faults:
             self._new_leader_of_target,
             self._majority_of_target_stands_still,
             self._majority_of_source_stands_still,
+            self._source_rolls_back,
+            self._history_is_truncated,
+            self._history_is_lost,
+            self._etcd_is_full,
+            self._target_is_touched,
             self._compact,
             self._stop_node,
             self._move_table,
@@ -63,6 +72,8 @@ class Faults:
     def end(self) -> None:
         """Whatever is frozen wakes, whatever is dead is started again, and the sun shines."""
         self._over = True
+        self._cluster.etcd.make_room()
+        self._cluster.source.asked = _nothing
         self._cluster.ask_for(DesiredState.RUNNING)
         self._cluster.network.weather.clear()
         self._cluster.network.cut_off.clear()
@@ -246,6 +257,43 @@ class Faults:
     def _majority_of_source_stands_still(self) -> None:
         self._cluster.source.hold_majority(self._machine.now + self._random.choice((0.3, 3.0, 15.0)))
 
+    def _source_rolls_back(self) -> None:
+        """What is written from now on reaches no majority, and somebody else is elected."""
+        until = self._machine.now + self._random.choice((0.3, 1.0, 3.0))
+        self._cluster.source.hold_majority(until)
+        self._machine.after(self._random.random() * (until - self._machine.now), self._cluster.source.elect)
+
+    def _history_is_truncated(self) -> None:
+        """What nobody needs any more goes, but for the last entry: by it one sees that history is whole."""
+        source, needed = self._cluster.source, self._cluster.judge.needed
+        if needed is not None:
+            source.forget_before(source.oplog[max(0, source.index_of(needed) - 1)].ts)
+
+    def _history_is_lost(self) -> None:
+        """The next range of the oplog that is read begins before the oplog does, or comes to do so."""
+        source = self._cluster.source
+
+        def forget(start_ts: ClusterTime) -> None:
+            index = source.index_of(start_ts)
+            if self._over or index >= source.visible - 1:
+                return
+            source.asked = _nothing
+            kept = source.oplog[min(index + self._random.choice((1, 1, 3, 10)), source.visible - 1)]
+            self._machine.note("source", f"its oplog begins at {kept.ts} now")
+            self._machine.count("fault: a range is truncated as it is read")
+            source.forget_before(kept.ts)
+
+        source.asked = forget
+
+    def _target_is_touched(self) -> None:
+        self._cluster.judge.damage(self._random)
+
+    def _etcd_is_full(self) -> None:
+        etcd = self._cluster.etcd
+        self._machine.note("etcd", "is full for a while")
+        etcd.fill_up(at_once=self._random.random() < 0.5)
+        self._machine.after(self._random.choice((0.3, 2.0, 2 * _LEASE)), etcd.make_room)
+
     def _majority_of_target_stands_still(self) -> None:
         self._machine.note("target", "its majority stands still for a while")
         self._cluster.target.majority.hold(self._machine.now + self._random.choice((0.3, 3.0, 15.0)))
@@ -257,6 +305,8 @@ class Faults:
     def _pause(self) -> None:
         self._cluster.ask_for(DesiredState.PAUSED)
         seconds = self._random.choice((0.1, 1.0, 6.0))
+        if self._cluster.capture_may_change:
+            self._machine.after(seconds * 0.9, self._cluster.change_capture)
         self._machine.after(seconds, lambda: self._cluster.ask_for(DesiredState.RUNNING))
 
     def _move_table(self) -> None:

@@ -8,7 +8,7 @@ I3 durable first    the same: what is not acknowledged is not downstream
 I4 one writer       each row written: by the node that the table is assigned to, and by no older task than the row's last writer
 I5 DDL once         each effect of a DDL: its record is executing, nothing that it meets is open before it, it has not happened before
 I6 converge         at the end
-I7 progress         at the end
+I7 progress         at the end; a changefeed may stop where the source has forgotten what it needs, or over a row that somebody else touched
 lag                 each status: what it says to be downstream of a moment is so
 """
 
@@ -19,8 +19,11 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
+from random import Random
 from typing import Any
 
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import Divergence, HistoryLost
 from changefeed.event import DdlType
 from changefeed.lifecycle import State
 from changefeed.position import Position
@@ -40,9 +43,10 @@ from coordination.layout import child
 from tests.simulation.cluster import FEED, LAYOUT, Cluster
 from tests.simulation.fairness import Agreement, definition_differences
 from tests.simulation.machine import Thread, Violation
+from tests.simulation.source_oplog import placed
 from tests.simulation.source_server import Ddl, Table
 from tests.simulation.substitutes import EPOCH
-from tests.simulation.target_server import DdlEffect
+from tests.simulation.target_server import Collection, DdlEffect
 
 Row = dict[str, Any]
 
@@ -66,6 +70,9 @@ class Judge:
         """Those to be copied, among the tables that have a home."""
         self._last_home: dict[TableId, NodeId] = {}
         self._decode = cluster.decoder
+        self._damaged: dict[tuple[TableId, Any], Position] = {}
+        """Rows that somebody else touched at the target, and up to where the source has said what they are."""
+        self._touched: set[tuple[TableId, Any]] = set()
         cluster.target.judge = self
         cluster.etcd.observer = self.written
 
@@ -76,16 +83,37 @@ class Judge:
         if table is None:
             raise Violation(f"I1: {kind} of {key} into {name}, which is not there, by {thread.process}")
         self._check_writer(thread, table, key)
-        if row is None or thread.copies:
+        self._damaged.pop((table, key), None)
+        if row is None or thread.copies or (table, key) in self._touched:
             return
-        owner, position = self._source.version_at[row["v"]]
-        if owner != table:
-            raise Violation(f"I1: {kind} of {row} belongs to {owner}, but {name} is {table}")
+        position = self._source.version_at.get((table, row["v"]))
+        if position is None:
+            raise Violation(f"I1: {kind} of {row} into {name}, but {table} never had it")
         for ddl in self._touching(table):
             if ddl.position < position and not self._settled(ddl):
                 raise Violation(f"I1: {kind} of {row} at {position} into {name} before {ddl.type} at {ddl.position}")
             if ddl.position > position and ddl.position in self._done and not self._background(ddl):
                 raise Violation(f"I1: {kind} of {row} at {position} into {name} after {ddl.type} at {ddl.position}")
+
+    def damage(self, random: Random) -> None:
+        """Somebody deletes rows at the target, or makes some. What has been brought there may be wrong afterwards, what comes later may not."""
+        for collection in self._cluster.target.collections.values():
+            table = collection.table
+            if table is None or self._in_copy(table):
+                continue
+            key = random.choice([*collection.rows, random.randrange(6)])
+            row = collection.rows.get(key)
+            if row is not None and (table, row["v"]) in self._source.version_at:
+                self._touch(collection, table, key, None, self._source.version_at[table, row["v"]])
+            elif row is None and key not in self._source.by_id[table].rows:
+                self._touch(collection, table, key, {"_id": key, "u": 1000 + key, "v": 0}, self._source.last_event)
+
+    def _touch(self, collection: Collection, table: TableId, key: Any, row: Row | None, known: Position) -> None:
+        self._count("target: row that somebody else touched")
+        self._cluster.machine.note("target", f"somebody else touches {key} of {table}")
+        collection.keep(key, row, self._cluster.target.majority)
+        self._damaged[table, key] = known
+        self._touched.add((table, key))
 
     def build_begins(self, thread: Thread, copies: TableId | None, what: str) -> None:
         if copies is not None:
@@ -108,15 +136,15 @@ class Judge:
         if not meant:
             raise Violation(f"I5: {what} on {name}, but no record of it is executing: {[r.event for r in executing]}")
         record = min(meant, key=lambda each: each.position)
-        effect = record.position, name, what
+        effect = placed(record.position), name, what
         if effect in self._effects:
             raise Violation(f"I5: {what} on {name} of {record.event} a second time")
         self._check_order(record)
-        if not record.background and record.position not in self._done:
+        if not record.background and placed(record.position) not in self._done:
             for table in record.scope.tables:
                 self._check_stands_at(table, record)
         self._effects.add(effect)
-        self._done[record.position] += 1
+        self._done[placed(record.position)] += 1
         return DdlEffect(record.event.id, partial(self._forget, effect))
 
     def _forget(self, effect: tuple[Position, TableName, str]) -> None:
@@ -168,8 +196,9 @@ class Judge:
         collection = next((c for c in self._cluster.target.collections.values() if c.table == table), None)
         if self._in_copy(table) or collection is None:
             return
-        due = _rows_before(self._source.by_id[table], record.position)
-        if collection.rows != due:
+        due = _rows_before(self._source.by_id[table], placed(record.position))
+        touched = {key for id, key in self._touched if id == table}
+        if _but(collection.rows, touched) != _but(due, touched):
             raise Violation(f"I1: {record.event} while {table} has {collection.rows}, and had {due} there")
 
     def _touching(self, table: TableId) -> Iterable[Ddl]:
@@ -186,10 +215,12 @@ class Judge:
         if record is not None:
             return not record.open or record.background
         start = self._status.start if self._status else None
-        if start is not None and ddl.position < start:
+        if start is not None and ddl.position < placed(start):
             return True
         return (
-            self._status is not None and self._status.checkpoint is not None and ddl.position < self._status.checkpoint
+            self._status is not None
+            and self._status.checkpoint is not None
+            and ddl.position < placed(self._status.checkpoint)
         )
 
     def _background(self, ddl: Ddl) -> bool:
@@ -197,7 +228,7 @@ class Judge:
         return (record is not None and record.background) or (ddl.type is DdlType.CREATE_INDEXES and record is None)
 
     def _record(self, position: Position) -> DdlRecord | None:
-        return self._records.get(LAYOUT.ddl(self._id, position))
+        return next((record for record in self._records.values() if placed(record.position) == position), None)
 
     # what is written to etcd
 
@@ -246,17 +277,19 @@ class Judge:
             if record.open and record.position < status.checkpoint:
                 raise Violation(f"I2: checkpoint {status.checkpoint} is past {record.event}, which is not done")
         if before is None or before.checkpoint != status.checkpoint:
-            self._check_downstream(status.checkpoint)
+            self._check_downstream(placed(status.checkpoint))
         if status.current_at is not None:
             self._check_lag(status.checkpoint, status.current_at)
 
     def _check_lag(self, checkpoint: Position, current_at: datetime) -> None:
-        """What the status says of a moment is asked of the source as it was then."""
+        """What the status says of a moment is asked of the source as it was then, where the owner asks its primary."""
+        if self._source.from_secondaries:
+            return
         commits = self._source.commits
         known = bisect_left(commits, (current_at - EPOCH).total_seconds(), key=lambda commit: commit[0])
         visible = commits[known - 1][1] if known else 0
-        last = next((entry for entry in reversed(self._source.oplog[:visible]) if entry.raw is not None), None)
-        if last is not None and last.position >= checkpoint:
+        last = next((entry.shown[-1] for entry in reversed(self._source.oplog[:visible]) if entry.shown), None)
+        if last is not None and last.position >= placed(checkpoint):
             raise Violation(f"lag: all of {current_at} is to be downstream, but {last.position} is past {checkpoint}")
 
     def _check_downstream(self, checkpoint: Position) -> None:
@@ -276,13 +309,18 @@ class Judge:
         self, table: TableId, key: Any, versions: list[tuple[Position, Row | None]], found: Row | None, at: Position
     ) -> None:
         index = bisect_left(versions, at, key=lambda version: version[0])
-        if not index:
+        if not index or self._may_be_damaged(table, key, versions[index - 1][0]):
             return
         allowed = [row["v"] if row else None for _, row in versions[index - 1 :]]
         if (found["v"] if found else None) not in allowed:
             raise Violation(
                 f"I2: checkpoint {at}, but row {key} of {table} is {found}; expected a version of {allowed}"
             )
+
+    def _may_be_damaged(self, table: TableId, key: Any, last: Position) -> bool:
+        """Whether nothing was brought of the row since somebody else touched it."""
+        known = self._damaged.get((table, key))
+        return known is not None and last <= known
 
     def _wanted_at(self, table: TableId, position: Position) -> bool:
         """Whether the table is in the filter just before a position, as far as the DDL of this run says."""
@@ -321,13 +359,40 @@ class Judge:
         return f"I7: the changefeed failed: {status.lifecycle.error.code}: {status.lifecycle.error.message}"
 
     @property
+    def lost(self) -> bool:
+        """Whether it stopped because of what the source has forgotten, and rightly so."""
+        status, needed = self._status, self.needed
+        if status is None or status.lifecycle.error is None or status.lifecycle.error.code != HistoryLost.code:
+            return False
+        return bool(self._source.first) and (needed is None or self._source.oldest > needed)
+
+    @property
+    def diverged(self) -> bool:
+        """Whether it stopped because of a row that somebody else touched, and names it."""
+        status = self._status
+        error = status.lifecycle.error if status else None
+        if error is None or error.code != Divergence.code:
+            return False
+        return any(f'"_id": {key}' in error.message for _, key in self._touched)
+
+    @property
+    def needed(self) -> ClusterTime | None:
+        """The oldest time that anybody has to read yet, or None if that depends on more than the checkpoint."""
+        status = self._status
+        if status is None or status.checkpoint is None:
+            return None
+        if any(self._in_copy(table.id) for table in self._source.tables.values() if self._wants(table.name)):
+            return None
+        return self._source.begin_of_transactions(status.checkpoint.ts)
+
+    @property
     def arrived(self) -> bool:
         """Everything that happened at the source is behind the checkpoint, and every DDL done."""
         status = self._status
         return (
             status is not None
             and status.checkpoint is not None
-            and status.checkpoint > self._source.last_event
+            and placed(status.checkpoint) > self._source.last_event
             and not self._source.building
             and not any(record.open for record in self._records.values())
             and not any(self._in_copy(table.id) for table in self._source.tables.values() if self._wants(table.name))
@@ -354,7 +419,7 @@ class Judge:
                 gone |= ddl.names
             if ddl.to is not None:
                 self._count_rename(ddl, ddl.to, renamed)
-        times = Counter(entry.ts for entry in self._source.oplog if entry.raw is not None)
+        times = Counter(event.position.ts for entry in self._source.oplog for event in entry.shown)
         ddl_times = {ddl.position.ts for ddl in self._source.ddls}
         for ts, events in times.items():
             if events > 1:
@@ -385,6 +450,7 @@ class Judge:
                 f"{name} row {key}: {collection.rows.get(key)} instead of {table.rows.get(key)}"
                 for key in sorted(table.rows.keys() | collection.rows.keys())
                 if table.rows.get(key) != collection.rows.get(key)
+                and not self._may_be_damaged(table.id, key, _last_of(table, key))
             ]
             differences += [
                 f"{name} {difference}"
@@ -417,6 +483,14 @@ def _rows_before(table: Table, position: Position) -> dict[Any, Row]:
         else:
             found[key] = row
     return found
+
+
+def _but(rows: dict[Any, Row], keys: set[Any]) -> dict[Any, Row]:
+    return {key: row for key, row in rows.items() if key not in keys}
+
+
+def _last_of(table: Table, key: Any) -> Position:
+    return max((at for at, each, _ in table.history if each == key), default=Position(ClusterTime(0, 0)))
 
 
 def _by_key(table: Table) -> dict[Any, list[tuple[Position, Row | None]]]:

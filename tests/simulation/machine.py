@@ -184,8 +184,8 @@ class Machine:
                 if process.frozen:
                     self.block(self.now)
 
-    def count(self, what: str) -> None:
-        self.met[what] += 1
+    def count(self, what: str, times: int = 1) -> None:
+        self.met[what] += times
 
     def note(self, who: str, what: object) -> None:
         """Made readable only when somebody wants to read it."""

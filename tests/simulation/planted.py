@@ -23,6 +23,13 @@ import processor.pipeline
 import processor.task_permit
 import source.catalog
 import source.note
+import source.oplog.command_entry
+import source.oplog.ddl_entry
+import source.oplog.find
+import source.oplog.row_entry
+import source.oplog.transaction
+from changefeed.cluster_time import ClusterTime
+from changefeed.event import DdlType
 from changefeed.position import Position
 from changefeed.records import Barrier, DdlRecord
 from changefeed.table import TableId
@@ -39,6 +46,11 @@ from processor.window_task import replicate_window
 from processor.windows import Pace
 from sink.mongodb.ddl_applier import MongoDdlApplier
 from sink.mongodb.ddl_effect import Effect
+from source.connection import HELLO
+from source.oplog.command_entry import Command
+from source.oplog.ddl_watch import OplogDdlWatch
+from source.oplog.row_reader import OplogReader
+from source.raw_find import RawFind
 from source.resolved import resolved_after
 
 Plant = Callable[[], AbstractContextManager[Any]]
@@ -258,6 +270,125 @@ def _ddls_are_not_acknowledged_by_the_majority() -> AbstractContextManager[Any]:
     return patch.object(MongoDdlApplier, "_answer", answer)
 
 
+def _resolved_is_what_a_member_has_written() -> AbstractContextManager[Any]:
+    """And nobody waits until its majority has that: who waits is safe from this."""
+
+    def committed(self: OplogDdlWatch) -> ClusterTime:
+        written = self._client.admin.command(HELLO)["lastWrite"]
+        return ClusterTime.from_bson(written["opTime"]["ts"])
+
+    stack = ExitStack()
+    stack.enter_context(_ranges_are_read_as_far_as_a_member_has_come())
+    stack.enter_context(patch.object(OplogDdlWatch, "_committed", committed))
+    return stack
+
+
+def _ranges_are_read_as_far_as_a_member_has_come() -> AbstractContextManager[Any]:
+    def now(client: Any, table: Any, arguments: Mapping[str, Any], *, most: int) -> RawFind:
+        concern = {"level": "majority"}
+        return RawFind(client, table, {**arguments, "readConcern": concern}, most=most)
+
+    return patch("source.oplog.find.RawFind", now)
+
+
+def _ranges_begin_behind_their_start() -> AbstractContextManager[Any]:
+    entries = source.oplog.find.entries
+
+    def behind(client: Any, start_ts: ClusterTime, end_ts: ClusterTime, wanted: Any) -> RawFind:
+        return entries(client, start_ts.next() if start_ts.next() < end_ts else start_ts, end_ts, wanted)
+
+    return _in_both_readers("entries", behind)
+
+
+def _ranges_go_on_to_their_end_and_the_next_begins_behind_it() -> AbstractContextManager[Any]:
+    """The time that is resolved is taken for one that was read."""
+    entries = source.oplog.find.entries
+
+    def without_the_last(client: Any, start_ts: ClusterTime, end_ts: ClusterTime, wanted: Any) -> RawFind:
+        last_ts = ClusterTime.from_int(end_ts.to_int() - 1)
+        return entries(client, start_ts, max(last_ts, start_ts), wanted)
+
+    return _in_both_readers("entries", without_the_last)
+
+
+def _nobody_asks_whether_history_is_whole() -> AbstractContextManager[Any]:
+    return _in_both_readers("refuse_a_gap", lambda client, start_ts: None)
+
+
+def _history_is_found_whole_before_it_is_read() -> AbstractContextManager[Any]:
+    entries, refuse = source.oplog.find.entries, source.oplog.find.refuse_a_gap
+
+    def asked_before(client: Any, start_ts: ClusterTime, end_ts: ClusterTime, wanted: Any) -> RawFind:
+        refuse(client, start_ts)
+        return entries(client, start_ts, end_ts, wanted)
+
+    stack = ExitStack()
+    stack.enter_context(_in_both_readers("entries", asked_before))
+    stack.enter_context(_in_both_readers("refuse_a_gap", lambda client, start_ts: None))
+    return stack
+
+
+def _in_both_readers(name: str, value: Any) -> AbstractContextManager[Any]:
+    stack = ExitStack()
+    stack.enter_context(patch(f"source.oplog.row_reader.{name}", value))
+    stack.enter_context(patch(f"source.oplog.ddl_watch.{name}", value))
+    return stack
+
+
+def _transactions_are_read_from_where_their_range_begins() -> AbstractContextManager[Any]:
+    read_range, earlier = OplogReader._range, source.oplog.transaction._earlier
+    starts: list[ClusterTime] = []
+
+    def ranged(self: OplogReader, progress: Any) -> Any:
+        starts[:] = [progress.start_ts]
+        return read_range(self, progress)
+
+    def within(entry_at: Any, last: Command) -> list[ClusterTime]:
+        return [ts for ts in earlier(entry_at, last) if not starts or ts >= starts[0]]
+
+    stack = ExitStack()
+    stack.enter_context(patch.object(OplogReader, "_range", ranged))
+    stack.enter_context(patch("source.oplog.transaction._earlier", within))
+    return stack
+
+
+def _statements_of_a_session_are_taken_for_a_transaction() -> AbstractContextManager[Any]:
+    return patch("source.oplog.command_entry._RETRYABLE_WRITES", -1)
+
+
+def _operations_of_one_time_are_at_one_place() -> AbstractContextManager[Any]:
+    made = source.oplog.row_entry.made_entry
+
+    def at_one_place(operation: bytes, ts: bytes, index: int, *, upserts: bool) -> bytes:
+        return made(operation, ts, 0, upserts=upserts)
+
+    return patch("source.oplog.row_reader.made_entry", at_one_place)
+
+
+def _an_index_counts_from_the_entry_that_begins_its_build() -> AbstractContextManager[Any]:
+    commands = {**source.oplog.ddl_entry._TABLE_COMMANDS, "startIndexBuild": DdlType.CREATE_INDEXES}
+    del commands["commitIndexBuild"]
+    known = source.oplog.ddl_entry._NO_DDL | {"commitIndexBuild"}
+    stack = ExitStack()
+    stack.enter_context(patch("source.oplog.ddl_entry._TABLE_COMMANDS", commands))
+    stack.enter_context(patch("source.oplog.ddl_entry._NO_DDL", known))
+    return stack
+
+
+def _rows_that_a_server_moved_are_passed_over() -> AbstractContextManager[Any]:
+    wanted = OplogReader._wanted
+
+    def of_users(self: OplogReader, by_name: bool) -> Mapping[str, object]:
+        return {**wanted(self, by_name), "fromMigrate": {"$ne": True}}
+
+    return patch.object(OplogReader, "_wanted", of_users)
+
+
+def _parts_of_a_transaction_are_applied_as_they_are_met() -> AbstractContextManager[Any]:
+    true = source.oplog.command_entry._true
+    return patch("source.oplog.command_entry._true", lambda fields, name: name != b"partialTxn" and true(fields, name))
+
+
 BUGS: Mapping[str, Bug] = {
     "writes are not fenced": Bug(_writes_are_not_fenced, 40),
     "unknown outcomes are not settled": Bug(_unknown_outcomes_are_not_settled, 40),
@@ -273,22 +404,40 @@ BUGS: Mapping[str, Bug] = {
     "DDL runs before it is recorded as executing": Bug(_ddl_runs_before_it_is_recorded_as_executing, 10),
     "DDLs are done again without a look": Bug(_ddls_are_done_again_without_a_look, 300, rare=True),
     "checkpoint passes open DDLs": Bug(_checkpoint_passes_open_ddls, 10),
-    "stale reports count": Bug(_stale_reports_count, 100),
+    "stale reports count": Bug(_stale_reports_count, 500, rare=True),
     "tables count from the start of their assignment": Bug(
         _tables_count_from_the_start_of_their_assignment, 500, rare=True
     ),
     "tables are taken over without waiting": Bug(_tables_are_taken_over_without_waiting, 300, rare=True),
     "tables are released while at work": Bug(_tables_are_released_while_at_work, 300, rare=True),
     "tasks ask for no permit": Bug(_tasks_ask_for_no_permit, 600, rare=True),
-    "windows are reported before they are acknowledged": Bug(_windows_are_reported_before_they_are_acknowledged, 60),
-    "failed windows count as done": Bug(_failed_windows_count_as_done, 60),
+    "windows are reported before they are acknowledged": Bug(_windows_are_reported_before_they_are_acknowledged, 20),
+    "failed windows count as done": Bug(_failed_windows_count_as_done, 20),
     "windows keep the schemas of before a DDL": Bug(_windows_keep_the_schemas_of_before_a_ddl, 10),
     "resume tokens are taken as inclusive": Bug(_resume_tokens_are_taken_as_inclusive, 10),
     "an answer counts for the moment at which it is looked at": Bug(
         _an_answer_counts_for_the_moment_at_which_it_is_looked_at, 10
     ),
-    "the last write before a silence counts as a note": Bug(_the_last_write_before_a_silence_counts_as_a_note, 20),
+    "the last write before a silence counts as a note": Bug(_the_last_write_before_a_silence_counts_as_a_note, 60),
     "an index counts from the start of its build": Bug(_an_index_counts_from_the_start_of_its_build, 50),
     "rows are not acknowledged by the majority": Bug(_rows_are_not_acknowledged_by_the_majority, 200, rare=True),
     "DDLs are not acknowledged by the majority": Bug(_ddls_are_not_acknowledged_by_the_majority, 50),
+    "resolved is what a member has written": Bug(_resolved_is_what_a_member_has_written, 60),
+    "ranges are read as far as a member has come": Bug(_ranges_are_read_as_far_as_a_member_has_come, 60),
+    "ranges begin behind their start": Bug(_ranges_begin_behind_their_start, 20),
+    "ranges leave out the entry at their end": Bug(_ranges_go_on_to_their_end_and_the_next_begins_behind_it, 20),
+    "nobody asks whether history is whole": Bug(_nobody_asks_whether_history_is_whole, 150),
+    "history is found whole before it is read": Bug(_history_is_found_whole_before_it_is_read, 400, rare=True),
+    "transactions are read from where their range begins": Bug(
+        _transactions_are_read_from_where_their_range_begins, 60
+    ),
+    "statements of a session are taken for a transaction": Bug(
+        _statements_of_a_session_are_taken_for_a_transaction, 60
+    ),
+    "operations of one time are at one place": Bug(_operations_of_one_time_are_at_one_place, 60),
+    "an index counts from the entry that begins its build": Bug(
+        _an_index_counts_from_the_entry_that_begins_its_build, 60
+    ),
+    "rows that a server moved are passed over": Bug(_rows_that_a_server_moved_are_passed_over, 60),
+    "parts of a transaction are applied as they are met": Bug(_parts_of_a_transaction_are_applied_as_they_are_met, 120),
 }

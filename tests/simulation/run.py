@@ -23,9 +23,9 @@ from typing import Any
 
 import greenlet
 
-from changefeed.configuration import Configuration
+from changefeed.capture import Capture
+from changefeed.configuration import Configuration, OnDivergence
 from changefeed.records import ChangefeedId, ChangefeedInfo, Role
-from coordination.etcd import Put
 from coordination.layout import encode
 from tests.simulation.cluster import LAYOUT, Cluster, wired
 from tests.simulation.fairness import Agreement
@@ -38,6 +38,7 @@ from tests.simulation.workload import Workload
 _SETTLING = 200.0
 """Seconds in which all must be well again: back-offs and leases end within a minute."""
 _TELL_EVERY = 10.0
+_SOURCE_VERSIONS = ((6, 0), (8, 0))
 
 Planted = Callable[[], AbstractContextManager[Any]]
 
@@ -59,7 +60,7 @@ def simulate(seed: int, *, faults: bool = True, planted: Planted = nullcontext, 
     begun = time.perf_counter()
     machine = Machine(seed)
     with installed(machine):
-        cluster = Cluster(machine)
+        cluster = Cluster(machine, source_version=machine.random.choice(_SOURCE_VERSIONS))
         error = ""
         with wired(cluster), planted():
             try:
@@ -83,18 +84,24 @@ def simulate(seed: int, *, faults: bool = True, planted: Planted = nullcontext, 
 def _live(machine: Machine, cluster: Cluster, *, faults: bool) -> None:
     random = machine.random
     agreement = Agreement(routed=random.random() < 0.5)
-    configuration = Configuration.parse(_configuration(random, agreement))
+    capture = random.choice((Capture.OPLOG, Capture.CHANGE_STREAM))
+    machine.count(f"capture: {capture}")
+    cluster.capture_may_change = random.random() < 0.3
+    always = None if cluster.capture_may_change else capture
+    cluster.source.from_secondaries = always is Capture.OPLOG and random.random() < 0.3
+    cluster.source.any_group = always is Capture.CHANGE_STREAM and random.random() < 0.5
+    configuration = Configuration.parse(_configuration(random, agreement, always))
     judge = cluster.judge = Judge(cluster, agreement)
-    workload = Workload(cluster.source, random, ddl_share=random.choice((0.05, 0.15, 0.4)))
+    share, clones = random.choice((0.05, 0.15, 0.4)), always is Capture.OPLOG
+    workload = Workload(cluster.source, random, ddl_share=share, clones=clones)
     machine.count(f"start: {configuration.start}")
     if configuration.start == "initial":
         workload.begin()
     roles = frozenset({Role.OWNER, Role.PROCESSOR})
     for number in range(random.choice((1, 2, 3))):
         cluster.start(f"n{number + 1}", roles)
-    info = ChangefeedInfo(configuration=configuration, created_at=datetime(2026, 11, 21, tzinfo=UTC))
-    put = Put(LAYOUT.info(ChangefeedId("feed")), encode(info))
-    machine.after(random.random() * 3, partial(cluster.etcd.txn, (), (put,)))
+    info = ChangefeedInfo(configuration=configuration, created_at=datetime(2026, 11, 21, tzinfo=UTC), capture=capture)
+    machine.after(random.random() * 3, partial(cluster.put, LAYOUT.info(ChangefeedId("feed")), encode(info)))
     if configuration.start == "now":
         machine.run(_SETTLING, lambda: judge.begun)
     length = random.choice((8.0, 15.0, 25.0))
@@ -105,6 +112,12 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool) -> None:
     if accidents is not None:
         accidents.end()
     machine.run(end + _SETTLING, lambda: bool(judge.failed) or (judge.arrived and machine.now > end + 2))
+    if judge.lost:
+        machine.count("history was lost, and said to be")
+        return
+    if judge.diverged and configuration.on_divergence is OnDivergence.FAIL:
+        machine.count("rows diverged, and were named")
+        return
     if judge.failed:
         raise Violation(judge.failed)
     if not judge.arrived:
@@ -124,7 +137,8 @@ def _act_until(machine: Machine, workload: Workload, end: float, pace: float) ->
     machine.after(machine.random.random() * 2, act)
 
 
-def _configuration(random: Random, agreement: Agreement) -> dict[str, Any]:
+def _configuration(random: Random, agreement: Agreement, capture: Capture | None) -> dict[str, Any]:
+    images = ({}, {"pre_images": ["shop.*"]}) if capture is Capture.CHANGE_STREAM else ({},)
     return {
         **agreement.configuration(),
         "id": "feed",
@@ -132,8 +146,8 @@ def _configuration(random: Random, agreement: Agreement) -> dict[str, Any]:
         "sink": "mongodb://target",
         "start": random.choice(("initial", "now")),
         "ddl": {"async_indexes": random.random() < 0.5},
-        "pipeline": random.choice(({}, {"pre_images": ["shop.*"]})),
-        "on_divergence": "fail",
+        "pipeline": random.choice(images),
+        "on_divergence": random.choice(("fail", "repair")),
     }
 
 

@@ -14,18 +14,22 @@ from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 from pymongo import ReadPreference
-from pymongo.errors import AutoReconnect, NotPrimaryError, OperationFailure
+from pymongo.errors import AutoReconnect, NetworkTimeout, NotPrimaryError, OperationFailure
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableName
 from source.resume_token import position_of
 from tests.simulation.network import Network
-from tests.simulation.source_server import Entry, SourceServer, Table
+from tests.simulation.source_finds import EntryCursor
+from tests.simulation.source_oplog import Shown, placed
+from tests.simulation.source_server import Member, SourceServer, Table
 
 _cursors, _sessions = count(1), count(1)
 _REPLY = 100
 """Events that a reply holds at most."""
+_CLIENT_WAITS = 30.0
+_ALL = 1 << 30
 
 
 class Session:
@@ -45,13 +49,16 @@ class Session:
 class SourceClient:
     is_mongos = False
     codec_options: CodecOptions[dict[str, Any]] = CodecOptions(dict, tz_aware=True)
-    read_preference = ReadPreference.PRIMARY
 
-    def __init__(self, server: SourceServer, network: Network) -> None:
+    def __init__(self, server: SourceServer, network: Network, *, secondary: bool = False) -> None:
         self.server = server
         self.network = network
+        self._secondary = secondary
+        self.read_preference = ReadPreference.SECONDARY if secondary else ReadPreference.PRIMARY
+        self._member: Member | None = None
         self.streams: dict[int, _Stream] = {}
         self.finds: dict[int, _Find] = {}
+        self.entries: dict[int, EntryCursor] = {}
         self.killed: set[int] = set()
         """Sessions whose operations end."""
         self.admin = _Database(self, "admin")
@@ -67,12 +74,45 @@ class SourceClient:
 
     def server_info(self) -> dict[str, Any]:
         self.travel()
-        return {"versionArray": [6, 0, 5, 0]}
+        return {"versionArray": [*self.server.version, 5, 0]}
 
     def close(self) -> None: ...
 
     def travel(self) -> None:
         self.network.travel(self.network.source_down, "the source")
+
+    @property
+    def member(self) -> Member:
+        """Who answers: of the secondaries the same one as long as it is one."""
+        if not self._secondary:
+            return self.server.primary
+        if self._member is None or self._member is self.server.primary:
+            others = [member for member in self.server.members if member is not self.server.primary]
+            self._member = self.server.machine.random.choice(others)
+        return self._member
+
+    @property
+    def committed(self) -> ClusterTime:
+        return self.server.committed(self.member)
+
+    def wait_for(self, concern: Mapping[str, Any], body: Mapping[str, Any]) -> None:
+        """Until the member's majority has come so far; a time that nobody has told of is refused."""
+        if "afterClusterTime" not in concern:
+            return
+        server, election = self.server, self.server.election
+        after = ClusterTime.from_bson(concern["afterClusterTime"])
+        if after > server.clock:
+            raise _failure(72, "readConcern afterClusterTime value must not be greater than the current clusterTime")
+        deadline = server.machine.now + (body["maxTimeMS"] / 1000 if "maxTimeMS" in body else _CLIENT_WAITS)
+        while self.committed < after:
+            if server.machine.now >= deadline:
+                raise (
+                    _failure(50, "operation exceeded time limit")
+                    if "maxTimeMS" in body
+                    else NetworkTimeout("timed out")
+                )
+            server.changed.wait(deadline)
+            self.same_primary(election)
 
     def same_primary(self, election: int) -> None:
         """A cursor lives on the primary where it was opened."""
@@ -94,13 +134,13 @@ _GONE: tuple[Callable[[], Exception], ...] = (
 
 
 class _Stream:
-    """A place in the oplog. Broken by a change of the leader."""
+    """A place in the oplog, as one member shows it. Broken by a change of the leader."""
 
     def __init__(
         self,
         client: SourceClient,
         start: Position,
-        shows: Callable[[Entry], bool],
+        shows: Callable[[Shown], bool],
         *,
         session: int,
         images: bool = False,
@@ -110,36 +150,35 @@ class _Stream:
         self._server = client.server
         self._shows = shows
         self._images = images
-        self._start = start
+        self._start = placed(start)
         self._session = session
+        self._index = self._server.index_of(start.ts)
+        self._more: list[Shown] = []
+        """Of the entry before that place."""
         self._election = self._server.election
-        self._index = self._first()
         self.token = start.token or _mark(start.ts)
-
-    def _first(self) -> int | None:
-        later = (i for i, entry in enumerate(self._server.oplog) if entry.ts >= self._start.ts)
-        return next((i for i in later if self._server.oplog[i].position > self._start), None)
 
     def read(self, most: int) -> list[bytes]:
         """Comes back with as many events, or at the end of the oplog, and not before. What it skips takes its time."""
         server = self._server
         self.client.same_primary(self._election)
-        if self._index is None:
-            self._index = self._first()
+        if self._index < server.first:
+            raise _failure(136, "the position in the oplog was truncated")
         found: list[bytes] = []
-        if self._index is None:
-            return found
-        while self._index < server.visible and len(found) < most:
+        while (self._more or self._index < self.client.member.visible) and len(found) < most:
+            if self._more:
+                event = self._more.pop(0)
+                found.append(event.with_images() if self._images else event.raw)
+                self.token = event.token
+                continue
             entry = server.oplog[self._index]
             self._index += 1
             if server.slow_scan:
                 server.machine.sleep(server.slow_scan)
             if self._session in self.client.killed:
                 raise _failure(11601, "operation was interrupted")
-            if entry.raw is not None and self._shows(entry):
-                found.append(entry.with_images() if self._images else entry.raw)
-                self.token = entry.position.token
-            else:
+            self._more = [event for event in entry.shown if event.position > self._start and self._shows(event)]
+            if not self._more:
                 self.token = max(self.token, _mark(entry.ts))
         return found
 
@@ -208,10 +247,10 @@ class _Database:
                 reply = {"setName": "rs", "electionId": server.election, "ok": 1}
                 reply["lastWrite"] = {
                     "opTime": {"ts": server.newest.to_bson(), "t": server.election},
-                    "majorityOpTime": {"ts": server.committed.to_bson(), "t": server.election},
+                    "majorityOpTime": {"ts": client.committed.to_bson(), "t": server.election},
                 }
             case "ping" | "buildInfo":
-                reply = {"versionArray": [6, 0, 5, 0], "ok": 1}
+                reply = {"versionArray": [*server.version, 5, 0], "ok": 1}
             case "listDatabases":
                 reply = {"databases": [{"name": db} for db in sorted({name.db for name in server.tables})], "ok": 1}
             case "appendOplogNote":
@@ -240,13 +279,18 @@ class _Database:
             case "splitVector":
                 reply = _split(server, TableName.parse(body[verb]))
             case "killCursors":
-                reply = {"ok": 1}
+                reply = self._kill_cursors(body)
             case _:
                 raise AssertionError(f"the simulated source does not know {verb}")
         if session is not None:
-            newest = server.newest if verb in ("ping", "appendOplogNote") else server.committed
+            newest = server.newest if verb in ("ping", "appendOplogNote") else client.committed
             session.operation_time = newest.to_bson()
         return reply
+
+    def _kill_cursors(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        for cursor in body["cursors"]:
+            self._client.entries.pop(int(cursor), None)
+        return {"ok": 1}
 
     def _open_stream(self, body: Mapping[str, Any], session: int) -> RawBSONDocument:
         """It answers when it has its batch, or at the end of the oplog."""
@@ -256,30 +300,33 @@ class _Database:
             start = position_of(asked["resumeAfter"]["_data"])
         else:
             start = Position(ClusterTime.from_bson(asked["startAtOperationTime"]))
+        server = self._client.server
+        server.asked(start.ts)
         match: Any = next((stage["$match"] for stage in stages[1:] if "$match" in stage), {})
-        if start.ts < self._client.server.oldest:
+        if server.first and start.ts < server.oldest:
             raise _failure(
                 286, "Resume of change stream was not possible, as the resume point may no longer be in the oplog."
             )
         cursor = next(_cursors)
         images = "fullDocumentBeforeChange" in asked
-        shows = _matcher(self._client.server, match)
-        stream = _Stream(self._client, start, shows, session=session, images=images)
+        stream = _Stream(self._client, start, _matcher(server, match), session=session, images=images)
         self._client.streams[cursor] = stream
         found = stream.read(self._most(body["cursor"]["batchSize"]))
         return self._batch(cursor, found, stream.token, "firstBatch")
 
     def _most(self, asked: int | None) -> int:
         """As many as a reply holds, where that is less than was asked for."""
-        holds = self._client.server.machine.random.choice((1, 3, _REPLY))
+        holds = self._client.server.machine.random.choice((2, 3, _REPLY))
         return holds if asked is None or asked > _REPLY else asked
 
     def _get_more(self, body: Mapping[str, Any]) -> RawBSONDocument:
         client, machine = self._client, self._client.server.machine
         cursor = int(body["getMore"])
+        if cursor in client.entries:
+            return self._entries(cursor, body, "nextBatch")
         if cursor in client.finds:
             client.server.take_time()
-            return self._found(cursor, "nextBatch")
+            return self._found(cursor, body, "nextBatch")
         stream = client.streams[cursor]
         most = self._most(body.get("batchSize"))
         found = stream.read(most)
@@ -296,15 +343,20 @@ class _Database:
                 "ns": "admin.$cmd.aggregate",
                 "postBatchResumeToken": {"_data": token},
             },
-            "operationTime": self._client.server.committed.to_bson(),
+            "operationTime": self._client.committed.to_bson(),
             "ok": 1.0,
         }
         return RawBSONDocument(bson.encode(reply))
 
     def _find(self, body: Mapping[str, Any]) -> RawBSONDocument:
         server = self._client.server
-        concern = body["readConcern"]
-        at = ClusterTime.from_bson(concern["atClusterTime"]) if "atClusterTime" in concern else server.committed
+        concern = body.get("readConcern", {"level": "local"})
+        if self._db == "local":
+            server.asked(_start_of(body))
+        self._client.wait_for(concern, body)
+        if self._db == "local":
+            return self._find_entries(body, majority=concern["level"] == "majority")
+        at = ClusterTime.from_bson(concern["atClusterTime"]) if "atClusterTime" in concern else self._client.committed
         name = TableName(self._db, body["find"])
         table = server.tables.get(name)
         if table is None:  # found under its present name, whatever the time
@@ -318,9 +370,40 @@ class _Database:
             keys = [key for key in keys if key == _id(body["filter"])]
         cursor = next(_cursors)
         self._client.finds[cursor] = _Find(name, table, at, server.election, [rows[key] for key in keys])
-        return self._found(cursor, "firstBatch")
+        return self._found(cursor, body, "firstBatch")
 
-    def _found(self, cursor: int, kind: str) -> RawBSONDocument:
+    def _find_entries(self, body: Mapping[str, Any], *, majority: bool) -> RawBSONDocument:
+        assert body["find"] == "oplog.rs"
+        client, cursor = self._client, next(_cursors)
+        query = bson.decode(bson.encode(body.get("filter", {})))
+        backwards = dict(body.get("sort", {})).get("$natural") == -1
+        left = body.get("limit") or _ALL
+        election = client.server.election
+        client.entries[cursor] = EntryCursor(
+            client.server, client.member, query, election, majority=majority, backwards=backwards, left=left
+        )
+        return self._entries(cursor, body, "firstBatch")
+
+    def _entries(self, cursor: int, body: Mapping[str, Any], kind: str) -> RawBSONDocument:
+        """Replies are as large as was asked for, or smaller where entries are large."""
+        client, machine = self._client, self._client.server.machine
+        entries = client.entries[cursor]
+        client.same_primary(entries.election)
+        if client.server.slow_scan and machine.random.random() < 0.2:
+            machine.sleep(10 * client.server.slow_scan)
+        most = min(body.get("batchSize") or 101, machine.random.choice((2, 20, 1000)))
+        found = entries.next(most)
+        if entries.done or body.get("singleBatch"):
+            del client.entries[cursor]
+        left = Int64(cursor if cursor in client.entries else 0)
+        reply = {
+            "cursor": {kind: [RawBSONDocument(entry.raw) for entry in found], "id": left, "ns": "local.oplog.rs"},
+            "operationTime": client.committed.to_bson(),
+            "ok": 1.0,
+        }
+        return RawBSONDocument(bson.encode(reply))
+
+    def _found(self, cursor: int, body: Mapping[str, Any], kind: str) -> RawBSONDocument:
         find, server = self._client.finds[cursor], self._client.server
         self._client.same_primary(find.election)
         there = server.tables.get(find.name)
@@ -328,7 +411,7 @@ class _Database:
             raise _failure(175, "collection renamed or dropped")
         if there is not find.table:
             raise _failure(246, "snapshot unavailable")
-        most = server.machine.random.choice((1, 2, 100))
+        most = min(body.get("batchSize", 101), server.machine.random.choice((1, 2, 100)))
         part, find.rows = find.rows[:most], find.rows[most:]
         found = {kind: part, "id": Int64(cursor if find.rows else 0), "ns": "x", "atClusterTime": find.at.to_bson()}
         return RawBSONDocument(bson.encode({"cursor": found, "ok": 1.0}))
@@ -356,7 +439,7 @@ class _Collection:
         self._client.travel()
         server = self._client.server
         if self._name is None:
-            return {"ts": (server.oplog[0] if sort[0][1] == 1 else server.oplog[-1]).ts.to_bson()}
+            return (server.oplog[server.first] if sort[0][1] == 1 else server.oplog[-1]).document
         table: Table | None = server.tables.get(self._name)
         row = table.rows.get(_id(query)) if table else None
         return RawBSONDocument(bson.encode(row)) if row else None
@@ -364,6 +447,13 @@ class _Collection:
 
 def _mark(ts: ClusterTime) -> str:
     return f"82{ts.to_int():016X}2B0429296E1404"
+
+
+def _start_of(body: Mapping[str, Any]) -> ClusterTime:
+    """Of the range that a find on the oplog asks for."""
+    condition = body.get("filter", {}).get("ts")
+    start = condition.get("$gte") if isinstance(condition, Mapping) else condition
+    return ClusterTime.from_bson(start) if start is not None else ClusterTime(0, 0)
 
 
 def _id(document: Any) -> Any:
@@ -376,16 +466,16 @@ def _split(server: SourceServer, name: TableName) -> RawBSONDocument:
     return RawBSONDocument(bson.encode({"splitKeys": [{"_id": key} for key in keys[each::each]], "ok": 1.0}))
 
 
-def _matcher(server: SourceServer, raw: Any) -> Callable[[Entry], bool]:
+def _matcher(server: SourceServer, raw: Any) -> Callable[[Shown], bool]:
     """Streams of one query are opened again and again: what it says of an entry is found out once."""
     encoded = bson.encode(raw or {})
     query = bson.decode(encoded)
     known = server.shown.setdefault(encoded, {})
 
-    def shows(entry: Entry) -> bool:
-        found = known.get(entry.position)
+    def shows(event: Shown) -> bool:
+        found = known.get(event.position)
         if found is None:
-            found = known[entry.position] = _matches(query, entry.header)
+            found = known[event.position] = _matches(query, event.header)
         return found
 
     return shows

@@ -1,8 +1,8 @@
-"""`SourceServer`: a replica set in memory. What is written becomes an oplog; what a majority has of it, streams and snapshots show.
+"""`SourceServer`: a replica set in memory. What is written becomes an oplog; what a majority has of it, members show, each as far as it knows.
 
-A batch of writes has one cluster time as often as not, as a transaction has, so time alone does not order events. A batch is shown
-as a whole, some moments after it was written. Tokens have the shape that real servers give them. A new primary knows of less than its
-predecessor has told, until a majority has what it writes first.
+A batch of writes has one cluster time as often as not, as a transaction has, so time alone does not order events. Its entries are known to a
+majority some moments after they were written, and to each member a while after that. A new primary knows of less than its predecessor has
+told, until a majority has what it writes first; and what no majority had may be gone with the old one.
 
 What it does is what real servers do: `tests/component/simulation/` asks both.
 """
@@ -10,13 +10,13 @@ What it does is what real servers do: `tests/component/simulation/` asks both.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-import bson
 from bson.binary import Binary
 from pymongo.errors import NetworkTimeout
 
@@ -24,7 +24,9 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.event import DdlType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
+from tests.simulation import source_oplog
 from tests.simulation.machine import Machine
+from tests.simulation.source_oplog import Entry, Group, Operation, optime, place, session_of, single
 from tests.simulation.substitutes import Waiters
 
 FIRST_SECOND = 1_795_000_000
@@ -32,6 +34,10 @@ NOTE_EVERY = 10.0
 """Seconds between two looks of a primary whether it has been idle."""
 _CLIENT_WAITS = 30.0
 _NEVER = ClusterTime(0, 0)
+_MEMBERS = 3
+_GROUPED_INSERTS = (8, 0)
+"""Since this version several inserts of one command stand in one entry."""
+_BUILT_AGAIN = 0.05
 ID_INDEX: Mapping[str, Any] = {"v": 2, "key": {"_id": 1}, "name": "_id_"}
 
 Row = dict[str, Any]
@@ -68,6 +74,10 @@ class Table:
     named_at: ClusterTime = _NEVER
     """When it came to stand under its name: no snapshot of before shows it."""
 
+    @property
+    def uuid(self) -> bytes:
+        return bytes.fromhex(self.id)
+
     def rows_at(self, ts: ClusterTime) -> dict[Any, Row]:
         found: dict[Any, Row] = {}
         for position, key, row in self.history:
@@ -79,27 +89,16 @@ class Table:
                 found[key] = row
         return found
 
-
-@dataclass(frozen=True)
-class Entry:
-    """Of the oplog; a note has no event."""
-
-    ts: ClusterTime
-    position: Position
-    raw: bytes | None = None
-    header: Mapping[str, str | None] = field(default_factory=dict)
-    """What a `$match` looks at."""
-    before: Row | None = None
-    after: Row | None = None
-
-    def with_images(self) -> bytes:
-        assert self.raw is not None
-        event: dict[str, Any] = bson.decode(self.raw)
-        if self.after is not None:
-            event["fullDocument"] = self.after
-        if self.before is not None:
-            event["fullDocumentBeforeChange"] = self.before
-        return bson.encode(event)
+    def copy(self) -> Table:
+        """To go back to. What grows only is cut."""
+        return replace(
+            self,
+            options=dict(self.options),
+            indexes=dict(self.indexes),
+            building=dict(self.building),
+            rows=dict(self.rows),
+            history=list(self.history),
+        )
 
 
 @dataclass(frozen=True)
@@ -114,38 +113,139 @@ class Ddl:
     to: TableName | None = None
 
 
+@dataclass
+class Member:
+    """So many entries are in its committed snapshot."""
+
+    name: str
+    visible: int = 0
+
+
+@dataclass(frozen=True)
+class _Before:
+    """All as it was before a batch, in case that no majority comes to have it."""
+
+    entries: int
+    tables: Mapping[TableId, tuple[Table, Table]]
+    """Each with a copy of it."""
+    named: Mapping[TableName, Table]
+    ddls: int
+    versions: int
+    last_event: Position
+
+
+class _Batch:
+    """Writes of one user, in a row. Their entries are sorted when it ends."""
+
+    def __init__(self, server: SourceServer, number: int, *, shared_time: bool, retryable: bool) -> None:
+        self.entries: list[Entry] = []
+        self._server = server
+        self._number = number
+        self._shared_time = shared_time
+        self._retryable = retryable
+        self._group: Group | None = None
+        self._statement: Entry | None = None
+        self._parts: list[ClusterTime] = []
+
+    def reserve(self, times: int) -> None:
+        """Times of the first entries of a transaction, which others come after before it ends."""
+        self._parts = [self._server.tick() for _ in range(times)]
+
+    def log(self, operation: Operation) -> Position:
+        """Where it stands. A transaction ends before what cannot be in one."""
+        if not (self._shared_time or self._group) or not self._server.groups(operation):
+            self.end_group()
+            return self._alone(operation)
+        if self._group is None:
+            more = self._server.machine.random.choice((0, 0, 1, 2))
+            parts = [*self._parts, *(self._server.tick() for _ in range(more + 1))]
+            self._parts = []
+            self._group = Group(parts, in_session=self._server.machine.random.random() < 0.8)
+        self._group.operations.append(operation)
+        return place(self._group.ts, len(self._group.operations) - 1)
+
+    def _alone(self, operation: Operation) -> Position:
+        ts = self._server.tick()
+        row = operation.op in "iud" and not operation.from_migrate
+        linked = {**session_of(self._number), "stmtId": len(self.entries), "prevOpTime": optime(self._statement)}
+        made = single(ts, self._server.election, operation, linked if row and self._retryable else {})
+        self.entries.append(made)
+        if row and self._retryable:
+            self._statement = made
+        return place(ts, 0)
+
+    def of_others(self, act: Callable[[], None]) -> None:
+        """Not of this session."""
+        ours = self._retryable, self._shared_time
+        self._retryable = self._shared_time = False
+        try:
+            act()
+        finally:
+            self._retryable, self._shared_time = ours
+
+    def begin_transaction(self, entries: int) -> None:
+        self._group = Group([self._server.tick() for _ in range(entries)])
+
+    def begin_inserts(self) -> None:
+        self.end_group()
+        self._group = Group([self._server.tick()], inserts=True, inserts_of=self._statement)
+
+    def end_group(self) -> None:
+        group, self._group = self._group, None
+        if group is None or not group.operations:
+            return
+        made = group.entries(self._server.election, self._number)
+        self.entries += made
+        if group.inserts:
+            self._statement = made[-1]
+
+
 class SourceServer:
-    def __init__(self, machine: Machine, *, note_every: float = NOTE_EVERY) -> None:
+    def __init__(self, machine: Machine, *, note_every: float = NOTE_EVERY, version: tuple[int, int] = (6, 0)) -> None:
         self.machine = machine
+        self.version = version
         self._note_every = note_every
         self.tables: dict[TableName, Table] = {}
         self.by_id: dict[TableId, Table] = {}
         self.oplog: list[Entry] = []
-        self.visible = 0
-        """So many entries are shown: those that the majority has, as far as the primary knows."""
+        """All that was ever written and not taken back."""
+        self.first = 0
+        """The entries before it are truncated."""
+        self.members = [Member(f"m{number}") for number in range(_MEMBERS)]
+        self.primary = self.members[0]
         self.commits: list[tuple[float, int]] = []
         """When how much of the oplog had become visible."""
+        self._told = 0
         self._has = 0
+        """What a majority has; the primary gets to know of it unless it stands still."""
         self._still_until = 0.0
+        self._deaf = False
+        self.taken_back = 0
+        """So many entries were lost in elections."""
+        self._before: list[_Before] = []
         self.ddls: list[Ddl] = []
         self.versions: dict[int, Row] = {}
-        self.version_at: dict[int, tuple[TableId, Position]] = {}
-        self.shown: dict[bytes, dict[Position, bool]] = {}
-        """By query: which entries it shows."""
+        self.version_at: dict[tuple[TableId, int], Position] = {}
+        """When a table came to have a row, without what an election took back. A copy that a server makes has the rows of another."""
+        self.shown: dict[bytes, dict[Any, bool]] = {}
+        """By query: which events, or entries, it shows."""
         self.changed = Waiters()
         self.election = 1
-        self.oldest = ClusterTime(0, 0)
-        """What is older is forgotten."""
         self.slow_reads = 0.0
         """Seconds that the next documents of a table may take."""
         self.slow_scan = 0.0
         """Seconds that a stream takes for each entry of the oplog."""
-        self._batch: tuple[ClusterTime, int] | None = None
-        self._shared_time = False
+        self.any_group = False
+        """Whether anything may share a time, as where one clock is that of several primaries."""
+        self.from_secondaries = False
+        """Whether clients ask a secondary, each one of its own choice."""
+        self.asked: Callable[[ClusterTime], None] = lambda start_ts: None
+        """Told of each range of the oplog that is about to be read."""
+        self._batch: _Batch | None = None
+        self._batches = 0
         self._last = ClusterTime(FIRST_SECOND, 0)
-        self._made = 0
         self.last_event = Position(self._last)
-        self.note()
+        self.note("initiating set")
         self._write_periodic_note()
 
     def take_time(self) -> None:
@@ -157,36 +257,84 @@ class SourceServer:
 
     @property
     def newest(self) -> ClusterTime:
-        return self.oplog[-1].ts if self.oplog else self._last
+        return self.oplog[-1].ts
 
     @property
-    def committed(self) -> ClusterTime:
-        return self.oplog[self.visible - 1].ts if self.visible else ClusterTime(FIRST_SECOND, 0)
+    def visible(self) -> int:
+        """Of the oplog, at the primary."""
+        return self.primary.visible
+
+    def committed(self, member: Member | None = None) -> ClusterTime:
+        """As a member knows. Not always the time of an entry: so far nothing else can come to be."""
+        visible = (member or self.primary).visible
+        if not visible:
+            return ClusterTime(FIRST_SECOND, 0)
+        at = self.oplog[visible - 1].ts
+        later = self.oplog[visible].ts if visible < len(self.oplog) else at
+        between = ClusterTime(later.seconds, later.increment - 1) if later.increment > 1 else at
+        return between if between > at and visible % 3 == 0 else at
 
     @property
-    def end(self) -> Position:
-        return Position(self.newest.next())
+    def clock(self) -> ClusterTime:
+        """The newest time that any member knows of."""
+        return self._last
 
-    def _tick(self) -> ClusterTime:
+    def tick(self) -> ClusterTime:
         second = FIRST_SECOND + int(self.machine.now)
         later = ClusterTime(second, 1)
         self._last = max(later, self._last.next())
         return self._last
 
     @contextmanager
-    def batch(self, *, shared_time: bool) -> Iterator[None]:
-        """Shown as a whole; with one cluster time for all, if wanted."""
-        self._batch = (self._tick(), 0)
-        self._shared_time = shared_time
+    def batch(
+        self,
+        *,
+        shared_time: bool,
+        between: Callable[[], None] | None = None,
+        transaction: int = 0,
+        retryable: bool | None = None,
+    ) -> Iterator[None]:
+        """With one cluster time for all, if wanted: then `between` is done after the transaction's first entry, and before the others.
+
+        `transaction`: one of so many entries.
+        """
+        self._remember()
+        self._batches += 1
+        if retryable is None:
+            retryable = self.machine.random.random() < 0.5
+        self._batch = _Batch(self, self._batches, shared_time=shared_time, retryable=retryable)
+        if transaction:
+            self._batch.begin_transaction(transaction)
         try:
+            if between is not None:
+                self._between(between)
             yield
         finally:
-            self._batch = None
-            self._commit_later(len(self.oplog))
+            self._batch.end_group()
+            made, self._batch = self._batch.entries, None
+            self.oplog += sorted(made, key=lambda each: each.ts)
+            self._commit_batch(made)
+
+    def _between(self, act: Callable[[], None]) -> None:
+        assert self._batch is not None
+        transaction, self._batch = self._batch, _Batch(self, self._batches, shared_time=False, retryable=False)
+        transaction.reserve(1)
+        try:
+            act()
+        finally:
+            transaction.entries += self._batch.entries
+            self._batch = transaction
+
+    def _commit_batch(self, made: list[Entry]) -> None:
+        if any(each.partial for each in made):
+            self.machine.count("source: transaction of several entries")
+            upto = len(self.oplog) - self.machine.random.randrange(len(made))
+            self._commit_later(upto)
+        self._commit_later(len(self.oplog))
 
     def _commit_later(self, upto: int) -> None:
         def commit() -> None:
-            self._has = max(self._has, upto)
+            self._told = max(self._told, min(upto, len(self.oplog)))
             self._show()
 
         self.machine.after(self.machine.random.choice((0.0005, 0.002, 0.02)), commit)
@@ -208,68 +356,163 @@ class SourceServer:
             self.changed.wait(deadline)
 
     def _show(self) -> None:
-        if self.machine.now >= self._still_until:
-            self._primary_shows(max(self.visible, self._has))
-            self.changed.wake_all()
+        if self.machine.now < self._still_until:
+            return
+        self._has = max(self._has, self._told)
+        self._primary_shows(max(self.visible, self._has))
+        self.changed.wake_all()
 
     def _primary_shows(self, upto: int) -> None:
-        self.visible = upto
+        if self.primary.visible < upto:
+            for member in self.members:
+                if member is not self.primary:
+                    self.machine.after(
+                        self.machine.random.choice((0.0, 0.01, 0.1, 1.0)), partial(self._tell, member, upto)
+                    )
+        self.primary.visible = upto
         self.commits.append((self.machine.now, upto))
 
-    def elect(self) -> None:
-        """The new primary may be behind what the old one has told. Cursors stay where they were."""
+    def hold_secondaries(self, *, held: bool) -> None:
+        """They hear nothing of what is committed."""
+        self._deaf = held
+        for member in self.members:
+            self._tell(member, self.primary.visible)
+
+    def _tell(self, member: Member, upto: int) -> None:
+        if self._deaf and member is not self.primary:
+            return
+        member.visible = max(member.visible, upto)
+        self.changed.wake_all()
+
+    def elect(self, *, lasting: bool = False) -> None:
+        """The new primary may be behind what the old one has told. Unless all is lasting, it may lack what no majority has."""
         self.election += 1
-        self._primary_shows(max(1, self.visible - self.machine.random.choice((0, 1, 3, 10))))
-        self.note()
+        if not lasting:
+            self._take_back()
+        others = [member for member in self.members if member is not self.primary]
+        self.primary = self.machine.random.choice(others)
+        self.primary.visible = max(1, self.primary.visible - self.machine.random.choice((0, 1, 3)))
+        self._primary_shows(self.primary.visible)
+        self.note("new primary")
         self.hold_majority(self.machine.now + self.machine.random.choice((0.0, 0.05, 1.0)))
+
+    # what an election takes back
+
+    def _remember(self) -> None:
+        self._before = [before for before in self._before if before.entries >= self._has]
+        tables = {id: (table, table.copy()) for id, table in self.by_id.items()}
+        self._before.append(
+            _Before(len(self.oplog), tables, dict(self.tables), len(self.ddls), len(self.version_at), self.last_event)
+        )
+
+    def _take_back(self) -> None:
+        possible = [before for before in self._before if self._has <= before.entries < len(self.oplog)]
+        if not possible or self.machine.random.random() < 0.3:
+            return
+        before = self.machine.random.choice(possible)
+        lost = self.oplog[before.entries :]
+        kept = 1 if lost[0].partial and self.machine.random.random() < 0.5 else 0
+        self.taken_back += len(lost) - kept
+        self.machine.count("source: entries that an election took back", len(lost) - kept)
+        self.machine.note("source", f"an election takes {len(lost) - kept} entries back")
+        del self.oplog[before.entries + kept :]
+        self._told = min(self._told, len(self.oplog))
+        self._before = [each for each in self._before if each.entries < before.entries]
+        self._restore(before)
+
+    def _restore(self, before: _Before) -> None:
+        for table in self.by_id.values():
+            for build in table.building.values():
+                build.going = False
+        self.by_id = {id: table for id, (table, _) in before.tables.items()}
+        for table, copy in before.tables.values():
+            vars(table).update(vars(copy))
+        self.tables = dict(before.named)
+        del self.ddls[before.ddls :]
+        lost_versions = list(self.version_at)[before.versions :]
+        for version in lost_versions:
+            del self.version_at[version]
+        self.last_event = before.last_event
+        for table in self.by_id.values():
+            for build in table.building.values():
+                build.going = True
+                self.machine.after(_BUILT_AGAIN, partial(self._build_again, build))
+
+    def _build_again(self, build: Build) -> None:
+        if build.going:
+            with self.batch(shared_time=False):
+                try:
+                    self.commit_index(build)
+                except NotPossible:
+                    self.machine.count("source: index build that is refused after an election")
+
+    # what is forgotten
+
+    @property
+    def oldest(self) -> ClusterTime:
+        return self.oplog[self.first].ts
 
     def forget(self) -> None:
         """All but the newest entry, as far as anybody can ask for it."""
-        self.oldest = self.newest
+        self.first = len(self.oplog) - 1
 
-    def note(self) -> None:
-        ts = self._tick()
-        self.oplog.append(Entry(ts, Position(ts)))
+    def forget_before(self, ts: ClusterTime) -> None:
+        """Not what no majority has."""
+        self.first = max(self.first, min(self.index_of(ts), self.visible - 1))
+
+    def begin_of_transactions(self, ts: ClusterTime) -> ClusterTime:
+        """The first entry of what ends at that time or later."""
+        begin = ts
+        for each in reversed(self.oplog):
+            if each.ts < begin:
+                break
+            previous = each.document.get("prevOpTime") if "applyOps" in each.document["o"] else None
+            if previous is not None and previous["ts"].time and "multiOpType" not in each.document:
+                begin = min(begin, ClusterTime.from_bson(previous["ts"]))
+        return begin
+
+    def index_of(self, ts: ClusterTime) -> int:
+        """Of the first entry at or after it."""
+        return bisect_left(self.oplog, ts, key=lambda each: each.ts)
+
+    def note(self, message: str = "a note") -> None:
+        self.oplog.append(source_oplog.note(self.tick(), self.election, message))
         self._commit_later(len(self.oplog))
 
     def _write_periodic_note(self) -> None:
         """As every primary does that has written nothing since it looked last."""
         if FIRST_SECOND + self.machine.now - self.newest.seconds >= self._note_every:
-            self.note()
+            self.note("periodic noop")
         self.machine.after(self._note_every, self._write_periodic_note)
 
-    # events
+    # operations
 
-    def _place(self, table: Table | None) -> Position:
+    def groups(self, operation: Operation) -> bool:
+        return self.any_group or operation.may_be_in_a_transaction
+
+    def _log(self, operation: Operation) -> Position:
         assert self._batch is not None, "writes belong to a batch"
-        ts, place = self._batch
-        if place and not self._shared_time:
-            ts, place = self._tick(), 0
-        self._batch = (ts, place + 1)
-        number = "29" if place == 0 else f"2B{2 * place:02X}"
-        whose = f"5A1004{table.id.upper()}" if table else "14"
-        return Position(ts, f"82{ts.to_int():016X}2B042C0100{number}6E{whose}04")
-
-    def _emit(self, kind: str, name: TableName | str, table: Table | None, **fields: Any) -> Position:
-        position = self._place(table)
-        ns = {"db": name.db, "coll": name.coll} if isinstance(name, TableName) else {"db": name}
-        full = {"fullDocument": fields.pop("fullDocument")} if "fullDocument" in fields else {}
-        before, after = fields.pop("before", None), fields.pop("after", None)
-        event: dict[str, Any] = {
-            "_id": {"_data": position.token},
-            "operationType": kind,
-            "clusterTime": position.ts.to_bson(),
-            **({"collectionUUID": Binary(bytes.fromhex(table.id), 4)} if table else {}),
-            "wallTime": datetime.fromtimestamp(position.ts.seconds, UTC),
-            **full,
-            "ns": ns,
-            **fields,
-        }
-        header = {"operationType": kind, "ns.db": ns["db"], "ns.coll": ns.get("coll")}
-        self.oplog.append(Entry(position.ts, position, bson.encode(event), header, before, after))
-        self.last_event = position
-        self.machine.note("source", _Shown(kind, name, fields, position))
+        position = self._batch.log(operation)
+        if operation.op != "n" and operation.command not in _UNSEEN:
+            self.last_event = max(self.last_event, position)
+        self.machine.note("source", _Logged(operation, position))
         return position
+
+    def _command(self, name: TableName | str, table: Table | None, o: Mapping[str, Any], o2: Any = None) -> Position:
+        db = name.db if isinstance(name, TableName) else name
+        return self._log(Operation("c", f"{db}.$cmd", o, o2, table.uuid if table else None))
+
+    def _row(
+        self,
+        op: str,
+        table: Table,
+        o: Mapping[str, Any],
+        o2: Any = None,
+        *,
+        before: Row | None = None,
+        after: Row | None = None,
+    ) -> Position:
+        return self._log(Operation(op, str(table.name), o, o2, table.uuid, before=before, after=after))
 
     def _ddl(
         self,
@@ -287,11 +530,10 @@ class SourceServer:
     def create(self, name: TableName, options: dict[str, Any] | None = None) -> Table:
         if name in self.tables:
             raise NotPossible(f"{name} exists", 48)
-        self._made += 1
         id = TableId(uuid.UUID(int=self.machine.random.getrandbits(128), version=4).hex)
         table = Table(id=id, name=name, options=options or {})
         self.tables[name] = self.by_id[id] = table
-        at = self._emit("create", name, table, operationDescription={**table.options, "idIndex": dict(ID_INDEX)})
+        at = self._command(name, table, {"create": name.coll, **table.options, "idIndex": dict(ID_INDEX)})
         table.named_at = at.ts
         self._ddl(DdlType.CREATE, at, {id}, {name})
         return table
@@ -305,11 +547,11 @@ class SourceServer:
         if alike:
             return None
         if not table.rows:
-            self._index_built(table, spec)
+            self._index_built(table, spec, {"createIndexes": name.coll, **spec})
             return None
         build = Build(table, spec, uuid.UUID(int=self.machine.random.getrandbits(128), version=4).bytes)
         table.building[spec["name"]] = build
-        self._unseen_entry()
+        self._build_entry("startIndexBuild", build)
         return build
 
     @staticmethod
@@ -330,9 +572,9 @@ class SourceServer:
             field_name = next(iter(build.spec["key"]))
             values = [row.get(field_name) for row in build.table.rows.values()]
             if len(set(values)) < len(values):
-                self._unseen_entry()
+                self._build_entry("abortIndexBuild", build)
                 raise NotPossible("duplicates", 11000)
-        self._index_built(build.table, build.spec)
+        self._index_built(build.table, build.spec, _build_command("commitIndexBuild", build))
 
     @property
     def building(self) -> bool:
@@ -341,19 +583,18 @@ class SourceServer:
     def _specs(self, table: Table) -> list[dict[str, Any]]:
         return [*table.indexes.values(), *(build.spec for build in table.building.values())]
 
-    def _index_built(self, table: Table, spec: dict[str, Any]) -> None:
+    def _index_built(self, table: Table, spec: dict[str, Any], o: Mapping[str, Any]) -> None:
         table.indexes[spec["name"]] = spec
-        at = self._emit("createIndexes", table.name, table, operationDescription={"indexes": [spec]})
+        at = self._command(table.name, table, o)
         self._ddl(DdlType.CREATE_INDEXES, at, {table.id}, {table.name})
 
     def _end_build(self, build: Build) -> None:
         build.going = False
         del build.table.building[build.spec["name"]]
 
-    def _unseen_entry(self) -> None:
+    def _build_entry(self, command: str, build: Build) -> None:
         """Of a build that begins or is given up: no stream shows it."""
-        position = self._place(None)
-        self.oplog.append(Entry(position.ts, position))
+        self._command(build.table.name, build.table, _build_command(command, build))
 
     def _refuse_while_building(self, table: Table | None) -> None:
         if table is not None and table.building:
@@ -363,38 +604,33 @@ class SourceServer:
         """One that is being built is given up, and nobody hears of it."""
         table = self._known(name)
         if index in table.building:
-            self._end_build(table.building[index])
-            self._unseen_entry()
+            build = table.building[index]
+            self._end_build(build)
+            self._build_entry("abortIndexBuild", build)
             return
         if index == "_id_":
             raise NotPossible("cannot drop _id index", 72)
         if index not in table.indexes:
             raise NotPossible("no such index", 27)
         spec = table.indexes.pop(index)
-        at = self._emit("dropIndexes", name, table, operationDescription={"indexes": [spec]})
+        at = self._command(name, table, {"dropIndexes": name.coll, "index": index}, spec)
         self._ddl(DdlType.DROP_INDEXES, at, {table.id}, {name})
 
     def modify(self, name: TableName, level: str) -> None:
         table = self._known(name)
         self._refuse_while_building(table)
-        before = dict(table.options)
+        before = {"collectionOptions_old": {"uuid": Binary(table.uuid, 4), **table.options}}
         table.options |= {"validationLevel": level, "validationAction": table.options.get("validationAction", "error")}
-        at = self._emit(
-            "modify",
-            name,
-            table,
-            operationDescription={"validationLevel": level},
-            stateBeforeChange={"collectionOptions": before},
-        )
+        at = self._command(name, table, {"collMod": name.coll, "validationLevel": level}, before)
         self._ddl(DdlType.MODIFY, at, {table.id}, {name})
 
     def drop(self, name: TableName) -> None:
         table = self._known(name)
         for build in list(table.building.values()):
             self._end_build(build)
-            self._unseen_entry()
+            self._build_entry("abortIndexBuild", build)
         del self.tables[name]
-        at = self._emit("drop", name, table)
+        at = self._command(name, table, {"drop": name.coll}, {"numRecords": len(table.rows)})
         self._ddl(DdlType.DROP, at, {table.id}, {name}, {table.id})
 
     def rename(self, name: TableName, to: TableName, *, replace: bool) -> None:
@@ -405,13 +641,13 @@ class SourceServer:
             raise NotPossible("the new name is taken", 48)
         self._refuse_while_building(table)
         self._refuse_while_building(replaced)
-        described: dict[str, Any] = {"to": {"db": to.db, "coll": to.coll}}
+        o: dict[str, Any] = {"renameCollection": str(name), "to": str(to), "stayTemp": False}
         if replaced is not None:
-            described["dropTarget"] = Binary(bytes.fromhex(replaced.id), 4)
+            o["dropTarget"] = Binary(replaced.uuid, 4)
         del self.tables[name]
         self.tables[to] = table
         table.name = to
-        at = self._emit("rename", name, table, to={"db": to.db, "coll": to.coll}, operationDescription=described)
+        at = self._command(name, table, o, {"numRecords": len(replaced.rows)} if replaced else None)
         table.named_at = at.ts
         dropped = {replaced.id} if replaced else set()
         self._ddl(DdlType.RENAME, at, {table.id, *dropped}, {name, to}, dropped, to)
@@ -422,12 +658,18 @@ class SourceServer:
         self._refuse_while_building(table)
         aside = TableName(name.db, f"tmp{self.machine.random.randrange(10**5):05}.convertToCapped.{name.coll}")
         converted = self.create(aside, {"capped": True, "size": size, "temp": True})
-        for key, row in table.rows.items():
-            self._unseen_entry()
-            converted.rows[key] = row
-            converted.history.append((self.last_event, key, row))
+        self._fill(converted, table)
         del converted.options["temp"]
         self.rename(aside, name, replace=True)
+
+    def clone_as_capped(self, name: TableName, to: TableName, size: int) -> None:
+        table = self._known(name)
+        self._fill(self.create(to, {"capped": True, "size": size}), table)
+
+    def _fill(self, made: Table, table: Table) -> None:
+        for key, row in table.rows.items():
+            moved = Operation("i", str(made.name), row, {"_id": key}, made.uuid, from_migrate=True)
+            self._keep(made, key, row, self._log(moved))
 
     def drop_database(self, db: str) -> None:
         names = [name for name in self.tables if name.db == db]
@@ -435,7 +677,7 @@ class SourceServer:
             raise NotPossible("no such database")
         for name in names:
             self.drop(name)
-        at = self._emit("dropDatabase", db, None)
+        at = self._command(db, None, {"dropDatabase": 1})
         self._ddl(DdlType.DROP_DATABASE, at, set(), set())
 
     # rows
@@ -446,8 +688,22 @@ class SourceServer:
             raise NotPossible("the key is there", 11000)
         row = self._versioned(row)
         self._check_unique(table, row)
-        at = self._emit("insert", name, table, fullDocument=row, documentKey={"_id": row["_id"]})
+        at = self._row("i", table, row, {"_id": row["_id"]})
         self._keep(table, row["_id"], row, at)
+
+    def insert_many(self, name: TableName, *parts: list[Row], between: Callable[[], None]) -> None:
+        """By one command, whose parts newer servers write as one entry each; between two of them, others write."""
+        assert self._batch is not None, "writes belong to a batch"
+        for number, rows in enumerate(parts):
+            if number:
+                self._batch.of_others(between)
+            if self.version >= _GROUPED_INSERTS:
+                self._batch.begin_inserts()
+            try:
+                for row in rows:
+                    self.insert(name, row)
+            finally:
+                self._batch.end_group()
 
     def replace(self, name: TableName, row: Row) -> None:
         table = self._known(name)
@@ -456,27 +712,32 @@ class SourceServer:
         row = self._versioned(row)
         self._check_unique(table, row)
         before = table.rows[row["_id"]]
-        at = self._emit("replace", name, table, fullDocument=row, documentKey={"_id": row["_id"]}, before=before)
+        at = self._row("u", table, row, {"_id": row["_id"]}, before=before)
         self._keep(table, row["_id"], row, at)
 
     def update(self, name: TableName, key: Any, sets: Row, removed: list[str]) -> None:
         table = self._known(name)
         if key not in table.rows:
             raise NotPossible("no such row")
-        row = {field_name: value for field_name, value in table.rows[key].items() if field_name not in removed}
-        changed = self._versioned(sets)
-        row |= dict(sorted(changed.items()))
+        before = table.rows[key]
+        row = {field_name: value for field_name, value in before.items() if field_name not in removed}
+        changed = dict(sorted(self._versioned(sets).items()))
+        row |= changed
         self._check_unique(table, row)
-        description = {"updatedFields": dict(sorted(changed.items())), "removedFields": removed, "truncatedArrays": []}
-        images = {"before": table.rows[key], "after": row}
-        at = self._emit("update", name, table, documentKey={"_id": key}, updateDescription=description, **images)
+        diff = {
+            "d": dict.fromkeys(removed, False),
+            "u": {name: value for name, value in changed.items() if name in before},
+            "i": {name: value for name, value in changed.items() if name not in before},
+        }
+        o = {"$v": 2, "diff": {section: fields for section, fields in diff.items() if fields}}
+        at = self._row("u", table, o, {"_id": key}, before=before, after=row)
         self._keep(table, key, row, at)
 
     def delete(self, name: TableName, key: Any) -> None:
         table = self._known(name)
         if key not in table.rows:
             raise NotPossible("no such row")
-        at = self._emit("delete", name, table, documentKey={"_id": key}, before=table.rows[key])
+        at = self._row("d", table, {"_id": key}, before=table.rows[key])
         self._keep(table, key, None, at)
 
     def _versioned(self, row: Row) -> Row:
@@ -489,7 +750,7 @@ class SourceServer:
         else:
             table.rows[key] = row
             self.versions[row["v"]] = row
-            self.version_at[row["v"]] = table.id, at
+            self.version_at[table.id, row["v"]] = at
         table.history.append((at, key, row))
 
     def _check_unique(self, table: Table, row: Row) -> None:
@@ -506,15 +767,19 @@ class SourceServer:
         return self.tables[name]
 
 
+_UNSEEN = ("startIndexBuild", "abortIndexBuild")
+
+
+def _build_command(command: str, build: Build) -> dict[str, Any]:
+    return {command: build.table.name.coll, "indexBuildUUID": Binary(build.uuid, 4), "indexes": [build.spec]}
+
+
 @dataclass(frozen=True, slots=True)
-class _Shown:
-    kind: str
-    name: object
-    fields: Mapping[str, Any]
+class _Logged:
+    operation: Operation
     position: Position
 
     def __str__(self) -> str:
-        wanted = ("documentKey", "updateDescription", "to")
-        said = " ".join(str(self.fields[name]) for name in wanted if name in self.fields)
-        at = self.position
-        return f"{self.kind} {self.name} {said} at {at.ts.seconds - FIRST_SECOND}.{at.ts.increment}/{at.token[28:34]}"
+        of, at = self.operation, self.position
+        key = f" {of.o2}" if of.op == "u" else ""
+        return f"{of.op} {of.ns}{key} {of.o} at {at.ts.seconds - FIRST_SECOND}.{at.ts.increment}/{at.token}"

@@ -171,7 +171,7 @@ class _Database:
                 return _concern_error(64, "waiting for replication timed out")
             self._in_time()
             majority.changed.wait(min(until, deadline if deadline is not None else until) + _A_LITTLE)
-        return {}
+        return {} if majority.election == election else _concern_error(11602, "operation was interrupted")
 
     def _in_time(self) -> None:
         machine = self._server.machine
@@ -314,7 +314,7 @@ class _Database:
         if kind == "delete":
             server.judge.row(thread, name, table, kind, key, None)
             if collection is not None and key in rows:
-                self._keep(collection, key, None)
+                collection.keep(key, None, self._server.majority)
                 return 1
             return 0
         before = rows.get(key)
@@ -337,20 +337,7 @@ class _Database:
                 for key, other in collection.rows.items():
                     if key != row["_id"] and other.get(indexed) == row.get(indexed):
                         raise duplicate(indexed, row.get(indexed))
-        self._keep(collection, row["_id"], row)
-
-    def _keep(self, collection: Collection, key: Any, row: Row | None) -> None:
-        rows = collection.rows
-        before = rows.pop(key, None)
-        if row is not None:
-            rows[key] = row
-
-        def undo() -> None:
-            rows.pop(key, None)
-            if before is not None:
-                rows[key] = before
-
-        self._server.majority.lacks(undo)
+        collection.keep(row["_id"], row, self._server.majority)
 
 
 class _Collection:

@@ -32,6 +32,18 @@ class Collection:
     table: TableId | None = None
     """Whose rows stand here, as the judge knows it."""
 
+    def keep(self, key: Any, row: Row | None, majority: Majority) -> None:
+        before = self.rows.pop(key, None)
+        if row is not None:
+            self.rows[key] = row
+
+        def undo() -> None:
+            self.rows.pop(key, None)
+            if before is not None:
+                self.rows[key] = before
+
+        majority.lacks(undo)
+
 
 @dataclass
 class Build:

@@ -20,10 +20,13 @@ _ASIDE = 100
 
 
 class Workload:
-    def __init__(self, source: SourceServer, random: Random, *, ddl_share: float) -> None:
+    def __init__(self, source: SourceServer, random: Random, *, ddl_share: float, clones: bool) -> None:
+        """`clones`: servers clone tables, whose rows no change stream shows."""
         self._source = source
         self._random = random
         self._ddl_share = ddl_share
+        self._databases: tuple[str, ...] = DATABASES
+        """Where it may act now."""
         self._ddls: list[tuple[int, Callable[[], None]]] = [
             (6, self._create),
             (5, self._create_index),
@@ -35,14 +38,26 @@ class Workload:
             (2, self._drop_and_create),
             (1, self._drop_database),
             (1, self._convert),
+            (1 if clones else 0, self._clone),
         ]
 
     def act(self) -> None:
-        """A batch of writes, with or without a DDL among them."""
-        with self._source.batch(shared_time=self._random.random() < 0.4):
-            for _ in range(self._random.choice((1, 1, 2, 3, 6))):
-                with suppress(NotPossible):
-                    self._one()
+        """A batch of writes, with or without a DDL among them; or one in one database while a transaction in the other one goes on."""
+        shared = self._random.random() < 0.4
+        if shared and self._random.random() < 0.3:
+            one, other = self._random.sample(DATABASES, 2)
+            with self._source.batch(shared_time=True, between=partial(self._some_of, one)):
+                self._some_of(other)
+        else:
+            with self._source.batch(shared_time=shared):
+                self._some_of(*DATABASES)
+
+    def _some_of(self, *databases: str) -> None:
+        self._databases = databases
+        for _ in range(self._random.choice((1, 1, 2, 3, 6))):
+            with suppress(NotPossible):
+                self._one()
+        self._databases = DATABASES
 
     def begin(self) -> None:
         with self._source.batch(shared_time=False):
@@ -56,7 +71,7 @@ class Workload:
                         self._index(name, (1.0, 5.0))
 
     def _one(self) -> None:
-        if self._random.random() < self._ddl_share or not self._source.tables:
+        if self._random.random() < self._ddl_share or not self._tables():
             weights = [weight for weight, _ in self._ddls]
             [chosen] = self._random.choices([ddl for _, ddl in self._ddls], weights)
             chosen()
@@ -67,6 +82,9 @@ class Workload:
         random = self._random
         if random.random() < 0.05:
             self._exchange(name)
+            return
+        if random.random() < 0.05:
+            self._insert_many(name)
             return
         key = random.randrange(_KEYS)
         row = {"_id": key, "u": random.randrange(_VALUES), "f": random.randrange(100)}
@@ -86,6 +104,17 @@ class Workload:
                 known = self._source.tables[name].rows.get(key, {})
                 self._source.update(name, key, changed, [field for field in removed if field in known])
 
+    def _insert_many(self, name: TableName) -> None:
+        def others() -> None:
+            for row in parts[0]:
+                with suppress(NotPossible):
+                    self._source.update(name, row["_id"], {"f": self._random.randrange(100)}, [])
+
+        keys = self._random.sample(range(_KEYS), 4)
+        rows = [{"_id": key, "u": self._random.randrange(_VALUES), "f": self._random.randrange(100)} for key in keys]
+        parts = rows[:2], rows[2:]
+        self._source.insert_many(name, *parts, between=others)
+
     def _exchange(self, name: TableName) -> None:
         """Two rows have one another's values afterwards."""
         rows = self._source.tables[name].rows
@@ -97,12 +126,16 @@ class Workload:
             self._source.update(name, key, {"u": given}, [])
 
     def _names(self) -> list[TableName]:
-        return [TableName(db, coll) for db in DATABASES for coll in COLLECTIONS]
+        return [TableName(db, coll) for db in self._databases for coll in COLLECTIONS]
+
+    def _tables(self) -> list[TableName]:
+        return sorted(name for name in self._source.tables if name.db in self._databases)
 
     def _some(self) -> TableName:
-        if not self._source.tables:
+        tables = self._tables()
+        if not tables:
             raise NotPossible("there are no tables")
-        return self._random.choice(sorted(self._source.tables))
+        return self._random.choice(tables)
 
     def _create(self) -> None:
         free = [name for name in self._names() if name not in self._source.tables]
@@ -168,5 +201,13 @@ class Workload:
         self._source.convert_to_capped(name, 4096)
         self._source.machine.count("source: table made capped")
 
+    def _clone(self) -> None:
+        name = self._some()
+        free = [each for each in self._names() if each.db == name.db and each not in self._source.tables]
+        if not free:
+            raise NotPossible("all names are taken")
+        self._source.clone_as_capped(name, self._random.choice(free), 4096)
+        self._source.machine.count("source: table cloned as a capped one")
+
     def _drop_database(self) -> None:
-        self._source.drop_database(self._random.choice(DATABASES))
+        self._source.drop_database(self._random.choice(self._databases))

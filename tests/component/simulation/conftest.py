@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,7 @@ from changefeed.table import TableId, TableName
 from devstack.mongodb import TESTING, Client, MongoDB
 from devstack.replica_set import ReplicaSet
 from source.connection import connect
-from tests.component.simulation.lives import Life, ModelLife, RealLife
+from tests.component.simulation.lives import MOST_IN_ENTRY, Life, ModelLife, RealLife
 from tests.component.simulation.served import Asked, InTheMachine, InThisProcess, Served, held
 from tests.simulation.machine import Machine, Thread
 from tests.simulation.network import Network
@@ -74,10 +74,10 @@ def machine() -> Iterator[Machine]:
 
 
 @contextmanager
-def real_source(uri: str) -> Iterator[Source]:
+def real_source(uri: str, members: ReplicaSet | None = None) -> Iterator[Source]:
     database = f"contract_{uuid.uuid4().hex[:12]}"
     with connect(uri) as client:
-        yield Source(InThisProcess(), client, database, RealLife(client, database))
+        yield Source(InThisProcess(), client, database, RealLife(client, database, members))
         client.drop_database(database)
 
 
@@ -109,6 +109,18 @@ def idle_source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sour
 
 
 @pytest.fixture(params=[MODEL, AGAINST_REAL])
+def chaining_source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Source]:
+    """Its transactions of more than two operations are chains."""
+    if request.param == MODEL:
+        yield model_source(request.getfixturevalue("machine"))
+        return
+    parameters = {**TESTING, "maxNumberOfTransactionOperationsInSingleOplogEntry": str(MOST_IN_ENTRY)}
+    server = MongoDB("chaining", tmp_path / "data", tmp_path / "log", parameters=parameters)
+    with server, real_source(server.uri) as found:
+        yield found
+
+
+@pytest.fixture(params=[MODEL, AGAINST_REAL])
 def forgetting_source(request: pytest.FixtureRequest) -> Iterator[Source]:
     """Its oplog is small."""
     if request.param == MODEL:
@@ -124,8 +136,49 @@ def set_source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sourc
     if request.param == MODEL:
         yield model_source(request.getfixturevalue("machine"))
         return
-    with ReplicaSet("three", tmp_path, tmp_path) as members, real_source(members.uri) as found:
+    with (
+        ReplicaSet("three", tmp_path, tmp_path, parameters=TESTING) as members,
+        real_source(members.uri, members) as found,
+    ):
         yield found
+
+
+@dataclass
+class Beside:
+    """A source, a client of one of its secondaries alone, and a way to keep that one behind."""
+
+    source: Source
+    secondary: Source
+    behind: Callable[[], AbstractContextManager[None]]
+
+
+@pytest.fixture(params=[MODEL, AGAINST_REAL])
+def beside(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Beside]:
+    if request.param == MODEL:
+        found = model_source(request.getfixturevalue("machine"))
+        server = found.client.server
+        one = SourceClient(server, found.client.network, secondary=True)
+        hold = partial(server.hold_secondaries, held=True)
+        yield Beside(
+            found,
+            Source(found.served, one, found.database, found.life),
+            lambda: held(hold, partial(server.hold_secondaries, held=False)),
+        )
+        return
+    with ReplicaSet("three", tmp_path, tmp_path, parameters=TESTING) as members, real_source(members.uri) as found:
+        members.wait_until_whole()
+        secondary = members.secondaries()[0]
+        with secondary.client() as client:
+            InThisProcess().until(lambda: "majorityOpTime" in client.admin.command("hello")["lastWrite"])
+
+            def stop(mode: str) -> None:
+                client.admin.command("configureFailPoint", "rsSyncApplyStop", mode=mode)
+
+            yield Beside(
+                found,
+                Source(found.served, client, found.database, found.life),
+                lambda: held(partial(stop, "alwaysOn"), partial(stop, "off")),
+            )
 
 
 class ModelTarget(Asked):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any, Protocol
@@ -12,6 +12,7 @@ from pymongo.errors import AutoReconnect
 
 from changefeed.table import TableName
 from devstack.mongodb import Client
+from devstack.replica_set import ReplicaSet
 from tests.component.simulation.served import InThisProcess, code_of, held
 from tests.forgetful import forget
 from tests.simulation.source_server import Build, NotPossible, SourceServer
@@ -19,6 +20,12 @@ from tests.simulation.source_server import Build, NotPossible, SourceServer
 _INDEX_HOLD = "hangAfterStartingIndexBuild"
 _MAJORITY_HOLD = "disableSnapshotting"
 _FOREVER = 1e9
+MOST_IN_ENTRY = 2
+"""Operations of a transaction, where transactions are chains."""
+
+
+Act = tuple[str, str, dict[str, Any]]
+"""`create`, `index`, `insert`, `update` by `_id`, or `delete`; the collection; and of what."""
 
 
 class Building(Protocol):
@@ -56,7 +63,17 @@ class Life(Protocol):
 
     def note(self) -> int: ...
 
+    def transaction(self, *acts: Act) -> int: ...
+
+    def retryably(self, coll: str, *rows: dict[str, Any]) -> int:
+        """Inserts of one session, one after the other."""
+        ...
+
     def majority_held(self) -> AbstractContextManager[None]: ...
+
+    def roll_back(self, act: Callable[[], int]) -> int:
+        """What is done reaches one member, and an election takes it back, if there are others."""
+        ...
 
     def forget(self) -> None:
         """Everything that was written so far, if its oplog is small."""
@@ -73,13 +90,8 @@ class ModelLife:
         self._database = database
 
     def _do(self, *acts: Callable[[], object]) -> int:
-        with self._server.batch(shared_time=False):
-            try:
-                for act in acts:
-                    act()
-            except NotPossible as refused:
-                return refused.code
-        return 0
+        with self._server.batch(shared_time=False, retryable=False):
+            return _done(*acts)
 
     def _name(self, coll: str) -> TableName:
         return TableName(self._database, coll)
@@ -133,6 +145,31 @@ class ModelLife:
         self._server.note()
         return 0
 
+    def transaction(self, *acts: Act) -> int:
+        entries = -(-len(acts) // MOST_IN_ENTRY)
+        with self._server.batch(shared_time=True, transaction=entries):
+            return _done(*(partial(self._act, *act) for act in acts))
+
+    def _act(self, kind: str, coll: str, given: dict[str, Any]) -> None:
+        name, server = self._name(coll), self._server
+        match kind:
+            case "create":
+                server.create(name, given)
+            case "index":
+                server.create_index(name, given)
+            case "insert":
+                server.insert(name, given)
+            case "update":
+                server.update(
+                    name, given["_id"], {field: value for field, value in given.items() if field != "_id"}, []
+                )
+            case _:
+                server.delete(name, given["_id"])
+
+    def retryably(self, coll: str, *rows: dict[str, Any]) -> int:
+        with self._server.batch(shared_time=False, retryable=True):
+            return _done(*(partial(self._server.insert, self._name(coll), row) for row in rows))
+
     def majority_held(self) -> AbstractContextManager[None]:
         server = self._server
         return held(partial(server.hold_majority, _FOREVER), partial(server.hold_majority, 0.0))
@@ -143,7 +180,23 @@ class ModelLife:
         self._server.forget()
 
     def elect(self) -> None:
-        self._server.elect()
+        self._server.elect(lasting=True)
+
+    def roll_back(self, act: Callable[[], int]) -> int:
+        with self.majority_held():
+            done = act()
+            while self._server.taken_back == 0:
+                self._server.elect()
+        return done
+
+
+def _done(*acts: Callable[[], object]) -> int:
+    try:
+        for act in acts:
+            act()
+    except NotPossible as refused:
+        return refused.code
+    return 0
 
 
 class _ModelBuilding:
@@ -158,9 +211,10 @@ class _ModelBuilding:
 class RealLife:
     """Writes are acknowledged by one member, so that they return where the majority is held."""
 
-    def __init__(self, client: Client, database: str) -> None:
+    def __init__(self, client: Client, database: str, members: ReplicaSet | None = None) -> None:
         self._client = client
         self._database = database
+        self._members = members
 
     def _do(self, command: dict[str, Any], database: str = "") -> int:
         body = {**command, "writeConcern": {"w": 1}}
@@ -225,6 +279,19 @@ class RealLife:
     def note(self) -> int:
         return self._do({"appendOplogNote": 1, "data": {}}, "admin")
 
+    def transaction(self, *acts: Act) -> int:
+        return code_of(lambda: self._in_transaction(acts))
+
+    def _in_transaction(self, acts: Iterable[Act]) -> None:
+        database = self._client[self._database]
+        with self._client.start_session() as session, session.start_transaction():
+            for kind, coll, given in acts:
+                database.command(_COMMANDS[kind](coll, given), session=session)
+
+    def retryably(self, coll: str, *rows: dict[str, Any]) -> int:
+        with self._client.start_session() as session:
+            return code_of(lambda: self._client[self._database][coll].insert_many(list(rows), session=session))
+
     def majority_held(self) -> AbstractContextManager[None]:
         return held(
             partial(self._fail_point, _MAJORITY_HOLD, "alwaysOn"), partial(self._fail_point, _MAJORITY_HOLD, "off")
@@ -234,9 +301,29 @@ class RealLife:
         newest = self._client.admin.command("ping")["operationTime"]
         forget(self._client, newest)
 
+    def roll_back(self, act: Callable[[], int]) -> int:
+        assert self._members is not None
+        done: list[int] = []
+        self._members.roll_back(lambda: done.append(act()))
+        return done[0]
+
     def elect(self) -> None:
         with suppress(AutoReconnect):
             self._client.admin.command({"replSetStepDown": 10, "secondaryCatchUpPeriodSecs": 5})
+
+
+_COMMANDS: Mapping[str, Callable[[str, dict[str, Any]], dict[str, Any]]] = {
+    "create": lambda coll, given: {"create": coll, **given},
+    "index": lambda coll, given: {"createIndexes": coll, "indexes": [given]},
+    "insert": lambda coll, given: {"insert": coll, "documents": [given]},
+    "update": lambda coll, given: {
+        "update": coll,
+        "updates": [
+            {"q": {"_id": given["_id"]}, "u": {"$set": {name: given[name] for name in given if name != "_id"}}}
+        ],
+    },
+    "delete": lambda coll, given: {"delete": coll, "deletes": [{"q": {"_id": given["_id"]}, "limit": 1}]},
+}
 
 
 class _RealBuilding:
