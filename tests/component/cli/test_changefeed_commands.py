@@ -153,7 +153,7 @@ def test_a_target_older_than_the_source_is_refused_with_the_reason(
     assert "sink: it is MongoDB 5.0, older than the source, which is 6.0;" in refused.stderr
     assert "upgrade the target, or name another" in refused.stderr
     upwards = server.sluice("changefeed", "validate", "--source", older.uri, "--sink", newer.uri, *fields)
-    assert (upwards.returncode, upwards.stdout) == (0, "no problems\n"), upwards.stderr
+    assert (upwards.returncode, upwards.stdout.splitlines()[0]) == (0, "no problems"), upwards.stderr
 
 
 def test_servers_that_do_not_answer_are_named_both(server: Server) -> None:
