@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -105,7 +106,7 @@ def test_spark_divides_a_wide_window_and_none_that_is_replayed(
         pipeline, context = Pipeline(spark, WindowLimits(slice_seconds=1)), SharedContext(made.shared.context)
         window = Window(made.start, made.now())
         for replay_until, divided in ((window.start, True), (window.end, False)):
-            outcome = pipeline.run(context, made.spec(window, replay_until))
+            outcome = pipeline.run(context, replace(made.spec(window, replay_until), density=1 << 30))
             assert outcome.error is None
             assert made.differences() == []
             assert spark.divided is divided

@@ -79,7 +79,7 @@ def test_trouble_is_told_waited_out_and_over_when_its_cause_is(
         cluster.until(lambda: _is(cluster, feed, *waiting), "a warning")
         assert cluster.error(feed).startswith("sink_refused")
     _expect_recovery(cluster, feed, "shop")
-    with failing(cluster.source, ("aggregate", "getMore"), _UNAUTHORIZED):
+    with failing(cluster.source, ("find",), _UNAUTHORIZED):
         rows.insert_one({"_id": "unread"})
         cluster.until(lambda: _is(cluster, feed, *waiting), "a warning")
         assert "source" in cluster.error(feed)
