@@ -11,6 +11,7 @@ from bench.event_scan import event_scan
 from bench.filtered import one_of_a_hundred
 from bench.initial_copy import initial_copy
 from bench.lag import lag, lag_beside_an_index_build
+from bench.quiet_table import quiet_table
 from bench.result import Result
 from devstack.stack import DevStack
 
@@ -21,6 +22,7 @@ MEASUREMENTS: dict[str, Callable[[DevStack], list[Result]]] = {
     "lag": lag,
     "lag_beside_an_index_build": lag_beside_an_index_build,
     "one_of_a_hundred": one_of_a_hundred,
+    "quiet_table": quiet_table,
     "at_rest": at_rest,
     "etcd_writes": etcd_writes,
 }

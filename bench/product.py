@@ -20,6 +20,7 @@ from bench.usage import Usage
 from bench.workload import Workload
 from changefeed.capture import Capture
 from changefeed.configuration import Configuration
+from changefeed.lifecycle import State
 from changefeed.position import Position
 from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus, DesiredState, PositionReport
 from coordination.etcd import Put
@@ -79,7 +80,9 @@ class Product:
         """Of the owner, of the processor's driver, its JVM and its workers; beside them the servers, by name."""
         return Usage(**{role: process.pid for role, process in self._processes.items()}, **server_pids(self._stack))
 
-    def create(self, database: str, *, sink: str | None = None, start: str = "now") -> ChangefeedId:
+    def create(
+        self, database: str, *, sink: str | None = None, start: str = "now", capture: Capture = Capture.OPLOG
+    ) -> ChangefeedId:
         """The database is replicated under the name that `target_of` says, so that a baseline can have its own."""
         id = ChangefeedId(f"f-{uuid.uuid4().hex[:8]}")
         fields = {
@@ -90,16 +93,20 @@ class Product:
             "filter": {"tables": [f"{database}.*"]},
             "routes": [{"from": f"{database}.*", "to": f"{target_of(database)}.*"}],
         }
-        info = ChangefeedInfo(
-            capture=Capture.OPLOG, configuration=Configuration.parse(fields), created_at=datetime.now(UTC)
-        )
+        info = ChangefeedInfo(capture=capture, configuration=Configuration.parse(fields), created_at=datetime.now(UTC))
         self._store.create(info)
         return id
 
     def remove(self, id: ChangefeedId) -> None:
+        self.want(id, DesiredState.REMOVED)
+
+    def want(self, id: ChangefeedId, desired: DesiredState) -> None:
         info, _ = self._store.read(id)
-        wanted = replace(info, desired=DesiredState.REMOVED, version=info.version + 1)
+        wanted = replace(info, desired=desired, version=info.version + 1)
         self._etcd.txn((), (Put(self._layout.info(id), encode(wanted)),))
+
+    def until_in(self, id: ChangefeedId, state: State) -> None:
+        self._until(lambda: (at := self.status(id)) is not None and at.lifecycle.state is state, f"{id} is {state}")
 
     def until_begun(self, id: ChangefeedId) -> None:
         self._until(lambda: self.checkpoint(id) is not None, f"{id} begins")
