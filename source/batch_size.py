@@ -5,9 +5,10 @@ hears nothing for minutes, and has no place to stop at; where all match, one tha
 
     asked for   answered after      then
     16384       0.2 s               the same
-    16384       3 s, and nothing    killed, and asked again for 1
+    16384       3 s, and nothing    killed, and read in steps, of one event first
     1           0.5 s               1: a heartbeat, a place to stop at
     1           0.01 s              2, 4, ... up to 16384
+    2           15 s, and nothing   killed, and read in one go to the end: there are no heartbeats here
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _MOST = 1 << 14
 _QUICK_SECONDS = 0.25
 _SLOW_SECONDS = 1.0
 _PATIENCE_SECONDS = 3.0
-"""How long many events are waited for."""
+_STEP_SECONDS = 15.0
 
 
 class BatchSize:
@@ -24,17 +25,26 @@ class BatchSize:
 
     def __init__(self) -> None:
         self.events = _MOST
+        self._in_one_go = False
+
+    @property
+    def in_steps(self) -> bool:
+        return self.events < _MOST
+
+    def opened(self) -> None:
+        """Another stream, which may find heartbeats again."""
+        self._in_one_go = False
 
     def answered(self, after_seconds: float) -> None:
         """With events; an answer without any says only that the oplog has ended."""
         if after_seconds < _QUICK_SECONDS:
             self.events = min(2 * self.events, _MOST)
-        elif after_seconds > _SLOW_SECONDS:
+        elif after_seconds > _SLOW_SECONDS and self.in_steps:
             self.events = max(self.events // 4, 1)
 
-    def too_many(self, waited_seconds: float) -> bool:
-        """Whether to ask for one event only. Never said of one: it is waited for as long as the server is at work."""
-        if self.events == 1 or waited_seconds < _PATIENCE_SECONDS:
+    def too_slow(self, waited_seconds: float) -> bool:
+        """Whether to ask in another way. Said at most twice of a stream: what is read in one go is waited for as long as the server is at work."""
+        if self._in_one_go or waited_seconds < (_STEP_SECONDS if self.in_steps else _PATIENCE_SECONDS):
             return False
-        self.events = 1
+        self._in_one_go, self.events = (True, _MOST) if self.in_steps else (False, 1)
         return True

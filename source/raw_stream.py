@@ -13,6 +13,8 @@ A server that has much to skip answers after minutes, and nothing bounds that (`
         aggregate after its token   9 MB of events          at the end
         getMore                     waits for more          it has at most some seconds' writes to look through
 
+- Where that is silent for seconds, the stream is read in steps, from one event to the next: heartbeats are such events. An aggregate of 6.0 cannot do that, since it fills
+  4 MB of matches before it answers. So steps are taken by getMore, each silent for 15 s at most; then it is an aggregate again, to the end (`batch_size.py`).
 - The command runs in a thread of its own, and `next` answers None each second, so that whoever reads can see to other things and give up.
 - Nothing is given up while the server is at work. Every ten seconds it is asked, on another connection, whether it still runs the operation. Where
   it does not, twice, the reply was lost with the connection. A server that is gone is the driver's to notice: its monitor closes the connection.
@@ -84,6 +86,7 @@ class RawStream:
         self._options = options
         self._stages = stages
         self._batch_size = batch_size or BatchSize()
+        self._batch_size.opened()
         self._session = client.start_session(causal_consistency=False)
         self._cursor_id = 0
         self._near = False
@@ -98,11 +101,11 @@ class RawStream:
     def next(self, *, await_ms: int, most: int | None = None) -> Reply | None:
         """Up to 16 MB of events; none when the oplog has ended, and none came in time. None: the server is at work; ask again."""
         if self._command is None:
-            self._begin(self._more(await_ms, most) if self._reaches_the_end() else self._opening(most))
+            self._begin(self._more(await_ms, most) if self._goes_on() else self._opening(most))
         command, now = self._command, time.monotonic
         assert command is not None
         if not command.ended(_SILENCE_SECONDS):
-            if most is None and self._batch_size.too_many(now() - self._asked_at):
+            if most is None and self._batch_size.too_slow(now() - self._asked_at):
                 self._give_up(command)
             else:
                 self._look(now())
@@ -134,23 +137,28 @@ class RawStream:
         self._look_at, self._looks_left = self._asked_at + _LOOK_EVERY_SECONDS, _LOOKS
         self._command = SlowCommand(partial(self._run, command))
 
-    def _reaches_the_end(self) -> bool:
-        """Whether there is so little left to look through that the cursor may do it."""
-        return self._cursor_id != 0 and self._near and time.monotonic() - self._answered_at < _FRESH_SECONDS
+    def _goes_on(self) -> bool:
+        """Whether the cursor may look through what is left: there is little, or it does so in steps."""
+        fresh = self._near and time.monotonic() - self._answered_at < _FRESH_SECONDS
+        return self._cursor_id != 0 and (fresh or self._batch_size.in_steps)
 
     def _opening(self, most: int | None) -> dict[str, object]:
         self._kill_cursor()
         stream = {"allChangesForCluster": True, **self._place, **self._options}
+        if most is None:
+            most = 0 if self._batch_size.in_steps else self._batch_size.events
         return {
             "aggregate": 1,
             "pipeline": [{"$changeStream": stream}, *self._stages],
-            "cursor": {"batchSize": self._batch_size.events if most is None else most},
+            "cursor": {"batchSize": most},
             "readConcern": {"level": "majority"},
             "comment": COMMENT,
         }
 
     def _more(self, await_ms: int, most: int | None) -> dict[str, object]:
         more = {"getMore": Int64(self._cursor_id), "collection": _CLUSTER_WIDE, "maxTimeMS": await_ms}
+        if most is None and self._batch_size.in_steps:
+            most = self._batch_size.events
         return more if most is None else {**more, "batchSize": most}
 
     def _take(self, reply: Reply) -> None:
