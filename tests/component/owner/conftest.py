@@ -123,7 +123,12 @@ class Cluster:
         return self._uris[0]
 
     def create(
-        self, id: str, *databases: str, desired: DesiredState = DesiredState.RUNNING, **configuration: Any
+        self,
+        id: str,
+        *databases: str,
+        desired: DesiredState = DesiredState.RUNNING,
+        capture: Capture = Capture.OPLOG,
+        **configuration: Any,
     ) -> ChangefeedId:
         """Each database is replicated to the one named like it with `_to` at the end. Stored without what the admin API would check."""
         source, target = self._uris
@@ -136,9 +141,7 @@ class Cluster:
             "routes": [{"from": f"{database}.*", "to": f"{database}_to.*"} for database in databases],
         }
         parsed = Configuration.model_validate(fields | configuration)
-        info = ChangefeedInfo(
-            capture=Capture.OPLOG, configuration=parsed, desired=desired, created_at=datetime.now(UTC)
-        )
+        info = ChangefeedInfo(capture=capture, configuration=parsed, desired=desired, created_at=datetime.now(UTC))
         feed = ChangefeedId(id)
         self.etcd.txn((), (Put(self.layout.info(feed), encode(info)),))
         return feed

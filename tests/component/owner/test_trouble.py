@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from bson.timestamp import Timestamp
 
+from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.document import Document
 from changefeed.event import DdlEvent, DdlType
@@ -59,10 +60,11 @@ def test_a_stored_uri_that_would_read_a_secondary_fails_its_changefeed_and_anoth
 ) -> None:
     database, another = fresh_database(), fresh_database()
     elsewhere = "&readPreference=secondaryPreferred"
-    reads = led.create("reads", database, source=led.source_uri + elsewhere)
+    stream = Capture.CHANGE_STREAM
+    reads = led.create("reads", database, capture=stream, source=led.source_uri + elsewhere)
     led.until(lambda: led.state(reads) is State.FAILED)
     assert "configuration_invalid: source: its connection string: found readPreference" in led.error(reads)
-    led.change(reads, source=led.source_uri)
+    led.change(reads, capture=stream, source=led.source_uri)
     led.until(lambda: led.began(reads))
     writes = led.create("writes", another, sink=led.target_uri + elsewhere)
     led.until(lambda: led.began(writes))
