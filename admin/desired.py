@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
+from changefeed.capture import names_place
 from changefeed.capture_choice import CaptureChoice
 from changefeed.cluster_time import ClusterTime
 from changefeed.configuration import Configuration
@@ -56,6 +57,10 @@ def resumed(info: ChangefeedInfo, status: ChangefeedStatus | None, start: Positi
         )
     if start is not None and target is not None and start >= Position(target):
         raise ConfigurationError([f"start: found {start}, which is not before the changefeed's target {target}"])
+    if start is not None and not names_place(info.capture, start.token):
+        raise ConfigurationError(
+            [f"start: found {start}, a place that {info.capture} does not name; write its time alone, {start.ts}"]
+        )
     asked = replace(info, resume_from=start) if start is not None else info
     return _changed(asked, None if start is not None else status, desired=DesiredState.RUNNING)
 

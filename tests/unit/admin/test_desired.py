@@ -139,3 +139,18 @@ def test_another_capture_is_taken_only_where_nothing_was_asked_for_since_its_pos
     assert desired.updated(paused, stopped, _OTHER, 0, _OPLOG, level=paused).capture is Capture.OPLOG
     with pytest.raises(WrongState, match="pause it first"):
         desired.updated(replace(paused, version=3), stopped, _OTHER, 0, _OPLOG, level=replace(paused, version=3))
+
+
+@pytest.mark.parametrize(
+    ("capture", "own", "foreign"),
+    [(Capture.OPLOG, "00000002", "82" * 20), (Capture.CHANGE_STREAM, "82" * 20, "00000002")],
+)
+def test_a_start_between_changes_of_one_time_is_one_that_its_capture_names(
+    capture: Capture, own: str, foreign: str
+) -> None:
+    info, status = replace(_INFO, capture=capture), _status(State.STOPPED)
+    for token in (own, ""):
+        start = Position(_AT.ts, token)
+        assert desired.resumed(info, status, start).resume_from == start
+    with pytest.raises(ConfigurationError, match=f"{capture} does not name; write its time alone, 100.1"):
+        desired.resumed(info, status, Position(_AT.ts, foreign))
