@@ -18,7 +18,7 @@ Who is asked to leave does so at once when it is idle, after its window when it 
     6.0    copy, second task  leave           3 of 2
     6.1    window of f        job
     9.0    the copies end; window of f        begin
-    11.1   no window since 9.1                leave
+    21.1   no window since 9.1                leave
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ class StayLimits:
 
     follows: float = 2.0
     """After its last window a lane counts as one that follows, and wants a slot, for so long."""
-    idle: float = 2.0
-    longest: float = 30.0
+    idle: float = 12.0
+    """More than the ten seconds after which a source at rest says something: a job for each of these would be all that costs anything then."""
+    longest: float = 60.0
     without: float = 60.0
     """Until it is tried again after a task could not reach its driver."""
 
