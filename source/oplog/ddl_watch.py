@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
+from pymongo.errors import ExecutionTimeout
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, SourceUnavailable
@@ -30,6 +31,7 @@ from source.majority_watch import MajorityWatch
 from source.oplog.command_entry import Command, is_command
 from source.oplog.ddl_entry import Entry, Numbering, among_operations, ddls_of_entry
 from source.oplog.find import entries, entry_at, refuse_a_gap
+from source.oplog.stride import Stride
 from source.oplog.transaction import parts
 from source.oplog_window import oldest_time_for_message
 
@@ -58,6 +60,7 @@ class OplogDdlWatch:
         self._numbering = numbering
         self._majority = MajorityWatch(client)
         self._wait = 0.0
+        self._stride = Stride()
 
     def __enter__(self) -> Self:
         return self
@@ -75,9 +78,7 @@ class OplogDdlWatch:
         with translated("reading the DDL of the source"):
             committed_ts = self._committed()
             end = Position(committed_ts.next())
-            events = self._read(end) if end > self._resolved else ()
-            if end > self._resolved:
-                self._wait, self._resolved = _SHORTEST_WAIT, end
+            events = self._go_on(end) if end > self._resolved else ()
             trouble = self._majority.look_at(committed_ts)
         return DdlBatch(events=events, resolved=self._resolved, end=end, trouble=trouble)
 
@@ -86,6 +87,19 @@ class OplogDdlWatch:
         if "majorityOpTime" not in written:
             raise SourceUnavailable("the source's member does not know yet what its majority has: it has just started")
         return ClusterTime.from_bson(written["majorityOpTime"]["ts"])
+
+    def _go_on(self, end: Position) -> tuple[DdlEvent, ...]:
+        """As far as one stride goes. While it falls short of the end, the next poll does not wait."""
+        reached = Position(self._stride.end_of(self._resolved.ts, end.ts))
+        began = time.monotonic()
+        try:
+            events = self._read(reached)
+        except ExecutionTimeout:
+            self._stride = self._stride.given_up()
+            raise
+        self._stride = self._stride.after(time.monotonic() - began)
+        self._wait, self._resolved = _SHORTEST_WAIT if reached == end else 0.0, reached
+        return events
 
     def _read(self, end: Position) -> tuple[DdlEvent, ...]:
         try:

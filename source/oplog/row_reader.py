@@ -19,13 +19,13 @@ by `took` how many of them that was.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 
 import structlog
 from bson.errors import BSONError
-from pymongo.errors import PyMongoError
+from pymongo.errors import ExecutionTimeout, PyMongoError
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, SluiceError, SourceUnavailable
@@ -36,6 +36,7 @@ from source.oplog.command_entry import Command, is_command
 from source.oplog.find import entries, entry_at, refuse_a_gap
 from source.oplog.place import index_of, position
 from source.oplog.row_entry import made_entry, scan
+from source.oplog.stride import Stride
 from source.oplog.transaction import operations
 from source.window_progress import RawBatch
 
@@ -59,6 +60,7 @@ class OplogReader:
         self._names = names
         self._read = self._taken = 0
         self._by_name = False
+        self._stride = Stride()
 
     def took(self, taken: int, read: int) -> None:
         """Of the entries that were yielded."""
@@ -87,19 +89,41 @@ class OplogReader:
                 time.sleep(failure.retry_after.total_seconds())
 
     def _range(self, progress: _Progress) -> Iterator[RawBatch]:
-        by_name = self._by_name
-        with entries(self._client, progress.start_ts, progress.end_ts, self._wanted(by_name)) as replies:
+        """To the window's end, or as far as one read goes that leaves out what nobody wants."""
+        end_ts = progress.end_ts
+        if self._by_name:
+            end_ts = self._stride.end_of(progress.start_ts, end_ts)
+            yield from self._read_by_name(progress, end_ts)
+        elif not (yield from self._read_all(progress)):
+            return
+        if end_ts == progress.end_ts:
+            refuse_a_gap(self._client, progress.window.start.ts)
+            progress.complete = True
+        yield RawBatch([], 0, progress.reached)
+
+    def _read_all(self, progress: _Progress) -> Generator[RawBatch, None, bool]:
+        """Whether the end was reached: it is not when most entries turn out to be wanted by nobody."""
+        with entries(self._client, progress.start_ts, progress.end_ts, {}) as replies:
             for reply in replies:
                 for events in self._events(reply.documents):
                     yield progress.take(events)
-                if self._by_name is not by_name and reply.cursor_id:
-                    progress.passed(reply.documents)
-                    return
-        refuse_a_gap(self._client, progress.window.start.ts)
-        yield progress.ended()
+                if self._by_name and reply.cursor_id:
+                    return False
+        return True
 
-    def _wanted(self, by_name: bool) -> Mapping[str, object]:
-        return {"$or": [{"op": "c"}, {"ns": {"$in": list(self._names)}}]} if by_name else {}
+    def _read_by_name(self, progress: _Progress, end_ts: ClusterTime) -> Iterator[RawBatch]:
+        wanted = {"$or": [{"op": "c"}, {"ns": {"$in": list(self._names)}}]}
+        began = time.monotonic()
+        try:
+            with entries(self._client, progress.start_ts, end_ts, wanted) as replies:
+                for reply in replies:
+                    for events in self._events(reply.documents):
+                        yield progress.take(events)
+        except ExecutionTimeout:
+            self._stride = self._stride.given_up()
+            raise
+        self._stride = self._stride.after(time.monotonic() - began)
+        progress.passed(end_ts)
 
     def _events(self, documents: list[bytes]) -> Iterator[list[bytes]]:
         """The entries as they are, up to one that makes operations visible; then those."""
@@ -179,11 +203,6 @@ class _Progress:
                 self._next = position(last.ts, index_of(last) + 1)
         return RawBatch(events, sum(map(len, events)), self.reached)
 
-    def passed(self, documents: list[bytes]) -> None:
-        """All of a reply was yielded, whatever it held."""
-        if documents:
-            self._next = max(self._next, Position(scan(documents[-1]).position.ts.next()))
-
-    def ended(self) -> RawBatch:
-        self.complete = True
-        return RawBatch([], 0, self.window.end)
+    def passed(self, end_ts: ClusterTime) -> None:
+        """Nothing below it is left."""
+        self._next = max(self._next, Position(end_ts))

@@ -376,12 +376,12 @@ def _an_index_counts_from_the_entry_that_begins_its_build() -> AbstractContextMa
 
 
 def _rows_that_a_server_moved_are_passed_over() -> AbstractContextManager[Any]:
-    wanted = OplogReader._wanted
+    entries = source.oplog.find.entries
 
-    def of_users(self: OplogReader, by_name: bool) -> Mapping[str, object]:
-        return {**wanted(self, by_name), "fromMigrate": {"$ne": True}}
+    def of_users(client: Any, start_ts: ClusterTime, end_ts: ClusterTime, wanted: Mapping[str, object]) -> Any:
+        return entries(client, start_ts, end_ts, {**wanted, "fromMigrate": {"$ne": True}})
 
-    return patch.object(OplogReader, "_wanted", of_users)
+    return patch("source.oplog.row_reader.entries", of_users)
 
 
 def _parts_of_a_transaction_are_applied_as_they_are_met() -> AbstractContextManager[Any]:
