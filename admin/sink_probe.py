@@ -12,7 +12,7 @@ from changefeed.configuration import Configuration
 from changefeed.errors import SinkRefused, SluiceError
 from changefeed.table import TableName
 from owner.connections import expanded
-from sink.mongodb.connection import Client, connect
+from sink.mongodb.connection import Client, connect, refused_member
 from sink.mongodb.errors import translated
 from source.connection import HELLO
 
@@ -73,6 +73,8 @@ def _findings(client: Client, databases: Collection[str]) -> SinkFindings:
         status = client.admin.command("connectionStatus", showPrivileges=True)
         identity = identify(client)
     problems: list[str] = []
+    if (problem := refused_member(client, hello)) is not None:
+        problems.append(f"sink: {problem}")
     if "setName" not in hello and hello.get("msg") != "isdbgrid":
         problems.append(
             "sink: it is a standalone server, which cannot say when a write is durable; restart it with --replSet and run rs.initiate()"

@@ -20,7 +20,7 @@ from owner.connections import expanded
 from processor.routing import divisible
 from processor.row_stream import streams_asked_for
 from source.catalog import read_catalog
-from source.connection import Client, connect, deployment_of
+from source.connection import Client, connect, deployment_of, refused_member
 from source.errors import translated
 from source.opening import open_ddl_watch
 from source.oplog_access import oplog_obstacle
@@ -49,6 +49,8 @@ def probe_source(
     """Takes as long as the source takes to answer, or not to: some seconds. `known_obstacles` are those that no source knows of."""
     try:
         with closing(connect(expanded(configuration.source), app_name=_NAME, capture=asked)) as client:
+            if (problem := refused_member(client)) is not None:
+                return SourceFindings(problems=(f"source: {problem}",))
             return _findings(client, configuration, asked, known_obstacles)
     except SluiceError as error:
         return SourceFindings(problems=(f"source: {error}",))

@@ -12,6 +12,7 @@ from pymongo.client_session import ClientSession
 
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
+from changefeed.direct_connection import not_the_primary
 from changefeed.errors import ConfigurationError, SourceUnsupported
 from changefeed.read_preference import refused_at_source
 from source.errors import translated
@@ -100,6 +101,13 @@ def deployment_of(client: Client) -> Deployment:
     if found.version < _OLDEST:
         raise SourceUnsupported(f"the source is MongoDB {version[0]}.{version[1]}; 4.2 is the oldest that can be read")
     return found
+
+
+def refused_member(client: Client) -> str | None:
+    """Where the connection string allows one member only."""
+    with translated("asking the source what it is"):
+        hello = client.admin.command(HELLO)
+    return not_the_primary(hello) if client.topology_description.topology_type_name == "Single" else None
 
 
 def session_time(session: ClientSession) -> ClusterTime:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from pymongo import MongoClient
 from pymongo.errors import InvalidURI
 
+from changefeed.direct_connection import not_the_primary
 from changefeed.errors import ConfigurationError, SinkRefused
 from changefeed.read_preference import refused_at_target
 from sink.mongodb.errors import translated
@@ -41,3 +42,8 @@ def is_sharded(client: Client) -> bool:
     """Whether a router answers, behind which tables are sharded as the source's are."""
     with translated("asking the target who it is", SinkRefused):
         return bool(client.admin.command("hello").get("msg") == "isdbgrid")
+
+
+def refused_member(client: Client, hello: Mapping[str, Any]) -> str | None:
+    """Where the connection string allows one member only."""
+    return not_the_primary(hello) if client.topology_description.topology_type_name == "Single" else None

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
+from admin.sink_probe import probe_sink
 from admin.source_probe import probe_source
 from changefeed.capture import Capture
 from changefeed.configuration import Configuration
 from devstack.mongodb import Client, MongoDB
+from tests.conftest import ReplicaSets
 
 
 def configuration(source: str, **fields: Any) -> Configuration:
-    return Configuration.parse({"id": "probed", "source": source, "sink": "blackhole://", "start": "now", **fields})
+    return Configuration.parse({"id": "probed", "source": source, "sink": "blackhole://", "start": "now"} | fields)
 
 
 @contextmanager
@@ -68,3 +70,20 @@ def test_every_stream_that_the_changefeed_would_open_is_tried(
     assert problem.startswith(f"source: {refused}")
     with refusing(server, after=3):
         assert probe_source(configuration(server.uri, **fields), Capture.CHANGE_STREAM).problems == ()
+
+
+_ELSEWHERE = "mongodb://127.0.0.1:1/"
+
+
+def test_one_member_that_is_asked_alone_has_to_be_the_primary(own_replica_set: ReplicaSets) -> None:
+    members = own_replica_set("rs")
+    primary, secondary = members.primary(), members.secondaries()[0]
+    alone = f"mongodb://{members.address_of(secondary)}/?directConnection=true"
+    [source] = probe_source(configuration(alone), Capture.OPLOG).problems
+    assert "leave directConnection out" in source
+    assert f"the primary is {members.address_of(primary)}" in source
+    [sink] = probe_sink(configuration(_ELSEWHERE, sink=alone), ["shop"]).problems
+    assert sink == source.replace("source: ", "sink: ")
+    fine = f"mongodb://{members.address_of(primary)}/?directConnection=true"
+    assert probe_source(configuration(fine), Capture.OPLOG).problems == ()
+    assert probe_sink(configuration(_ELSEWHERE, sink=fine), ["shop"]).problems == ()
