@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import pytest
 
 from changefeed.configuration import Configuration
 from changefeed.records import ChangefeedId, NodeId, NodeRecord, PositionReport
+from coordination import failpoint
 from coordination.etcd import Put
 from coordination.layout import decode, encode
 from devstack.mongodb import Client
@@ -37,9 +39,9 @@ class ReplicatingCluster(Cluster):
         self._source_uri, self._target_uri = source_uri, target_uri
         self.processors: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start_processor(self, name: str, *, ttl: float = 10.0) -> subprocess.Popen[bytes]:
+    def start_processor(self, name: str, *, ttl: float = 10.0, failpoints: str = "") -> subprocess.Popen[bytes]:
         command = [sys.executable, str(_PROCESS), name, self.endpoint, self.layout.cluster, str(ttl)]
-        self.processors[name] = subprocess.Popen(command)
+        self.processors[name] = subprocess.Popen(command, env={**os.environ, failpoint.VARIABLE: failpoints})
         return self.processors[name]
 
     def jvm(self, name: str) -> psutil.Process:
