@@ -16,12 +16,12 @@ from tests.component.processor.windowing import Windowing
 
 
 class StayingLane:
-    """Each window takes in what has been written since the last."""
+    """Each window takes in what has been written since the last, and is narrow however long that is."""
 
     def __init__(self, spark: SparkRunner, windowing: Windowing, **limits: float) -> None:
         self.spark, self.windowing = spark, windowing
         self.stays = Stays(spark, StayLimits(**limits))
-        self.pipeline = Pipeline(spark, WindowLimits(), self.stays)
+        self.pipeline = Pipeline(spark, WindowLimits(slice_seconds=3600), self.stays)
         self.shared = SharedContext(windowing.shared.context)
         self.attempt = f"{windowing.attempt}/0"
         self._at = windowing.start
