@@ -84,6 +84,12 @@ def read_command(client: Client, db: str, command: Mapping[str, Any], **options:
     return client[db].command(dict(command), read_preference=client.read_preference, **options)
 
 
+def member_read(client: Client) -> object:
+    """Which one answers this client's reads, and changes when that one is gone. Compared, it says whether one and the same did."""
+    selector = client.options.server_selector
+    return selector.chosen if isinstance(selector, OneServer) else None
+
+
 def is_router(client: Client) -> bool:
     """Unlike the driver, which looks for a primary to answer this."""
     return bool(read_command(client, "admin", {HELLO: 1}).get("msg") == "isdbgrid")

@@ -18,6 +18,10 @@ class OneServer:
     def __init__(self) -> None:
         self._address: tuple[str, int | None] | None = None
 
+    @property
+    def chosen(self) -> tuple[str, int | None] | None:
+        return self._address
+
     def __call__(self, servers: Sequence[ServerDescription]) -> Sequence[ServerDescription]:
         if _is_for_the_primary(servers):
             return servers

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from functools import partial
+from itertools import chain
 from types import TracebackType
 from typing import Any, Self
 
@@ -30,7 +32,7 @@ from source.errors import translated
 from source.majority_watch import MajorityWatch
 from source.oplog.command_entry import Command, is_command
 from source.oplog.ddl_entry import Entry, Numbering, among_operations, ddls_of_entry
-from source.oplog.find import entries, entry_at, refuse_a_gap
+from source.oplog.find import entries, entry_at
 from source.oplog.stride import Stride
 from source.oplog.transaction import parts
 from source.oplog_window import oldest_time_for_message
@@ -104,11 +106,9 @@ class OplogDdlWatch:
     def _read(self, end: Position) -> tuple[DdlEvent, ...]:
         try:
             found: list[DdlEvent] = []
-            with entries(self._client, self._resolved.ts, end.ts, WANTED) as replies:
-                for reply in replies:
-                    for raw in reply.documents:
-                        found += ddls_of_entry(_decoded(raw), self._earlier(raw), self._numbering)
-            refuse_a_gap(self._client, self._resolved.ts)
+            with closing(entries(self._client, self._resolved.ts, end.ts, WANTED)) as replies:
+                for raw in chain.from_iterable(replies):
+                    found += ddls_of_entry(_decoded(raw), self._earlier(raw), self._numbering)
         except HistoryLost as error:
             raise HistoryLost(
                 f"position {self._resolved} is no longer in the source's oplog: {error}; {oldest_time_for_message(self._client)}; "

@@ -6,12 +6,12 @@ own majority-committed snapshot has reached it. So a range below `resolved` is c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import HistoryLost
+from changefeed.errors import HistoryLost, SourceUnavailable
 from changefeed.table import TableName
-from source.connection import Client
+from source.connection import Client, member_read
 from source.raw_find import RawFind
 
 OPLOG = TableName("local", "oplog.rs")
@@ -21,15 +21,25 @@ _LONGEST_MS = 10_000
 _INITIATED = "initiating set"
 
 
-def entries(client: Client, start_ts: ClusterTime, end_ts: ClusterTime, wanted: Mapping[str, object]) -> RawFind:
-    """Those of `[start_ts, end_ts)`, which a majority must have: `end_ts` is not beyond `resolved`."""
+def entries(
+    client: Client, start_ts: ClusterTime, end_ts: ClusterTime, wanted: Mapping[str, object]
+) -> Generator[list[bytes], None, None]:
+    """Those of `[start_ts, end_ts)`, which a majority must have: `end_ts` is not beyond `resolved`. To be closed when it is not read to its end.
+
+    That nothing of it had been removed is asked once the cursor stands, and before anything is handed out: a cursor whose place is removed under it
+    fails by itself (136).
+    """
     last_ts = ClusterTime.from_int(end_ts.to_int() - 1)
     arguments = {
         "filter": {"ts": {"$gte": start_ts.to_bson(), "$lt": end_ts.to_bson()}, **wanted},
         "readConcern": {"level": "majority", "afterClusterTime": last_ts.to_bson()},
         "maxTimeMS": _LONGEST_MS,
     }
-    return RawFind(client, OPLOG, arguments, most=_MOST_ENTRIES)
+    with RawFind(client, OPLOG, arguments, most=_MOST_ENTRIES) as replies:
+        for number, reply in enumerate(replies):
+            if number == 0:
+                refuse_a_gap(client, start_ts)
+            yield reply.documents
 
 
 def entry_at(client: Client, ts: ClusterTime, projection: Mapping[str, object] | None) -> bytes:
@@ -46,10 +56,18 @@ def entry_at(client: Client, ts: ClusterTime, projection: Mapping[str, object] |
 
 
 def refuse_a_gap(client: Client, start_ts: ClusterTime) -> None:
-    """To be asked after what begins at `start_ts` was read: entries are removed in order, so what is there now was there before."""
+    """To be asked after what begins at `start_ts` was read: entries are removed in order, so what is there now was there before.
+
+    Another member may remember more than the one that was read, so it must be that one.
+    """
+    member = member_read(client)
     oldest = client["local"]["oplog.rs"].find_one({}, {"ts": 1, "o.msg": 1}, sort=[("$natural", 1)])
     if oldest is not None and oldest.get("o", {}).get("msg") == _INITIATED:
         return
     if oldest is None or ClusterTime.from_bson(oldest["ts"]) > start_ts:
         begins = "is empty" if oldest is None else f"begins at {ClusterTime.from_bson(oldest['ts'])}"
         raise HistoryLost(f"the source's oplog {begins}, and history is wanted from {start_ts} on")
+    if member_read(client) != member:
+        raise SourceUnavailable(
+            f"the member whose oplog was read from {start_ts} on is gone; another one is read from there"
+        )

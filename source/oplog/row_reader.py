@@ -1,8 +1,7 @@
 """`OplogReader`: the raw row entries of one window, in order, each exactly once, until the window is proven complete.
 
 A window is one range of the oplog, read by one cursor; where that breaks off another one goes on behind what was seen. The range is complete when the
-cursor is exhausted: `find.entries` waits until the member has all of it. That nothing of it had been removed before it was read is asked
-afterwards, since entries are removed in order.
+cursor is exhausted: `find.entries` waits until the member has all of it, and finds out whether something of it was removed.
 
 A worked example, the window [100.2, 100.5/00000001):
 
@@ -10,7 +9,6 @@ A worked example, the window [100.2, 100.5/00000001):
     100.2  insert                                  yielded
     100.3  update, no-op                           the update is yielded; what is no row, its reader passes over
     100.5  applyOps of two, prevOpTime 100.1       its operations and those of 100.1: the first is yielded, the others lie behind the window
-    asked: the oldest entry is at or before 100.2  complete
 
 Where most entries are of tables that nobody wants, the server is asked for those of the wanted names, at half the cost of sending them all. Who takes the entries tells
 by `took` how many of them that was.
@@ -20,6 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from datetime import timedelta
 from functools import partial
 
@@ -33,7 +32,7 @@ from changefeed.position import Position, Window
 from source.connection import Client
 from source.errors import CAPPED_POSITION_LOST, told, translate
 from source.oplog.command_entry import Command, is_command
-from source.oplog.find import entries, entry_at, refuse_a_gap
+from source.oplog.find import entries, entry_at
 from source.oplog.place import index_of, position
 from source.oplog.row_entry import made_entry, scan
 from source.oplog.stride import Stride
@@ -96,18 +95,16 @@ class OplogReader:
             yield from self._read_by_name(progress, end_ts)
         elif not (yield from self._read_all(progress)):
             return
-        if end_ts == progress.end_ts:
-            refuse_a_gap(self._client, progress.window.start.ts)
-            progress.complete = True
+        progress.complete = end_ts == progress.end_ts
         yield RawBatch([], 0, progress.reached)
 
     def _read_all(self, progress: _Progress) -> Generator[RawBatch, None, bool]:
         """Whether the end was reached: it is not when most entries turn out to be wanted by nobody."""
-        with entries(self._client, progress.start_ts, progress.end_ts, {}) as replies:
-            for reply in replies:
-                for events in self._events(reply.documents):
+        with closing(entries(self._client, progress.start_ts, progress.end_ts, {})) as replies:
+            for documents in replies:
+                for events in self._events(documents):
                     yield progress.take(events)
-                if self._by_name and reply.cursor_id:
+                if self._by_name:
                     return False
         return True
 
@@ -115,9 +112,9 @@ class OplogReader:
         wanted = {"$or": [{"op": "c"}, {"ns": {"$in": list(self._names)}}]}
         began = time.monotonic()
         try:
-            with entries(self._client, progress.start_ts, end_ts, wanted) as replies:
-                for reply in replies:
-                    for events in self._events(reply.documents):
+            with closing(entries(self._client, progress.start_ts, end_ts, wanted)) as replies:
+                for documents in replies:
+                    for events in self._events(documents):
                         yield progress.take(events)
         except ExecutionTimeout:
             self._stride = self._stride.given_up()

@@ -294,7 +294,7 @@ def _ranges_are_read_as_far_as_a_member_has_come() -> AbstractContextManager[Any
 def _ranges_begin_behind_their_start() -> AbstractContextManager[Any]:
     entries = source.oplog.find.entries
 
-    def behind(client: Any, start_ts: ClusterTime, end_ts: ClusterTime, wanted: Any) -> RawFind:
+    def behind(client: Any, start_ts: ClusterTime, end_ts: ClusterTime, wanted: Any) -> Any:
         return entries(client, start_ts.next() if start_ts.next() < end_ts else start_ts, end_ts, wanted)
 
     return _in_both_readers("entries", behind)
@@ -304,7 +304,7 @@ def _ranges_go_on_to_their_end_and_the_next_begins_behind_it() -> AbstractContex
     """The time that is resolved is taken for one that was read."""
     entries = source.oplog.find.entries
 
-    def without_the_last(client: Any, start_ts: ClusterTime, end_ts: ClusterTime, wanted: Any) -> RawFind:
+    def without_the_last(client: Any, start_ts: ClusterTime, end_ts: ClusterTime, wanted: Any) -> Any:
         last_ts = ClusterTime.from_int(end_ts.to_int() - 1)
         return entries(client, start_ts, max(last_ts, start_ts), wanted)
 
@@ -312,19 +312,19 @@ def _ranges_go_on_to_their_end_and_the_next_begins_behind_it() -> AbstractContex
 
 
 def _nobody_asks_whether_history_is_whole() -> AbstractContextManager[Any]:
-    return _in_both_readers("refuse_a_gap", lambda client, start_ts: None)
+    return patch("source.oplog.find.refuse_a_gap", lambda client, start_ts: None)
 
 
 def _history_is_found_whole_before_it_is_read() -> AbstractContextManager[Any]:
     entries, refuse = source.oplog.find.entries, source.oplog.find.refuse_a_gap
 
-    def asked_before(client: Any, start_ts: ClusterTime, end_ts: ClusterTime, wanted: Any) -> RawFind:
+    def asked_before(client: Any, start_ts: ClusterTime, end_ts: ClusterTime, wanted: Any) -> Any:
         refuse(client, start_ts)
         return entries(client, start_ts, end_ts, wanted)
 
     stack = ExitStack()
     stack.enter_context(_in_both_readers("entries", asked_before))
-    stack.enter_context(_in_both_readers("refuse_a_gap", lambda client, start_ts: None))
+    stack.enter_context(_nobody_asks_whether_history_is_whole())
     return stack
 
 

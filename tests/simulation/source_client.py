@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
+from types import SimpleNamespace
 from typing import Any, Self
 
 import bson
@@ -48,6 +49,7 @@ class Session:
 
 class SourceClient:
     is_mongos = False
+    options = SimpleNamespace(server_selector=None)
     codec_options: CodecOptions[dict[str, Any]] = CodecOptions(dict, tz_aware=True)
 
     def __init__(self, server: SourceServer, network: Network, *, secondary: bool = False) -> None:
