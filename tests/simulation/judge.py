@@ -373,7 +373,7 @@ class Judge:
         error = status.lifecycle.error if status else None
         if error is None or error.code != Divergence.code:
             return False
-        return any(f'"_id": {key}' in error.message for _, key in self._touched)
+        return any(f"{{'_id': {key}}}" in error.message for _, key in self._touched)
 
     @property
     def needed(self) -> ClusterTime | None:

@@ -255,6 +255,10 @@ class _Database:
                 reply = {"versionArray": [*server.version, 5, 0], "ok": 1}
             case "listDatabases":
                 reply = {"databases": [{"name": db} for db in sorted({name.db for name in server.tables})], "ok": 1}
+            case "listCollections":
+                uuid = body["filter"]["info.uuid"]
+                there = [each for each in self._collections() if each["info"]["uuid"] == uuid]
+                reply = {"cursor": {"firstBatch": there, "id": 0}, "ok": 1}
             case "appendOplogNote":
                 server.note()
                 reply = {"ok": 1}
@@ -362,7 +366,8 @@ class _Database:
         name = TableName(self._db, body["find"])
         table = server.tables.get(name)
         if table is None:  # found under its present name, whatever the time
-            return RawBSONDocument(bson.encode({"cursor": {"firstBatch": [], "id": Int64(0), "ns": "x"}, "ok": 1.0}))
+            empty = {"cursor": {"firstBatch": [], "id": Int64(0), "ns": "x"}, "operationTime": at.to_bson(), "ok": 1.0}
+            return RawBSONDocument(bson.encode(empty))
         if table.named_at > at or (table.options.get("capped") and concern["level"] == "snapshot"):
             raise _failure(246, "snapshot unavailable")
         rows = table.rows_at(at)
@@ -416,7 +421,7 @@ class _Database:
         most = min(body.get("batchSize", 101), server.machine.random.choice((1, 2, 100)))
         part, find.rows = find.rows[:most], find.rows[most:]
         found = {kind: part, "id": Int64(cursor if find.rows else 0), "ns": "x", "atClusterTime": find.at.to_bson()}
-        return RawBSONDocument(bson.encode({"cursor": found, "ok": 1.0}))
+        return RawBSONDocument(bson.encode({"cursor": found, "operationTime": find.at.to_bson(), "ok": 1.0}))
 
 
 class _Collection:
