@@ -4,6 +4,7 @@ A job for each window costs 30 to 80 ms of CPU and as much lag. So a lane that f
 It holds one of Spark's slots meanwhile, also between windows, so nothing else may wait for a slot because of it. In order of precedence:
 
 - NobodyStaysInACrowd: lanes that follow and all other tasks together must fit into the slots; otherwise every task that stays is asked to leave
+- NobodyWaitsForTheIdle: where they fit only without the tasks of lanes that follow no more, those are asked to leave
 - OneContextOneStay: a DDL, an assignment, another run or a lost attempt ends it, and the next window begins a new one
 - NoStayIsLong: `longest` bounds what a worker may gather, and how long one lane has the same slot
 - NoStayIsIdle: a lane that has no windows gives its slot back after `idle`
@@ -66,9 +67,20 @@ class Room:
     """Tasks of all other jobs, at work or waiting for a slot."""
     no_way_until: float = float("-inf")
 
+    def counting(self, window: NextWindow | None) -> Room:
+        """With the lane of a window that is about to run."""
+        if window is None:
+            return self
+        return replace(self, following={**self.following, window.changefeed: float("inf")})
+
+    def follow(self, now: float) -> frozenset[ChangefeedId]:
+        return frozenset(id for id, until in self.following.items() if now < until)
+
     def crowded(self, now: float) -> bool:
-        following = sum(1 for until in self.following.values() if now < until)
-        return following + self.others > self.slots
+        return len(self.follow(now)) + self.others > self.slots
+
+    def full(self, now: float) -> bool:
+        return len(self.follow(now) | self.staying.keys()) + self.others > self.slots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,15 +102,16 @@ def way_of(window: NextWindow, room: Room, now: float) -> Way:
     """Who is to leave has been asked before: what is still known may stay."""
     if window.changefeed in room.staying:
         return Way.HAND_OVER
-    counted = replace(room, following={**room.following, window.changefeed: float("inf")})
-    return Way.JOB if counted.crowded(now) or now < room.no_way_until else Way.BEGIN
+    return Way.JOB if room.counting(window).crowded(now) or now < room.no_way_until else Way.BEGIN
 
 
 def leaving(room: Room, limits: StayLimits, now: float, window: NextWindow | None = None) -> tuple[ChangefeedId, ...]:
     """Who is to be asked to leave now; `window` is one that is about to run."""
+    room = room.counting(window)
     if room.crowded(now):
         return tuple(room.staying)
-    return tuple(id for id, known in room.staying.items() if _over(id, known, limits, now, window))
+    idle = room.staying.keys() - room.follow(now) if room.full(now) else frozenset()
+    return tuple(id for id, known in room.staying.items() if id in idle or _over(id, known, limits, now, window))
 
 
 def _over(id: ChangefeedId, known: Staying, limits: StayLimits, now: float, window: NextWindow | None) -> bool:

@@ -59,6 +59,14 @@ def test_where_copies_or_wide_windows_want_slots_nobody_stays() -> None:
     assert way_of(WINDOW, replace(crowded, staying={}), 1.0) is Way.JOB
 
 
+def test_tasks_of_lanes_that_follow_no_more_make_room_for_one_that_does() -> None:
+    """Else its task would wait for their slots until they had been idle for long enough."""
+    room = Room(slots=2, following={G: 1.0, H: 9.0}, staying={G: IDLE, H: IDLE})
+    assert leaving(room, LIMITS, 1.5) == ()
+    assert leaving(room, LIMITS, 1.5, WINDOW) == (G,)
+    assert way_of(WINDOW, replace(room, staying={H: IDLE}), 1.5) is Way.BEGIN
+
+
 def test_where_lanes_outnumber_slots_nobody_stays() -> None:
     room = Room(slots=2, following={F: 3.0, G: 3.0}, staying={F: IDLE})
     assert leaving(room, LIMITS, 1.0) == ()
