@@ -199,7 +199,7 @@ def _parts(update: bytes) -> Iterator[tuple[str, str]]:
 def _names(needs: Mapping[str, _Need], change: RowChange) -> bytes:
     """An update that needs nothing is one of a kind: nobody can say later whether it fits."""
     if not needs:
-        return change.token
+        return b"%d %s" % _place(change)
     return "\0".join(f"{need.kind} {name}" for name, need in needs.items()).encode()
 
 

@@ -137,9 +137,12 @@ def _index(part: str) -> bool:
 
 
 def pipeline(update: RawBSONDocument) -> Update:
-    """From an `updateDescription`."""
-    shape = _Node()
-    for path, edit in _edits(update):
+    """From an `updateDescription`. A field that is removed to be set at the end of its document needs what the setting needs."""
+    shape, edits = _Node(), list(_edits(update))
+    set_again = {path for path, edit in edits if isinstance(edit, _Set)}
+    for path, edit in edits:
+        if isinstance(edit, _Remove) and path in set_again:
+            continue
         if not _insert(shape, path, edit):
             break
     conditions = _conditions(shape, "$$ROOT")

@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, SourceUnavailable
 from changefeed.table import TableName
-from source.connection import Client, member_read
+from source.connection import Client, member_read, read_command
 from source.raw_find import RawFind
 
 OPLOG = TableName("local", "oplog.rs")
@@ -19,6 +19,13 @@ _MOST_ENTRIES = 1 << 20
 _LONGEST_MS = 10_000
 """Of the server's work on one cursor. A range that takes longer is gone on with by another one."""
 _INITIATED = "initiating set"
+_OLDEST = {
+    "find": OPLOG.coll,
+    "sort": {"$natural": 1},
+    "limit": 1,
+    "singleBatch": True,
+    "projection": {"ts": 1, "o.msg": 1},
+}
 
 
 def entries(
@@ -61,7 +68,8 @@ def refuse_a_gap(client: Client, start_ts: ClusterTime) -> None:
     Another member may remember more than the one that was read, so it must be that one.
     """
     member = member_read(client)
-    oldest = client["local"]["oplog.rs"].find_one({}, {"ts": 1, "o.msg": 1}, sort=[("$natural", 1)])
+    found = read_command(client, OPLOG.db, _OLDEST)["cursor"]["firstBatch"]
+    oldest = found[0] if found else None
     if oldest is not None and oldest.get("o", {}).get("msg") == _INITIATED:
         return
     if oldest is None or ClusterTime.from_bson(oldest["ts"]) > start_ts:

@@ -117,3 +117,20 @@ def test_operations_that_a_user_applies_arrive_as_they_took_effect(windowing: Ca
     assert outcome.divergences == outcome.rejected == 0
     arrived = made.target[f"{made.database}_to"]["rows"]
     assert list(arrived.find().sort("_id")) == list(rows.find().sort("_id"))
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+def test_damage_is_found_by_an_update_that_adds_a_field_beside_it(
+    windowing: Callable[[], Windowing], *, replayed: bool
+) -> None:
+    made = windowing()
+    rows, arrived = made.source[made.database]["rows"], made.target[f"{made.database}_to"]["rows"]
+    rows.insert_one({"_id": 1, "a": [1, {"b": 2}], "f": {}})
+    first = made.now()
+    made.run(Window(made.start, first), replay_until=made.start)
+    arrived.update_one({"_id": 1}, {"$set": {"a": "damaged"}})
+    rows.update_one({"_id": 1}, {"$set": {"touched": 1, "a.0": "touched"}})
+    end = made.now()
+    outcome = made.attempt_at(Window(first, end), replay_until=end if replayed else first)
+    assert (outcome.error, outcome.divergences) == (None, 1)
+    assert list(arrived.find()) == list(rows.find())
