@@ -44,8 +44,8 @@ def since(client: Client, start_ts: ClusterTime) -> Window:
 
 def test_history_that_was_removed_is_never_passed_over_in_silence(forgetful: MongoDB) -> None:
     with connect(forgetful.uri) as client:
-        client.shop.a.insert_one({"_id": 1})
         start_ts = majority_time(client)
+        client.shop.a.insert_one({"_id": 1})
         window = since(client, start_ts)
         assert read(OplogReader(client, [], patience=SOON), window, TableName("shop", "a")) == 1
         forget(client, start_ts.to_bson())
