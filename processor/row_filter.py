@@ -16,6 +16,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from changefeed.errors import SourceUnsupported
 from changefeed.event import RowType
 from changefeed.filter import Filter, TableFilter
+from changefeed.key_text import key_text
 from source.oplog.row_entry import UNKNOWN
 from source.raw_event import Header, table_name
 
@@ -36,21 +37,20 @@ class RowFilter:
         """Of the names that have any."""
 
     def wants(self, header: Header) -> bool:
-        """By the event's type and name alone."""
+        """By the event's type and name alone. One of an unknown kind is wanted, so that it is told of."""
         types = self._types.get(header.ns)
         if types is None:
             types = self._look_up(header.ns)
-        if header.type in types:
-            return True
-        if types and header.type.startswith(UNKNOWN):
-            raise SourceUnsupported(
-                f"an entry of the source's oplog of a kind that is not known, {header.type.decode()!r}, of {table_name(header.ns)} at "
-                f"{header.position}: nothing of it may be passed over; a newer release of Sluice may know it"
-            )
-        return False
+        return header.type in types or (bool(types) and header.type.startswith(UNKNOWN))
 
     def ignores(self, event: bytes, header: Header) -> bool:
         """By the documents of an event that is wanted otherwise."""
+        if header.type.startswith(UNKNOWN):
+            raise SourceUnsupported(
+                f"an entry of a kind that is not known in the source's oplog, of {table_name(header.ns)} at {header.position}: {key_text(event)}; "
+                "nothing of it may be passed over: a newer release of Sluice may know it, else remove the changefeed and create it again with "
+                "--start initial"
+            )
         conditions = self._conditions.get(header.ns)
         if conditions is None:
             return False

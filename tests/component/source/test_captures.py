@@ -164,6 +164,25 @@ def test_rows_before_and_after_ddl(client: Client, database: str) -> None:
     assert [str(event.table and event.table.coll) for event in found] == ["a", "a", "b", "b"]
 
 
+def test_rows_that_a_command_writes_itself_are_shown_by_the_oplog_alone(client: Client, database: str) -> None:
+    """The only ones that the captures differ in: what is listed in docs/source.md."""
+    db = client[database]
+    db.a.insert_many([{"_id": number} for number in range(3)])
+    start = Position(majority_time(client).next())
+    db.command({"cloneCollectionAsCapped": "a", "toCollection": "cloned", "size": 1 << 20})
+    db.command({"convertToCapped": "a", "size": 1 << 20})
+    db.a.insert_one({"_id": 9})
+    window = Window(start, Position(newest_time(client).next()))
+    found = {name: shown(capture, window, database) for name, capture in captures(client).items()}
+    hidden = [event for event in found["oplog"] if event not in found["stream"]]
+    assert [event for event in found["oplog"] if event in found["stream"]] == found["stream"]
+    assert {event.type for event in hidden} == {"insert"}
+    names = [str(event.table and event.table.coll) for event in hidden]
+    assert names[:3] == ["cloned"] * 3
+    assert len(names) == 6
+    assert all("convertToCapped" in name for name in names[3:])
+
+
 def some_value(random_: random.Random, depth: int = 0) -> object:
     kind = random_.randrange(5 if depth < 2 else 3)
     if kind == 3:

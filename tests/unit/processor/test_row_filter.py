@@ -4,13 +4,17 @@ from itertools import product
 from typing import Any
 
 import bson
+import pytest
+from bson.binary import Binary
 from bson.timestamp import Timestamp
 from hypothesis import given, settings
 
+from changefeed.errors import SourceUnsupported
 from changefeed.event import RowType
 from changefeed.filter import Filter
 from changefeed.table import TableName
 from processor.row_filter import RowFilter
+from source.oplog import row_entry
 from source.raw_event import scan
 from tests.unit.changefeed.filter_cases import filters_with_names, made
 
@@ -76,3 +80,15 @@ def test_what_is_no_row_is_not_taken() -> None:
     rows = RowFilter(made(["*.*"]))
     assert not takes(rows, event("drop", TableName("shop", "a")))
     assert not takes(rows, bson.encode({"_id": {"_data": "82"}, "operationType": "dropDatabase", "ns": {"db": "shop"}}))
+
+
+def test_an_entry_of_an_unknown_kind_stops_whom_it_concerns_and_is_quoted() -> None:
+    entry = bson.encode(
+        {"op": "zz", "ns": "shop.a", "ui": Binary(bytes(16), 4), "o": {"_id": 1}, "ts": Timestamp(100, 5)}
+    )
+    header = row_entry.scan(entry)
+    ours, others = RowFilter(made(["shop.*"])), RowFilter(made(["bank.*"]))
+    assert not others.wants(header)
+    assert ours.wants(header)
+    with pytest.raises(SourceUnsupported, match=r"shop\.a at 100\.5.*'op': 'zz'.*'_id': 1"):
+        ours.ignores(entry, header)
