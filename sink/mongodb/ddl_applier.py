@@ -124,7 +124,8 @@ class MongoDdlApplier:
         while (found := effect(ddl, before, now, self._ttl)) is Effect.ABSENT:
             steps = commands(ddl, now, target, self._ttl)
             try:
-                self._expect_majority(steps)
+                if not all(command.brief for command in steps):
+                    self._expect_majority(names_of(ddl))
                 self.run(steps)
             except (DdlRefused, DdlAmbiguous):
                 looked, now = now, self.observe(names_of(ddl))
@@ -180,12 +181,13 @@ class MongoDdlApplier:
                 return details
             raise
 
-    def _expect_majority(self, steps: Iterable[Command]) -> None:
-        """A command without a time limit waits for a majority that stands still without a word, so that is asked for before it."""
-        for command in steps:
-            if not command.brief:
-                self._reach_majority(command.db)
-                return
+    def _expect_majority(self, names: Iterable[TableName]) -> None:
+        """A command without a time limit waits for a majority that stands still without a word, so that is asked for before it: in the
+        database of a table that the DDL is about, since a rename is a command of a database where the sink's user may write nothing.
+        """
+        for name in names:
+            self._reach_majority(name.db)
+            return
 
     def _reach_majority(self, db: str) -> ObjectId | None:
         """Waits until the majority has everything that this primary has; in which term. A delete that finds nothing creates nothing."""

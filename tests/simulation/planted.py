@@ -391,10 +391,10 @@ def _parts_of_a_transaction_are_applied_as_they_are_met() -> AbstractContextMana
 
 BUGS: Mapping[str, Bug] = {
     "writes are not fenced": Bug(_writes_are_not_fenced, 40),
-    "unknown outcomes are not settled": Bug(_unknown_outcomes_are_not_settled, 40),
+    "unknown outcomes are not settled": Bug(_unknown_outcomes_are_not_settled, 80),
     "a lost session goes on": Bug(_a_lost_session_goes_on, 40, rare=True),
     "gate opens before the DDL is durable": Bug(_gate_opens_before_the_ddl_is_durable, 10),
-    "barrier passes DDLs that are not recorded": Bug(_barrier_passes_ddls_that_are_not_recorded, 10),
+    "barrier passes DDLs that are not recorded": Bug(_barrier_passes_ddls_that_are_not_recorded, 30),
     "barrier includes its position": Bug(_barrier_includes_its_position, 10),
     "tables are not held": Bug(_tables_are_not_held, 10),
     "windows pass the barrier": Bug(_windows_pass_the_barrier, 10),
