@@ -423,10 +423,10 @@ BUGS: Mapping[str, Bug] = {
     "rows are not acknowledged by the majority": Bug(_rows_are_not_acknowledged_by_the_majority, 200, rare=True),
     "DDLs are not acknowledged by the majority": Bug(_ddls_are_not_acknowledged_by_the_majority, 50),
     "resolved is what a member has written": Bug(_resolved_is_what_a_member_has_written, 60),
-    "ranges are read as far as a member has come": Bug(_ranges_are_read_as_far_as_a_member_has_come, 60),
+    "ranges are read as far as a member has come": Bug(_ranges_are_read_as_far_as_a_member_has_come, 500, rare=True),
     "ranges begin behind their start": Bug(_ranges_begin_behind_their_start, 20),
     "ranges leave out the entry at their end": Bug(_ranges_go_on_to_their_end_and_the_next_begins_behind_it, 20),
-    "nobody asks whether history is whole": Bug(_nobody_asks_whether_history_is_whole, 150),
+    "nobody asks whether history is whole": Bug(_nobody_asks_whether_history_is_whole, 200, rare=True),
     "history is found whole before it is read": Bug(_history_is_found_whole_before_it_is_read, 400, rare=True),
     "transactions are read from where their range begins": Bug(
         _transactions_are_read_from_where_their_range_begins, 60

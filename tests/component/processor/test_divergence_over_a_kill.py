@@ -63,7 +63,11 @@ class Damaged:
 
 
 _EITHER = pytest.mark.parametrize(
-    "before_the_window", [True, False], ids=["deleted before the window", "deleted after it"]
+    "before_the_window",
+    [
+        pytest.param(True, id="deleted before the window"),
+        pytest.param(False, id="deleted after it", marks=pytest.mark.soak),
+    ],
 )
 
 

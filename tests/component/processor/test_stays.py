@@ -254,6 +254,7 @@ def test_a_context_that_the_task_cannot_use_is_an_error_of_the_window(lane: Stay
     assert outcome.error.code == "fenced"
 
 
+@pytest.mark.soak
 def test_the_memory_of_a_worker_stays_flat_over_thousands_of_windows(lane: StayingLane, holds: Path) -> None:
     """What it keeps grows for some hundred windows: caches, the allocator's pools."""
     lane.step(5)
