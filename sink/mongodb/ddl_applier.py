@@ -25,7 +25,7 @@ A refusal needs no such look: the server waits for the majority before it says n
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -124,8 +124,7 @@ class MongoDdlApplier:
         while (found := effect(ddl, before, now, self._ttl)) is Effect.ABSENT:
             steps = commands(ddl, now, target, self._ttl)
             try:
-                if not all(command.brief for command in steps):
-                    self._expect_majority(names_of(ddl))
+                self._expect_majority(steps, names_of(ddl))
                 self.run(steps)
             except (DdlRefused, DdlAmbiguous):
                 looked, now = now, self.observe(names_of(ddl))
@@ -181,13 +180,12 @@ class MongoDdlApplier:
                 return details
             raise
 
-    def _expect_majority(self, names: Iterable[TableName]) -> None:
+    def _expect_majority(self, steps: Iterable[Command], names: Sequence[TableName]) -> None:
         """A command without a time limit waits for a majority that stands still without a word, so that is asked for before it: in the
         database of a table that the DDL is about, since a rename is a command of a database where the sink's user may write nothing.
         """
-        for name in names:
-            self._reach_majority(name.db)
-            return
+        if names and not all(command.brief for command in steps):
+            self._reach_majority(names[0].db)
 
     def _reach_majority(self, db: str) -> ObjectId | None:
         """Waits until the majority has everything that this primary has; in which term. A delete that finds nothing creates nothing."""
