@@ -42,12 +42,18 @@ class JobSpec:
     held: Held = field(default_factory=Held)
     copied: Mapping[TableId, CopiedRanges] = field(default_factory=dict)
     """What the initial copies of tables still in copy hold already."""
-    density: int = 0
+    density: int | None = None
     """Bytes in a second of cluster time, as the lane's last window had them."""
 
     @classmethod
     def of(
-        cls, attempt: str, job: LaneJob, held: Held, copied: Mapping[TableId, CopiedRanges], *, density: int = 0
+        cls,
+        attempt: str,
+        job: LaneJob,
+        held: Held,
+        copied: Mapping[TableId, CopiedRanges],
+        *,
+        density: int | None = None,
     ) -> JobSpec:
         return cls(
             attempt=attempt,

@@ -35,6 +35,8 @@ _LIGHTEST = 1e-6
 _LAST_SECOND = 2**32 - 1
 _SLICE_BYTES = 32 * 1024 * 1024
 """Two replies: what one reads beyond its end is up to one more."""
+_OPLOG_SLICE_BYTES = 2 * 1024 * 1024
+"""What a task of its own is worth: a source at rest says something every ten seconds, and that is no wide window."""
 _END_OF_TIME = Position(ClusterTime(_LAST_SECOND, 2**32 - 1))
 
 
@@ -62,8 +64,8 @@ class Finished:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     seconds: int = 60
-    density: int = 0
-    """Bytes in a second of cluster time, in the last window."""
+    density: int | None = None
+    """Bytes in a second of cluster time, in the last window; None before the first."""
     silent_until: Position | None = None
 
     def end_of(self, start: Position, barrier: Position) -> Position:
@@ -93,13 +95,15 @@ def span_seconds(window: Window) -> int:
     return window.end.ts.seconds - window.start.ts.seconds
 
 
-def slices(window: Window, limits: WindowLimits, *, capture: Capture, density: int) -> list[Window]:
+def slices(window: Window, limits: WindowLimits, *, capture: Capture, density: int | None) -> list[Window]:
     """Contiguous, none empty, together the window; an empty window has none."""
     if window.empty:
         return []
     count = min(limits.slices, span_seconds(window) // limits.slice_seconds)
     if capture is not Capture.OPLOG:
-        count = min(count, density * span_seconds(window) // _SLICE_BYTES)
+        count = min(count, (density or 0) * span_seconds(window) // _SLICE_BYTES)
+    elif density is not None:
+        count = min(count, density * span_seconds(window) // _OPLOG_SLICE_BYTES)
     count = max(1, count)
     first, span = window.start.ts.seconds, span_seconds(window)
     inner = [Position(ClusterTime(first + span * number // count, 0)) for number in range(1, count)]

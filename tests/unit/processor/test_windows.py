@@ -26,7 +26,7 @@ def at(seconds: int) -> Position:
 
 
 def cut(window: Window, limits: WindowLimits) -> list[Window]:
-    return slices(window, limits, capture=Capture.OPLOG, density=0)
+    return slices(window, limits, capture=Capture.OPLOG, density=None)
 
 
 def finished(span: int, mib: float, seconds: float) -> Finished:
@@ -61,6 +61,13 @@ def test_a_change_stream_is_cut_only_where_each_slice_has_replies_to_give() -> N
         len(slices(window, limits, capture=Capture.CHANGE_STREAM, density=mib * MIB // 100)) for mib in (0, 60, 70, 500)
     ]
     assert counts == [1, 1, 2, 4]
+
+
+def test_the_oplog_is_cut_as_long_as_nobody_knows_and_then_where_there_is_work_for_each_slice() -> None:
+    """At rest a no-op entry moves the barrier every ten seconds: a wide job for each would be most of what a changefeed costs then."""
+    window, limits = Window(at(0), at(10)), WindowLimits(slices=4)
+    densities = (None, 0, MIB // 10, MIB // 2, 10 * MIB)
+    assert [len(slices(window, limits, capture=Capture.OPLOG, density=each)) for each in densities] == [4, 1, 1, 2, 4]
 
 
 def test_the_window_after_silence_reaches_through_it_and_the_ones_behind_are_as_before() -> None:
