@@ -28,7 +28,12 @@ _OPENING_BYTES = 200
 
 
 def is_command(entry: bytes) -> bool:
-    return _COMMAND in entry[:_OPENING_BYTES]
+    """Looked for first where it stands in a command, since a look costs each row. A row may have a field like it, too."""
+    return _COMMAND in entry[:_OPENING_BYTES] and _op(entry) == _COMMAND
+
+
+def _op(entry: bytes) -> bytes:
+    return next(entry[at - 4 : end] for name, _, at, end in elements(entry) if name == b"op")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import bson
 import pytest
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.son import SON
+from bson.timestamp import Timestamp
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position, Window
@@ -106,6 +107,23 @@ def test_rows_of_every_kind(client: Client, database: str) -> None:
     found = both(client, database, write)
     assert {event.type for event in found} == {"insert", "update", "replace", "delete"}
     assert len(found) >= 18
+
+
+def test_rows_that_look_like_entries_of_the_oplog(client: Client, database: str) -> None:
+    """As those of another change data capture do: `op` is the first thing that is looked for in an entry."""
+
+    def write(db: Any) -> None:
+        for number, op in enumerate(("c", "n", "i", "u", "d")):
+            row = {"_id": number, "op": op, "ns": "shop.a", "o": {"applyOps": []}, "ts": Timestamp(1, 1), "b": True}
+            db.a.insert_one(row)
+            db.a.update_one({"_id": number}, {"$set": {"op": "c", "b": False}})
+            db.a.replace_one({"_id": number}, {"op": "c", "applyOps": [], "place": 7, "upserts": True})
+            db.a.delete_many({"op": "c"})
+        with client.start_session() as session, session.start_transaction():
+            db.a.insert_one({"_id": "t", "op": "c", "applyOps": [{"op": "c"}], "ts": Timestamp(1, 1)}, session=session)
+            db.a.update_one({"_id": "t"}, {"$set": {"op": "n"}}, session=session)
+
+    assert len(both(client, database, write)) == 22
 
 
 def test_a_transaction_is_one_time_in_the_order_of_its_operations(client: Client, database: str) -> None:
