@@ -32,12 +32,17 @@ def is_command(entry: bytes) -> bool:
     return _COMMAND in entry[:_OPENING_BYTES] and _op(entry) == _COMMAND
 
 
+def holds_command(entry: bytes) -> bool:
+    """Whether a command may be among the operations of an entry that is none but for them."""
+    return entry.count(_COMMAND) > 1
+
+
 def _op(entry: bytes) -> bytes:
     return next(entry[at - 4 : end] for name, _, at, end in elements(entry) if name == b"op")
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class CommandEntry:
     """One entry. `previous_ts` leads back through its chain."""
 
     ts: ClusterTime
@@ -46,7 +51,7 @@ class Command:
     entry: bytes
 
     @classmethod
-    def of(cls, entry: bytes) -> Command:
+    def of(cls, entry: bytes) -> CommandEntry:
         fields = {name: entry[at:end] for name, _, at, end in elements(entry)}
         o = fields_of(fields[b"o"])
         applies = b"applyOps" in o

@@ -15,6 +15,7 @@ in `commitTransaction`. Its operations happen at the time of the entry that ends
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from changefeed.cluster_time import ClusterTime
@@ -30,7 +31,6 @@ from source.view_definition import created_view, modified_view
 Entry = Mapping[str, Any]
 
 _VIEWS = "system.views"
-_RETRYABLE_WRITES = 1
 _NO_DDL = frozenset(
     {
         "abortIndexBuild",
@@ -68,14 +68,6 @@ def ends_transaction(entry: Entry) -> bool:
     return "commitTransaction" in o or ("applyOps" in o and not o.get("partialTxn") and not o.get("prepare"))
 
 
-def previous_in_chain(entry: Entry) -> Entry | None:
-    """The optime of the entry before in the same transaction. A chain of retryable writes is no transaction."""
-    if entry.get("multiOpType") == _RETRYABLE_WRITES:
-        return None
-    previous: Entry | None = entry.get("prevOpTime")
-    return previous if previous is not None and previous["ts"].time else None
-
-
 Numbering = Callable[[ClusterTime, int, int], str]
 """The token of a DDL, from its number among the operations of its time, and among the DDLs."""
 
@@ -110,7 +102,7 @@ def _operations(entry: Entry, earlier: Iterable[Entry]) -> Iterator[Entry]:
     o = entry["o"]
     if entry["op"] == "c" and ("applyOps" in o or "commitTransaction" in o):
         if ends_transaction(entry):
-            for part in (*earlier, entry):
+            for part in chain(earlier, (entry,)):
                 yield from _applied(part)
         return
     yield entry

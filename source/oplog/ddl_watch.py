@@ -11,9 +11,8 @@ soon, while it rests more and more seldom.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from functools import partial
 from itertools import chain
 from types import TracebackType
 from typing import Any, Self
@@ -30,7 +29,7 @@ from source.connection import HELLO, Client, read_command
 from source.ddl_watch import DdlBatch
 from source.errors import translated
 from source.majority_watch import MajorityWatch
-from source.oplog.command_entry import Command, is_command
+from source.oplog.command_entry import CommandEntry, holds_command, is_command
 from source.oplog.ddl_entry import Entry, Numbering, among_operations, ddls_of_entry
 from source.oplog.find import entries, entry_at
 from source.oplog.stride import Stride
@@ -51,6 +50,7 @@ WANTED: Mapping[str, object] = {
     ]
 }
 """Commands and definitions of views; of transactions only those that hold a command, or end a chain that may."""
+_KINDS = {"ts": 1, "op": 1, "prevOpTime": 1, "o.partialTxn": 1, "o.prepare": 1, "o.applyOps.op": 1, "o.applyOps.ns": 1}
 
 
 class OplogDdlWatch:
@@ -58,7 +58,7 @@ class OplogDdlWatch:
 
     def __init__(self, client: Client, start: Position, numbering: Numbering = among_operations) -> None:
         self._client = client
-        self._start = self._resolved = start
+        self._resolved = start
         self._numbering = numbering
         self._majority = MajorityWatch(client)
         self._wait = 0.0
@@ -116,12 +116,20 @@ class OplogDdlWatch:
             ) from error
         return tuple(event for event in found if event.position >= self._resolved)
 
-    def _earlier(self, raw: bytes) -> list[Entry]:
-        """The entries before this one of the transaction that it ends, in order."""
-        last = Command.of(raw) if is_command(raw) else None
+    def _earlier(self, raw: bytes) -> Iterator[Entry]:
+        """The entries before this one of the transaction that it ends, in order, one in memory at a time. Of those without a command no row is read."""
+        last = CommandEntry.of(raw) if is_command(raw) else None
         if last is None or not last.visible or last.previous_ts is None:
-            return []
-        return [_decoded(part.entry) for part in parts(partial(entry_at, self._client), last) if part is not last]
+            return
+        for part in parts(self._entry_of_ddl, last):
+            if part is not last:
+                yield _decoded(part.entry)
+
+    def _entry_of_ddl(self, ts: ClusterTime, projection: Mapping[str, object] | None) -> bytes:
+        if projection is not None:
+            return entry_at(self._client, ts, projection)
+        kinds = entry_at(self._client, ts, _KINDS)
+        return entry_at(self._client, ts, None) if holds_command(kinds) else kinds
 
 
 def _decoded(raw: bytes) -> Entry:

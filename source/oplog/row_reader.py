@@ -31,7 +31,7 @@ from changefeed.errors import HistoryLost, SluiceError, SourceUnavailable
 from changefeed.position import Position, Window
 from source.connection import Client
 from source.errors import CAPPED_POSITION_LOST, told, translate
-from source.oplog.command_entry import Command, is_command
+from source.oplog.command_entry import CommandEntry, is_command
 from source.oplog.find import entries, entry_at
 from source.oplog.place import index_of, position
 from source.oplog.row_entry import made_entry, scan
@@ -128,14 +128,14 @@ class OplogReader:
         for at, entry in enumerate(documents):
             if not is_command(entry):
                 continue
-            command = Command.of(entry)
+            command = CommandEntry.of(entry)
             yield documents[begin:at]
             begin = at + 1
             if command.visible:
                 yield from self._made(command)
         yield documents[begin:] if begin else documents
 
-    def _made(self, command: Command) -> Iterator[list[bytes]]:
+    def _made(self, command: CommandEntry) -> Iterator[list[bytes]]:
         ts, made, size = command.ts.to_int().to_bytes(8, "little"), [], 0
         for index, (operation, upserts) in enumerate(operations(partial(entry_at, self._client), command)):
             entry = made_entry(operation, ts, index, upserts=upserts)

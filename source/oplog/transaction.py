@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 from changefeed.cluster_time import ClusterTime
-from source.oplog.command_entry import Command
+from source.oplog.command_entry import CommandEntry
 
 EntryAt: TypeAlias = Callable[[ClusterTime, Mapping[str, object] | None], bytes]
 """The entry of that time, or what the projection leaves of it; `HistoryLost` when it is gone."""
@@ -18,23 +18,23 @@ EntryAt: TypeAlias = Callable[[ClusterTime, Mapping[str, object] | None], bytes]
 _LINKS = {"ts": 1, "prevOpTime": 1, "multiOpType": 1, "op": 1, "o.partialTxn": 1, "o.prepare": 1, "o.applyOps.op": 1}
 
 
-def parts(entry_at: EntryAt, last: Command) -> Iterator[Command]:
+def parts(entry_at: EntryAt, last: CommandEntry) -> Iterator[CommandEntry]:
     """The entries of the transaction in order. `last` makes them visible."""
     for ts in _earlier(entry_at, last):
-        yield Command.of(entry_at(ts, None))
+        yield CommandEntry.of(entry_at(ts, None))
     yield last
 
 
-def operations(entry_at: EntryAt, last: Command) -> Iterator[tuple[bytes, bool]]:
+def operations(entry_at: EntryAt, last: CommandEntry) -> Iterator[tuple[bytes, bool]]:
     """Numbered by their order, they are places within the time of `last`."""
     for part in parts(entry_at, last):
         yield from part.operations()
 
 
-def _earlier(entry_at: EntryAt, last: Command) -> list[ClusterTime]:
+def _earlier(entry_at: EntryAt, last: CommandEntry) -> list[ClusterTime]:
     times: list[ClusterTime] = []
     previous_ts = last.previous_ts
     while previous_ts is not None:
         times.append(previous_ts)
-        previous_ts = Command.of(entry_at(previous_ts, _LINKS)).previous_ts
+        previous_ts = CommandEntry.of(entry_at(previous_ts, _LINKS)).previous_ts
     return times[::-1]

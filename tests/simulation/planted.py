@@ -47,7 +47,7 @@ from processor.windows import Pace
 from sink.mongodb.ddl_applier import MongoDdlApplier
 from sink.mongodb.ddl_effect import Effect
 from source.connection import HELLO
-from source.oplog.command_entry import Command
+from source.oplog.command_entry import CommandEntry
 from source.oplog.ddl_watch import OplogDdlWatch
 from source.oplog.row_reader import OplogReader
 from source.raw_find import RawFind
@@ -343,7 +343,7 @@ def _transactions_are_read_from_where_their_range_begins() -> AbstractContextMan
         starts[:] = [progress.start_ts]
         return read_range(self, progress)
 
-    def within(entry_at: Any, last: Command) -> list[ClusterTime]:
+    def within(entry_at: Any, last: CommandEntry) -> list[ClusterTime]:
         return [ts for ts in earlier(entry_at, last) if not starts or ts >= starts[0]]
 
     stack = ExitStack()

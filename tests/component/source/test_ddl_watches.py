@@ -142,6 +142,22 @@ def test_creates_of_one_transaction_have_positions_in_order(client: Client, watc
         assert created[0].position < Position(created[0].position.ts, inserted["_id"]["_data"])
 
 
+def test_creates_of_a_transaction_of_many_entries_are_found_among_its_rows(client: Client, database: str) -> None:
+    """Parts of it that hold nothing but rows are not read: the place of a create counts them all the same."""
+    large = "x" * (6 << 20)
+    start = Position(newest_time(client).next())
+    with client.start_session() as session, session.start_transaction():
+        db = client[database]
+        db.create_collection("first", session=session)
+        db.first.insert_many([{"large": large} for _ in range(4)], session=session)
+        db.create_collection("second", session=session)
+        db.second.insert_many([{"large": large} for _ in range(3)], session=session)
+    with open_ddl_watch(client, start, Capture.OPLOG) as watch:
+        created = [event for event in until_resolved(watch, newest_time(client)) if event.db == database]
+    assert [str(event.table) for event in created] == [f"{database}.first", f"{database}.second"]
+    assert [event.position.token for event in created] == ["00000000", "00000005"]
+
+
 def seconds_until_resolved(watch: DdlWatch, write: Callable[[], object], client: Client) -> float:
     write()
     written_ts, began = newest_time(client), time.monotonic()

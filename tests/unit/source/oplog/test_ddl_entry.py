@@ -10,7 +10,7 @@ from bson.timestamp import Timestamp
 
 from changefeed.event import DdlType
 from changefeed.table import TableName
-from source.oplog.ddl_entry import before_rows, ddls_of_entry, ends_transaction, previous_in_chain
+from source.oplog.ddl_entry import before_rows, ddls_of_entry, ends_transaction
 
 UI = Binary(bytes.fromhex("e859f91defed4324b3c16153db5f4643"), 4)
 TIME = Timestamp(1795228778, 77)
@@ -70,17 +70,6 @@ def test_a_prepared_transaction_happens_when_it_commits() -> None:
     commit = command({"commitTransaction": 1, "commitTimestamp": TIME}, ns="admin.$cmd", ts=Timestamp(1795228779, 2))
     (event,) = ddls_of_entry(commit, [prepared])
     assert event.position.ts.seconds == 1795228779
-
-
-def test_a_chain_is_followed_back_until_its_first_entry() -> None:
-    linked = transaction(INSERT, prevOpTime={"ts": TIME, "t": 1})
-    assert previous_in_chain(linked) == {"ts": TIME, "t": 1}
-    assert previous_in_chain(transaction(INSERT, prevOpTime={"ts": Timestamp(0, 0), "t": -1})) is None
-    assert previous_in_chain(transaction(INSERT)) is None
-
-
-def test_a_chain_of_retryable_writes_is_no_transaction() -> None:
-    assert previous_in_chain(transaction(INSERT, prevOpTime={"ts": TIME, "t": 1}, multiOpType=1)) is None
 
 
 def test_an_apply_ops_inside_another_is_opened_too() -> None:

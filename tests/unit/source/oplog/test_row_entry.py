@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost
 from changefeed.table import TableName
-from source.oplog.command_entry import Command
+from source.oplog.command_entry import CommandEntry
 from source.oplog.row_entry import made_entry, scan, update_of
 from source.oplog.transaction import operations
 from source.raw_event import table_name
@@ -113,7 +113,7 @@ def ids(entry: dict[str, Any], *earlier: dict[str, Any]) -> list[Any]:
             raise HistoryLost(f"gone: {ts}")
         return stored[ts.to_bson()]
 
-    found = operations(entry_at, Command.of(raw(entry)))
+    found = operations(entry_at, CommandEntry.of(raw(entry)))
     return [bson.decode(bson.decode(operation)["o"] and scan(_at(operation)).key)["_id"] for operation, _ in found]
 
 
@@ -133,7 +133,7 @@ def test_a_chain_is_applied_from_its_beginning() -> None:
     second = apply_ops(inner("i", {"_id": 2}), ts=3, partialTxn=True, **linked(1))
     last = apply_ops(inner("d", {"_id": 3}), ts=5, count=3, **linked(3))
     assert ids(last, first, second) == [1, 2, 3]
-    assert not Command.of(raw(second)).visible
+    assert not CommandEntry.of(raw(second)).visible
 
 
 def test_a_missing_part_of_a_chain_is_lost_history() -> None:
@@ -145,10 +145,10 @@ def test_a_missing_part_of_a_chain_is_lost_history() -> None:
 def test_a_prepared_transaction_is_visible_with_its_commit() -> None:
     prepared = apply_ops(inner("i", {"_id": 1}), ts=3, prepare=True, prevOpTime=NOWHERE)
     commit = {"op": "c", "ns": "admin.$cmd", "o": {"commitTransaction": 1, "commitTimestamp": AT}, **WHEN, **linked(3)}
-    assert not Command.of(raw(prepared)).visible
+    assert not CommandEntry.of(raw(prepared)).visible
     assert ids(commit, prepared) == [1]
     aborted = {"op": "c", "ns": "admin.$cmd", "o": {"abortTransaction": 1}, **WHEN, **linked(3)}
-    assert not Command.of(raw(aborted)).visible
+    assert not CommandEntry.of(raw(aborted)).visible
 
 
 def test_inserts_of_one_statement_in_8_0_are_visible_at_once_and_do_not_repeat_the_statement_before() -> None:
@@ -178,7 +178,7 @@ def test_updates_of_a_users_command_make_what_is_missing_unless_it_says_no(
 ) -> None:
     entry = {"op": "c", "ns": "admin.$cmd", **WHEN}
     update = inner("u", {"$set": {"a": 1}}, o2={"_id": 9})
-    command = Command.of(raw({**entry, "o": {"applyOps": [update], **said, "$db": "admin"}}))
+    command = CommandEntry.of(raw({**entry, "o": {"applyOps": [update], **said, "$db": "admin"}}))
     [(operation, found)] = command.operations()
     assert found is upserts
     made = made_entry(operation, AT_RAW, 0, upserts=found)
