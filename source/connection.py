@@ -85,9 +85,11 @@ def read_command(client: Client, db: str, command: Mapping[str, Any], **options:
 
 
 def member_read(client: Client) -> object:
-    """Which one answers this client's reads, and changes when that one is gone. Compared, it says whether one and the same did."""
+    """Which one answered this client's last read; None before the first. Compared, it says whether one and the same answers."""
     selector = client.options.server_selector
-    return selector.chosen if isinstance(selector, OneServer) else None
+    if not isinstance(selector, OneServer):
+        return None
+    return selector.latest(primary=client.read_preference == ReadPreference.PRIMARY)
 
 
 def is_router(client: Client) -> bool:

@@ -17,13 +17,15 @@ class OneServer:
 
     def __init__(self) -> None:
         self._address: tuple[str, int | None] | None = None
+        self._primary: tuple[str, int | None] | None = None
 
-    @property
-    def chosen(self) -> tuple[str, int | None] | None:
-        return self._address
+    def latest(self, *, primary: bool) -> tuple[str, int | None] | None:
+        """Where the last command went: the last for the primary, or the last that was free to go elsewhere."""
+        return self._primary if primary else self._address
 
     def __call__(self, servers: Sequence[ServerDescription]) -> Sequence[ServerDescription]:
         if _is_for_the_primary(servers):
+            self._primary = servers[0].address
             return servers
         chosen = [server for server in servers if server.address == self._address] or sorted(servers, key=_distance)[:1]
         if chosen:

@@ -42,10 +42,11 @@ def entries(
         "readConcern": {"level": "majority", "afterClusterTime": last_ts.to_bson()},
         "maxTimeMS": _LONGEST_MS,
     }
+    member = member_read(client)
     with RawFind(client, OPLOG, arguments, most=_MOST_ENTRIES) as replies:
         for number, reply in enumerate(replies):
             if number == 0:
-                refuse_a_gap(client, start_ts)
+                refuse_a_gap(client, start_ts, member or member_read(client))
             yield reply.documents
 
 
@@ -62,12 +63,11 @@ def entry_at(client: Client, ts: ClusterTime, projection: Mapping[str, object] |
     return found[0]
 
 
-def refuse_a_gap(client: Client, start_ts: ClusterTime) -> None:
+def refuse_a_gap(client: Client, start_ts: ClusterTime, member: object) -> None:
     """To be asked after what begins at `start_ts` was read: entries are removed in order, so what is there now was there before.
 
-    Another member may remember more than the one that was read, so it must be that one.
+    Another member may remember more than the one that was read: it must be that one, which has answered since before the reading.
     """
-    member = member_read(client)
     found = read_command(client, OPLOG.db, _OLDEST)["cursor"]["firstBatch"]
     oldest = found[0] if found else None
     if oldest is not None and oldest.get("o", {}).get("msg") == _INITIATED:

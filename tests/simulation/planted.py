@@ -312,14 +312,14 @@ def _ranges_go_on_to_their_end_and_the_next_begins_behind_it() -> AbstractContex
 
 
 def _nobody_asks_whether_history_is_whole() -> AbstractContextManager[Any]:
-    return patch("source.oplog.find.refuse_a_gap", lambda client, start_ts: None)
+    return patch("source.oplog.find.refuse_a_gap", lambda client, start_ts, member: None)
 
 
 def _history_is_found_whole_before_it_is_read() -> AbstractContextManager[Any]:
     entries, refuse = source.oplog.find.entries, source.oplog.find.refuse_a_gap
 
     def asked_before(client: Any, start_ts: ClusterTime, end_ts: ClusterTime, wanted: Any) -> Any:
-        refuse(client, start_ts)
+        refuse(client, start_ts, None)
         return entries(client, start_ts, end_ts, wanted)
 
     stack = ExitStack()

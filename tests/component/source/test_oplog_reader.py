@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 from pymongo import WriteConcern
+from pymongo.errors import PyMongoError
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, SourceUnavailable
 from changefeed.position import Position, Window
 from changefeed.table import TableName
 from devstack.mongodb import TESTING, MongoDB
+from devstack.process import wait_until
 from source.connection import Client, connect
 from source.oplog import find
 from source.oplog.row_entry import scan
@@ -96,6 +98,39 @@ def test_a_primary_that_steps_down_under_the_reader_loses_nothing(own_replica_se
                 members.step_down()
                 stepped.set()
         assert len(found) == len(set(found)) == 600
+
+
+def test_the_history_of_one_member_is_not_vouched_for_by_another(own_replica_set: ReplicaSets) -> None:
+    """The primary is gone between a range's first reply and the look at the oldest entry, which its successor may keep for longer."""
+    members = own_replica_set("rs", parameters=TESTING)
+    with connect(members.uri) as client, pytest.MonkeyPatch.context() as patched:
+        members.wait_until_whole()
+        client["shop"].get_collection("a", write_concern=WriteConcern("majority")).insert_one({"_id": 1})
+        start_ts = majority_time(client)
+        look, elections = find.refuse_a_gap, [members.step_down]
+
+        def look_after_an_election(*arguments: Any) -> None:
+            if elections:
+                elections.pop()()
+                _until_a_primary_answers(client)
+            look(*arguments)
+
+        patched.setattr(find, "refuse_a_gap", look_after_an_election)  # nothing else comes between the two
+        entries = find.entries(client, start_ts, start_ts.next(), {})
+        with pytest.raises(SourceUnavailable, match="another one is read"):
+            next(entries)
+        assert len(next(find.entries(client, start_ts, start_ts.next(), {}))) == 1
+
+
+def _until_a_primary_answers(client: Client) -> None:
+    def answers() -> bool:
+        try:
+            client.admin.command("ping")
+        except PyMongoError:
+            return False
+        return True
+
+    assert wait_until(answers, 60.0)
 
 
 def test_what_nobody_wants_is_left_to_the_server_once_it_is_most(client_of: Client, database: str) -> None:
