@@ -34,6 +34,7 @@ def test_a_row_behind_what_others_wrote(standing: ReplicatingCluster, database: 
     _want(standing, feed, DesiredState.RUNNING, capture, State.NORMAL)
     standing.equal(database)
     standing.until(lambda: not _readings(standing, database), "an end of what was read", within=15)
+    assert not standing.differences(database)
     standing.source.drop_database(others)
 
 

@@ -20,6 +20,7 @@ from coordination import failpoint
 from coordination.etcd import Put
 from coordination.etcd_client import EtcdClient
 from devstack.mongodb import Client
+from processor.job import JobSpec
 from processor.spark import Group, SparkRunner, SparkSettings
 from tests.component.processor.staying_lane import StayingLane
 from tests.component.processor.windowing import Windowing
@@ -123,25 +124,18 @@ def test_a_worker_killed_in_a_window_loses_it_and_its_next_attempt_replays_it(
 
 def test_a_channel_cut_in_a_window_ends_what_its_task_writes(lane: StayingLane, holds: Path) -> None:
     """The driver no longer waits. The task comes to life afterwards and finds that out before it writes."""
-    for _ in range(3):
-        lane.step()
-    arrived = lane.arrived()
-    lane.write(10)
-    with _Held(holds, "window_read") as held:
-        spec = lane.spec()
-        running = lane.begun(spec)
-        held.worker()
-        lane.stays._at_work[spec.attempt].hang_up()
-        with pytest.raises(PipelineUnavailable):
-            running.result(_DEADLINE_SECONDS)
-    _until(lambda: not lane.jobs_at_work, "the end of the task")
-    assert lane.arrived() == arrived
+    spec = _lost(lane, holds, lambda spec: lane.stays._at_work[spec.attempt].hang_up())
     lane.attempt = f"{lane.windowing.attempt}/1"
     lane.succeed(lane.spec(again=spec.job.window.start))
     assert lane.windowing.differences() == []
 
 
 def test_a_cancelled_window_is_lost_at_once_and_writes_nothing(lane: StayingLane, holds: Path) -> None:
+    _lost(lane, holds, lambda spec: lane.pipeline.cancel(lane.shared, spec))
+
+
+def _lost(lane: StayingLane, holds: Path, lose: Callable[[JobSpec], None]) -> JobSpec:
+    """A window that is lost when its task has read it, which then writes nothing."""
     for _ in range(3):
         lane.step()
     arrived = lane.arrived()
@@ -150,11 +144,12 @@ def test_a_cancelled_window_is_lost_at_once_and_writes_nothing(lane: StayingLane
         spec = lane.spec()
         running = lane.begun(spec)
         held.worker()
-        lane.pipeline.cancel(lane.shared, spec)
+        lose(spec)
         with pytest.raises(PipelineUnavailable):
             running.result(_DEADLINE_SECONDS)
     _until(lambda: not lane.jobs_at_work, "the end of the task")
     assert lane.arrived() == arrived
+    return spec
 
 
 def test_a_revoked_attempt_writes_no_window_more_though_its_channel_holds(

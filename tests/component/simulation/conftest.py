@@ -43,6 +43,16 @@ class Source(Asked):
     def majority_ts(self) -> ClusterTime:
         return ClusterTime.from_bson(self.admin({"hello": 1})["lastWrite"]["majorityOpTime"]["ts"])
 
+    def newest_ts(self) -> ClusterTime:
+        return ClusterTime.from_bson(self.admin({"hello": 1})["lastWrite"]["opTime"]["ts"])
+
+    def all_majority(self) -> ClusterTime:
+        """What was written before is shown from now on, and nothing of it from the time returned."""
+        self.life.note()
+        newest = self.newest_ts()
+        self.served.until(lambda: self.majority_ts() >= newest)
+        return self.majority_ts().next()
+
 
 @dataclass
 class Nobody:

@@ -22,7 +22,8 @@ _MAJORITY_HOLD = "disableSnapshotting"
 _FOREVER = 1e9
 MOST_IN_ENTRY = 2
 """Operations of a transaction, where transactions are chains."""
-
+UNIQUE = {"v": 2, "key": {"u": 1}, "name": "u_1", "unique": True}
+PLAIN = {"v": 2, "key": {"f": 1}, "name": "f_1"}
 
 Act = tuple[str, str, dict[str, Any]]
 """`create`, `index`, `insert`, `update` by `_id`, or `delete`; the collection; and of what."""

@@ -15,11 +15,9 @@ from changefeed.errors import SourceUnavailable
 from source.errors import CAPPED_POSITION_LOST, translate
 from source.oplog.find import entry_at
 from tests.component.simulation.conftest import Beside, Source
-from tests.component.simulation.lives import MOST_IN_ENTRY, Act
+from tests.component.simulation.lives import MOST_IN_ENTRY, UNIQUE, Act
 from tests.component.simulation.served import code_of
 
-UNIQUE = {"v": 2, "key": {"u": 1}, "name": "u_1", "unique": True}
-PLAIN = {"v": 2, "key": {"f": 1}, "name": "f_1"}
 ID = {"v": 2, "key": {"_id": 1}, "name": "_id_"}
 _INVALID_OPTIONS = 72
 
@@ -53,17 +51,9 @@ class Range:
         return found
 
 
-def _begin(source: Source) -> ClusterTime:
-    """From here on, nothing of before is shown; all of it is shown from now on."""
-    source.life.note()
-    newest = _newest(source)
-    source.served.until(lambda: source.majority_ts() >= newest)
-    return source.majority_ts().next()
-
-
 def _written(source: Source, start: ClusterTime) -> list[dict[str, Any]]:
     """Of the case's database, as the majority has it."""
-    newest = _begin(source)
+    newest = source.all_majority()
     return [entry for entry in Range(source, start, newest).all() if _concerns(entry, source.database)]
 
 
@@ -108,7 +98,7 @@ def _row(op: str, o: dict[str, Any], key: int | None = None, coll: str = "t", **
 
 
 def test_each_write_is_an_entry_of_its_shape(source: Source) -> None:
-    life, start = source.life, _begin(source)
+    life, start = source.life, source.all_majority()
     life.create("t", validationLevel="moderate")
     life.create_index("t", UNIQUE)
     life.insert("t", {"_id": 1, "u": 1, "v": 1})
@@ -147,7 +137,7 @@ def test_each_write_is_an_entry_of_its_shape(source: Source) -> None:
 def test_a_build_on_rows_has_an_entry_where_it_begins_and_one_where_it_ends(source: Source, end: str) -> None:
     life = source.life
     life.insert("t", {"_id": 1, "u": 1})
-    start = _begin(source)
+    start = source.all_majority()
     building = life.begin_index("t", UNIQUE)
     life.insert("t", {"_id": 2, "u": 1 if end == "duplicates" else 2})
     if end == "drop_index":
@@ -164,7 +154,7 @@ def test_a_build_on_rows_has_an_entry_where_it_begins_and_one_where_it_ends(sour
 def test_rows_of_a_table_that_becomes_capped_say_that_they_were_moved(source: Source) -> None:
     life = source.life
     life.insert("t", {"_id": 1, "v": 1})
-    start = _begin(source)
+    start = source.all_majority()
     life.convert_to_capped("t", 4096)
     create, moved, rename = _written(source, start)
     aside = create["o"]["create"]
@@ -197,7 +187,7 @@ _INNER = [
 def test_a_transaction_is_one_entry_or_a_chain_of_them(chaining_source: Source, entries: int) -> None:
     source, operations = chaining_source, MOST_IN_ENTRY * entries
     source.life.create("t")
-    start = _begin(source)
+    start = source.all_majority()
     assert source.life.transaction(*_ACTS[:operations]) == 0
     parts = [_INNER[number * MOST_IN_ENTRY :][:MOST_IN_ENTRY] for number in range(entries)]
     more: list[dict[str, Any]] = [{"partialTxn": True} for _ in parts[1:]]
@@ -217,7 +207,7 @@ def test_a_transaction_is_one_entry_or_a_chain_of_them(chaining_source: Source, 
 
 def test_writes_of_a_session_that_may_be_retried_point_at_the_one_before(source: Source) -> None:
     source.life.create("t")
-    start = _begin(source)
+    start = source.all_majority()
     assert source.life.retryably("t", {"_id": 1, "v": 1}, {"_id": 2, "v": 2}) == 0
     assert _told(_written(source, start), source.database) == [
         _row("i", {"_id": 1, "v": 1}, 1, lsid=["id", "uid"], stmtId=0, prevOpTime=None),
@@ -229,16 +219,12 @@ def _keys(source: Source, entries: list[dict[str, Any]]) -> list[Any]:
     return [entry["o"]["_id"] for entry in entries if entry["op"] == "i" and entry["ns"] == f"{source.database}.t"]
 
 
-def _newest(source: Source) -> ClusterTime:
-    return ClusterTime.from_bson(source.admin({"hello": 1})["lastWrite"]["opTime"]["ts"])
-
-
 def test_what_no_majority_has_is_in_no_range_and_who_asks_for_its_time_waits(source: Source) -> None:
     source.life.create("t")
-    start = _begin(source)
+    start = source.all_majority()
     with source.life.majority_held():
         source.life.insert("t", {"_id": 1})
-        newest = _newest(source)
+        newest = source.newest_ts()
         assert newest > source.majority_ts()
         assert _keys(source, Range(source, start).all()) == []
         waiting = source.served.begin(_asks(source, start, newest))
@@ -254,7 +240,7 @@ def _asks(source: Source, start: ClusterTime, after: ClusterTime) -> Any:
 
 
 def test_a_time_that_has_not_come_is_refused_at_once(source: Source) -> None:
-    start = _begin(source)
+    start = source.all_majority()
     later = ClusterTime(start.seconds + 1000, 1).to_bson()
     with pytest.raises(PyMongoError) as refused:
         Range(source, start, afterClusterTime=later).next()
@@ -263,13 +249,13 @@ def test_a_time_that_has_not_come_is_refused_at_once(source: Source) -> None:
 
 def test_ranges_up_to_the_majority_point_hold_each_entry_once(source: Source) -> None:
     source.life.create("t")
-    start, found = _begin(source), []
+    start, found = source.all_majority(), []
     for key in range(1, 30):
         source.life.insert("t", {"_id": key})
         end = source.majority_ts().next()
         found += _keys(source, Range(source, start, end, most=2).all())
         start = end
-    source.served.until(lambda: source.majority_ts() >= _newest(source))
+    source.served.until(lambda: source.majority_ts() >= source.newest_ts())
     found += _keys(source, Range(source, start, source.majority_ts().next()).all())
     assert found == list(range(1, 30))
 
@@ -279,10 +265,10 @@ def test_a_range_that_begins_before_the_oldest_entry_shows_the_later_ones_and_sa
 ) -> None:
     source = forgetting_source
     source.life.create("t")
-    start = _begin(source)
+    start = source.all_majority()
     source.life.insert("t", {"_id": 1})
     source.life.forget()
-    _begin(source)
+    source.all_majority()
     found = Range(source, start).all()
     assert found
     assert _keys(source, found) == []
@@ -293,9 +279,9 @@ def test_a_range_that_begins_before_the_oldest_entry_shows_the_later_ones_and_sa
 def test_a_cursor_whose_place_is_truncated_is_lost(forgetting_source: Source) -> None:
     source = forgetting_source
     source.life.create("t")
-    start = _begin(source)
+    start = source.all_majority()
     source.life.insert("t", *({"_id": key} for key in range(5)))
-    _begin(source)
+    source.all_majority()
     reading = Range(source, start, most=2)
     assert len(reading.next()) == 2
     source.life.forget()
@@ -307,17 +293,17 @@ def test_a_cursor_whose_place_is_truncated_is_lost(forgetting_source: Source) ->
 def test_a_secondary_that_is_behind_shows_less_unless_it_is_asked_to_wait(beside: Beside) -> None:
     source, secondary = beside.source, beside.secondary
     source.life.create("t")
-    start = _begin(source)
+    start = source.all_majority()
     source.served.until(lambda: secondary.majority_ts() >= start)
     with beside.behind():
         source.life.insert("t", {"_id": 1})
-        _begin(source)
+        source.all_majority()
         end = source.majority_ts()
         assert secondary.majority_ts() < end
         assert _keys(source, Range(source, start).all()) == [1]
         assert _keys(secondary, Range(secondary, start).all()) == [], "nothing says that this is not all"
         waiting = source.served.begin(_asks(secondary, start, end))
-        _begin(source)
+        source.all_majority()
         assert not waiting.done
     assert _keys(source, waiting.result()["cursor"]["firstBatch"]) == [1]
 
@@ -326,15 +312,15 @@ def test_a_part_of_a_transaction_is_not_gone_where_a_member_is_behind(beside: Be
     """As after a failover, between the entry that ends it and the look for the ones before."""
     source, secondary = beside.source, beside.secondary
     source.life.create("t")
-    start = _begin(source)
+    start = source.all_majority()
     source.served.until(lambda: secondary.majority_ts() >= start)
     with beside.behind():
         source.life.insert("t", {"_id": 1, "v": 1})
-        _begin(source)
+        source.all_majority()
         [entry] = [each for each in Range(source, start).all() if each["ns"] == f"{source.database}.t"]
         at = ClusterTime.from_bson(entry["ts"])
         waiting = source.served.begin(lambda: entry_at(secondary.client, at, None))
-        _begin(source)
+        source.all_majority()
         assert not waiting.done
     assert bson.decode(waiting.result())["o"] == {"_id": 1, "v": 1}
 
@@ -342,7 +328,7 @@ def test_a_part_of_a_transaction_is_not_gone_where_a_member_is_behind(beside: Be
 def test_an_election_may_take_back_what_no_majority_had(set_source: Source) -> None:
     source = set_source
     source.life.create("t")
-    start = _begin(source)
+    start = source.all_majority()
     source.life.roll_back(lambda: source.life.insert("t", {"_id": 1}))
     source.served.until(lambda: _answers(source, start))
     source.life.insert("t", {"_id": 2})
@@ -356,9 +342,9 @@ def _answers(source: Source, start: ClusterTime) -> bool:
 def test_a_cursor_on_the_oplog_does_not_outlive_its_primary(set_source: Source) -> None:
     source = set_source
     source.life.create("t")
-    start = _begin(source)
+    start = source.all_majority()
     source.life.insert("t", *({"_id": key} for key in range(5)))
-    end = _begin(source)
+    end = source.all_majority()
     reading = Range(source, start, end, most=2)
     reading.next()
     assert reading.open
@@ -372,7 +358,7 @@ def test_a_cursor_on_the_oplog_does_not_outlive_its_primary(set_source: Source) 
 
 def test_a_point_is_found_by_its_time(source: Source) -> None:
     source.life.create("t")
-    start = _begin(source)
+    start = source.all_majority()
     source.life.insert("t", {"_id": 1})
     [entry] = _written(source, start)
     command = {"find": "oplog.rs", "filter": {"ts": entry["ts"]}, "readConcern": {"level": "majority"}}

@@ -17,11 +17,10 @@ from source.raw_reply import Reply
 from source.raw_stream import RawStream
 from source.resume_token import position_of
 from tests.component.simulation.conftest import Source
+from tests.component.simulation.lives import PLAIN, UNIQUE
 from tests.simulation.source_server import NOTE_EVERY
 
-UNIQUE = {"v": 2, "key": {"u": 1}, "name": "u_1", "unique": True}
 _REPLY = 100
-PLAIN = {"v": 2, "key": {"f": 1}, "name": "f_1"}
 
 
 class Stream:
@@ -50,19 +49,6 @@ class Stream:
                 return found
 
 
-def _begin(source: Source) -> ClusterTime:
-    """From here on, nothing of before is shown."""
-    source.life.note()
-    newest = _newest(source)
-    source.served.until(lambda: source.majority_ts() >= newest)
-    return source.majority_ts().next()
-
-
-def _end(source: Source) -> None:
-    """What was written before is shown from now on."""
-    _begin(source)
-
-
 def _told(event: Mapping[str, Any]) -> list[Any]:
     """Without what differs from run to run."""
     names = [event["ns"].get("coll", "")] + ([event["to"]["coll"]] if "to" in event else [])
@@ -75,7 +61,7 @@ def _told(event: Mapping[str, Any]) -> list[Any]:
 
 
 def test_what_happens_is_shown_in_its_order_and_in_the_same_words(source: Source) -> None:
-    life, start = source.life, _begin(source)
+    life, start = source.life, source.all_majority()
     life.create("t", validationLevel="moderate")
     life.create_index("t", UNIQUE)
     life.insert("t", {"_id": 1, "u": 1, "v": 1})
@@ -88,7 +74,7 @@ def test_what_happens_is_shown_in_its_order_and_in_the_same_words(source: Source
     life.rename("t", "old", replace=True)
     life.rename("old", "new")
     life.drop_database()
-    _end(source)
+    source.all_majority()
     assert [_told(event) for event in Stream(source, start).all()] == [
         ["create", "t", {"validationLevel": "moderate", "idIndex": "..."}],
         ["createIndexes", "t", {"indexes": [UNIQUE]}],
@@ -107,13 +93,13 @@ def test_what_happens_is_shown_in_its_order_and_in_the_same_words(source: Source
 
 
 def test_an_index_on_rows_is_shown_when_it_is_built_after_what_was_written_meanwhile(source: Source) -> None:
-    life, start = source.life, _begin(source)
+    life, start = source.life, source.all_majority()
     life.insert("t", {"_id": 1, "u": 1})
     building = life.begin_index("t", UNIQUE)
     life.insert("t", {"_id": 2, "u": 2})
     seen = [index["name"] for index in source.indexes("t")]
     assert building.commit() == 0
-    _end(source)
+    source.all_majority()
     assert seen == ["_id_", "u_1"], "it is listed as soon as its build starts"
     assert [event["operationType"] for event in Stream(source, start).all()] == [
         "create",
@@ -135,23 +121,23 @@ def test_a_catalog_that_asks_for_builds_can_tell_them_from_indexes(source: Sourc
 
 @pytest.mark.parametrize("end", ["drop", "drop_index"])
 def test_a_build_that_is_given_up_is_never_shown(source: Source, end: str) -> None:
-    life, start = source.life, _begin(source)
+    life, start = source.life, source.all_majority()
     life.insert("t", {"_id": 1, "u": 1})
     building = life.begin_index("t", UNIQUE)
     assert (life.drop("t") if end == "drop" else life.drop_index("t", "u_1")) == 0
     assert building.commit() == 276
-    _end(source)
+    source.all_majority()
     shown = [event["operationType"] for event in Stream(source, start).all()]
     assert shown == ["create", "insert", *(["drop"] if end == "drop" else [])]
 
 
 def test_a_unique_build_lets_duplicates_in_and_then_fails_unseen(source: Source) -> None:
-    life, start = source.life, _begin(source)
+    life, start = source.life, source.all_majority()
     life.insert("t", {"_id": 1, "u": 1})
     building = life.begin_index("t", UNIQUE)
     assert life.insert("t", {"_id": 2, "u": 1}) == 0
     assert building.commit() == 11000
-    _end(source)
+    source.all_majority()
     assert [event["operationType"] for event in Stream(source, start).all()] == ["create", "insert", "insert"]
     assert [index["name"] for index in source.indexes("t")] == ["_id_"]
 
@@ -171,9 +157,9 @@ def test_a_table_whose_index_is_built_is_neither_modified_nor_renamed_nor_replac
 def test_a_table_that_becomes_capped_is_another_one_whose_rows_nobody_is_shown(source: Source) -> None:
     life = source.life
     life.insert("t", {"_id": 1, "u": 1})
-    start = _begin(source)
+    start = source.all_majority()
     assert life.convert_to_capped("t", 4096) == 0
-    _end(source)
+    source.all_majority()
     create, rename = Stream(source, start).all()
     assert create["operationType"] == "create"
     assert create["ns"]["coll"].startswith("tmp")
@@ -186,10 +172,10 @@ def test_a_table_that_becomes_capped_is_another_one_whose_rows_nobody_is_shown(s
 
 
 def test_a_stream_that_matches_nothing_is_silent_until_the_end_of_the_oplog(source: Source) -> None:
-    start = _begin(source)
+    start = source.all_majority()
     source.life.create("t")
     source.life.insert("t", *({"_id": number} for number in range(500)))
-    _end(source)
+    source.all_majority()
     end = source.majority_ts()
     reply = Stream(source, start, types=["drop"]).next(await_ms=1)
     assert reply.events == []
@@ -198,7 +184,7 @@ def test_a_stream_that_matches_nothing_is_silent_until_the_end_of_the_oplog(sour
 
 
 def test_tokens_promise_what_is_before_them_and_stay_at_the_last_event(source: Source) -> None:
-    start = _begin(source)
+    start = source.all_majority()
     stream = Stream(source, start)
     assert position_of(stream.next().resume_token or "") == Position(start), "the next event may come at it"
     source.life.create("t")
@@ -214,9 +200,9 @@ def test_tokens_promise_what_is_before_them_and_stay_at_the_last_event(source: S
 
 
 def test_a_batch_that_ends_behind_its_last_event_has_the_token_of_where_it_ends(source: Source) -> None:
-    start = _begin(source)
+    start = source.all_majority()
     source.life.create("t")
-    _end(source)
+    source.all_majority()
     reply = _first(Stream(source, start))
     assert len(reply.events) == 1
     assert position_of(reply.resume_token or "") == Position(source.majority_ts())
@@ -229,7 +215,7 @@ def _first(stream: Stream) -> Reply:
 
 
 def test_an_idle_source_moves_its_token_by_its_no_op_writer(idle_source: Source) -> None:
-    start = _begin(idle_source)
+    start = idle_source.all_majority()
     stream = Stream(idle_source, start)
     before = position_of(stream.next().resume_token or "")
     idle_source.served.until(lambda: position_of(stream.next(100).resume_token or "").ts > before.ts.next())
@@ -243,7 +229,7 @@ def test_the_no_op_writer_looks_as_seldom_as_the_model_does(real_server: Any) ->
 
 def test_what_no_majority_has_is_not_shown(source: Source) -> None:
     source.life.create("t")
-    start = _begin(source)
+    start = source.all_majority()
     stream, before = Stream(source, start), source.majority_ts()
     with source.life.majority_held():
         source.life.insert("t", {"_id": 1})
@@ -251,18 +237,9 @@ def test_what_no_majority_has_is_not_shown(source: Source) -> None:
         reply = stream.next()
         assert reply.events == []
         assert reply.operation_ts == before
-        newest = _newest(source)
+        newest = source.newest_ts()
         assert newest > before
     source.served.until(lambda: bool(stream.next().events))
-
-
-def _newest(source: Source) -> ClusterTime:
-    def ask() -> ClusterTime:
-        with source.client.start_session(causal_consistency=False) as session:
-            source.client.admin.command("ping", session=session)
-            return ClusterTime.from_bson(session.operation_time)
-
-    return source.call(ask)
 
 
 def test_a_note_may_be_written_while_the_majority_stands_still(source: Source) -> None:
@@ -284,13 +261,13 @@ def test_a_snapshot_is_read_to_its_end_or_refused_or_says_no_time(source: Source
     life, call = source.life, source.call
     life.insert("t", *({"_id": key} for key in range(5)))
     life.create("o")
-    _begin(source)
+    source.all_majority()
     session = source.client.start_session(causal_consistency=False)
     concern: dict[str, Any] = {"level": "snapshot"}
     find: dict[str, Any] = {"find": "t", "hint": {"_id": 1}, "readConcern": concern}
     first = _cursor(source.command({**find, "batchSize": 2}, session=session))
     _do(source, ddl)
-    _begin(source)
+    source.all_majority()
     more = {"getMore": first["id"], "collection": "t", "batchSize": 100}
     again = {**find, "readConcern": {**concern, "atClusterTime": first["atClusterTime"]}}
     rest = _read(lambda: call(lambda: _cursor(source.client[source.database].command(more, session=session))))
@@ -341,7 +318,7 @@ def _read(read: Any) -> object:
 
 
 def test_history_that_is_forgotten_is_refused_with_its_code(forgetting_source: Source) -> None:
-    start = _begin(forgetting_source)
+    start = forgetting_source.all_majority()
     forgetting_source.life.forget()
     with pytest.raises(OperationFailure) as refused:
         Stream(forgetting_source, start).next()
@@ -350,13 +327,13 @@ def test_history_that_is_forgotten_is_refused_with_its_code(forgetting_source: S
 
 def test_a_cursor_does_not_outlive_its_primary_and_its_client_may_ask_again(set_source: Source) -> None:
     source = set_source
-    start = _begin(source)
+    start = source.all_majority()
     session = source.client.start_session(causal_consistency=False)
     admin, stream = source.client.admin, {"allChangesForCluster": True, "startAtOperationTime": start.to_bson()}
     opening = {"aggregate": 1, "pipeline": [{"$changeStream": stream}], "cursor": {"batchSize": 1}}
     cursor = _cursor(source.call(lambda: admin.command(opening, session=session)))
     source.life.create("t")
-    _end(source)
+    source.all_majority()
     source.life.elect()
     more = {"getMore": cursor["id"], "collection": "$cmd.aggregate", "maxTimeMS": 1}
     refused = _refused(lambda: source.call(lambda: admin.command(more, session=session)))
