@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 
+from pymongo.errors import OperationFailure
+
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, SourceUnavailable
 from changefeed.table import TableName
 from source.connection import Client, member_read, read_command
+from source.errors import CAPPED_POSITION_LOST
 from source.raw_find import RawFind
 
 OPLOG = TableName("local", "oplog.rs")
@@ -43,11 +46,16 @@ def entries(
         "maxTimeMS": _LONGEST_MS,
     }
     member = member_read(client)
-    with RawFind(client, OPLOG, arguments, most=_MOST_ENTRIES) as replies:
-        for number, reply in enumerate(replies):
-            if number == 0:
-                refuse_a_gap(client, start_ts, member or member_read(client))
-            yield reply.documents
+    try:
+        with RawFind(client, OPLOG, arguments, most=_MOST_ENTRIES) as replies:
+            for number, reply in enumerate(replies):
+                if number == 0:
+                    refuse_a_gap(client, start_ts, member or member_read(client))
+                yield reply.documents
+    except OperationFailure as error:
+        if error.code != CAPPED_POSITION_LOST:
+            raise
+        raise SourceUnavailable("reading the source's oplog: entries were removed under the cursor") from error
 
 
 def entry_at(client: Client, ts: ClusterTime, projection: Mapping[str, object] | None) -> bytes:

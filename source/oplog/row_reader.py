@@ -30,7 +30,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, SluiceError, SourceUnavailable
 from changefeed.position import Position, Window
 from source.connection import Client
-from source.errors import CAPPED_POSITION_LOST, told, translate
+from source.errors import told, translate
 from source.oplog.command_entry import CommandEntry, is_command
 from source.oplog.find import entries, entry_at
 from source.oplog.place import index_of, position
@@ -150,8 +150,6 @@ class OplogReader:
         if isinstance(error, SourceUnavailable):
             return error
         doing, code = f"reading {window} from the source's oplog", getattr(error, "code", None)
-        if code == CAPPED_POSITION_LOST:
-            return SourceUnavailable(f"{doing}: entries were removed under the cursor")
         if code == _TIME_NOT_REACHED:
             return SourceUnavailable(f"{doing}: the member that is read has not heard of its end yet: {told(error)}")
         return translate(error, doing)

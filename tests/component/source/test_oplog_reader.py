@@ -55,6 +55,24 @@ def test_history_that_was_removed_is_never_passed_over_in_silence(forgetful: Mon
             read(OplogReader(client, [], patience=SOON), since(client, start_ts), TableName("shop", "a"))
 
 
+def test_a_range_whose_place_is_removed_is_asked_for_again_and_only_then_called_lost(
+    forgetful: MongoDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By rows and by DDL: whether what is wanted is still there is another question than whether a cursor is."""
+    monkeypatch.setattr(find, "_MOST_ENTRIES", 2)
+    with connect(forgetful.uri) as client:
+        start_ts = majority_time(client)
+        client.shop.a.insert_many([{"_id": f"removed {number}"} for number in range(9)])
+        end_ts = newest_time(client).next()
+        replies = find.entries(client, start_ts, end_ts, {})
+        next(replies)
+        forget(client, end_ts.to_bson())
+        with pytest.raises(SourceUnavailable, match="removed under the cursor"):
+            list(replies)
+        with pytest.raises(HistoryLost):
+            list(find.entries(client, start_ts, end_ts, {}))
+
+
 def test_a_member_that_lags_is_waited_for(own_replica_set: ReplicaSets) -> None:
     """The end of the range was majority-committed elsewhere; a member that is behind shows nothing less than all of it."""
     members = own_replica_set("rs", parameters=TESTING)
