@@ -22,6 +22,7 @@ import owner.connections
 import owner.ddl_jobs
 import owner.owner
 import owner.stored
+import processor.applier
 import processor.attempts
 import processor.copy_work
 import processor.processor
@@ -104,6 +105,7 @@ class Cluster:
         self.reached: Callable[[str], None] = lambda point: None
         """Told when a process comes to one of the product's failpoints."""
         self.capture_may_change = False
+        self._desired = DesiredState.RUNNING
         machine.on_time = lambda now: self.etcd.advance(timedelta(seconds=now))
 
     def line(self) -> EtcdLine:
@@ -134,15 +136,21 @@ class Cluster:
             self.machine.after(1.0, partial(self.put, key, value))
 
     def ask_for(self, desired: DesiredState) -> None:
-        """As a user does, who pauses and resumes."""
+        """As a user does, who pauses and resumes, and while etcd is full tries again with what he wants by then."""
+        self._desired = desired
+        self._ask()
+
+    def _ask(self) -> None:
         found = self.etcd.get(LAYOUT.info(FEED))
-        if found is None:
+        info = decode(ChangefeedInfo, found) if found is not None else None
+        if info is None or info.desired is self._desired:
             return
-        info = decode(ChangefeedInfo, found)
-        if info.desired is not desired:
-            wanted = replace(info, desired=desired, version=info.version + 1)
-            self.machine.note("user", f"asks for the changefeed to be {desired}")
-            self.put(LAYOUT.info(FEED), encode(wanted))
+        self.machine.note("user", f"asks for the changefeed to be {self._desired}")
+        wanted = replace(info, desired=self._desired, version=info.version + 1)
+        try:
+            self.etcd.txn((), (Put(LAYOUT.info(FEED), encode(wanted)),))
+        except CoordinationFull:
+            self.machine.after(1.0, self._ask)
 
     def change_capture(self) -> None:
         """As a user does who has paused it, and is told whether its positions allow it."""
@@ -158,7 +166,11 @@ class Cluster:
         other = Capture.CHANGE_STREAM if known.info.capture is Capture.OPLOG else Capture.OPLOG
         self.machine.count(f"user: capture changed to {other}")
         self.machine.note("user", f"has it read by {other} from {standing.at} on")
-        self.put(LAYOUT.info(FEED), encode(replace(known.info, capture=other, version=known.info.version + 1)))
+        changed = replace(known.info, capture=other, version=known.info.version + 1)
+        try:
+            self.etcd.txn((), (Put(LAYOUT.info(FEED), encode(changed)),))
+        except CoordinationFull:
+            self.machine.count("user: another capture is refused, etcd is full")
 
     @property
     def workplace(self) -> Workplace:
@@ -257,6 +269,9 @@ class Spark:
 
     def run_one(self, group: Group, task: Callable[[], Any]) -> Any:
         return self._begin(group, task).result()
+
+    def divides(self) -> bool:
+        return True
 
     def run_shuffled(
         self,
@@ -415,6 +430,7 @@ def wired(cluster: Cluster) -> Iterator[None]:
         (coordination.failpoint, "reach", lambda point, *_: cluster.reached(point)),
         (coordination.decoded, "decode", decoder),
         (processor.task_permit, "decode", decoder),
+        (processor.applier, "BATCH_CHANGES", 3),
         (processor.workplace, "connect_to_source", source_client),
         (processor.workplace, "connect_to_target", target),
         (processor.workplace, "EtcdClient", lambda _: cluster.line()),

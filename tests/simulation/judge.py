@@ -158,9 +158,9 @@ class Judge:
     def _check_writer(self, thread: Thread, table: TableId, key: Any) -> None:
         self._check_home(thread, table, f"row {key}")
         last = self._writers.get((table, key), 0)
-        if thread.number < last:
+        if thread.task < last:
             raise Violation(f"I4: row {key} of {table} by an older task than its last writer, in {thread.process}")
-        self._writers[table, key] = thread.number
+        self._writers[table, key] = thread.task
 
     def _check_home(self, thread: Thread, table: TableId, what: str) -> None:
         node = self._node_of(thread)
@@ -287,7 +287,9 @@ class Judge:
             return
         commits = self._source.commits
         known = bisect_left(commits, (current_at - EPOCH).total_seconds(), key=lambda commit: commit[0])
-        visible = commits[known - 1][1] if known else 0
+        visible = (
+            min(upto for _, upto in commits[known - 1 :]) if known else 0
+        )  # who answers after an election may know less
         last = next((entry.shown[-1] for entry in reversed(self._source.oplog[:visible]) if entry.shown), None)
         if last is not None and last.position >= placed(checkpoint):
             raise Violation(f"lag: all of {current_at} is to be downstream, but {last.position} is past {checkpoint}")
@@ -318,9 +320,10 @@ class Judge:
             )
 
     def _may_be_damaged(self, table: TableId, key: Any, last: Position) -> bool:
-        """Whether nothing was brought of the row since somebody else touched it."""
+        """Whether nothing was brought of the row since somebody else touched it; or what was brought had no row to go to, and the source none to compare."""
         known = self._damaged.get((table, key))
-        return known is not None and last <= known
+        gone = all(each.id != table for each in self._source.tables.values())
+        return known is not None and (gone or last <= known)
 
     def _wanted_at(self, table: TableId, position: Position) -> bool:
         """Whether the table is in the filter just before a position, as far as the DDL of this run says."""
