@@ -53,6 +53,7 @@ _HAND_OVER_PORT = "spark.sluice.handOver.port"
 """Ours: where tasks that stay reach their driver. Its addresses are those of Spark's own driver."""
 
 _LAST_PORT = 65_535
+_DIVIDING_SLOTS = 4
 
 _FAILURES = (Py4JError, PySparkException, ConnectionError, EOFError)
 
@@ -74,8 +75,13 @@ class SparkSettings:
         assert self.hand_over_port >= 0
 
     def all(self) -> dict[str, str]:
-        local = _LOCAL if self.master.startswith("local") else {}
+        local = _LOCAL if self.local else {}
         return {**_DEFAULTS, **local, "spark.master": self.master, **self.options, **_FIXED}
+
+    @property
+    def local(self) -> bool:
+        """In this machine, rather than on executors of which there may be more when there is more to do."""
+        return self.master.startswith("local")
 
     @property
     def hand_over_port(self) -> int:
@@ -88,7 +94,7 @@ class SparkSettings:
     @property
     def python(self) -> str:
         """What runs the workers: on this machine the interpreter that has our packages, elsewhere what is there."""
-        default = sys.executable if self.master.startswith("local") else "python3"
+        default = sys.executable if self.local else "python3"
         return self.options.get("spark.pyspark.python", default)
 
 
@@ -193,6 +199,13 @@ class SparkRunner:
             return context.defaultParallelism
         except _FAILURES:
             return 0
+
+    def divides(self) -> bool:
+        """Whether a shuffle makes a window quicker: one task that reads while the target writes keeps two cores at work without one."""
+        if not self._settings.local:
+            return True
+        with _translated("slots"):
+            return self._started().defaultParallelism >= _DIVIDING_SLOTS
 
     def switchboard(self) -> Switchboard:
         """Where tasks reach this driver. Spark has been started."""

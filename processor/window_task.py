@@ -52,14 +52,14 @@ def replicate_window(shared: Shared, spec: JobSpec) -> JobOutcome:
 def replicate(bench: Bench, spec: JobSpec) -> JobOutcome:
     """A narrow window, at a bench that a task has."""
     job = spec.whole(bench.context.tables)
-    applier = Applier(bench.writer, job, spec.copied)
-    mount, add = bench.mounter.mount, applier.add
-    for event, header in _events(bench, spec, job.scan, bench.rows, applier.outcome):
-        add(mount(event, header))
-    failpoint.reach("window_read", bench.context.changefeed)
-    applier.finish()
-    failpoint.reach("window_applied", bench.context.changefeed)
-    return applier.outcome
+    with Applier(bench.writer, job, workplace.beside, spec.copied) as applier:
+        mount, add = bench.mounter.mount, applier.add
+        for event, header in _events(bench, spec, job.scan, bench.rows, applier.outcome):
+            add(mount(event, header))
+        failpoint.reach("window_read", bench.context.changefeed)
+        applier.finish()
+        failpoint.reach("window_applied", bench.context.changefeed)
+        return applier.outcome
 
 
 def read_slice(
@@ -146,17 +146,17 @@ def divide_tables(buckets: int, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
 
 def apply_bucket(shared: Shared, spec: JobSpec, chunks: Iterable[Chunk]) -> JobOutcome:
     def work(bench: Bench) -> JobOutcome:
-        applier = Applier(bench.writer, spec.whole(bench.context.tables), spec.copied)
-        mount, add, scan = bench.mounter.mount, applier.add, bench.rows.scan
-        for _, content in whole(chunks):
-            if isinstance(content, ErrorReport):
-                applier.flush()
-                applier.outcome.error = content
-                return applier.outcome
-            for event in unpacked(content):
-                add(mount(event, scan(event)))
-        applier.finish()
-        return applier.outcome
+        with Applier(bench.writer, spec.whole(bench.context.tables), workplace.beside, spec.copied) as applier:
+            mount, add, scan = bench.mounter.mount, applier.add, bench.rows.scan
+            for _, content in whole(chunks):
+                if isinstance(content, ErrorReport):
+                    applier.flush()
+                    applier.outcome.error = content
+                    return applier.outcome
+                for event in unpacked(content):
+                    add(mount(event, scan(event)))
+            applier.finish()
+            return applier.outcome
 
     return _answered(shared, spec, work)
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property
@@ -53,6 +56,8 @@ _RETRY_FOR = timedelta(seconds=30)
 """A slow sink needs most of it for one large batch."""
 
 _MOST_CONTEXTS = 16
+_SWITCH_SECONDS = 0.0005
+"""Who has an answer of the target, and so the next command to send, waits no longer than this for who reads."""
 
 _Client = MongoClient[dict[str, Any]]
 
@@ -132,6 +137,13 @@ class Workplace:
         self._etcds: dict[EtcdConfig, EtcdClient] = {}
         self._permit: TaskPermit | None = None
         self._heed: Callable[[], None] | None = None
+        self._asking = threading.Lock()
+
+    @cached_property
+    def beside(self) -> Executor:
+        """One thread, for what the task at work writes while it reads on. No task ends before it."""
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        return ThreadPoolExecutor(1, "beside")
 
     @contextmanager
     def task(self, shared: Shared, attempt: str) -> Iterator[Bench]:
@@ -146,11 +158,12 @@ class Workplace:
             self._permit = None
 
     def permit(self) -> float:
-        if self._permit is None:
-            raise FencedError("no task is at work here; nothing may be written")
-        if self._heed is not None:
-            self._heed()
-        return self._permit()
+        with self._asking:
+            if self._permit is None:
+                raise FencedError("no task is at work here; nothing may be written")
+            if self._heed is not None:
+                self._heed()
+            return self._permit()
 
     @contextmanager
     def heeding(self, look: Callable[[], None]) -> Iterator[None]:

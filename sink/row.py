@@ -115,19 +115,24 @@ Unfinished: TypeAlias = Callable[[TableId], bool]
 """Whether the target may be ahead even of a run's last change of a table."""
 
 
+Write: TypeAlias = Callable[[], WriteResult]
+"""Writes changes that are prepared; once, and in the order in which they were."""
+
+
 class RowRun(Protocol):
     """The changes of one job, in one task.
 
-    `write` takes changes in order and returns when all of them are durable, or wait: rows may have to wait for others that the target is
-    ahead with. `settle` ends the run: then nothing waits. Both keep the order of changes of one key, and of all changes of a table
+    `prepare` takes changes in order and does what does not need the target, also while what was prepared before is written. What it returns
+    writes them, and returns when all of them are durable, or wait: rows may have to wait for others that the target is ahead with.
+    `settle` ends the run: then nothing waits. Both keep the order of changes of one key, and of all changes of a table
     that is `ordered`, as far as they do not wait. With `replay`, changes may have been applied before, and later ones too.
 
-    It raises `SinkUnavailable` when waiting did not help, `RowRejected` for a row that the sink will not take, `Divergence`
+    Writing raises `SinkUnavailable` when waiting did not help, `RowRejected` for a row that the sink will not take, `Divergence`
     for one that does not fit, `FencedError` when its time is over. Whatever it raised, the same changes may be written again
     with `replay`.
     """
 
-    def write(self, changes: Sequence[RowChange], *, replay: bool) -> WriteResult: ...
+    def prepare(self, changes: Sequence[RowChange], *, replay: bool) -> Write: ...
 
     def settle(self) -> WriteResult: ...
 

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Self
 
-from sink.row import RowChange, Unfinished, WriteResult
+from sink.row import RowChange, Unfinished, Write, WriteResult
 
 
 class BlackholeRowWriter:
     def begin(self, unfinished: Unfinished) -> Self:  # noqa: ARG002 - nothing ever waits
         return self
 
-    def write(self, changes: Sequence[RowChange], *, replay: bool) -> WriteResult:  # noqa: ARG002 - nothing is there to be replayed upon
+    def prepare(self, changes: Sequence[RowChange], *, replay: bool) -> Write:  # noqa: ARG002 - nothing is there to be replayed upon
         result = WriteResult(bytes=sum(change.size for change in changes))
         result.applied.update(map(attrgetter("type"), changes))
-        return result
+        return lambda: result
 
     def settle(self) -> WriteResult:
         return WriteResult()

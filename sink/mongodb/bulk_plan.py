@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 
 from changefeed.event import RowType
 from changefeed.row_key import row_key
@@ -52,12 +53,27 @@ class Batch:
     changes: Sequence[RowChange]
     ordered: bool
     joined: bool = False
+    command: tuple[str, dict[str, Any]] | None = None
+    """The database and the command, where it was made beforehand."""
+
+    def ready(self, command: tuple[str, dict[str, Any]]) -> Batch:
+        return replace(self, command=command)
 
 
 def phase(change: RowChange) -> int:
     """0: by an insert command, 1: by an update, 2: by a delete."""
     number = _PHASES[change.type]
     return 1 if number == 0 and holds_zero_time(change.document) else number
+
+
+def upserted(changes: Sequence[RowChange]) -> Sequence[RowChange]:
+    """A replay of an ordered table would meet its inserts one by one as duplicates; an upsert says the same at once."""
+    if not any(change.table.ordered for change in changes):
+        return changes
+    return [
+        change._replace(type=RowType.REPLACE) if change.table.ordered and change.type is RowType.INSERT else change
+        for change in changes
+    ]
 
 
 def plan(changes: Sequence[RowChange], limits: Limits) -> list[Batch]:

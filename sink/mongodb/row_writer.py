@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from operator import attrgetter
 
 from changefeed.table import TableName
-from sink.mongodb.bulk_plan import Limits, plan
+from sink.mongodb.bulk_command import command_of
+from sink.mongodb.bulk_plan import Batch, Limits, plan, upserted
 from sink.mongodb.commander import Client, Commander, Permit
 from sink.mongodb.write_run import WriteRun
-from sink.row import FetchRow, RowChange, Unfinished, WriteResult
+from sink.row import FetchRow, RowChange, Unfinished, Write, WriteResult
 
 _BULK_WRITE_WIRE_VERSION = 25
 
@@ -54,7 +56,7 @@ class MongoRowWriter:
     def write(self, changes: Sequence[RowChange], *, replay: bool) -> WriteResult:
         """A run of its own: nothing of the target is ahead of these changes when they are written."""
         run = self.begin(lambda _: False)
-        result = run.write(changes, replay=replay)
+        result = run.prepare(changes, replay=replay)()
         result.add(run.settle())
         return result
 
@@ -78,10 +80,16 @@ class MongoRowRun:
         self._run = run
         self._limits = limits
 
-    def write(self, changes: Sequence[RowChange], *, replay: bool) -> WriteResult:
+    def prepare(self, changes: Sequence[RowChange], *, replay: bool) -> Write:
+        batches = [
+            batch.ready(command_of(batch)) for batch in plan(upserted(changes) if replay else changes, self._limits())
+        ]
+        return partial(self._write, changes, batches, replay=replay)
+
+    def _write(self, changes: Sequence[RowChange], batches: Sequence[Batch], *, replay: bool) -> WriteResult:
         self._begin(replay=replay)
         run = self._run
-        for batch in plan(run.upserted(changes), self._limits()):
+        for batch in batches:
             run.apply(batch)
         run.explain(changes)
         run.bound()

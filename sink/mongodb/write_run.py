@@ -116,15 +116,6 @@ class WriteRun:
         self._replay = replay
         self.result = WriteResult()
 
-    def upserted(self, changes: Sequence[RowChange]) -> Sequence[RowChange]:
-        """A replay of an ordered table would meet its inserts one by one as duplicates; an upsert says the same at once."""
-        if not (self._replay and any(change.table.ordered for change in changes)):
-            return changes
-        return [
-            change._replace(type=RowType.REPLACE) if change.table.ordered and change.type is RowType.INSERT else change
-            for change in changes
-        ]
-
     def apply(self, batch: Batch, *, again: bool = False) -> None:
         """Until every change of the batch is applied, waits, or is accounted for. `again`: some of it may have been applied."""
         if len(batch.changes) > self._most:
@@ -164,7 +155,7 @@ class WriteRun:
             self._commander.go_on()
 
     def _send(self, batch: Batch, *, divisible: bool = False) -> tuple[Outcome, bool]:
-        database, command = command_of(batch)
+        database, command = batch.command or command_of(batch)
         first = batch.changes[0]
         doing = f"{len(batch.changes)} row changes from {first.position} on into {first.table.name}"
         reply = self._commander.send(database, command, doing, divisible=divisible)

@@ -61,6 +61,8 @@ class Thread:
         """A command is on its way to a database: an accident waits until it has arrived."""
         self.command_deadline: float | None = None
         self.number = number
+        self.task = number
+        """That of the thread whose work it does beside it, or its own."""
         self.copies: TableId | None = None
         """The table whose initial copy it works for."""
         self.greenlet = greenlet.greenlet(target, parent=hub)

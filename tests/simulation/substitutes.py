@@ -190,6 +190,11 @@ class Future(futures.Future[Any]):
             self._ended.wait(None)
         return super().result(0)
 
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        while not self.done():
+            self._ended.wait(None)
+        return super().exception(0)
+
 
 class Executor:
     """A thread for each call."""
@@ -209,7 +214,8 @@ class Executor:
             else:
                 future.set_result(result)
 
-        machine().spawn(_thread().process, self._name, run)
+        beside = _thread()
+        machine().spawn(beside.process, self._name, run).task = beside.task
         return future
 
     def map(self, call: Callable[..., Any], *items: Iterable[Any]) -> Iterator[Any]:

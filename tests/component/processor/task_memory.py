@@ -5,9 +5,13 @@ python task_memory.py WAY ETCD SOURCE SINK DATABASE START END
 
 from __future__ import annotations
 
+import pickle
 import resource
 import sys
+import tempfile
 import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from changefeed.capture import Capture
 from changefeed.configuration import Configuration
@@ -22,7 +26,7 @@ from coordination.layout import encode
 from processor.job import JobSpec
 from processor.job_context import Fence, JobContext
 from processor.lanes import LaneJob
-from processor.window_task import apply_bucket, read_slice, replicate_window
+from processor.window_task import Chunk, apply_bucket, read_slice, replicate_window
 from schema_store.versions import SchemaVersions
 from source.connection import connect
 from tests.component.processor.windowing import Handed
@@ -59,6 +63,16 @@ def _context(etcd: str, source: str, sink: str, database: str, start: Position) 
     )
 
 
+def _shuffled(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """Through files, as Spark has them: a worker runs one task at a time."""
+    directory = Path(tempfile.mkdtemp())
+    paths: list[Path] = []
+    for chunk in chunks:
+        paths.append(directory / str(len(paths)))
+        paths[-1].write_bytes(pickle.dumps(chunk))
+    return (pickle.loads(path.read_bytes()) for path in paths)
+
+
 def main(way: str, etcd: str, source: str, sink: str, database: str, start: str, end: str) -> None:
     window = Window(Position.parse(start), Position.parse(end))
     shared = Handed(_context(etcd, source, sink, database, window.start))
@@ -67,7 +81,7 @@ def main(way: str, etcd: str, source: str, sink: str, database: str, start: str,
     if way == "narrow":
         outcome = replicate_window(shared, spec)
     else:
-        outcome = apply_bucket(shared, spec, read_slice(shared, spec, 0, window, 1))
+        outcome = apply_bucket(shared, spec, _shuffled(read_slice(shared, spec, 0, window, 1)))
     if outcome.error is not None:
         raise SystemExit(f"{outcome.error.code}: {outcome.error.message}")
     largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -102,7 +102,7 @@ def test_spark_divides_a_wide_window_and_none_that_is_replayed(
         made.source[database]["orders"].update_one({"_id": 1}, {"$inc": {"n": 1}})
         assert time.monotonic() < deadline
     _hand_values_on(made.source, database, rounds=1, numbers=range(100, 110))
-    with _WatchedSpark(SparkSettings(master="local[2]")) as spark:
+    with _WatchedSpark(SparkSettings(master="local[4]")) as spark:
         pipeline, context = Pipeline(spark, WindowLimits(slice_seconds=1)), SharedContext(made.shared.context)
         window = Window(made.start, made.now())
         for replay_until, divided in ((window.start, True), (window.end, False)):

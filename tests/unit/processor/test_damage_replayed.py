@@ -25,6 +25,7 @@ from processor.windows import Pace
 from sink.mongodb.connection import Client
 from sink.mongodb.row_writer import MongoRowWriter
 from sink.row import RowChange, SourceRow, TargetTable
+from tests.unit.processor.beside import BESIDE
 from tests.unit.processor.unique_target import Row, UniqueTarget
 from tests.unit.sink.mongodb import update_model
 
@@ -122,7 +123,7 @@ class Node:
 
     def run(self, job: LaneJob, upto: int | None = None) -> JobOutcome | None:
         """None if it broke off, after so many events."""
-        applier = Applier(self.writer, job)
+        applier = Applier(self.writer, job, BESIDE)
         try:
             for change in self.history.within(job.scan)[:upto]:
                 applier.add(change)

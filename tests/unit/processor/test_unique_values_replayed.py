@@ -22,6 +22,7 @@ from processor.windows import Pace
 from sink.mongodb.connection import Client
 from sink.mongodb.row_writer import MongoRowWriter
 from sink.row import RowChange, TargetTable
+from tests.unit.processor.beside import BESIDE
 from tests.unit.processor.unique_target import Row, UniqueTarget
 
 Event: TypeAlias = tuple[RowType, str, Row]
@@ -110,7 +111,7 @@ class Node:
         return jobs[0] if jobs else None
 
     def finish(self, job: LaneJob) -> JobOutcome:
-        applier = Applier(self.writer, job)
+        applier = Applier(self.writer, job, BESIDE)
         for change in self.history.within(job.scan):
             applier.add(change)
         applier.finish()
@@ -120,7 +121,7 @@ class Node:
 
     def interrupt(self, job: LaneJob, after: int) -> None:
         """It breaks off after so many events."""
-        applier = Applier(self.writer, job)
+        applier = Applier(self.writer, job, BESIDE)
         for change in self.history.within(job.scan)[:after]:
             applier.add(change)
         applier.flush()

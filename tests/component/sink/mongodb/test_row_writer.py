@@ -403,9 +403,9 @@ def test_a_replayed_update_of_a_row_that_a_later_change_deletes_is_skipped_and_c
     target.insert_many([{"_id": key} for key in range(count, 2 * count)])
     table = _table(target)
     run = writer.begin(lambda _: False)
-    result = run.write(_updates(table, range(2 * count)), replay=True)
+    result = run.prepare(_updates(table, range(2 * count)), replay=True)()
     assert result.skipped == count
-    run.write(_deletes(table, range(count)), replay=True)
+    run.prepare(_deletes(table, range(count)), replay=True)()
     assert not run.settle().divergences
     assert target.count_documents({"v": 1}) == count
 
@@ -436,10 +436,10 @@ def test_a_replayed_update_of_a_row_of_another_shape_is_divergence(target: Rows,
 
 def test_what_may_be_explained_behind_the_run_is_unsettled(target: Rows, writer: MongoRowWriter) -> None:
     table = _table(target)
-    result = writer.begin(lambda _: True).write(_updates(table, [1]), replay=True)
+    result = writer.begin(lambda _: True).prepare(_updates(table, [1]), replay=True)()
     assert result.skipped == 1
     run = writer.begin(lambda _: True)
-    run.write(_updates(table, [1]), replay=True)
+    run.prepare(_updates(table, [1]), replay=True)()
     assert run.settle().unsettled == {table.id}
 
 

@@ -17,7 +17,7 @@ def test_it_counts_what_it_swallows() -> None:
     delete = RowChange(_TABLE, RowType.DELETE, key, None, None, 2, b"82")
     writer: RowWriter = BlackholeRowWriter()
     run = writer.begin(lambda _: False)
-    result = run.write([insert, insert, delete], replay=False)
+    result = run.prepare([insert, insert, delete], replay=False)()
     result.add(run.settle())
     writer.close()
     assert result.applied == {RowType.INSERT: 2, RowType.DELETE: 1}
