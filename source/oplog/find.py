@@ -21,13 +21,12 @@ OPLOG = TableName("local", "oplog.rs")
 _MOST_ENTRIES = 1 << 20
 _LONGEST_MS = 10_000
 """Of the server's work on one cursor. A range that takes longer is gone on with by another one."""
-_INITIATED = "initiating set"
 _OLDEST = {
     "find": OPLOG.coll,
     "sort": {"$natural": 1},
     "limit": 1,
     "singleBatch": True,
-    "projection": {"ts": 1, "o.msg": 1},
+    "projection": {"ts": 1},
 }
 
 
@@ -78,8 +77,6 @@ def refuse_a_gap(client: Client, start_ts: ClusterTime, member: object) -> None:
     """
     found = read_command(client, OPLOG.db, _OLDEST)["cursor"]["firstBatch"]
     oldest = found[0] if found else None
-    if oldest is not None and oldest.get("o", {}).get("msg") == _INITIATED:
-        return
     if oldest is None or ClusterTime.from_bson(oldest["ts"]) > start_ts:
         begins = "is empty" if oldest is None else f"begins at {ClusterTime.from_bson(oldest['ts'])}"
         raise HistoryLost(f"the source's oplog {begins}, and history is wanted from {start_ts} on")
