@@ -424,8 +424,10 @@ BUGS: Mapping[str, Bug] = {
     "an answer counts for the moment at which it is looked at": Bug(
         _an_answer_counts_for_the_moment_at_which_it_is_looked_at, 10
     ),
-    "the last write before a silence counts as a note": Bug(_the_last_write_before_a_silence_counts_as_a_note, 60),
-    "an index counts from the start of its build": Bug(_an_index_counts_from_the_start_of_its_build, 50),
+    "the last write before a silence counts as a note": Bug(
+        _the_last_write_before_a_silence_counts_as_a_note, 60, rare=True
+    ),
+    "an index counts from the start of its build": Bug(_an_index_counts_from_the_start_of_its_build, 50, rare=True),
     "rows are not acknowledged by the majority": Bug(_rows_are_not_acknowledged_by_the_majority, 200, rare=True),
     "DDLs are not acknowledged by the majority": Bug(_ddls_are_not_acknowledged_by_the_majority, 50),
     "resolved is what a member has written": Bug(_resolved_is_what_a_member_has_written, 60),
