@@ -28,7 +28,7 @@ demo: setup  ## See it work: a small shop is replicated while its schema changes
 	@$(PY) -m devstack demo
 
 test: setup  ## All tests; starts the services it needs
-	$(PY) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 soak: setup  ## The tests that take minutes each
 	$(PY) -m pytest -m soak

@@ -13,11 +13,13 @@ from bench.initial_copy import initial_copy
 from bench.lag import lag, lag_beside_an_index_build
 from bench.quiet_table import quiet_table
 from bench.result import Result
+from bench.slices import slices
 from devstack.stack import DevStack
 
 MEASUREMENTS: dict[str, Callable[[DevStack], list[Result]]] = {
     "event_scan": event_scan,
     "catch_up": catch_up,
+    "slices": slices,
     "initial_copy": initial_copy,
     "lag": lag,
     "lag_beside_an_index_build": lag_beside_an_index_build,

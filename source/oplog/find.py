@@ -13,6 +13,7 @@ from pymongo.errors import OperationFailure
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, SourceUnavailable
 from changefeed.table import TableName
+from source.bson_bytes import elements
 from source.connection import Client, member_read, read_command
 from source.errors import CAPPED_POSITION_LOST
 from source.raw_find import RawFind
@@ -35,12 +36,15 @@ def entries(
 ) -> Generator[list[bytes], None, None]:
     """Those of `[start_ts, end_ts)`, which a majority must have: `end_ts` is not beyond `resolved`. To be closed when it is not read to its end.
 
-    That nothing of it had been removed is asked once the cursor stands, and before anything is handed out: a cursor whose place is removed under it
-    fails by itself (136).
+    That nothing of it had been removed is known before anything is handed out: entries are removed in order, so all is there if the entry just
+    before the range is; where none was written at that time, the oldest one is asked for. A cursor whose place is removed later fails by itself (136).
     """
-    last_ts = ClusterTime.from_int(end_ts.to_int() - 1)
+    before_ts, last_ts = ClusterTime.from_int(start_ts.to_int() - 1), ClusterTime.from_int(end_ts.to_int() - 1)
     arguments = {
-        "filter": {"ts": {"$gte": start_ts.to_bson(), "$lt": end_ts.to_bson()}, **wanted},
+        "filter": {
+            "ts": {"$gte": before_ts.to_bson(), "$lt": end_ts.to_bson()},
+            **({"$or": [{"ts": before_ts.to_bson()}, wanted]} if wanted else {}),
+        },
         "readConcern": {"level": "majority", "afterClusterTime": last_ts.to_bson()},
         "maxTimeMS": _LONGEST_MS,
     }
@@ -48,13 +52,21 @@ def entries(
     try:
         with RawFind(client, OPLOG, arguments, most=_MOST_ENTRIES) as replies:
             for number, reply in enumerate(replies):
-                if number == 0:
+                found = reply.documents
+                if number == 0 and found and _time_of(found[0]) == before_ts:
+                    found = found[1:]
+                elif number == 0:
                     refuse_a_gap(client, start_ts, member or member_read(client))
-                yield reply.documents
+                yield found
     except OperationFailure as error:
         if error.code != CAPPED_POSITION_LOST:
             raise
         raise SourceUnavailable("reading the source's oplog: entries were removed under the cursor") from error
+
+
+def _time_of(entry: bytes) -> ClusterTime:
+    found = [entry[at:end] for name, _, at, end in elements(entry) if name == b"ts"]
+    return ClusterTime.from_int(int.from_bytes(found[-1], "little"))
 
 
 def entry_at(client: Client, ts: ClusterTime, projection: Mapping[str, object] | None) -> bytes:

@@ -61,7 +61,7 @@ def test_a_command_waits_for_the_target_to_come_back(own_mongodb: Callable[[str]
 def test_waiting_ends_with_the_error_when_the_target_stays_away(own_mongodb: Callable[[str], MongoDB]) -> None:
     server = own_mongodb("target")
     options = RowWriterOptions(retry_for=_LONG, patience=timedelta(seconds=1))
-    writer = MongoRowWriter(_client(server), permit=lambda: 30.0, options=options)
+    writer = MongoRowWriter(_client(server), permit=lambda: 3.0, options=options)
     server.kill()
     name = TableName("shop", "rows")
     table = TargetTable(id=TableId("ab" * 16), source=name, name=name)
