@@ -40,6 +40,8 @@ class Membership:
         self._etcd = etcd
         self._mirror = mirror
         self._layout = layout
+        self._decoded: tuple[int, NodeRecord | None] = (0, None)
+        """This node's record by its revision: it is asked for five times a second, and seldom changes."""
         self._owner_role = owner_role
         self._owner: Owner | None = None
         self._led = False
@@ -78,7 +80,13 @@ class Membership:
     def record(self, view: View) -> NodeRecord | None:
         """What others read of this node."""
         found = view.get(self._layout.node(self.node))
-        return decode(NodeRecord, found) if found else None
+        if found is None:
+            return None
+        seen, record = self._decoded
+        if record is None or seen != found.mod_rev:
+            record = decode(NodeRecord, found)
+            self._decoded = found.mod_rev, record
+        return record
 
     @property
     def oplog_left(self) -> Mapping[ChangefeedId, timedelta]:

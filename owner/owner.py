@@ -31,7 +31,7 @@ from sink.mongodb.commander import Permit
 
 _log = structlog.get_logger()
 
-_TICK = timedelta(milliseconds=100)
+_TICK = timedelta(milliseconds=200)
 _LEAST_PAUSE = timedelta(milliseconds=20)
 _UNHURRIED = timedelta(milliseconds=30)
 """For how long more changes in etcd are gathered. What the source shows, and jobs that end, are seen to at once."""

@@ -36,7 +36,7 @@ from processor.windows import WindowLimits
 
 _log = structlog.get_logger()
 
-_TICK = timedelta(milliseconds=100)
+_TICK = timedelta(milliseconds=200)
 _LEAST_PAUSE = timedelta(milliseconds=5)
 _VIEW_TIMEOUT = timedelta(seconds=2)
 _RETRY = timedelta(milliseconds=500)

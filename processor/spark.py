@@ -117,6 +117,7 @@ class SparkRunner:
         self._lock = threading.Lock()
         self._context: SparkContext | None = None
         self._one: RDD[int] | None = None
+        self._divides: bool | None = None
         self._stopped = False
 
     def __enter__(self) -> Self:
@@ -202,10 +203,10 @@ class SparkRunner:
 
     def divides(self) -> bool:
         """Whether a shuffle makes a window quicker: one task that reads while the target writes keeps two cores at work without one."""
-        if not self._settings.local:
-            return True
-        with _translated("slots"):
-            return self._started().defaultParallelism >= _DIVIDING_SLOTS
+        if self._divides is None:
+            with _translated("slots"):
+                self._divides = not self._settings.local or self._started().defaultParallelism >= _DIVIDING_SLOTS
+        return self._divides
 
     def switchboard(self) -> Switchboard:
         """Where tasks reach this driver. Spark has been started."""

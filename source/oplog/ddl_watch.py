@@ -36,7 +36,7 @@ from source.oplog.stride import Stride
 from source.oplog.transaction import parts
 from source.oplog_window import oldest_time_for_message
 
-_SHORTEST_WAIT, _LONGEST_WAIT = 0.075, 0.3
+_SHORTEST_WAIT, _LONGEST_WAIT = 0.12, 0.45
 """Between two looks at the source: each costs the owner 1 to 2 ms of CPU, and what follows from it as much again everywhere."""
 _ENTRY: CodecOptions[dict[str, Any]] = CodecOptions(
     dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
