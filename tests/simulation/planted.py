@@ -442,7 +442,7 @@ BUGS: Mapping[str, Bug] = {
     "statements of a session are taken for a transaction": Bug(
         _statements_of_a_session_are_taken_for_a_transaction, 60
     ),
-    "operations of one time are at one place": Bug(_operations_of_one_time_are_at_one_place, 60),
+    "operations of one time are at one place": Bug(_operations_of_one_time_are_at_one_place, 300, rare=True),
     "an index counts from the entry that begins its build": Bug(
         _an_index_counts_from_the_entry_that_begins_its_build, 60
     ),
