@@ -15,7 +15,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, RetryableError
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from devstack.mongodb import MongoDB
+from devstack.mongodb import TESTING, MongoDB
 from source.catalog import read_catalog
 from source.change_stream_cursor import ChangeStreamCursor
 from source.connection import Client, connect
@@ -142,19 +142,21 @@ def test_creates_of_one_transaction_have_positions_in_order(client: Client, watc
         assert created[0].position < Position(created[0].position.ts, inserted["_id"]["_data"])
 
 
-@pytest.mark.since("5.0")
-def test_creates_of_a_transaction_of_many_entries_are_found_among_its_rows(client: Client, database: str) -> None:
-    """Parts of it that hold nothing but rows are not read: the place of a create counts them all the same. A server of 4.4 refuses the second create."""
-    large = "x" * (6 << 20)
-    start = Position(newest_time(client).next())
-    with client.start_session() as session, session.start_transaction():
-        db = client[database]
-        db.create_collection("first", session=session)
-        db.first.insert_many([{"large": large} for _ in range(4)], session=session)
-        db.create_collection("second", session=session)
-        db.second.insert_many([{"large": large} for _ in range(3)], session=session)
-    with open_ddl_watch(client, start, Capture.OPLOG) as watch:
-        created = [event for event in until_resolved(watch, newest_time(client)) if event.db == database]
+def test_creates_of_a_transaction_of_many_entries_are_found_among_its_rows(
+    own_mongodb: Callable[..., MongoDB], database: str
+) -> None:
+    """Parts of it that hold nothing but rows are not read: the place of a create counts them all the same."""
+    parameters = {**TESTING, "maxNumberOfTransactionOperationsInSingleOplogEntry": "2"}
+    with connect(own_mongodb("chaining", parameters=parameters).uri) as client:
+        start = Position(newest_time(client).next())
+        with client.start_session() as session, session.start_transaction():
+            db = client[database]
+            db.create_collection("first", session=session)
+            db.first.insert_many([{} for _ in range(4)], session=session)
+            db.create_collection("second", session=session)
+            db.second.insert_many([{} for _ in range(3)], session=session)
+        with open_ddl_watch(client, start, Capture.OPLOG) as watch:
+            created = [event for event in until_resolved(watch, newest_time(client)) if event.db == database]
     assert [str(event.table) for event in created] == [f"{database}.first", f"{database}.second"]
     assert [event.position.token for event in created] == ["00000000", "00000005"]
 
