@@ -8,7 +8,8 @@ else watches only the one just before its own, so the end of an owner wakes one 
     owner/11  created at 52   watches owner/3c
 
 The epoch of an owner is the create-revision of its key: every write of an owner compares it (`FencedStore`), and epochs of later
-owners are higher. A dead owner's key goes with its lease, so another leads after at most the TTL and one watch event.
+owners are higher. A dead owner's key goes with its lease, so another leads after at most the TTL and one watch event. It stood in line while
+the one before still wrote, so its first write comes before its first look: what it decides on is no older than that, and so holds all of theirs.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class Candidate:
             line = self._etcd.range(self._layout.owners)
             ahead, own = self._place(line)
             if ahead is None:
-                return FencedStore(self._etcd, key=self.key, epoch=own.create_rev)
+                store = FencedStore(self._etcd, key=self.key, epoch=own.create_rev)
+                store.begin_turn()
+                return store
             left = timedelta(seconds=deadline - time.monotonic())
             if left <= timedelta(0) or not self._gone(ahead, line.revision + 1, left):
                 return None

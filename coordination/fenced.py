@@ -86,8 +86,10 @@ class FencedStore:
 
     def settle(self) -> int:
         """A revision at which the outcome of every earlier transaction is visible; asks etcd only when one is unknown."""
-        if self._unknown_turn < self._turn:
-            return self._last_rev
+        return self.begin_turn() if self._unknown_turn >= self._turn else self._last_rev
+
+    def begin_turn(self) -> int:
+        """Nothing of an earlier turn is taken any more; whoever wrote before this writer's time has written all of it by the revision returned."""
         own = self._own(self._etcd.get(self._key))
         result = self._etcd.txn((ModRevIs(self._key, own.mod_rev),), (Put(self._key, own.value, own.lease),))
         if isinstance(result, Committed):

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from changefeed.errors import CoordinationUnavailable, FencedError, OutcomeUnknown
-from changefeed.records import NodeId
+from changefeed.records import ChangefeedId, NodeId
 from coordination.election import Candidate, Owner, owner_in
 from coordination.etcd import Put
 from coordination.layout import Layout
@@ -51,6 +51,30 @@ def test_the_next_in_line_leads_when_the_owner_resigns(client: MemoryClient) -> 
     assert leading is not None
     assert stores[0] is not None
     assert leading.epoch > stores[0].epoch
+
+
+def test_who_leads_decides_on_nothing_older_than_the_last_write_of_the_one_before(client: MemoryClient) -> None:
+    """It stood in line long before that, so the revision of its own key says nothing of it; and whatever else is in etcd moves no mirror."""
+    one, two = candidate(client, "one")[0], candidate(client, "two")[0]
+    before = one.campaign(AT_ONCE)
+    assert two.campaign(AT_ONCE) is None
+    mirror = Mirror(client, LAYOUT.root)
+    while mirror.poll(AT_ONCE):
+        pass
+    assert before is not None
+    last_write = before.commit([Put(LAYOUT.status(ChangefeedId("f")), b"the last")])
+    one.resign()
+    client.txn((), (Put("/others/key", b""),))
+    leading = two.campaign(AT_ONCE)
+    assert leading is not None
+    assert leading.settle() > last_write
+    with pytest.raises(CoordinationUnavailable):
+        mirror.at_least(leading.settle(), AT_ONCE)
+    while mirror.poll(AT_ONCE):
+        pass
+    found = mirror.at_least(leading.settle(), AT_ONCE).get(LAYOUT.status(ChangefeedId("f")))
+    assert found is not None
+    assert found.value == b"the last"
 
 
 def test_an_owner_that_resigned_is_fenced(client: MemoryClient) -> None:
