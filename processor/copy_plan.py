@@ -17,7 +17,8 @@ A chunk read at T holds what DDLs before T made of the table. Nobody knows of th
 the barrier has passed all chunks. A DDL that holds the table at D, earliest first:
 
 - DropEndsTheCopy                   drop, dropDatabase, being replaced by a rename: nothing is left to copy. The checkpoint moves to D;
-                                    if an index is to be built in the background before, the target's table must be there for it
+                                    if an index is to be built in the background before, the target's table must be there for it, and
+                                    is made anew where what makes it may have broken off
 - WhatWasCopiedBeforeStays          all chunks end before D: the copy goes on to its end, and the lane to D
 - HarmlessDdlLetsTheCopyGoOn        the documents are what they were, and the target can do it to an unfinished table: non-unique
                                     createIndexes, dropIndexes, a collMod of no index. CatchUp(D): the lane goes to D with what is
@@ -138,9 +139,10 @@ def _held(copy: TableCopy | None, sight: CopySight, ddl: DdlEvent) -> CopyAction
     if sight.checkpoint == ddl.position or sight.catching_up:
         return Wait()
     if ends(ddl, sight.table):
-        if copy is None and sight.index_to_come:
-            return Empty(ddl.position)
-        return StopCopying() if sight.running else Release(ddl.position)
+        if sight.running:
+            return StopCopying()
+        stands = copy is not None and begun and copy.stands
+        return Empty(ddl.position) if sight.index_to_come and not stands else Release(ddl.position)
     if copy is not None and begun and copy.complete and copy.upto < ddl.position:
         return _copying(copy, sight)
     if copy is not None and begun and harmless(ddl) and (sight.running or copy.stands):

@@ -172,6 +172,16 @@ def test_a_harmless_ddl_finds_a_table_that_is_copied_whole_empty_or_full_but_nev
     assert decide(replace(planned, copied={0: chunk}), held(by)) == CatchUp(by.position)
 
 
+def test_an_index_of_before_the_end_of_a_table_finds_it_at_the_target() -> None:
+    """What makes the target's table anew may have broken off: before any record, behind a restart, and in the one chunk of a whole table."""
+    by, whole = ddl(DdlType.DROP), TableCopy.planned(at(1), [], whole=True)
+    for found in (None, TableCopy.restarting(at(3, "82")), whole):
+        assert decide(found, replace(held(by), index_to_come=True)) == Empty(by.position)
+        assert decide(found, replace(held(by, running=(0,)), index_to_come=True)) == StopCopying()
+        assert decide(found, held(by)) == Release(by.position)
+    assert decide(copy(4), replace(held(by), index_to_come=True)) == Release(by.position)
+
+
 def test_a_ddl_that_comes_before_the_copy_has_begun_finds_an_empty_and_complete_table() -> None:
     for by in (RENAME, UNIQUE, PLAIN):
         decision: CopyAction = decide(None, held(by))
