@@ -399,7 +399,7 @@ BUGS: Mapping[str, Bug] = {
     "unknown outcomes are not settled": Bug(_unknown_outcomes_are_not_settled, 80),
     "a lost session goes on": Bug(_a_lost_session_goes_on, 40, rare=True),
     "gate opens before the DDL is durable": Bug(_gate_opens_before_the_ddl_is_durable, 10),
-    "barrier passes DDLs that are not recorded": Bug(_barrier_passes_ddls_that_are_not_recorded, 30),
+    "barrier passes DDLs that are not recorded": Bug(_barrier_passes_ddls_that_are_not_recorded, 60),
     "barrier includes its position": Bug(_barrier_includes_its_position, 10),
     "tables are not held": Bug(_tables_are_not_held, 10),
     "windows pass the barrier": Bug(_windows_pass_the_barrier, 10),
@@ -409,7 +409,7 @@ BUGS: Mapping[str, Bug] = {
     "DDL runs before it is recorded as executing": Bug(_ddl_runs_before_it_is_recorded_as_executing, 10),
     "DDLs are done again without a look": Bug(_ddls_are_done_again_without_a_look, 300, rare=True),
     "checkpoint passes open DDLs": Bug(_checkpoint_passes_open_ddls, 10),
-    "stale reports count": Bug(_stale_reports_count, 10),
+    "stale reports count": Bug(_stale_reports_count, 90),
     "tables count from the start of their assignment": Bug(
         _tables_count_from_the_start_of_their_assignment, 500, rare=True
     ),
@@ -420,16 +420,16 @@ BUGS: Mapping[str, Bug] = {
     "windows are reported before they are acknowledged": Bug(_windows_are_reported_before_they_are_acknowledged, 20),
     "failed windows count as done": Bug(_failed_windows_count_as_done, 20),
     "windows keep the schemas of before a DDL": Bug(_windows_keep_the_schemas_of_before_a_ddl, 10),
-    "resume tokens are taken as inclusive": Bug(_resume_tokens_are_taken_as_inclusive, 10),
+    "resume tokens are taken as inclusive": Bug(_resume_tokens_are_taken_as_inclusive, 20),
     "an answer counts for the moment at which it is looked at": Bug(
-        _an_answer_counts_for_the_moment_at_which_it_is_looked_at, 10
+        _an_answer_counts_for_the_moment_at_which_it_is_looked_at, 40
     ),
     "the last write before a silence counts as a note": Bug(
         _the_last_write_before_a_silence_counts_as_a_note, 60, rare=True
     ),
     "an index counts from the start of its build": Bug(_an_index_counts_from_the_start_of_its_build, 50, rare=True),
     "rows are not acknowledged by the majority": Bug(_rows_are_not_acknowledged_by_the_majority, 200, rare=True),
-    "DDLs are not acknowledged by the majority": Bug(_ddls_are_not_acknowledged_by_the_majority, 50),
+    "DDLs are not acknowledged by the majority": Bug(_ddls_are_not_acknowledged_by_the_majority, 90),
     "resolved is what a member has written": Bug(_resolved_is_what_a_member_has_written, 60),
     "ranges are read as far as a member has come": Bug(_ranges_are_read_as_far_as_a_member_has_come, 500, rare=True),
     "ranges begin behind their start": Bug(_ranges_begin_behind_their_start, 20),
