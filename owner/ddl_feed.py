@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
 
 import structlog
 
@@ -24,32 +23,12 @@ from changefeed.errors import InvariantError, RetryableError, SluiceError
 from changefeed.event import DdlEvent
 from changefeed.position import Position
 from owner.sightings import Sighting
+from source.ddl_watch import DdlBatch, DdlWatch
 
 _log = structlog.get_logger()
 
 _NEAR_SECONDS = 10
 """Of source time: a runner further behind is catching up, and keeps a newcomer waiting for what it does not need."""
-
-
-class DdlBatch(Protocol):
-    @property
-    def events(self) -> tuple[DdlEvent, ...]: ...
-    @property
-    def resolved(self) -> Position: ...
-    @property
-    def trouble(self) -> SluiceError | None:
-        """Why `resolved` does not move, though the watch itself is well."""
-
-    @property
-    def end(self) -> Position:
-        """Below it lies all that the source had committed when it answered."""
-
-
-class DdlWatch(Protocol):
-    """The DDL of a source in stream order. Read by one thread; `poll` waits for the source a fraction of a second."""
-
-    def poll(self) -> DdlBatch: ...
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,25 +16,21 @@ Events of servers before 6.0 carry names only; a name means one table at a posit
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from changefeed.errors import InvariantError
 from changefeed.position import Position, Window
-from changefeed.table import TableId, TableName, TableSchema
+from changefeed.table import TableId
 from processor.job import Held
 from processor.lanes import LaneJob
-from source.raw_event import Header, table_name
+from processor.mounter import Schemas
+from source.raw_event import table_name
+from source.row_header import Header
 
 _Place: TypeAlias = tuple[int, bytes]
 _Span: TypeAlias = tuple[_Place, _Place]
 _NOTHING: _Span = ((0, b""), (0, b""))
 _EVERYTHING: _Span = ((0, b""), (2**64, b""))
-
-
-class Schemas(Protocol):
-    def at(self, table: TableId, position: Position) -> TableSchema | None: ...
-
-    def by_name(self, name: TableName, position: Position) -> TableSchema | None: ...
 
 
 class Gate:

@@ -25,7 +25,8 @@ from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema
 from processor.routing import TableRoute, dependent
 from sink.row import RowChange, TargetTable
-from source.raw_event import Header, table_name
+from source.raw_event import table_name
+from source.row_header import Header
 
 _TYPES = {kind.value.encode(): kind for kind in RowType}
 _UPDATE, _DELETE = RowType.UPDATE, RowType.DELETE

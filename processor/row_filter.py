@@ -18,7 +18,8 @@ from changefeed.event import RowType
 from changefeed.filter import Filter, TableFilter
 from changefeed.key_text import key_text
 from source.oplog.row_entry import UNKNOWN
-from source.raw_event import Header, table_name
+from source.raw_event import table_name
+from source.row_header import Header
 
 _READABLE: CodecOptions[Mapping[str, Any]] = CodecOptions(
     dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO

@@ -28,7 +28,7 @@ from changefeed.row_key import canonical, row_key
 from changefeed.table import TableSchema
 from processor.routing import divisible, unique_indexes
 from source.bson_bytes import document_of, elements
-from source.raw_event import Header
+from source.row_header import Header
 
 DIGEST_BYTES = 8
 UNKNOWN = b""

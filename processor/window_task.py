@@ -34,8 +34,9 @@ from processor.mounter import MountedTable
 from processor.packed_events import BLOB_BYTES, pieces, unpacked, whole
 from processor.unique_values import UNKNOWN, UniqueValues
 from processor.workplace import Bench, Shared, workplace
-from source.raw_event import Header, without_images
+from source.raw_event import without_images
 from source.row_capture import RowCapture
+from source.row_header import Header
 
 ChunkKey: TypeAlias = tuple[int, int, int, int]
 """Bucket, slice, the bucket of the divided table that it comes from (0 without), and the chunk's number within all of these."""

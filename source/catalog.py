@@ -24,8 +24,8 @@ from changefeed.document import Document
 from changefeed.event import DdlEvent
 from changefeed.position import Position
 from changefeed.table import SYSTEM_DATABASES, TableId, TableKind, TableName, TableSchema, view_id
-from source.change_event import uuid_of
 from source.connection import Client, is_router, read_command
+from source.ddl_description import uuid_of
 from source.errors import translated
 from source.index_spec import index_document
 from source.oplog_window import majority_time, newest_time

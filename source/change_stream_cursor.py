@@ -14,12 +14,12 @@ from changefeed.event import SHOWN_BY_STREAMS, DdlEvent
 from source.batch_size import BatchSize
 from source.change_event import ddl_of_change
 from source.connection import Client
-from source.ddl_watch import Reading
 from source.duplicates import DuplicateFolder
 from source.errors import told
 from source.oplog_window import majority_time
 from source.raw_event import scan
 from source.raw_stream import RawStream
+from source.resuming_ddl_watch import Reading
 
 AWAIT_MS = 50
 """How long the server waits for something to show before it answers with a newer resume token."""

@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+import bson
 from bson.errors import BSONError
+from bson.raw_bson import RawBSONDocument
 from pymongo import errors as driver
 
 from changefeed.driver_text import in_one_line, unreachable
@@ -138,3 +140,11 @@ def _missing(message: str) -> str:
     if "not authorized on local " in message:
         return "grant the source's user read on database local, or the role clusterMonitor"
     return "grant the source's user what docs/source.md lists"
+
+
+def readable(error: driver.OperationFailure) -> driver.OperationFailure:
+    """The driver put the raw reply into the message."""
+    if not isinstance(error.details, RawBSONDocument):
+        return error
+    details = {name: value for name, value in bson.decode(error.details.raw).items() if not name.startswith("$")}
+    return type(error)(details.get("errmsg", ""), error.code, details)

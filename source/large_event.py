@@ -31,8 +31,9 @@ from source.bson_bytes import document_of, elements, fields_of
 from source.connection import Client
 from source.errors import EVENT_TOO_LARGE, told
 from source.logged_content import large_key_entry, logged_content
-from source.raw_event import Header, scan, table_name
+from source.raw_event import scan, table_name
 from source.raw_stream import RawStream
+from source.row_header import Header
 
 _AWAIT_MS = 500
 _ATTEMPTS = 20

@@ -22,8 +22,9 @@ from changefeed.table import TableName
 from source.bson_bytes import document_of, fields_of
 from source.connection import Client
 from source.errors import is_refusal
-from source.raw_event import Header, table_name
+from source.raw_event import table_name
 from source.raw_find import RawFind
+from source.row_header import Header
 
 _OPLOG = TableName("local", "oplog.rs")
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)

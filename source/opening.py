@@ -9,12 +9,13 @@ from changefeed.errors import SourceUnsupported
 from changefeed.position import Position
 from source.change_stream_cursor import ChangeStreamCursor
 from source.connection import Client, Deployment, deployment_of
-from source.ddl_watch import DdlWatch, ResumingDdlWatch
+from source.ddl_watch import DdlWatch
 from source.majority_watch import MajorityWatch
 from source.note import NoteKeeper
 from source.oplog.ddl_entry import among_operations, before_rows
 from source.oplog.ddl_watch import OplogDdlWatch
 from source.oplog_window import oldest_time_for_message
+from source.resuming_ddl_watch import ResumingDdlWatch
 
 
 def reads_oplog(capture: Capture, deployment: Deployment) -> bool:

@@ -14,15 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import NamedTuple
 
 import bson
 
-from changefeed.cluster_time import ClusterTime
 from changefeed.errors import InvariantError
-from changefeed.position import Position
-from changefeed.table import TableId, TableName
+from changefeed.table import TableName
 from source.bson_bytes import NULL, STRING, document_of, elements
+from source.row_header import Header
 
 _INT32: Callable[[bytes, int], tuple[int]] = Struct("<i").unpack_from
 _UINT64: Callable[[bytes], tuple[int]] = Struct("<Q").unpack_from
@@ -46,35 +44,6 @@ def _opening(operation: bytes) -> bytes:
 
 _OPENINGS = {_opening(operation): operation for operation in (b"insert", b"update", b"delete", b"replace")}
 _SHORT, _LONG = len(_opening(b"insert")), len(_opening(b"replace"))
-
-
-class Header(NamedTuple):
-    """What routing and mounting need of one event. A span `(x_at, x_end)` cuts a document out of the event; (0, 0) is none."""
-
-    type: bytes
-    time: int
-    token: bytes
-    ns: bytes
-    """The raw `ns` document: equal bytes mean the same table, see `table_name`."""
-    key: bytes
-    """The raw `documentKey`."""
-    uuid: bytes
-    full_at: int
-    full_end: int
-    update_at: int
-    update_end: int
-    before_at: int
-    before_end: int
-    split: tuple[int, int] | None
-    """(fragment, of) for a piece of an event that was too large."""
-
-    @property
-    def position(self) -> Position:
-        return Position(ClusterTime.from_int(self.time), self.token.decode())
-
-    @property
-    def table(self) -> TableId | None:
-        return TableId(self.uuid.hex()) if self.uuid else None
 
 
 class MalformedEvent(InvariantError):

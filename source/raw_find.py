@@ -21,8 +21,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.table import TableName
 from source.bson_bytes import MalformedBson, document_of, documents_of, elements
 from source.connection import Client, read_command
-from source.errors import told
-from source.raw_stream import readable
+from source.errors import readable, told
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 _INT64 = Struct("<q").unpack

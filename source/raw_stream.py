@@ -29,7 +29,6 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-import bson
 import structlog
 from bson.codec_options import CodecOptions
 from bson.int64 import Int64
@@ -40,7 +39,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import SourceUnavailable
 from source.batch_size import BatchSize
-from source.errors import told
+from source.errors import readable, told
 from source.raw_reply import Reply, parse_reply
 from source.resume_token import cluster_ts_of
 from source.slow_command import SlowCommand
@@ -58,14 +57,6 @@ _FRESH_SECONDS = 5.0
 _LOOKS = 2
 
 log = structlog.get_logger(__name__)
-
-
-def readable(error: OperationFailure) -> OperationFailure:
-    """The driver put the raw reply into the message."""
-    if not isinstance(error.details, RawBSONDocument):
-        return error
-    details = {name: value for name, value in bson.decode(error.details.raw).items() if not name.startswith("$")}
-    return type(error)(details.get("errmsg", ""), error.code, details)
 
 
 class RawStream:

@@ -9,8 +9,9 @@ from typing import Protocol
 from changefeed.position import Window
 from source.oplog import row_entry
 from source.oplog.row_reader import OplogReader
-from source.raw_event import Header, scan, update_of
-from source.window_progress import RawBatch
+from source.raw_batch import RawBatch
+from source.raw_event import scan, update_of
+from source.row_header import Header
 from source.window_reader import WindowReader
 
 

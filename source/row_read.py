@@ -17,9 +17,8 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import SourceUnavailable
 from changefeed.table import TableId, TableName
 from source.connection import Client, deployment_of, read_command
-from source.errors import translated
+from source.errors import readable, translated
 from source.raw_find import parse_found
-from source.raw_stream import readable
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 _LONGEST_WAIT_MS = 5_000

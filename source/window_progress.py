@@ -11,28 +11,16 @@ holds none, except as its last event or as the continuation of an earlier reply.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position, Window
+from source.raw_batch import RawBatch
 from source.raw_event import MalformedEvent, assemble, scan
 from source.raw_reply import Reply
 from source.resolved import resolved_after
 
 _LARGE_BYTES = 1024 * 1024
 _FAR_SECONDS = 10
-
-
-@dataclass(frozen=True, slots=True)
-class RawBatch:
-    events: list[bytes]
-    bytes: int
-    reached: Position
-    """Everything in the window below this has been yielded. Only the last batch says the window's end."""
-    untold: str = ""
-    """Why the one event of this batch lacks its content: an error for whoever wants that event."""
-    silent_until: Position | None = None
-    """With the window's end: how far behind it the stream shows nothing, where that is far."""
 
 
 class WindowProgress:

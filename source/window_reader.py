@@ -39,10 +39,11 @@ from source.errors import translate, translated
 from source.large_event import LargeEvents, Stage, after_token, connection_lost, too_large
 from source.note import NoteKeeper
 from source.oplog_window import oldest_time_for_message
+from source.raw_batch import RawBatch
 from source.raw_event import scan
 from source.raw_reply import Reply
 from source.raw_stream import RawStream
-from source.window_progress import RawBatch, WindowProgress
+from source.window_progress import WindowProgress
 
 _SHORTEST_WAIT_MS = 10
 _LONGEST_WAIT_MS = 250

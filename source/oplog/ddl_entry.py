@@ -23,7 +23,7 @@ from changefeed.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import SYSTEM_DATABASES, TableId, TableName, view_id
-from source.change_event import describe, uuid_of, wall_ms_of
+from source.ddl_description import describe, uuid_of, wall_ms_of
 from source.oplog.place import place
 from source.resume_token import oplog_ddl_token
 from source.view_definition import created_view, modified_view

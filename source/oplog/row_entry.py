@@ -20,7 +20,7 @@ from changefeed.errors import InvariantError
 from source.bson_bytes import document_of, elements, fields_of
 from source.oplog.place import FIRST, place
 from source.oplog.update import description, is_replacement, upserting
-from source.raw_event import Header
+from source.row_header import Header
 
 _INT32: Callable[[bytes, int], tuple[int]] = Struct("<i").unpack_from
 _UINT64: Callable[[bytes, int], tuple[int]] = Struct("<Q").unpack_from

@@ -19,8 +19,9 @@ from changefeed.table import TableName
 from source.connection import Client, connect
 from source.oplog.row_reader import OplogReader
 from source.oplog_window import majority_time, newest_time
-from source.raw_event import Header, table_name
+from source.raw_event import table_name
 from source.row_capture import RowCapture, of_oplog, of_stream
+from source.row_header import Header
 from source.window_reader import ReadOptions, WindowReader
 
 _CODEC: CodecOptions[SON[str, Any]] = CodecOptions(SON, datetime_conversion=DatetimeConversion.DATETIME_MS)

@@ -19,11 +19,12 @@ from devstack.mongodb import TESTING, MongoDB
 from source.catalog import read_catalog
 from source.change_stream_cursor import ChangeStreamCursor
 from source.connection import Client, connect
-from source.ddl_watch import DdlWatch, ResumingDdlWatch
+from source.ddl_watch import DdlWatch
 from source.majority_watch import MajorityWatch
 from source.note import NoteKeeper
 from source.opening import open_ddl_watch
 from source.oplog_window import majority_time, newest_time, read_oplog_window
+from source.resuming_ddl_watch import ResumingDdlWatch
 from tests.forgetful import forget
 
 DEADLINE_SECONDS = 20.0

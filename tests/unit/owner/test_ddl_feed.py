@@ -5,16 +5,16 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import HistoryLost, InvariantError, SluiceError, SourceMajorityStalled, SourceUnavailable
+from changefeed.errors import HistoryLost, InvariantError, SourceMajorityStalled, SourceUnavailable
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from owner.ddl_feed import DdlFeed, Subscription
 from owner.sightings import Sighting
+from source.ddl_watch import DdlBatch
 
 
 def at(increment: int) -> Position:
@@ -28,27 +28,29 @@ def drop(increment: int) -> DdlEvent:
 _END = at(99)
 
 
-@dataclass(frozen=True)
-class Batch:
-    events: tuple[DdlEvent, ...]
-    resolved: Position
-    trouble: SluiceError | None = None
-    end: Position = _END
+def batch_of(
+    events: tuple[DdlEvent, ...],
+    resolved: Position,
+    trouble: SourceMajorityStalled | None = None,
+    end: Position = _END,
+) -> DdlBatch:
+    return DdlBatch(events=events, resolved=resolved, end=end, trouble=trouble)
 
 
-class ScriptedWatch:
+class ScriptedWatch(nullcontext["ScriptedWatch"]):
     """Gives what the test puts into it; an error put in is raised."""
 
     def __init__(self) -> None:
-        self.script: queue.Queue[Batch | Exception] = queue.Queue()
+        super().__init__(self)
+        self.script: queue.Queue[DdlBatch | Exception] = queue.Queue()
         self.resolved = at(0)
-        self.trouble: SluiceError | None = None
+        self.trouble: SourceMajorityStalled | None = None
 
-    def poll(self) -> Batch:
+    def poll(self) -> DdlBatch:
         try:
             item = self.script.get(timeout=0.02)
         except queue.Empty:
-            return Batch((), self.resolved, self.trouble)
+            return batch_of((), self.resolved, self.trouble)
         if isinstance(item, Exception):
             raise item
         self.resolved, self.trouble = item.resolved, item.trouble
@@ -105,7 +107,7 @@ def test_two_changefeeds_share_one_watch_and_each_sees_its_own_range() -> None:
         first = shared.subscribe(at(5))
         wait(lambda: len(source.opened) == 1)
         second = shared.subscribe(at(8))
-        source.opened[0][1].script.put(Batch((drop(6), drop(9)), at(10)))
+        source.opened[0][1].script.put(batch_of((drop(6), drop(9)), at(10)))
         assert seen_until(first, at(10)) == [6, 9]
         assert seen_until(second, at(10)) == [9]
         assert source.starts() == [at(5)]
@@ -116,7 +118,7 @@ def test_a_changefeed_is_told_once_what_the_source_had_committed_when_it_was_ask
         before = datetime.now(UTC)
         subscription = shared.subscribe(at(5))
         wait(lambda: len(source.opened) == 1)
-        source.opened[0][1].script.put(Batch((), at(7), end=at(8)))
+        source.opened[0][1].script.put(batch_of((), at(7), end=at(8)))
         sightings: list[Sighting] = []
 
         def told() -> bool:
@@ -135,9 +137,9 @@ def test_an_event_at_the_resolved_position_is_not_given_out_yet() -> None:
     with feed() as (shared, source):
         subscription = shared.subscribe(at(5))
         wait(lambda: len(source.opened) == 1)
-        source.opened[0][1].script.put(Batch((drop(7),), at(7)))
+        source.opened[0][1].script.put(batch_of((drop(7),), at(7)))
         assert seen_until(subscription, at(7)) == []
-        source.opened[0][1].script.put(Batch((), at(8)))
+        source.opened[0][1].script.put(batch_of((), at(8)))
         assert seen_until(subscription, at(8)) == [7]
 
 
@@ -145,10 +147,10 @@ def test_a_changefeed_that_joins_is_told_of_what_was_shown_and_not_resolved() ->
     with feed() as (shared, source):
         first = shared.subscribe(at(5))
         wait(lambda: len(source.opened) == 1)
-        source.opened[0][1].script.put(Batch((drop(9),), at(8)))
+        source.opened[0][1].script.put(batch_of((drop(9),), at(8)))
         assert seen_until(first, at(8)) == []
         second = shared.subscribe(at(8))
-        source.opened[0][1].script.put(Batch((), at(10)))
+        source.opened[0][1].script.put(batch_of((), at(10)))
         assert seen_until(second, at(10)) == [9]
         assert seen_until(first, at(10)) == [9]
 
@@ -157,13 +159,13 @@ def test_one_that_has_caught_up_is_told_of_what_the_other_was_shown_and_not_reso
     with feed() as (shared, source):
         shared.subscribe(at(8))
         wait(lambda: len(source.opened) == 1)
-        source.opened[0][1].script.put(Batch((drop(20),), at(10)))
+        source.opened[0][1].script.put(batch_of((drop(20),), at(10)))
         behind = shared.subscribe(at(5))
         wait(lambda: len(source.opened) == 2)
-        source.opened[1][1].script.put(Batch((), at(10)))
+        source.opened[1][1].script.put(batch_of((), at(10)))
         assert seen_until(behind, at(10)) == []
         wait(lambda: shared.runners == 1)
-        source.opened[0][1].script.put(Batch((), at(30)))
+        source.opened[0][1].script.put(batch_of((), at(30)))
         assert seen_until(behind, at(30)) == [20]
 
 
@@ -191,12 +193,12 @@ def test_a_changefeed_that_is_behind_reads_alone_until_it_has_caught_up() -> Non
         behind = shared.subscribe(at(5))
         wait(lambda: len(source.opened) == 2)
         shared_watch, own_watch = source.opened[0][1], source.opened[1][1]
-        own_watch.script.put(Batch((drop(6),), at(30)))
+        own_watch.script.put(batch_of((drop(6),), at(30)))
         assert seen_until(behind, at(30)) == [6]
         assert seen_until(ahead, at(50)) == []
-        own_watch.script.put(Batch((drop(40), drop(55)), at(60)))
+        own_watch.script.put(batch_of((drop(40), drop(55)), at(60)))
         assert seen_until(behind, at(60)) == [40, 55]
-        shared_watch.script.put(Batch((drop(55), drop(61)), at(70)))
+        shared_watch.script.put(batch_of((drop(55), drop(61)), at(70)))
         assert seen_until(ahead, at(70)) == [55, 61]
         assert seen_until(behind, at(70)) == [61]
 
@@ -205,12 +207,12 @@ def test_a_broken_watch_opens_again_where_it_was_and_repeats_nothing() -> None:
     with feed() as (shared, source):
         subscription = shared.subscribe(at(5))
         wait(lambda: len(source.opened) == 1)
-        source.opened[0][1].script.put(Batch((drop(6), drop(9)), at(8)))
+        source.opened[0][1].script.put(batch_of((drop(6), drop(9)), at(8)))
         assert seen_until(subscription, at(8)) == [6]
         source.opened[0][1].script.put(SourceUnavailable("gone", retry_after=timedelta(milliseconds=1)))
         wait(lambda: len(source.opened) == 2)
         assert source.starts()[1] == at(8)
-        source.opened[1][1].script.put(Batch((drop(9),), at(12)))
+        source.opened[1][1].script.put(batch_of((drop(9),), at(12)))
         assert seen_until(subscription, at(12)) == [9]
 
 
@@ -221,7 +223,7 @@ def test_an_error_is_shown_until_the_watch_is_well_again() -> None:
         source.opened[0][1].script.put(SourceUnavailable("gone", retry_after=timedelta(milliseconds=200)))
         wait(lambda: subscription.take().error is not None)
         wait(lambda: len(source.opened) == 2)
-        source.opened[1][1].script.put(Batch((), at(9)))
+        source.opened[1][1].script.put(batch_of((), at(9)))
         assert seen_until(subscription, at(9)) == []
         assert subscription.take().error is None
 
@@ -252,9 +254,9 @@ def test_why_a_watch_that_is_well_does_not_get_on_is_told_for_as_long_as_that_la
         subscription = shared.subscribe(at(5))
         wait(lambda: len(source.opened) == 1)
         stalled = SourceMajorityStalled("the majority has not moved")
-        source.opened[0][1].script.put(Batch((), at(6), stalled))
+        source.opened[0][1].script.put(batch_of((), at(6), stalled))
         wait(lambda: subscription.take().error is stalled)
-        source.opened[0][1].script.put(Batch((), at(7)))
+        source.opened[0][1].script.put(batch_of((), at(7)))
         wait(lambda: subscription.take().error is None)
         assert source.starts() == [at(5)]
 
@@ -265,6 +267,6 @@ def test_a_changefeed_is_woken_when_resolved_moves_and_only_then() -> None:
         subscription = shared.subscribe(at(5), lambda: woken.append(None))
         wait(lambda: len(source.opened) == 1)
         for resolved in (5, 7, 7, 9):
-            source.opened[0][1].script.put(Batch((), at(resolved), end=at(resolved)))
+            source.opened[0][1].script.put(batch_of((), at(resolved), end=at(resolved)))
         assert seen_until(subscription, at(9)) == []
         wait(lambda: len(woken) == 2)

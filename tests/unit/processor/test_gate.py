@@ -13,7 +13,8 @@ from processor.gate import Gate
 from processor.job import Held
 from processor.lanes import LaneJob
 from schema_store.versions import SchemaVersions
-from source.raw_event import Header, scan
+from source.raw_event import scan
+from source.row_header import Header
 
 A, B, C, D, E, F = (TableId(letter * 32) for letter in "abcdef")
 

@@ -20,8 +20,9 @@ from changefeed.errors import (
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableName
-from source.ddl_watch import DdlBatch, Reading, ResumingDdlWatch
+from source.ddl_watch import DdlBatch
 from source.resume_token import high_water_mark_token, oplog_ddl_token
+from source.resuming_ddl_watch import Reading, ResumingDdlWatch
 
 START = Position(ClusterTime(100, 5))
 

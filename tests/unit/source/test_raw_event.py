@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableName
-from source.raw_event import Header, MalformedEvent, assemble, scan, table_name, token_of
+from source.raw_event import MalformedEvent, assemble, scan, table_name, token_of
+from source.row_header import Header
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "mongodb-4.3"
 UUID = uuid.UUID("5d3523ca-b7ce-4a08-b2d6-cb973b25cac9")
