@@ -22,10 +22,10 @@ from coordination.decoded import Decoded
 from coordination.election import Owner, owner_in
 from coordination.layout import Layout, child
 from coordination.mirror import Mirror, View
-from owner import stored
-from owner.known_tables import KnownTables
-from owner.progress import Floor, Progress
-from owner.stored import Stored
+from owner import etcd_view
+from owner.etcd_view import Stored
+from owner.tables.known_tables import KnownTables
+from owner.tables.progress import Floor, Progress
 from schema_store.store import SchemaStore
 
 _PATIENCE = timedelta(seconds=2)
@@ -67,7 +67,7 @@ class ClusterView:
         return [ChangefeedId(child(group, self._layout.changefeeds)) for group in found]
 
     def changefeed(self, id: ChangefeedId) -> Stored:
-        found = stored.read(self._reader, self._view, self._layout, id)
+        found = etcd_view.read(self._reader, self._view, self._layout, id)
         if found is None:
             raise no_such_changefeed(id)
         return found

@@ -16,11 +16,11 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from admin.cluster_reader import ClusterReader, ClusterView
-from admin.messages import lifecycle_now
+from admin.services.messages import lifecycle_now
 from changefeed.errors import SluiceError
 from changefeed.lifecycle import ErrorReport, State
 from changefeed.records import ChangefeedId, DdlState
-from owner.stored import Stored
+from owner.etcd_view import Stored
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _BYTES = (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 23, 1 << 26, 1 << 29)

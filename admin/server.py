@@ -14,15 +14,15 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from admin.access import Guard
-from admin.changefeed_service import ChangefeedService
 from admin.cluster_reader import ClusterReader
-from admin.desired_store import DesiredStore
-from admin.node_service import ClusterService, NodeService
+from admin.desired.desired_store import DesiredStore
+from admin.services.changefeed_service import ChangefeedService
+from admin.services.node_service import ClusterService, NodeService
+from admin.services.table_service import DdlService, TableService
+from admin.services.verify_service import VerifyService
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1 import admin_pb2_grpc as rpc
 from admin.stubs.sluice.admin.v1 import verify_pb2, verify_pb2_grpc
-from admin.table_service import DdlService, TableService
-from admin.verify_service import VerifyService
 from changefeed.errors import ConfigurationError
 
 _THREADS = 64

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench.at_rest import at_rest
-from bench.catch_up import catch_up
-from bench.etcd_writes import etcd_writes
-from bench.event_scan import event_scan
-from bench.filtered import one_of_a_hundred
-from bench.initial_copy import initial_copy
-from bench.lag import lag, lag_beside_an_index_build
-from bench.quiet_table import quiet_table
+from bench.figures.at_rest import at_rest
+from bench.figures.catch_up import catch_up
+from bench.figures.etcd_writes import etcd_writes
+from bench.figures.event_scan import event_scan
+from bench.figures.filtered import one_of_a_hundred
+from bench.figures.initial_copy import initial_copy
+from bench.figures.lag import lag, lag_beside_an_index_build
+from bench.figures.quiet_table import quiet_table
+from bench.figures.slices import slices
 from bench.result import Result
-from bench.slices import slices
 from devstack.stack import DevStack
 
 MEASUREMENTS: dict[str, Callable[[DevStack], list[Result]]] = {

@@ -13,19 +13,19 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import IO, Self
 
-from admin.desired_store import DesiredStore
-from bench.baseline import server_pids
+from admin.desired.desired_store import DesiredStore
+from bench.baselines.baseline import server_pids
 from bench.result import LOGS
 from bench.usage import Usage
 from bench.workload import Workload
 from changefeed.capture import Capture
-from changefeed.configuration import Configuration
+from changefeed.config.configuration import Configuration
 from changefeed.lifecycle import State
 from changefeed.position import Position
 from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus, DesiredState, PositionReport
-from coordination.etcd import Put
-from coordination.etcd_client import EtcdClient
-from coordination.etcd_connection import EtcdConfig
+from coordination.etcd.client import EtcdClient
+from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.protocol import Put
 from coordination.layout import Layout, decode, encode
 from devstack.stack import DevStack
 from source.connection import Client

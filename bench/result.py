@@ -23,7 +23,7 @@ class Result:
     ratio: float
     """Above 1 is better than the baseline, whether more or less of the unit is better."""
     floor: float | None = None
-    """What the bytes themselves cost (`bench/floor.py`), in the same run and unit."""
+    """What the bytes themselves cost (`bench/baselines/floor.py`), in the same run and unit."""
     note: str = ""
     """For people: what the figure is made of."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from changefeed.document import EMPTY, Document
+from changefeed.documents.document import EMPTY, Document
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
 

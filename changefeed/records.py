@@ -14,12 +14,12 @@ from typing import NewType
 
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
-from changefeed.configuration import Configuration
-from changefeed.document import Document
+from changefeed.config.configuration import Configuration
+from changefeed.config.tables.filter import Disposition
+from changefeed.config.tables.pattern import TablePattern
+from changefeed.documents.document import Document
 from changefeed.event import DdlEvent
-from changefeed.filter import Disposition
 from changefeed.lifecycle import ErrorReport, Lifecycle
-from changefeed.pattern import TablePattern
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
 

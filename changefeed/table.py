@@ -11,14 +11,14 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 
 from changefeed.cluster_time import as_text
-from changefeed.document import EMPTY, Document
+from changefeed.documents.document import EMPTY, Document
 from changefeed.position import Position
 
 TableId = NewType("TableId", str)
 """The source's collection UUID as 32 hex digits, or `view:db.name` for a view, which has none."""
 
 HEARTBEAT_DATABASE, HEARTBEAT_COLLECTION = "__sluice", "heartbeat"
-"""Ours, at the source: for heartbeats (`source/heartbeat.py`), and for notes where the server refuses `appendOplogNote` (`source/note.py`)."""
+"""Ours, at the source: for heartbeats (`source/stream/heartbeat.py`), and for notes where the server refuses `appendOplogNote` (`source/stream/note.py`)."""
 
 SYSTEM_DATABASES = frozenset({"admin", "config", "local", HEARTBEAT_DATABASE})
 

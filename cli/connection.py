@@ -13,7 +13,7 @@ from typing import Any, Self
 import grpc
 import yaml
 
-from admin.rpc import CODE_KEY, DETAILS_KEY
+from admin.services.rpc import CODE_KEY, DETAILS_KEY
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1 import admin_pb2_grpc as rpc
 from admin.stubs.sluice.admin.v1.verify_pb2_grpc import VerifyServiceStub

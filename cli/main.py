@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from cli import changefeed, dev, node, table
+from cli.commands import changefeed, dev, node, table
+from cli.commands.server import server
+from cli.commands.verify import verify
 from cli.output import print_line
-from cli.server import server
-from cli.verify import verify
 
 
 def _version(asked: bool) -> None:

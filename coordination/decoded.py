@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from changefeed.records import Assignment, ChangefeedId, NodeId
-from coordination.etcd import KeyValue
+from coordination.etcd.protocol import KeyValue
 from coordination.layout import Layout, child, decode, join_assignment
 from coordination.mirror import View
 

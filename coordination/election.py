@@ -20,7 +20,7 @@ from datetime import timedelta
 
 from changefeed.errors import FencedError
 from changefeed.records import NodeId
-from coordination.etcd import CreateRevIs, Delete, Etcd, HistoryCompacted, KeyValue, Put, Snapshot
+from coordination.etcd.protocol import CreateRevIs, Delete, Etcd, HistoryCompacted, KeyValue, Put, Snapshot
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, OwnerRecord, decode, encode
 from coordination.mirror import View

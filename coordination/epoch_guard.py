@@ -21,7 +21,7 @@ from datetime import timedelta
 import structlog
 
 from changefeed.errors import FencedError, RetryableError
-from coordination.etcd import Etcd
+from coordination.etcd.protocol import Etcd
 
 BUDGET = timedelta(seconds=10)
 LOOK_EVERY = timedelta(seconds=2)

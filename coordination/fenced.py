@@ -27,7 +27,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 
 from changefeed.errors import ConflictError, FencedError, OutcomeUnknown
-from coordination.etcd import (
+from coordination.etcd.protocol import (
     MAX_TXN_BYTES,
     MAX_TXN_OPS,
     Committed,

@@ -53,7 +53,7 @@ from changefeed.errors import InvariantError, RecordUnreadable
 from changefeed.position import Position
 from changefeed.records import AssignedTable, Assignment, Barrier, ChangefeedId, NodeId, PositionReport
 from changefeed.table import TableId
-from coordination.etcd import KeyValue, Put
+from coordination.etcd.protocol import KeyValue, Put
 
 VERSION = 1
 ASSIGNMENT_PARTS = 32

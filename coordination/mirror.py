@@ -23,7 +23,7 @@ from types import MappingProxyType
 import structlog
 
 from changefeed.errors import CoordinationUnavailable, InvariantError, RetryableError, SluiceError
-from coordination.etcd import Etcd, HistoryCompacted, KeyValue, Snapshot, Update, Watch
+from coordination.etcd.protocol import Etcd, HistoryCompacted, KeyValue, Snapshot, Update, Watch
 
 _RETRY_AFTER = timedelta(milliseconds=200)
 _POLL = timedelta(milliseconds=500)

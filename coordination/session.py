@@ -26,7 +26,7 @@ import structlog
 
 from changefeed.errors import InvariantError, RetryableError
 from changefeed.records import NodeId, NodeRecord
-from coordination.etcd import CreateRevIs, Etcd, Put, Refused
+from coordination.etcd.protocol import CreateRevIs, Etcd, Put, Refused
 from coordination.fenced import FencedStore
 from coordination.interruption import Interruption
 from coordination.layout import Layout, encode

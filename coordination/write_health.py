@@ -25,7 +25,7 @@ import structlog
 
 from changefeed.errors import CoordinationRefused, CoordinationUnavailable, SluiceError
 from changefeed.lifecycle import ErrorReport
-from coordination.etcd import (
+from coordination.etcd.protocol import (
     Committed,
     Compare,
     CreateRevIs,

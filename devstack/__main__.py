@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from devstack.demo import run
-from devstack.mongod_release import Mongod
+from devstack.demo.demo import run
+from devstack.mongodb.release import Mongod
 from devstack.pinned_wheel import Unobtainable
 from devstack.stack import DevStack
 

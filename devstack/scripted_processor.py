@@ -20,8 +20,8 @@ from changefeed.records import (
 )
 from changefeed.table import TableId
 from coordination.decoded import Decoded
-from coordination.etcd import Put
-from coordination.etcd_client import EtcdClient
+from coordination.etcd.client import EtcdClient
+from coordination.etcd.protocol import Put
 from coordination.layout import Layout, child, encode
 from coordination.mirror import Mirror, View
 from coordination.session import open_session

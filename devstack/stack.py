@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from devstack.etcd import Etcd
-from devstack.mongodb import CACHE_GB, MongoDB
+from devstack.etcd.server import Etcd
+from devstack.mongodb.server import CACHE_GB, MongoDB
 from devstack.ports import Ports
 from devstack.process import side_by_side
 

@@ -40,11 +40,11 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictStr, ValidationError, model_validator
 
-from changefeed import yaml_text
+from changefeed.config import yaml_text
+from changefeed.config.options import Options, each_once, problems
+from changefeed.config.wording import Mistake, did_you_mean, shown
 from changefeed.errors import ConfigurationError
-from changefeed.options import Options, each_once, problems
 from changefeed.records import Role
-from changefeed.wording import Mistake, did_you_mean, shown
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\[\]/@\s]+):(?P<port>\d{1,5})")
 _NAME = re.compile(r"[A-Za-z0-9]+([-_.][A-Za-z0-9]+)*")

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from admin.metrics import Metrics, WindowFacts
 from changefeed.records import ChangefeedId
-from processor.copy_work import CopyAnswers, CopyWork
-from processor.job import JobOutcome, JobSpec
-from processor.pipeline import Pipeline, SharedContext
+from processor.copy.copy_work import CopyAnswers, CopyWork
+from processor.spark.pipeline import Pipeline, SharedContext
+from processor.task.job import JobOutcome, JobSpec
 
 
 class MeasuredJobs:

@@ -13,11 +13,11 @@ from typing import Self
 
 from changefeed.records import ChangefeedId, NodeId, NodeRecord
 from coordination.election import Candidate
-from coordination.etcd import Etcd
+from coordination.etcd.protocol import Etcd
 from coordination.layout import Layout, decode
 from coordination.mirror import Mirror, View
 from coordination.session import Session
-from owner.connections import Connections
+from owner.deployments.connections import Connections
 from owner.owner import Owner
 from processor.processor import Processor
 

@@ -19,15 +19,15 @@ import structlog
 
 from admin.access import Guard, read_tokens
 from admin.cluster_reader import ClusterReader, ServingNode
-from admin.desired_store import DesiredStore
+from admin.desired.desired_store import DesiredStore
 from admin.http_server import HttpServer
 from admin.metrics import Metrics
 from admin.server import AdminServer, ServerTls
 from changefeed.capture import DECIDED
 from changefeed.errors import FencedError, NotFoundError, RetryableError
 from changefeed.records import ChangefeedId, NodeId, NodeRecord, Role
-from coordination.etcd_client import EtcdClient
-from coordination.etcd_connection import EtcdConfig, Tls
+from coordination.etcd.client import EtcdClient
+from coordination.etcd.connection import EtcdConfig, Tls
 from coordination.fenced import FencedStore
 from coordination.interruption import Interruption
 from coordination.layout import Layout
@@ -37,11 +37,11 @@ from coordination.write_health import WatchedEtcd
 from node.configuration import AdminOptions, EtcdOptions, NodeConfiguration
 from node.measured_jobs import MeasuredJobs
 from node.membership import Membership
-from processor.pipeline import Pipeline
+from processor.lanes.windows import WindowLimits
 from processor.processor import Processor
-from processor.spark import SparkRunner, SparkSettings
-from processor.stays import Stays
-from processor.windows import WindowLimits
+from processor.spark.pipeline import Pipeline
+from processor.spark.runner import SparkRunner, SparkSettings
+from processor.spark.stays import Stays
 
 VERSION = version("sluice")
 CAPTURES = DECIDED

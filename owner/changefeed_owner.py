@@ -25,25 +25,29 @@ from typing import Protocol
 import structlog
 
 from changefeed.capture import Capture
-from changefeed.configuration import Configuration
-from changefeed.document import Document
+from changefeed.config.configuration import Configuration
+from changefeed.config.uri import ConnectionUri
+from changefeed.documents.document import Document
 from changefeed.errors import ConfigurationError, CoordinationUnavailable, FencedError, InvariantError, SluiceError
 from changefeed.event import DdlEvent
 from changefeed.lifecycle import Command, ErrorReport, Lifecycle, Sign, State
 from changefeed.position import Position
 from changefeed.records import ChangefeedId, ChangefeedStatus, DdlRecord, DesiredState, NodeId
 from changefeed.table import TableName
-from changefeed.uri import ConnectionUri
 from coordination import failpoint
 from coordination.decoded import Decoded
 from coordination.fenced import FencedStore
 from coordination.layout import Layout
 from coordination.mirror import View
-from owner import capture_change, scheduler, stored
+from owner import capture_change, etcd_view
 from owner.background import Background
-from owner.beginnings import Beginnings
-from owner.bootstrap import Catalog, look_up
-from owner.changefeed import (
+from owner.ddl.feed import DdlFeed, Subscription, Taken
+from owner.ddl.in_flight import UnderWay
+from owner.ddl.jobs import DdlJobs
+from owner.ddl.scope import DdlClassifier
+from owner.ddl.sightings import Sightings
+from owner.ddl.steps import Apply, Observe, RecordExecuting, TakeBack
+from owner.decision import (
     Action,
     ChangefeedState,
     LookUp,
@@ -54,23 +58,20 @@ from owner.changefeed import (
     commanded,
     decide,
 )
-from owner.changefeed_writer import ChangefeedWriter
-from owner.ddl_feed import DdlFeed, Subscription, Taken
-from owner.ddl_jobs import DdlJobs
-from owner.ddl_scope import DdlClassifier
+from owner.deployments.heartbeats import Heartbeats, HeartbeatWriter
+from owner.deployments.oplog_guard import OplogGuard, OplogLeft
 from owner.error_reports import ErrorReports
-from owner.execution import Apply, Observe, RecordExecuting, TakeBack
-from owner.heartbeats import Heartbeats, HeartbeatWriter
-from owner.known_tables import KnownTables
-from owner.oplog_guard import OplogGuard, OplogLeft
-from owner.progress import Floor, Progress
-from owner.sightings import Sightings
-from owner.stored import Stored
-from owner.under_way import UnderWay
+from owner.etcd_view import Stored
+from owner.etcd_writes import ChangefeedWriter
+from owner.starts.catalog_at_start import Catalog, look_up
+from owner.starts.table_starts import Beginnings
+from owner.tables import scheduler
+from owner.tables.known_tables import KnownTables
+from owner.tables.progress import Floor, Progress
 from schema_store.store import fold
 from schema_store.versions import SchemaVersions
 from sink.ddl import DdlApplier, DownstreamDdl, Routing, downstream
-from source.oplog_window import OplogWindow
+from source.oplog.window import OplogWindow
 
 _log = structlog.get_logger()
 
@@ -185,7 +186,7 @@ class ChangefeedOwner:
 
     def tick(self, view: View) -> None:
         """Raises what concerns the whole term, the fence and etcd; and records that cannot be read, which leave nothing to write to."""
-        known = stored.read(self._term.reader, view, self._term.layout, self._id)
+        known = etcd_view.read(self._term.reader, view, self._term.layout, self._id)
         if known is None:
             return
         now = time.monotonic()

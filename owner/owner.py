@@ -26,7 +26,7 @@ from coordination.layout import Layout, ResignRequest, child, decode
 from coordination.mirror import Mirror, View
 from coordination.session import Session
 from owner.changefeed_owner import ChangefeedOwner, Clusters, Term
-from owner.under_way import UnderWay
+from owner.ddl.in_flight import UnderWay
 from sink.mongodb.commander import Permit
 
 _log = structlog.get_logger()

@@ -24,23 +24,23 @@ from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import Assignment, ChangefeedId, NodeId, PositionReport
 from changefeed.table import TableId
-from coordination.etcd import CreateRevIs, Put
-from coordination.etcd_connection import EtcdConfig
+from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.protocol import CreateRevIs, Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, encode
 from coordination.mirror import View
-from processor import changefeed
-from processor.attempts import Attempts
-from processor.changefeed import Following
-from processor.copy_work import CopyAnswers, CopyWork
-from processor.job import Held, JobOutcome, JobSpec
-from processor.job_context import Fence, JobContext
-from processor.lane_plan import LaneLimits
-from processor.lanes import Lanes
-from processor.pipeline import SharedContext
-from processor.stored import Stored
-from processor.table_copies import TableCopies
-from processor.windows import WindowLimits
+from processor import decision
+from processor.copy.copy_work import CopyAnswers, CopyWork
+from processor.copy.table_copies import TableCopies
+from processor.decision import Following
+from processor.etcd_view import Stored
+from processor.lanes.lane_plan import LaneLimits
+from processor.lanes.lanes import Lanes
+from processor.lanes.windows import WindowLimits
+from processor.spark.attempts import Attempts
+from processor.spark.pipeline import SharedContext
+from processor.task.job import Held, JobOutcome, JobSpec
+from processor.task.job_context import Fence, JobContext
 from schema_store.store import SchemaStore
 from schema_store.versions import SchemaVersions
 
@@ -147,7 +147,7 @@ class ChangefeedProcessor:
         except SluiceError as error:
             self._log.exception("changefeed_cannot_go_on", code=error.code)
             report = ErrorReport.of(error, datetime.now(UTC))
-            self._following = changefeed.troubled(self._following, report, now=now)
+            self._following = decision.troubled(self._following, report, now=now)
         self._retire_contexts()
         self._report(stored, now)
 
@@ -156,7 +156,7 @@ class ChangefeedProcessor:
         if (stored.configuration, stored.capture) != (self._configuration, self._capture):
             self._configuration, self._capture = stored.configuration, stored.capture
             self._renew_context()
-        self._following = changefeed.obey(self._following, stored.orders, self._copies.busy)
+        self._following = decision.obey(self._following, stored.orders, self._copies.busy)
         limits = self._tick_copies(view, stored, now)
         self._begin_jobs(stored, now, {**limits, **self._ended(stored)})
 
@@ -189,16 +189,16 @@ class ChangefeedProcessor:
     def _tick_copies(self, view: View, stored: Stored, now: float) -> Mapping[TableId, Position]:
         """How far the tables in copy may go."""
         submit = partial(self._submit_copy, stored)
-        begins = changefeed.may_begin(self._following, stored.orders, now=now)
+        begins = decision.may_begin(self._following, stored.orders, now=now)
         lanes = self._following.lanes
         tick = self._copies.tick(view, stored, self._schemas.versions, lanes, submit if begins else None)
         self._copies_written = bool(tick.ops)
         if tick.ops:
             self._surroundings.store.commit_in_parts(tick.ops)
-        self._following = changefeed.moved(self._following, tick.moved, stored.orders)
+        self._following = decision.moved(self._following, tick.moved, stored.orders)
         for error in tick.errors:
             self._log.warning("copy_failed", code=error.code, error=error.message)
-            self._following = changefeed.troubled(self._following, error, now=now)
+            self._following = decision.troubled(self._following, error, now=now)
         return {**tick.limits, **tick.moved}
 
     def _submit_copy(self, stored: Stored, works: Sequence[CopyWork]) -> Future[CopyAnswers]:
@@ -208,12 +208,12 @@ class ChangefeedProcessor:
         return future
 
     def _begin_jobs(self, stored: Stored, now: float, limits: Mapping[TableId, Position]) -> None:
-        jobs = changefeed.begin(self._following, stored.orders, self._surroundings.lanes, now=now, copying=limits)
+        jobs = decision.begin(self._following, stored.orders, self._surroundings.lanes, now=now, copying=limits)
         if not jobs:
             return
         held = _held(stored)
         for job in jobs:
-            self._following = changefeed.begun(self._following, job)
+            self._following = decision.begun(self._following, job)
             copied = self._copies.ranges({table for table in job.own_windows if job.of(table)})
             attempt = self._lane_attempt if job.tables else self._surroundings.attempts.new()
             density = self._following.paces.of(job).density
@@ -288,11 +288,11 @@ class ChangefeedProcessor:
             outcome = JobOutcome(error=ErrorReport.of(bug, datetime.now(UTC)))
         if outcome.error is not None:
             self._log.warning("window_failed", job=number, code=outcome.error.code, error=outcome.error.message)
-            self._following = changefeed.failed(self._following, number, outcome.error, now=now)
+            self._following = decision.failed(self._following, number, outcome.error, now=now)
         else:
             limits = replace(self._surroundings.windows, bytes=self._configuration.pipeline.max_lag_batch)
-            self._following = changefeed.succeeded(self._following, number, outcome, limits, now=now)
-        self._following = changefeed.counted(self._following, outcome)
+            self._following = decision.succeeded(self._following, number, outcome, limits, now=now)
+        self._following = decision.counted(self._following, outcome)
         self._tell(number, outcome)
 
     def _tell(self, number: int, outcome: JobOutcome) -> None:
@@ -309,7 +309,7 @@ class ChangefeedProcessor:
     def _report(self, stored: Stored, now: float) -> None:
         """At most ten times a second; what is kept back makes a later tick due."""
         copies = self._copies
-        report = changefeed.report(self._following, stored.orders, copies.progress, copies.busy, now=now)
+        report = decision.report(self._following, stored.orders, copies.progress, copies.busy, now=now)
         self._unreported = report != self._reported
         if not self._unreported or now < self._reported_at + _REPORT_EVERY:
             return

@@ -20,19 +20,19 @@ import structlog
 from changefeed.errors import ConflictError, FencedError, RetryableError, SluiceError
 from changefeed.records import ChangefeedId
 from coordination.decoded import Decoded
-from coordination.etcd import KeyValue
-from coordination.etcd_connection import EtcdConfig
+from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.protocol import KeyValue
 from coordination.fenced import FencedStore
 from coordination.interruption import Interruption
 from coordination.layout import Layout, child
 from coordination.mirror import Mirror, View
 from coordination.session import Session
-from processor import stored
-from processor.attempts import Attempts
+from processor import etcd_view
 from processor.changefeed_processor import ChangefeedProcessor, Jobs, Surroundings
-from processor.lane_plan import LaneLimits
-from processor.stored import Stored
-from processor.windows import WindowLimits
+from processor.etcd_view import Stored
+from processor.lanes.lane_plan import LaneLimits
+from processor.lanes.windows import WindowLimits
+from processor.spark.attempts import Attempts
 
 _log = structlog.get_logger()
 
@@ -182,7 +182,7 @@ class Processor:
         changefeed, groups = self._changefeeds.get(id), self._groups(id, view)
         if changefeed is not None and not changefeed.due(time.monotonic()) and _same(self._seen.get(id), groups):
             return
-        known = stored.read(self._reader, view, self._layout, id, self._session.node)
+        known = etcd_view.read(self._reader, view, self._layout, id, self._session.node)
         if known is not None:
             self._follow(id, view, known)
         self._seen[id] = groups

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from changefeed.document import Document
+from changefeed.documents.document import Document
 from changefeed.errors import InvariantError
 from changefeed.event import DdlEvent, DdlType
 from changefeed.table import TableId, TableKind, TableName, TableSchema

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from changefeed.document import Document
+from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id

@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, assert_never
 
-from changefeed.document import Document
+from changefeed.documents.document import Document
 from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlEvent, DdlType
 from changefeed.records import Observation

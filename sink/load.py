@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.key_range import KeyRange
+from changefeed.documents.key_range import KeyRange
 
 
 class DocumentLoader(Protocol):

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
 from changefeed.cluster_time import ClusterTime
+from changefeed.documents.key_text import key_text
 from changefeed.event import RowType
-from changefeed.key_text import key_text
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
 

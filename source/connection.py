@@ -12,9 +12,9 @@ from pymongo.client_session import ClientSession
 
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
-from changefeed.direct_connection import not_the_primary
+from changefeed.config.direct_connection import not_the_primary
+from changefeed.config.read_preference import refused_at_source
 from changefeed.errors import ConfigurationError, SourceUnsupported
-from changefeed.read_preference import refused_at_source
 from source.errors import translated
 from source.one_server import OneServer
 

@@ -7,15 +7,15 @@ from functools import partial
 from changefeed.capture import Capture
 from changefeed.errors import SourceUnsupported
 from changefeed.position import Position
-from source.change_stream_cursor import ChangeStreamCursor
 from source.connection import Client, Deployment, deployment_of
-from source.ddl_watch import DdlWatch
+from source.ddl.ddl_watch import DdlWatch
 from source.majority_watch import MajorityWatch
-from source.note import NoteKeeper
 from source.oplog.ddl_entry import among_operations, before_rows
 from source.oplog.ddl_watch import OplogDdlWatch
-from source.oplog_window import oldest_time_for_message
-from source.resuming_ddl_watch import ResumingDdlWatch
+from source.oplog.window import oldest_time_for_message
+from source.stream.change_stream_cursor import ChangeStreamCursor
+from source.stream.note import NoteKeeper
+from source.stream.resuming_ddl_watch import ResumingDdlWatch
 
 
 def reads_oplog(capture: Capture, deployment: Deployment) -> bool:

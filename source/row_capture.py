@@ -9,10 +9,10 @@ from typing import Protocol
 from changefeed.position import Window
 from source.oplog import row_entry
 from source.oplog.row_reader import OplogReader
-from source.raw_batch import RawBatch
-from source.raw_event import scan, update_of
-from source.row_header import Header
-from source.window_reader import WindowReader
+from source.raw.raw_batch import RawBatch
+from source.raw.row_header import Header
+from source.stream.events.raw_event import scan, update_of
+from source.stream.window_reader import WindowReader
 
 
 class RowReader(Protocol):

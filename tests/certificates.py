@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from devstack.security import Tls
+from devstack.mongodb.security import Tls
 
 
 class Certificates:

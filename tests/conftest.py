@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from devstack.etcd import SMALL_QUOTA, Etcd
-from devstack.etcd_cluster import EtcdCluster
-from devstack.mongod_release import DEFAULT_VERSION, VERSION_VARIABLE
-from devstack.mongodb import Client, MongoDB
-from devstack.replica_set import ReplicaSet
+from devstack.etcd.cluster import EtcdCluster
+from devstack.etcd.server import SMALL_QUOTA, Etcd
+from devstack.mongodb.release import DEFAULT_VERSION, VERSION_VARIABLE
+from devstack.mongodb.replica_set import ReplicaSet
+from devstack.mongodb.server import Client, MongoDB
 from devstack.stack import DevStack
 
 ReplicaSets = Callable[..., ReplicaSet]

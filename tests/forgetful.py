@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bson.timestamp import Timestamp
 
-from devstack.mongodb import Client
+from devstack.mongodb.server import Client
 from devstack.process import wait_until
 
 _TIMEOUT_SECONDS = 60.0

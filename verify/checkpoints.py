@@ -8,7 +8,7 @@ from typing import Protocol
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.table import TableId
-from verify.settling import Passed
+from verify.documents.settling import Passed
 
 
 class Checkpoints(Protocol):

@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from changefeed.table import TableKind
-from source.chunks import divide
-from verify.comparison import EVERY_KEY, Join, Joined, Share, differing_shares, ordered_digest, share_digests
-from verify.key_range import EVERYTHING, KeyRange, ranges_between
-from verify.pairing import Pair
+from source.tables.chunks import divide
+from verify.definitions.pairing import Pair
+from verify.documents.comparison import EVERY_KEY, Join, Joined, Share, differing_shares, ordered_digest, share_digests
+from verify.documents.id_range import EVERYTHING, KeyRange, ranges_between
+from verify.documents.raw_document import Canonical, as_it_is, columns_sorted
+from verify.documents.settling import Look, Settling
+from verify.documents.table_reader import Client, TableReader
 from verify.passing import Passing
-from verify.raw_document import Canonical, as_it_is, columns_sorted
 from verify.report import DifferenceKind, DocumentDifference, DocumentsReport
-from verify.settling import Look, Settling
-from verify.table_reader import Client, TableReader
 
 RANGE_BYTES = 16 << 20
 _MOST_RANGES = 50_000

@@ -12,23 +12,23 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from changefeed.configuration import Configuration
+from changefeed.config.configuration import Configuration
+from changefeed.config.tables.pattern import TablePattern, any_matches
 from changefeed.errors import RetryableError
-from changefeed.pattern import TablePattern, any_matches
 from changefeed.table import TableKind, TableName
-from source.catalog import read_catalog
+from source.tables.catalog import read_catalog
 from verify.checkpoints import Checkpoints
-from verify.definition_check import Definition, settled_definitions
-from verify.definitions import definition_results, excuses
+from verify.definitions.definition_check import Definition, settled_definitions
+from verify.definitions.definitions import definition_results, excuses
+from verify.definitions.pairing import origin, pairs
+from verify.definitions.target_catalog import read_target
 from verify.document_check import RANGE_BYTES, DocumentCheck, Sides
-from verify.key_range import KeyRange
-from verify.pairing import origin, pairs
+from verify.documents.id_range import KeyRange
+from verify.documents.raw_document import as_it_is, fields_sorted
+from verify.documents.table_reader import Client, Stopped
 from verify.passing import Passing
-from verify.raw_document import as_it_is, fields_sorted
 from verify.report import Aspect, DocumentsReport, Outcome, Progress, Report, TableReport
-from verify.table_reader import Client, Stopped
 from verify.table_result import TableResult
-from verify.target_catalog import read_target
 
 _RETRIES = 5
 

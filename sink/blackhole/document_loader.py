@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.key_range import KeyRange
+from changefeed.documents.key_range import KeyRange
 
 
 class BlackholeDocumentLoader:

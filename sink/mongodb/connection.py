@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 from pymongo import MongoClient
 from pymongo.errors import InvalidURI
 
-from changefeed.direct_connection import not_the_primary
+from changefeed.config.direct_connection import not_the_primary
+from changefeed.config.read_preference import refused_at_target
 from changefeed.errors import ConfigurationError, SinkRefused
-from changefeed.read_preference import refused_at_target
 from sink.mongodb.errors import translated
 
 Client: TypeAlias = MongoClient[dict[str, Any]]

@@ -19,14 +19,14 @@ from itertools import chain
 from typing import Any
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.document import Document
+from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import SYSTEM_DATABASES, TableId, TableName, view_id
-from source.ddl_description import describe, uuid_of, wall_ms_of
+from source.ddl.ddl_description import describe, uuid_of, wall_ms_of
+from source.ddl.resume_token import oplog_ddl_token
+from source.ddl.view_definition import created_view, modified_view
 from source.oplog.place import place
-from source.resume_token import oplog_ddl_token
-from source.view_definition import created_view, modified_view
 
 Entry = Mapping[str, Any]
 

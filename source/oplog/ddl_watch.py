@@ -26,7 +26,7 @@ from changefeed.errors import HistoryLost, SourceUnavailable
 from changefeed.event import DdlEvent
 from changefeed.position import Position
 from source.connection import HELLO, Client, read_command
-from source.ddl_watch import DdlBatch
+from source.ddl.ddl_watch import DdlBatch
 from source.errors import translated
 from source.majority_watch import MajorityWatch
 from source.oplog.command_entry import CommandEntry, holds_command, is_command
@@ -34,7 +34,7 @@ from source.oplog.ddl_entry import Entry, Numbering, among_operations, ddls_of_e
 from source.oplog.find import entries, entry_at
 from source.oplog.stride import Stride
 from source.oplog.transaction import parts
-from source.oplog_window import oldest_time_for_message
+from source.oplog.window import oldest_time_for_message
 
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.12, 0.45
 """Between two looks at the source: each costs the owner 1 to 2 ms of CPU, and what follows from it as much again everywhere."""

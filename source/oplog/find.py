@@ -13,10 +13,10 @@ from pymongo.errors import OperationFailure
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, SourceUnavailable
 from changefeed.table import TableName
-from source.bson_bytes import elements
 from source.connection import Client, member_read, read_command
 from source.errors import CAPPED_POSITION_LOST
-from source.raw_find import RawFind
+from source.raw.bson_bytes import elements
+from source.raw.raw_find import RawFind
 
 OPLOG = TableName("local", "oplog.rs")
 _MOST_ENTRIES = 1 << 20

@@ -1,6 +1,6 @@
 """Row entries of the oplog: the header fields of one, found in the bytes by offset.
 
-The hot path, as `source.raw_event` is for change streams, and with the same `Header`: spans cut the document, or the raw update, out of the entry.
+The hot path, as `source.stream.events.raw_event` is for change streams, and with the same `Header`: spans cut the document, or the raw update, out of the entry.
 An entry that looks as most do is compared by whole stretches of bytes; the other ones are walked element by element.
 
     [lsid, txnNumber]   opening (the same for a table's inserts)   content            closing
@@ -17,10 +17,10 @@ from collections.abc import Callable
 from struct import Struct
 
 from changefeed.errors import InvariantError
-from source.bson_bytes import document_of, elements, fields_of
 from source.oplog.place import FIRST, place
 from source.oplog.update import description, is_replacement, upserting
-from source.row_header import Header
+from source.raw.bson_bytes import document_of, elements, fields_of
+from source.raw.row_header import Header
 
 _INT32: Callable[[bytes, int], tuple[int]] = Struct("<i").unpack_from
 _UINT64: Callable[[bytes, int], tuple[int]] = Struct("<Q").unpack_from

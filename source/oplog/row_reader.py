@@ -37,7 +37,7 @@ from source.oplog.place import index_of, position
 from source.oplog.row_entry import made_entry, scan
 from source.oplog.stride import Stride
 from source.oplog.transaction import operations
-from source.raw_batch import RawBatch
+from source.raw.raw_batch import RawBatch
 
 _REMEDY = "remove the changefeed and create it again with --start initial"
 _TIME_NOT_REACHED = 72

@@ -22,7 +22,7 @@ from struct import Struct
 from typing import TypeAlias
 
 from changefeed.errors import SourceUnsupported
-from source.bson_bytes import ARRAY, DOCUMENT, document_of, elements
+from source.raw.bson_bytes import ARRAY, DOCUMENT, document_of, elements
 
 Part: TypeAlias = bytes | int
 """The name of a field, or the index of an element."""

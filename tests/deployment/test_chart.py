@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from changefeed.configuration import Configuration
+from changefeed.config.configuration import Configuration
 from node.configuration import NodeConfiguration
 from tests.deployment.helm import Chart, Manifest, Refused
 from tests.deployment.kubernetes import VERSIONS, Api

@@ -17,7 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from devstack.etcd import Etcd
+from devstack.etcd.server import Etcd
 from devstack.ports import free_port
 from tests.deployment.container_build import ROOT, Dockerfile, Image, context
 

@@ -18,17 +18,17 @@ from unittest.mock import patch
 import coordination.decoded
 import coordination.failpoint
 import owner.changefeed_owner
-import owner.connections
-import owner.ddl_jobs
+import owner.ddl.jobs
+import owner.deployments.connections
+import owner.etcd_view
 import owner.owner
-import owner.stored
-import processor.applier
-import processor.attempts
-import processor.copy_work
+import processor.copy.copy_work
 import processor.processor
-import processor.task_permit
-import processor.window_task
-import processor.workplace
+import processor.spark.attempts
+import processor.task.permit
+import processor.task.rows.applier
+import processor.task.window_task
+import processor.task.worker_resources
 import source.oplog.row_reader
 from changefeed.capture import Capture
 from changefeed.errors import CoordinationFull, FencedError, PipelineUnavailable, RetryableError
@@ -42,20 +42,20 @@ from changefeed.records import (
     Role,
 )
 from coordination.decoded import Decoded
-from coordination.etcd import Change, KeyValue, Op, Put
-from coordination.etcd_connection import EtcdConfig
+from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.memory import MemoryEtcd
+from coordination.etcd.protocol import Change, KeyValue, Op, Put
 from coordination.layout import Layout, child, decode, encode
-from coordination.memory_etcd import MemoryEtcd
 from coordination.mirror import Mirror, Replica
 from coordination.session import open_session
 from node.membership import Membership
 from owner.capture_change import obstacle
-from processor.copy_work import CopyAnswer, CopyWork
-from processor.job_context import JobContext
-from processor.pipeline import Pipeline
-from processor.spark import Group
-from processor.windows import WindowLimits
-from processor.workplace import Bench, Workplace
+from processor.copy.copy_work import CopyAnswer, CopyWork
+from processor.lanes.windows import WindowLimits
+from processor.spark.pipeline import Pipeline
+from processor.spark.runner import Group
+from processor.task.job_context import JobContext
+from processor.task.worker_resources import Bench, Workplace
 from sink.mongodb import commander
 from tests.simulation import substitutes
 from tests.simulation.machine import Machine, Process, Thread
@@ -156,7 +156,7 @@ class Cluster:
         """As a user does who has paused it, and is told whether its positions allow it."""
         replica = Replica()
         replica.reset(self.etcd.range(LAYOUT.root))
-        known = owner.stored.read(Decoded(LAYOUT), replica.view(), LAYOUT, FEED)
+        known = owner.etcd_view.read(Decoded(LAYOUT), replica.view(), LAYOUT, FEED)
         standing = known.standing() if known is not None else None
         if known is None or known.status is None or standing is None:
             return
@@ -415,12 +415,12 @@ def wired(cluster: Cluster) -> Iterator[None]:
         finally:
             thread.copies = None
 
-    copy = processor.copy_work._done
+    copy = processor.copy.copy_work._done
     workplaces = _Workplaces(cluster)
     decoder = cluster.decoder
     attributes: list[tuple[Any, str, Any]] = [
-        (owner.connections, "connect", source_client),
-        (owner.connections, "connect_to_target", target),
+        (owner.deployments.connections, "connect", source_client),
+        (owner.deployments.connections, "connect_to_target", target),
         (owner.owner, "_TICK", timedelta(seconds=0.5)),
         (owner.owner, "_LEAST_PAUSE", timedelta(seconds=0.1)),
         (owner.changefeed_owner, "_HISTORY", 2),
@@ -429,22 +429,22 @@ def wired(cluster: Cluster) -> Iterator[None]:
         (source.oplog.row_reader, "_LOOKED_AT", 10),
         (coordination.failpoint, "reach", lambda point, *_: cluster.reached(point)),
         (coordination.decoded, "decode", decoder),
-        (processor.task_permit, "decode", decoder),
-        (processor.applier, "BATCH_CHANGES", 3),
-        (processor.workplace, "connect_to_source", source_client),
-        (processor.workplace, "connect_to_target", target),
-        (processor.workplace, "EtcdClient", lambda _: cluster.line()),
-        (processor.workplace, "_make_lasting", lambda: None),
-        (processor.window_task, "workplace", workplaces),
-        (processor.copy_work, "workplace", workplaces),
-        (processor.copy_work, "_done", copying),
+        (processor.task.permit, "decode", decoder),
+        (processor.task.rows.applier, "BATCH_CHANGES", 3),
+        (processor.task.worker_resources, "connect_to_source", source_client),
+        (processor.task.worker_resources, "connect_to_target", target),
+        (processor.task.worker_resources, "EtcdClient", lambda _: cluster.line()),
+        (processor.task.worker_resources, "_make_lasting", lambda: None),
+        (processor.task.window_task, "workplace", workplaces),
+        (processor.copy.copy_work, "workplace", workplaces),
+        (processor.copy.copy_work, "_done", copying),
     ]
     defaults: list[tuple[Any, dict[str, Any]]] = [
         (owner.owner.Owner.__init__, {"margin": BUDGET}),
         (commander.Commander.__init__, {"pause": substitutes.sleep}),
-        (processor.attempts.Attempts.__init__, {"budget": BUDGET}),
+        (processor.spark.attempts.Attempts.__init__, {"budget": BUDGET}),
         (
-            processor.task_permit.TaskPermit.__init__,
+            processor.task.permit.TaskPermit.__init__,
             {"monotonic": substitutes.monotonic, "budget": BUDGET, "look_every": LOOK_EVERY},
         ),
     ]

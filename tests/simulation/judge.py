@@ -38,7 +38,7 @@ from changefeed.records import (
     NodeId,
 )
 from changefeed.table import TableId, TableName
-from coordination.etcd import Change, KeyValue
+from coordination.etcd.protocol import Change, KeyValue
 from coordination.layout import child
 from tests.simulation.cluster import FEED, LAYOUT, Cluster
 from tests.simulation.fairness import Agreement, definition_differences

@@ -9,8 +9,8 @@ from datetime import timedelta
 from pymongo.errors import AutoReconnect
 
 from changefeed.errors import CoordinationUnavailable
-from coordination.etcd import Committed, Compare, KeyValue, Lease, Op, Refused, Snapshot
-from coordination.memory_etcd import MemoryClient, MemoryEtcd, MemoryWatch
+from coordination.etcd.memory import MemoryClient, MemoryEtcd, MemoryWatch
+from coordination.etcd.protocol import Committed, Compare, KeyValue, Lease, Op, Refused, Snapshot
 from tests.simulation.machine import Machine, Process
 
 _CONNECTION_TIMEOUT = 0.3

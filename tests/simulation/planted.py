@@ -13,21 +13,21 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-import owner.changefeed
-import owner.ddl_feed
+import owner.ddl.feed
+import owner.decision
 import owner.owner
-import processor.changefeed
 import processor.changefeed_processor
-import processor.lane_plan
-import processor.pipeline
-import processor.task_permit
-import source.catalog
-import source.note
+import processor.decision
+import processor.lanes.lane_plan
+import processor.spark.pipeline
+import processor.task.permit
 import source.oplog.command_entry
 import source.oplog.ddl_entry
 import source.oplog.find
 import source.oplog.row_entry
 import source.oplog.transaction
+import source.stream.note
+import source.tables.catalog
 from changefeed.cluster_time import ClusterTime
 from changefeed.event import DdlType
 from changefeed.position import Position
@@ -35,24 +35,24 @@ from changefeed.records import Barrier, DdlRecord
 from changefeed.table import TableId
 from coordination.fenced import FencedStore
 from coordination.session import Session
-from owner.changefeed import PublishBarrier, RecordDdls
-from owner.changefeed_writer import ChangefeedWriter
-from owner.ddl_feed import Subscription, Taken
-from owner.execution import Apply, Observed, RecordExecuting, next_step
-from owner.progress import Floor, Progress
-from processor.applier import Applier
-from processor.job import JobOutcome
-from processor.lanes import Lanes
-from processor.window_task import replicate_window
-from processor.windows import Pace
-from sink.mongodb.ddl_applier import MongoDdlApplier
-from sink.mongodb.ddl_effect import Effect
+from owner.ddl.feed import Subscription, Taken
+from owner.ddl.steps import Apply, Observed, RecordExecuting, next_step
+from owner.decision import PublishBarrier, RecordDdls
+from owner.etcd_writes import ChangefeedWriter
+from owner.tables.progress import Floor, Progress
+from processor.lanes.lanes import Lanes
+from processor.lanes.windows import Pace
+from processor.task.job import JobOutcome
+from processor.task.rows.applier import Applier
+from processor.task.window_task import replicate_window
+from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
+from sink.mongodb.ddl.ddl_effect import Effect
 from source.connection import HELLO
 from source.oplog.command_entry import CommandEntry
 from source.oplog.ddl_watch import OplogDdlWatch
 from source.oplog.row_reader import OplogReader
-from source.raw_find import RawFind
-from source.resolved import resolved_after
+from source.raw.raw_find import RawFind
+from source.stream.resolved import resolved_after
 
 Plant = Callable[[], AbstractContextManager[Any]]
 
@@ -100,7 +100,7 @@ def _gate_opens_before_the_ddl_is_durable() -> AbstractContextManager[Any]:
 
 
 def _barrier_passes_ddls_that_are_not_recorded() -> AbstractContextManager[Any]:
-    decide = owner.changefeed.decide
+    decide = owner.decision.decide
 
     def decided(*arguments: Any, **named: Any) -> Any:
         decision = decide(*arguments, **named)
@@ -122,7 +122,7 @@ def _barrier_includes_its_position() -> AbstractContextManager[Any]:
 
 
 def _tables_are_not_held() -> AbstractContextManager[Any]:
-    return patch("owner.barrier._held", lambda records, resolved: {})
+    return patch("owner.ddl.barrier._held", lambda records, resolved: {})
 
 
 def _windows_pass_the_barrier() -> AbstractContextManager[Any]:
@@ -135,20 +135,20 @@ def _windows_pass_the_barrier() -> AbstractContextManager[Any]:
 
 
 def _lanes_forget_held_tables() -> AbstractContextManager[Any]:
-    plan = processor.lane_plan.plan
+    plan = processor.lanes.lane_plan.plan
 
     def planned(lanes: Lanes, ahead: Barrier, *rest: Any) -> Any:
         return plan(lanes, replace(ahead, held={}), *rest)
 
-    return patch("processor.changefeed.plan", planned)
+    return patch("processor.decision.plan", planned)
 
 
 def _ddl_runs_before_its_tables_have_arrived() -> AbstractContextManager[Any]:
-    return patch("owner.barrier._reached", lambda record, checkpoint_of: True)
+    return patch("owner.ddl.barrier._reached", lambda record, checkpoint_of: True)
 
 
 def _ddls_that_meet_run_in_any_order() -> AbstractContextManager[Any]:
-    return patch("owner.barrier._first", iter)
+    return patch("owner.ddl.barrier._first", iter)
 
 
 def _ddl_runs_before_it_is_recorded_as_executing() -> AbstractContextManager[Any]:
@@ -158,18 +158,18 @@ def _ddl_runs_before_it_is_recorded_as_executing() -> AbstractContextManager[Any
             return Apply(step.record)
         return step
 
-    return patch("owner.changefeed.next_step", stepped)
+    return patch("owner.decision.next_step", stepped)
 
 
 def _ddls_are_done_again_without_a_look() -> AbstractContextManager[Any]:
-    return patch("sink.mongodb.ddl_applier.effect", lambda ddl, before, now, ttl: Effect.ABSENT)
+    return patch("sink.mongodb.ddl.ddl_applier.effect", lambda ddl, before, now, ttl: Effect.ABSENT)
 
 
 def _checkpoint_passes_open_ddls() -> AbstractContextManager[Any]:
     def checkpoint(tables: Position | None, records: Any, resolved: Position) -> Position:
         return resolved if tables is None else tables
 
-    return patch("owner.barrier.changefeed_checkpoint", checkpoint)
+    return patch("owner.ddl.barrier.changefeed_checkpoint", checkpoint)
 
 
 def _stale_reports_count() -> AbstractContextManager[Any]:
@@ -194,7 +194,7 @@ def _tables_are_released_while_at_work() -> AbstractContextManager[Any]:
 
 
 def _tasks_ask_for_no_permit() -> AbstractContextManager[Any]:
-    return patch.object(processor.task_permit.TaskPermit, "__call__", lambda self: self._budget)
+    return patch.object(processor.task.permit.TaskPermit, "__call__", lambda self: self._budget)
 
 
 def _tasks_end_before_their_last_batch_is_written() -> AbstractContextManager[Any]:
@@ -208,17 +208,17 @@ def _windows_are_reported_before_they_are_acknowledged() -> AbstractContextManag
         self._spark._begin(self.group(shared.context, spec), task)
         return JobOutcome()
 
-    return patch.object(processor.pipeline.Pipeline, "run", run)
+    return patch.object(processor.spark.pipeline.Pipeline, "run", run)
 
 
 def _failed_windows_count_as_done() -> AbstractContextManager[Any]:
-    failed = processor.changefeed.failed
+    failed = processor.decision.failed
 
     def done(following: Any, number: int, error: Any, **rest: Any) -> Any:
         troubled = failed(following, number, error, **rest)
         return replace(troubled, lanes=following.lanes.finished(number))
 
-    return patch("processor.changefeed.failed", done)
+    return patch("processor.decision.failed", done)
 
 
 def _windows_keep_the_schemas_of_before_a_ddl() -> AbstractContextManager[Any]:
@@ -231,8 +231,8 @@ def _resume_tokens_are_taken_as_inclusive() -> AbstractContextManager[Any]:
         return Position(resolved.ts.next()) if resolved > before else resolved
 
     stack = ExitStack()
-    stack.enter_context(patch("source.window_progress.resolved_after", inclusive))
-    stack.enter_context(patch("source.ddl_watch.resolved_after", inclusive))
+    stack.enter_context(patch("source.stream.window_progress.resolved_after", inclusive))
+    stack.enter_context(patch("source.stream.resuming_ddl_watch.resolved_after", inclusive))
     return stack
 
 
@@ -241,24 +241,24 @@ def _an_answer_counts_for_the_moment_at_which_it_is_looked_at() -> AbstractConte
 
     def late(self: Subscription) -> Taken:
         taken = take(self)
-        now = vars(owner.ddl_feed)["datetime"].now(UTC)  # the simulation's
+        now = vars(owner.ddl.feed)["datetime"].now(UTC)  # the simulation's
         return replace(taken, sighting=replace(taken.sighting, at=now)) if taken.sighting else taken
 
     return patch.object(Subscription, "take", late)
 
 
 def _the_last_write_before_a_silence_counts_as_a_note() -> AbstractContextManager[Any]:
-    return patch.object(source.note, "end_of_source", lambda committed_ts, _: Position(committed_ts))
+    return patch.object(source.stream.note, "end_of_source", lambda committed_ts, _: Position(committed_ts))
 
 
 def _an_index_counts_from_the_start_of_its_build() -> AbstractContextManager[Any]:
     """The catalog lists it from then on, and the build may still be given up."""
-    indexes = source.catalog._list_indexes
+    indexes = source.tables.catalog._list_indexes
 
     def listed(client: Any, name: Any) -> Any:
         return (spec.get("spec", spec) for spec in indexes(client, name))
 
-    return patch("source.catalog._list_indexes", listed)
+    return patch("source.tables.catalog._list_indexes", listed)
 
 
 def _rows_are_not_acknowledged_by_the_majority() -> AbstractContextManager[Any]:

@@ -24,7 +24,7 @@ from typing import Any
 import greenlet
 
 from changefeed.capture import Capture
-from changefeed.configuration import Configuration, OnDivergence
+from changefeed.config.configuration import Configuration, OnDivergence
 from changefeed.records import ChangefeedId, ChangefeedInfo, Role
 from coordination.layout import encode
 from tests.simulation.cluster import LAYOUT, Cluster, wired

@@ -20,7 +20,7 @@ from pymongo.errors import AutoReconnect, NetworkTimeout, NotPrimaryError, Opera
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableName
-from source.resume_token import position_of
+from source.ddl.resume_token import position_of
 from tests.simulation.network import Network
 from tests.simulation.source_finds import EntryCursor
 from tests.simulation.source_oplog import Shown, placed

@@ -21,7 +21,7 @@ from changefeed.table import TableName
 from tests.simulation.network import Network
 from tests.simulation.target_ddl import COMMANDS, Definitions, same_primary
 from tests.simulation.target_server import Collection, Row, TargetServer, duplicate, failure
-from tests.unit.sink.mongodb import update_model
+from tests.unit.sink.mongodb.rows import update_model
 
 
 class TargetClient:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from devstack.mongod_release import VERSIONS
+from devstack.mongodb.release import VERSIONS
 from tests.versions.components import component_tests
 from tests.versions.findings import Findings
 from tests.versions.pair import PAIRS, REFUSED, Pair, Versions

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from devstack.mongod_release import VERSION_VARIABLE
+from devstack.mongodb.release import VERSION_VARIABLE
 from tests.versions.findings import Findings
 
 _ROOT = Path(__file__).parents[2]

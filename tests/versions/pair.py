@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from devstack.etcd import Etcd
-from devstack.mongodb import Client, MongoDB
+from devstack.etcd.server import Etcd
+from devstack.mongodb.server import Client, MongoDB
 from devstack.node import Node
 from devstack.process import side_by_side
 from tests.component.node.server_process import run

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from devstack.etcd import Etcd
+from devstack.etcd.server import Etcd
 from tests.component.node.server_process import Server, until
 
 

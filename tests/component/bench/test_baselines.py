@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from bench.baseline import copy_naively, insert_at_the_floor, read_at_the_floor, replicate_naively
+from bench.baselines.baseline import copy_naively, insert_at_the_floor, read_at_the_floor, replicate_naively
 from bench.usage import Usage
 from bench.workload import Workload, newest
 from changefeed.position import Window
-from devstack.mongodb import Client
+from devstack.mongodb.server import Client
 from devstack.stack import DevStack
 from tests.independent_compare import documents
 

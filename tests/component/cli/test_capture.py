@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from changefeed.configuration import Configuration
+from changefeed.config.configuration import Configuration
 from changefeed.records import ChangefeedId, ChangefeedInfo, NodeId, NodeRecord, Role
-from coordination.etcd import Put
-from coordination.etcd_client import EtcdClient
-from coordination.etcd_connection import EtcdConfig
+from coordination.etcd.client import EtcdClient
+from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.protocol import Put
 from coordination.layout import Layout, encode
-from devstack.mongodb import Client
+from devstack.mongodb.server import Client
 from devstack.scripted_processor import ScriptedProcessor
 from tests.component.node.server_process import Server, until
 

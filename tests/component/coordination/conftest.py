@@ -11,9 +11,9 @@ import grpc
 import pytest
 from etcd3 import etcdrpc as rpc
 
-from coordination.etcd_client import EtcdClient
-from coordination.etcd_connection import EtcdConfig
-from devstack.etcd import Etcd
+from coordination.etcd.client import EtcdClient
+from coordination.etcd.connection import EtcdConfig
+from devstack.etcd.server import Etcd
 
 Connect = Callable[[str], EtcdClient]
 

@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta
 from changefeed.errors import FencedError
 from changefeed.records import NodeId, NodeRecord, Role
 from coordination.election import Candidate
-from coordination.etcd import Put
-from coordination.etcd_client import EtcdClient
-from coordination.etcd_connection import EtcdConfig
+from coordination.etcd.client import EtcdClient
+from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.protocol import Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout
 from coordination.session import Session, open_session

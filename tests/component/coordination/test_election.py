@@ -16,7 +16,7 @@ import pytest
 
 from changefeed.records import NodeId
 from coordination.election import Candidate
-from coordination.etcd_client import EtcdClient
+from coordination.etcd.client import EtcdClient
 from coordination.layout import Layout
 
 TTL = 3.0

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from changefeed.errors import CoordinationUnavailable, OutcomeUnknown
-from coordination.etcd import Delete, Put
-from coordination.etcd_client import EtcdClient
-from coordination.etcd_connection import EtcdConfig
+from coordination.etcd.client import EtcdClient
+from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.protocol import Delete, Put
 from coordination.fenced import FencedStore
 from coordination.mirror import Mirror
-from devstack.etcd import Etcd
+from devstack.etcd.server import Etcd
 
 SOON = timedelta(seconds=10)
 PREFIX = "/s/"

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from changefeed.records import NodeId, NodeRecord, Role
-from coordination.etcd_client import EtcdClient
+from coordination.etcd.client import EtcdClient
 from coordination.layout import Layout
 from coordination.session import open_session
-from devstack.etcd import Etcd
+from devstack.etcd.server import Etcd
 
 TTL = timedelta(seconds=3)
 

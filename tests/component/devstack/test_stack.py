@@ -16,9 +16,9 @@ import psutil
 import pytest
 from pymongo.errors import OperationFailure
 
-from devstack.etcd import Etcd
-from devstack.mongod_release import DEFAULT_VERSION, VERSIONS, Mongod
-from devstack.mongodb import Client, MongoDB
+from devstack.etcd.server import Etcd
+from devstack.mongodb.release import DEFAULT_VERSION, VERSIONS, Mongod
+from devstack.mongodb.server import Client, MongoDB
 from devstack.pinned_wheel import Unobtainable
 from devstack.process import ServerFailed, wait_until
 from devstack.stack import DevStack

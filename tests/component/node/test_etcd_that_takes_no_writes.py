@@ -12,9 +12,9 @@ import yaml
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1.admin_pb2_grpc import ChangefeedServiceStub
-from devstack.etcd import SMALL_QUOTA, Etcd
-from devstack.etcd_cluster import EtcdCluster
-from devstack.mongodb import Client
+from devstack.etcd.cluster import EtcdCluster
+from devstack.etcd.server import SMALL_QUOTA, Etcd
+from devstack.mongodb.server import Client
 from tests.component.node.server_process import Server, until
 
 

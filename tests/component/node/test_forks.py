@@ -9,8 +9,8 @@ from collections import Counter
 _SCRIPT = """
 import os, subprocess, sys, threading
 import cli.main
-from coordination.etcd_client import EtcdClient
-from coordination.etcd_connection import EtcdConfig
+from coordination.etcd.client import EtcdClient
+from coordination.etcd.connection import EtcdConfig
 
 def ask():
     while True:

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from devstack.etcd import Etcd
+from devstack.etcd.server import Etcd
 from tests.component.node.server_process import Server, until
 
 

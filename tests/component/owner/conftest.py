@@ -20,7 +20,7 @@ import pytest
 from pymongo.database import Database as _Database
 
 from changefeed.capture import Capture
-from changefeed.configuration import Configuration
+from changefeed.config.configuration import Configuration
 from changefeed.errors import CoordinationUnavailable
 from changefeed.lifecycle import State
 from changefeed.position import Position
@@ -39,12 +39,12 @@ from changefeed.table import TableId
 from coordination import failpoint
 from coordination.decoded import Decoded
 from coordination.election import owner_in
-from coordination.etcd import Put
-from coordination.etcd_client import EtcdClient
-from coordination.etcd_connection import EtcdConfig
+from coordination.etcd.client import EtcdClient
+from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.protocol import Put
 from coordination.layout import Layout, OwnerRecord, ResignRequest, child, decode, encode
 from coordination.mirror import Mirror
-from devstack.mongodb import Client
+from devstack.mongodb.server import Client
 from devstack.scripted_processor import ScriptedProcessor
 
 T = TypeVar("T")

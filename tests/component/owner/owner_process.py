@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 
 from changefeed.records import NodeId, NodeRecord, Role
 from coordination.election import Candidate
-from coordination.etcd_client import EtcdClient
-from coordination.etcd_connection import EtcdConfig
+from coordination.etcd.client import EtcdClient
+from coordination.etcd.connection import EtcdConfig
 from coordination.layout import Layout
 from coordination.mirror import Mirror
 from coordination.session import open_session
-from owner.connections import Connections
+from owner.deployments.connections import Connections
 from owner.owner import Owner
 
 

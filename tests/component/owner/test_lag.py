@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from changefeed.records import ChangefeedId
-from devstack.mongodb import Client, MongoDB
+from devstack.mongodb.server import Client, MongoDB
 from tests.component.owner.conftest import Cluster
 
 _NOOP_SECONDS = 3

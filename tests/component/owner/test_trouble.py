@@ -9,7 +9,7 @@ from bson.timestamp import Timestamp
 
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
-from changefeed.document import Document
+from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import State
 from changefeed.position import Position

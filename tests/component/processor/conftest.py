@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 
-from changefeed.configuration import Configuration
+from changefeed.config.configuration import Configuration
 from changefeed.records import ChangefeedId, NodeId, NodeRecord, PositionReport
 from coordination import failpoint
-from coordination.etcd import Put
+from coordination.etcd.protocol import Put
 from coordination.layout import decode, encode
-from devstack.mongodb import Client
+from devstack.mongodb.server import Client
 from tests.component.owner.conftest import Cluster
 from tests.component.processor.scripted_owner import ScriptedOwner
 from tests.independent_compare import differences

@@ -8,16 +8,16 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 from changefeed.records import NodeId, NodeRecord, Role
-from coordination.etcd_client import EtcdClient
-from coordination.etcd_connection import EtcdConfig
+from coordination.etcd.client import EtcdClient
+from coordination.etcd.connection import EtcdConfig
 from coordination.layout import Layout
 from coordination.mirror import Mirror
 from coordination.session import open_session
-from processor.pipeline import Pipeline
+from processor.lanes.windows import WindowLimits
 from processor.processor import Processor
-from processor.spark import SparkRunner
-from processor.stays import Stays
-from processor.windows import WindowLimits
+from processor.spark.pipeline import Pipeline
+from processor.spark.runner import SparkRunner
+from processor.spark.stays import Stays
 
 
 def main(name: str, endpoint: str, cluster: str, ttl: float) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from changefeed.capture import Capture
-from changefeed.configuration import Configuration
+from changefeed.config.configuration import Configuration
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position
 from changefeed.records import (
@@ -21,9 +21,9 @@ from changefeed.records import (
     PositionReport,
 )
 from changefeed.table import TableId, TableName, TableSchema
-from coordination.etcd import Etcd, KeyValue, Put
+from coordination.etcd.protocol import Etcd, KeyValue, Put
 from coordination.layout import Layout, assignment_puts, decode, encode, join_assignment
-from devstack.mongodb import Client
+from devstack.mongodb.server import Client
 from source.connection import session_time
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from changefeed.lifecycle import State
 from changefeed.records import ChangefeedId
-from devstack.mongodb import Client, MongoDB
+from devstack.mongodb.server import Client, MongoDB
 from tests.component.processor.conftest import ReplicatingCluster
 from tests.component.processor.workload import Beside, write
 

@@ -10,7 +10,7 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.lifecycle import State
 from changefeed.records import ChangefeedId
-from source.oplog_window import newest_time
+from source.oplog.window import newest_time
 from tests.component.processor.conftest import ReplicatingCluster
 
 _DEATHS = {"repair": "update", "fail": "divergence"}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from changefeed.lifecycle import State
 from changefeed.records import ChangefeedId
-from devstack.mongodb import TESTING, Client, MongoDB
+from devstack.mongodb.server import TESTING, Client, MongoDB
 from tests.component.processor.conftest import ReplicatingCluster
 from tests.conftest import ReplicaSets
 

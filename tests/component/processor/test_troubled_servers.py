@@ -10,7 +10,7 @@ import pytest
 
 from changefeed.lifecycle import State
 from changefeed.records import ChangefeedId
-from devstack.mongodb import TESTING, Client, MongoDB
+from devstack.mongodb.server import TESTING, Client, MongoDB
 from tests.component.processor.conftest import ReplicatingCluster
 
 _WRITES = ("insert", "update", "delete", "bulkWrite")

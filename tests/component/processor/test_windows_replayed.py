@@ -22,7 +22,7 @@ from pymongo.client_session import ClientSession
 from pymongo.errors import OperationFailure
 
 from changefeed.position import Position, Window
-from devstack.mongodb import Client
+from devstack.mongodb.server import Client
 from tests.component.processor.windowing import Windowing
 
 Change: TypeAlias = tuple[str, str, Any, Any]

@@ -10,26 +10,26 @@ from operator import itemgetter
 
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
-from changefeed.configuration import Configuration, OnDivergence
+from changefeed.config.configuration import Configuration, OnDivergence
 from changefeed.event import RowType
 from changefeed.lifecycle import Lifecycle
 from changefeed.position import Position, Window
 from changefeed.records import ChangefeedId, ChangefeedStatus
-from coordination.etcd import Put
-from coordination.etcd_client import EtcdClient
-from coordination.etcd_connection import EtcdConfig
+from coordination.etcd.client import EtcdClient
+from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.protocol import Put
 from coordination.layout import encode
-from devstack.mongodb import Client
-from processor.division import divided_tables
-from processor.job import JobOutcome, JobSpec
-from processor.job_context import Fence, JobContext
-from processor.lanes import LaneJob
-from processor.window_task import Chunk, apply_bucket, divide_tables, read_slice, replicate_window
-from processor.workplace import workplace
+from devstack.mongodb.server import Client
+from processor.lanes.lanes import LaneJob
+from processor.task.job import JobOutcome, JobSpec
+from processor.task.job_context import Fence, JobContext
+from processor.task.shuffle.division import divided_tables
+from processor.task.window_task import Chunk, apply_bucket, divide_tables, read_slice, replicate_window
+from processor.task.worker_resources import workplace
 from schema_store.versions import SchemaVersions
-from source.catalog import read_catalog
 from source.connection import deployment_of
-from source.oplog_window import newest_time
+from source.oplog.window import newest_time
+from source.tables.catalog import read_catalog
 from tests.independent_compare import differences
 
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 from pymongo import DeleteOne, InsertOne, ReplaceOne, UpdateOne
 
 from changefeed.lifecycle import ErrorReport
-from devstack.mongodb import Client
+from devstack.mongodb.server import Client
 from tests.component.processor.conftest import ReplicatingCluster
 
 Operation = InsertOne[Any] | UpdateOne | ReplaceOne[Any] | DeleteOne

@@ -9,15 +9,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.document import Document
+from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records import ChangefeedId, DdlRecord, DdlState, Scope
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.decoded import Decoded
-from coordination.etcd import Delete, Op, Put
-from coordination.etcd_client import EtcdClient
-from coordination.etcd_connection import EtcdConfig
+from coordination.etcd.client import EtcdClient
+from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.protocol import Delete, Op, Put
 from coordination.layout import Layout, encode
 from coordination.mirror import Mirror
 from schema_store.store import FoldStep, SchemaStore, fold

@@ -14,8 +14,8 @@ import pytest
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.table import TableId, TableName
-from devstack.mongodb import TESTING, Client, MongoDB
-from devstack.replica_set import ReplicaSet
+from devstack.mongodb.replica_set import ReplicaSet
+from devstack.mongodb.server import TESTING, Client, MongoDB
 from source.connection import connect
 from tests.component.simulation.lives import MOST_IN_ENTRY, Life, ModelLife, RealLife
 from tests.component.simulation.served import Asked, InTheMachine, InThisProcess, Served, held

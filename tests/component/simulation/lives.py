@@ -11,8 +11,8 @@ from typing import Any, Protocol
 from pymongo.errors import AutoReconnect
 
 from changefeed.table import TableName
-from devstack.mongodb import Client
-from devstack.replica_set import ReplicaSet
+from devstack.mongodb.replica_set import ReplicaSet
+from devstack.mongodb.server import Client
 from tests.component.simulation.served import InThisProcess, code_of, held
 from tests.forgetful import forget
 from tests.simulation.source_server import Build, NotPossible, SourceServer

@@ -18,11 +18,11 @@ from changefeed.position import Position, Window
 from changefeed.table import TableName
 from source.connection import Client, connect
 from source.oplog.row_reader import OplogReader
-from source.oplog_window import majority_time, newest_time
-from source.raw_event import table_name
+from source.oplog.window import majority_time, newest_time
+from source.raw.row_header import Header
 from source.row_capture import RowCapture, of_oplog, of_stream
-from source.row_header import Header
-from source.window_reader import ReadOptions, WindowReader
+from source.stream.events.raw_event import table_name
+from source.stream.window_reader import ReadOptions, WindowReader
 
 _CODEC: CodecOptions[SON[str, Any]] = CodecOptions(SON, datetime_conversion=DatetimeConversion.DATETIME_MS)
 PATIENCE = timedelta(seconds=10)

@@ -14,19 +14,19 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import ConfigurationError
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
-from devstack.mongodb import MongoDB
-from devstack.replica_set import ReplicaSet
-from source.catalog import read_catalog
-from source.chunk_reader import Chunk, ChunkReader, ReadWay
-from source.chunks import divide
+from devstack.mongodb.replica_set import ReplicaSet
+from devstack.mongodb.server import MongoDB
 from source.connection import Client, connect, deployment_of
 from source.majority_watch import MajorityWatch
-from source.note import NoteKeeper
 from source.opening import open_ddl_watch
-from source.oplog_access import oplog_obstacle
-from source.oplog_window import majority_time, newest_time, read_oplog_window
-from source.row_read import read_row
-from source.stable_catalog import read_stable_catalog
+from source.oplog.access import oplog_obstacle
+from source.oplog.window import majority_time, newest_time, read_oplog_window
+from source.stream.note import NoteKeeper
+from source.tables.catalog import read_catalog
+from source.tables.chunk_reader import Chunk, ChunkReader, ReadWay
+from source.tables.chunks import divide
+from source.tables.row_read import read_row
+from source.tables.stable_catalog import read_stable_catalog
 from tests.conftest import ReplicaSets
 
 _APP = "sluice-preference"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from changefeed.configuration import Configuration
-from devstack.mongodb import Client
+from changefeed.config.configuration import Configuration
+from devstack.mongodb.server import Client
 from sink.mongodb.connection import connect as connect_to_target
 from source.connection import connect
 from tests.component.verify.verified import Heard, Sides, Verified, Verify

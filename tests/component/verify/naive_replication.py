@@ -12,9 +12,9 @@ from typing import Any, Self
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableId
-from source.resume_token import position_of
+from source.ddl.resume_token import position_of
 from tests.component.verify.verified import Sides
-from verify.settling import Passed
+from verify.documents.settling import Passed
 
 _LAG_SECONDS = 0.3
 _PACE_SECONDS = 0.03

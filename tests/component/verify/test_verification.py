@@ -14,10 +14,10 @@ from bson.max_key import MaxKey
 from bson.min_key import MinKey
 from bson.objectid import ObjectId
 
-from changefeed.configuration import Configuration
-from changefeed.pattern import TablePattern
+from changefeed.config.configuration import Configuration
+from changefeed.config.tables.pattern import TablePattern
 from changefeed.table import TableName
-from devstack.mongodb import Client, MongoDB
+from devstack.mongodb.server import Client, MongoDB
 from source.connection import connect
 from tests.component.verify.verified import Heard, Sides, Verify
 from verify.report import Aspect, DifferenceKind, Outcome, Progress

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from devstack.mongodb import Client
+from devstack.mongodb.server import Client
 from verify.report import Aspect, Progress, Report, Result, TableReport
 
 

@@ -14,7 +14,7 @@ from random import Random
 
 from pymongo.errors import PyMongoError
 
-from devstack.mongodb import Client
+from devstack.mongodb.server import Client
 from tests.e2e.chaos.journal import Journal
 from tests.e2e.chaos.machines import Machines
 

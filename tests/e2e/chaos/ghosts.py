@@ -10,7 +10,7 @@ from typing import Any
 
 from pymongo import WriteConcern
 
-from devstack.mongodb import Client, MongoDB
+from devstack.mongodb.server import Client, MongoDB
 
 DATABASE = "chaos_ghosts"
 _PLACE = "place"

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from devstack.etcd_cluster import EtcdCluster
-from devstack.mongodb import TESTING
+from devstack.etcd.cluster import EtcdCluster
+from devstack.mongodb.replica_set import ReplicaSet
+from devstack.mongodb.server import TESTING
 from devstack.node import Node
 from devstack.process import ServerFailed, side_by_side
 from devstack.proxy import Loop, Ports, Proxy, opened_by
-from devstack.replica_set import ReplicaSet
 from tests.component.node.server_process import run
 from tests.e2e.chaos.journal import Journal
 from tests.e2e.chaos.schedule import NODES

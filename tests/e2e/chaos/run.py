@@ -18,11 +18,11 @@ from random import Random
 
 from changefeed.lifecycle import State
 from changefeed.records import ChangefeedId, ChangefeedStatus
-from coordination.etcd_client import EtcdClient
-from coordination.etcd_connection import EtcdConfig
+from coordination.etcd.client import EtcdClient
+from coordination.etcd.connection import EtcdConfig
 from coordination.layout import Layout, decode
 from coordination.mirror import Mirror
-from devstack.mongodb import Client
+from devstack.mongodb.server import Client
 from tests.e2e.chaos import bank, ghosts
 from tests.e2e.chaos.accidents import Accidents
 from tests.e2e.chaos.bank import Bank

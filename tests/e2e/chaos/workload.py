@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from pymongo.errors import PyMongoError
 
-from devstack.mongodb import Client
+from devstack.mongodb.server import Client
 from tests.component.processor.workload import MixedOperations
 
 _FEWEST, _MOST = 4, 12

@@ -9,7 +9,7 @@ from typing import Any
 
 from pymongo.database import Database as _Database
 
-from devstack.mongodb import Client
+from devstack.mongodb.server import Client
 
 Database = _Database[dict[str, Any]]
 

@@ -16,9 +16,9 @@ from changefeed.position import Position
 from changefeed.records import ChangefeedId, DdlRecord, MoveRequest, NodeId, PositionReport, Role
 from changefeed.table import TableId
 from coordination import failpoint
-from coordination.etcd import Put
+from coordination.etcd.protocol import Put
 from coordination.layout import decode, encode
-from devstack.mongodb import Client
+from devstack.mongodb.server import Client
 from devstack.node import Node
 from devstack.process import side_by_side
 from tests.component.node.server_process import run

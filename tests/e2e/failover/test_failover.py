@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from devstack.mongodb import Client
+from devstack.mongodb.server import Client
 from tests.e2e.failover.accident import Accident, Moment, Victim
 from tests.e2e.failover.ddl_kinds import KINDS
 from tests.e2e.failover.standing_cluster import PROCESSORS, StandingCluster

@@ -17,15 +17,15 @@ from pymongo.errors import PyMongoError
 
 from changefeed.lifecycle import State
 from changefeed.records import ChangefeedId
-from coordination.etcd_client import EtcdClient
-from coordination.etcd_connection import EtcdConfig
+from coordination.etcd.client import EtcdClient
+from coordination.etcd.connection import EtcdConfig
 from coordination.layout import Layout
 from coordination.mirror import Mirror
-from devstack.etcd_cluster import EtcdCluster
-from devstack.mongodb import TESTING
+from devstack.etcd.cluster import EtcdCluster
+from devstack.mongodb.replica_set import ReplicaSet
+from devstack.mongodb.server import TESTING
 from devstack.node import Node
 from devstack.process import side_by_side
-from devstack.replica_set import ReplicaSet
 from tests.component.node.server_process import run
 from tests.e2e.chaos.workload import Workload
 from tests.e2e.faults.state_log import Shown, StateLog

@@ -14,8 +14,8 @@ import pytest
 from pymongo import WriteConcern
 
 from changefeed.lifecycle import State
+from devstack.mongodb.replica_set import ReplicaSet
 from devstack.process import side_by_side
-from devstack.replica_set import ReplicaSet
 from tests.e2e.faults.replicating_sets import NODES, ReplicatingSets
 
 _LASTS_SECONDS = 2.0

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from devstack.mongodb import Client
+from devstack.mongodb.server import Client
 from tests.component.node.server_process import Server
 from tests.e2e.node.workload import contents, until, writing
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from devstack.mongodb import Client
+from devstack.mongodb.server import Client
 from tests.component.node.server_process import Server
 from tests.e2e.node.workload import contents, until, writing
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from devstack.mongodb import Client
+from devstack.mongodb.replica_set import ReplicaSet
+from devstack.mongodb.security import Security
+from devstack.mongodb.server import Client
 from devstack.process import side_by_side
-from devstack.replica_set import ReplicaSet
-from devstack.security import Security
 from tests.certificates import Certificates
 from tests.component.node.server_process import Server
 from tests.e2e.node.workload import until

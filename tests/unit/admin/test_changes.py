@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from admin.changes import Changes
 from admin.cluster_reader import ClusterReader, ServingNode
 from changefeed.lifecycle import ErrorReport
+from coordination.etcd.memory import MemoryEtcd
 from coordination.layout import Layout
-from coordination.memory_etcd import MemoryEtcd
 from coordination.mirror import Mirror
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from changefeed.configuration import Configuration
+from changefeed.config.configuration import Configuration
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
 from changefeed.position import Position

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from admin import messages
+from admin.services import messages
 from changefeed.cluster_time import ClusterTime
-from changefeed.configuration import Configuration
+from changefeed.config.configuration import Configuration
 from changefeed.position import Position
 from changefeed.records import (
     AssignedTable,
@@ -24,7 +24,7 @@ from changefeed.records import (
 from changefeed.table import TableId, TableName, TableSchema
 from cli.changefeed_view import changed_line, facts
 from coordination import decoded
-from owner.stored import Stored
+from owner.etcd_view import Stored
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 NODE = NodeId("n1-1")

@@ -6,9 +6,9 @@ from changefeed.position import Position
 from changefeed.records import AssignedTable, Assignment, Barrier, ChangefeedId, NodeId, PositionReport
 from changefeed.table import TableId
 from coordination.decoded import Decoded
-from coordination.etcd import DeletePrefix, Put
+from coordination.etcd.memory import MemoryEtcd
+from coordination.etcd.protocol import DeletePrefix, Put
 from coordination.layout import Layout, assignment_puts, encode
-from coordination.memory_etcd import MemoryEtcd
 from coordination.mirror import Mirror, View
 
 LAYOUT = Layout("c")

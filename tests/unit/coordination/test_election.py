@@ -7,9 +7,9 @@ import pytest
 from changefeed.errors import CoordinationUnavailable, FencedError, OutcomeUnknown
 from changefeed.records import ChangefeedId, NodeId
 from coordination.election import Candidate, Owner, owner_in
-from coordination.etcd import Put
+from coordination.etcd.memory import MemoryClient, MemoryEtcd
+from coordination.etcd.protocol import Put
 from coordination.layout import Layout
-from coordination.memory_etcd import MemoryClient, MemoryEtcd
 from coordination.mirror import Mirror
 
 LAYOUT = Layout("c")

@@ -6,8 +6,8 @@ import pytest
 
 from changefeed.errors import FencedError
 from coordination.epoch_guard import EpochGuard
-from coordination.etcd import KeyValue, Put
-from coordination.memory_etcd import MemoryClient, MemoryEtcd
+from coordination.etcd.memory import MemoryClient, MemoryEtcd
+from coordination.etcd.protocol import KeyValue, Put
 
 NODE = "/nodes/one"
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from changefeed.errors import ConflictError, CoordinationUnavailable, FencedError, OutcomeUnknown
-from coordination.etcd import Committed, Delete, ModRevIs, Put
+from coordination.etcd.memory import MemoryClient, MemoryEtcd
+from coordination.etcd.protocol import Committed, Delete, ModRevIs, Put
 from coordination.fenced import FencedStore, batches, compare_and_swap
-from coordination.memory_etcd import MemoryClient, MemoryEtcd
 
 OWN = "/owner/1"
 

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.configuration import Configuration
-from changefeed.document import Document
+from changefeed.config.configuration import Configuration
+from changefeed.config.tables.pattern import TablePattern
+from changefeed.documents.document import Document
 from changefeed.errors import RecordUnreadable
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import Lifecycle
-from changefeed.pattern import TablePattern
 from changefeed.position import Position
 from changefeed.records import (
     AssignedTable,
@@ -33,7 +33,7 @@ from changefeed.records import (
     Scope,
 )
 from changefeed.table import TableId, TableName, TableSchema
-from coordination.etcd import KeyValue
+from coordination.etcd.protocol import KeyValue
 from coordination.layout import (
     ASSIGNMENT_PARTS,
     Layout,

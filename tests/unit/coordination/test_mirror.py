@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from changefeed.errors import CoordinationRefused, CoordinationUnavailable, InvariantError
-from coordination.etcd import Delete, Put, Update
-from coordination.memory_etcd import MemoryClient, MemoryEtcd, MemoryWatch
+from coordination.etcd.memory import MemoryClient, MemoryEtcd, MemoryWatch
+from coordination.etcd.protocol import Delete, Put, Update
 from coordination.mirror import Mirror, Replica, View
 
 AT_ONCE = timedelta(0)

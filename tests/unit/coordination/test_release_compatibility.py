@@ -20,7 +20,7 @@ from admin.stubs.sluice.admin.v1 import admin_pb2, verify_pb2
 from changefeed.capture import Capture
 from changefeed.records import ChangefeedInfo, NodeRecord
 from changefeed.table import TableSchema
-from coordination.etcd import KeyValue
+from coordination.etcd.protocol import KeyValue
 from coordination.layout import decode, encode
 
 _RELEASES = sorted((Path(__file__).parents[2] / "fixtures").glob("release-*"))

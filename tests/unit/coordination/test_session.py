@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from changefeed.errors import FencedError
 from changefeed.records import NodeId, NodeRecord, Role
-from coordination.etcd import Put
+from coordination.etcd.memory import MemoryClient, MemoryEtcd
+from coordination.etcd.protocol import Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, decode
-from coordination.memory_etcd import MemoryClient, MemoryEtcd
 from coordination.session import Session, SessionClock, open_session
 
 LAYOUT = Layout("c")

@@ -6,9 +6,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from changefeed.errors import CoordinationFull, CoordinationUnavailable
-from coordination.etcd import Delete, Put
+from coordination.etcd.memory import MemoryEtcd
+from coordination.etcd.protocol import Delete, Put
 from coordination.interruption import Interruption
-from coordination.memory_etcd import MemoryEtcd
 from coordination.write_health import PATIENCE, WatchedEtcd, WriteRecord
 
 FULL = CoordinationFull("full")

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.configuration import Configuration
+from changefeed.config.configuration import Configuration
+from changefeed.config.tables.pattern import TablePattern
 from changefeed.errors import ConflictError, SinkUnavailable
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport
-from changefeed.pattern import TablePattern
 from changefeed.position import Position
 from changefeed.records import (
     AssignedTable,
@@ -36,21 +36,21 @@ from changefeed.records import (
 )
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.decoded import Decoded
-from coordination.etcd import Delete, Put
-from coordination.etcd_connection import EtcdConfig
+from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.memory import MemoryEtcd
+from coordination.etcd.protocol import Delete, Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, assignment_puts, decode, encode, join_assignment
-from coordination.memory_etcd import MemoryEtcd
 from coordination.mirror import Mirror, View
-from processor import stored
-from processor.attempts import Attempts
+from processor import etcd_view
 from processor.changefeed_processor import ChangefeedProcessor, Surroundings
-from processor.copy_work import CopyAnswer, CopyAnswers, CopyChunk, CopyWork, Index, Prepare
-from processor.job import JobOutcome, JobSpec
-from processor.lane_plan import LaneLimits
-from processor.pipeline import SharedContext
-from processor.windows import WindowLimits
-from source.chunks import Division
+from processor.copy.copy_work import CopyAnswer, CopyAnswers, CopyChunk, CopyWork, Index, Prepare
+from processor.lanes.lane_plan import LaneLimits
+from processor.lanes.windows import WindowLimits
+from processor.spark.attempts import Attempts
+from processor.spark.pipeline import SharedContext
+from processor.task.job import JobOutcome, JobSpec
+from source.tables.chunks import Division
 
 LAYOUT, FEED, NODE = Layout("test"), ChangefeedId("f"), NodeId("n1")
 A, B = TableId("aa" * 16), TableId("bb" * 16)
@@ -144,17 +144,17 @@ class Cluster:
             self._node = ChangefeedProcessor(FEED, known, self._surroundings())
         self.step(view, known)
 
-    def step(self, view: View, known: stored.Stored) -> None:
+    def step(self, view: View, known: etcd_view.Stored) -> None:
         """As if the last report were long ago."""
         assert self._node is not None
         self._node._reported_at = float("-inf")
         self._node.tick(view, known)
 
-    def look(self) -> tuple[View, stored.Stored]:
+    def look(self) -> tuple[View, etcd_view.Stored]:
         while self._mirror.poll(timedelta()):
             pass
         view = self._mirror.view()
-        known = stored.read(self._reader, view, LAYOUT, FEED, NODE)
+        known = etcd_view.read(self._reader, view, LAYOUT, FEED, NODE)
         assert known is not None
         return view, known
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.document import EMPTY, Document
+from changefeed.documents.document import EMPTY, Document
 from changefeed.event import SHOWN_BY_STREAMS, DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema, view_id

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.document import Document
+from changefeed.documents.document import Document
 from changefeed.errors import InvariantError
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position

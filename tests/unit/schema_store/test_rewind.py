@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.document import Document
+from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.document import EMPTY, Document
+from changefeed.config.tables.filter import Disposition
+from changefeed.documents.document import EMPTY, Document
 from changefeed.event import DdlEvent, DdlType
-from changefeed.filter import Disposition
 from changefeed.position import Position
 from changefeed.records import DdlRecord, DdlState, Scope
 from changefeed.table import TableId, TableName, TableSchema

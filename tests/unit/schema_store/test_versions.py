@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.document import EMPTY, Document
+from changefeed.documents.document import EMPTY, Document
 from changefeed.errors import InvariantError
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position

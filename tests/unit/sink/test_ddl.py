@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.document import Document
+from changefeed.documents.document import Document
 from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position

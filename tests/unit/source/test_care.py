@@ -6,7 +6,7 @@ from pymongo.errors import AutoReconnect, ServerSelectionTimeoutError
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
-from source.window_reader import Care
+from source.stream.window_reader import Care
 
 SEEN = Position(ClusterTime(5, 1), "8205")
 

@@ -13,9 +13,9 @@ import pytest
 from changefeed.errors import FencedError, RowRejected, SinkUnavailable
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
-from devstack.mongodb import Client, MongoDB
+from devstack.mongodb.server import Client, MongoDB
 from sink.mongodb.commander import Commander
-from sink.mongodb.row_writer import MongoRowWriter, RowWriterOptions
+from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
 from sink.row import RowChange, TargetTable
 
 _LONG = timedelta(seconds=30)

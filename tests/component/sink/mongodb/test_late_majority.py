@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from pymongo import WriteConcern
 
-from changefeed.document import EMPTY, Document
+from changefeed.documents.document import EMPTY, Document
 from changefeed.errors import SinkMajorityStalled
 from changefeed.records import Observation
 from changefeed.table import TableName
-from devstack.mongodb import TESTING, Client
+from devstack.mongodb.server import TESTING, Client
 from sink.ddl import CreateIndexes, CreateTable
 from sink.mongodb.commander import Commander, Send
 from sink.mongodb.connection import connect
-from sink.mongodb.ddl_applier import MongoDdlApplier
+from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
 from tests.conftest import ReplicaSets
 
 _LONG = timedelta(seconds=60)

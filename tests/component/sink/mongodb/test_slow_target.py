@@ -12,8 +12,8 @@ from pymongo.errors import NetworkTimeout
 from changefeed.errors import SinkUnavailable
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
-from devstack.mongodb import Client
-from sink.mongodb.row_writer import MongoRowWriter, RowWriterOptions
+from devstack.mongodb.server import Client
+from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
 from sink.row import RowChange, TargetTable
 
 _PARTS = ("documents", "updates", "deletes", "ops")

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from changefeed.document import EMPTY
+from changefeed.documents.document import EMPTY
 from changefeed.records import Observation
 from changefeed.table import TableName
 from sink.blackhole.ddl_applier import BlackholeDdlApplier

@@ -1,0 +1,1 @@
+"""What users want of changefeeds, as it stands in etcd."""

@@ -1,0 +1,114 @@
+"""`DesiredStore`: writes what users want to etcd, by compare-and-swap on what was read there.
+
+Nobody's change is lost: of two that meet, one is refused. A verb that leaves no room for a conflict, such as pause, is decided anew on the
+state that the other change left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+
+from admin.cluster_reader import no_such_changefeed
+from changefeed.errors import ConflictError, FencedError, NotFoundError
+from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus, MoveRequest, NodeId, NodeRecord
+from changefeed.table import TableId
+from coordination.election import Owner
+from coordination.etcd.protocol import CreateRevIs, Etcd, ModRevIs, Put
+from coordination.fenced import compare_and_swap
+from coordination.layout import Layout, ResignRequest, decode, encode
+
+_ATTEMPTS = 5
+
+Edit = Callable[[ChangefeedInfo, ChangefeedStatus | None], ChangefeedInfo]
+
+_log = structlog.get_logger()
+
+
+class DesiredStore:
+    """Each write returns its revision, or that of what stood there when there was nothing to change."""
+
+    def __init__(self, etcd: Etcd, layout: Layout) -> None:
+        self._etcd = etcd
+        self._layout = layout
+
+    def create(self, info: ChangefeedInfo) -> int:
+        id = ChangefeedId(info.configuration.id)
+        key = self._layout.info(id)
+        found = self._etcd.get(key)
+        if found is not None:
+            raise ConflictError(f"changefeed {id!r} exists already; choose another id, or remove it first")
+        rev = compare_and_swap(self._etcd, (CreateRevIs(key, 0),), (Put(key, encode(info)),))
+        _log.info("changefeed_created", changefeed=id)
+        return rev
+
+    def change(self, id: ChangefeedId, edit: Edit) -> int:
+        for attempts_left in range(_ATTEMPTS, 0, -1):
+            try:
+                return self._change(id, edit)
+            except ConflictError:
+                if attempts_left == 1:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def read(self, id: ChangefeedId) -> tuple[ChangefeedInfo, ChangefeedStatus | None]:
+        found = self._etcd.get(self._layout.info(id))
+        if found is None:
+            raise no_such_changefeed(id)
+        return decode(ChangefeedInfo, found), self._status(id)
+
+    def _status(self, id: ChangefeedId) -> ChangefeedStatus | None:
+        found = self._etcd.get(self._layout.status(id))
+        return decode(ChangefeedStatus, found) if found else None
+
+    def move(self, id: ChangefeedId, table: TableId, node: NodeId) -> int:
+        """`node` has just been seen; a request for one that went away since is deleted by the owner."""
+        info, key = self._layout.info(id), self._layout.move(id, table)
+        found = self._etcd.get(info)
+        if found is None:
+            raise no_such_changefeed(id)
+        put = Put(key, encode(MoveRequest(node=node)))
+        return compare_and_swap(self._etcd, (CreateRevIs(info, found.create_rev),), (put,))
+
+    def drain(self, node: NodeId) -> int:
+        """The node's key stays in the same life, under the same lease: its epoch is what it was."""
+        key = self._layout.node(node)
+        found = self._etcd.get(key)
+        if found is None:
+            raise NotFoundError(f"node {node!r} is gone")
+        record = decode(NodeRecord, found)
+        if record.draining:
+            return found.mod_rev
+        put = Put(key, encode(replace(record, draining=True)), found.lease)
+        try:
+            rev = compare_and_swap(self._etcd, (ModRevIs(key, found.mod_rev),), (put,))
+        except FencedError:
+            raise NotFoundError(f"node {node!r} is gone") from None
+        _log.info("node_drained", drained=node)
+        return rev
+
+    def resign(self, owner: Owner) -> int:
+        """For the owner of that epoch alone, and only as long as it leads."""
+        line = self._etcd.range(self._layout.owners).items
+        leader = next((kv for kv in line if kv.create_rev == owner.epoch), None)
+        if leader is None:
+            raise ConflictError(f"{owner.node} is no longer the owner")
+        put = Put(self._layout.resign, encode(ResignRequest(epoch=owner.epoch)), leader.lease)
+        rev = compare_and_swap(self._etcd, (CreateRevIs(leader.key, owner.epoch),), (put,))
+        _log.info("owner_asked_to_resign", owner=owner.node)
+        return rev
+
+    def _change(self, id: ChangefeedId, edit: Edit) -> int:
+        key = self._layout.info(id)
+        found = self._etcd.get(key)
+        if found is None:
+            raise no_such_changefeed(id)
+        info, status = decode(ChangefeedInfo, found), self._status(id)
+        wanted = edit(info, status)
+        if wanted == info:
+            return found.mod_rev
+        rev = compare_and_swap(self._etcd, (ModRevIs(key, found.mod_rev),), (Put(key, encode(wanted)),))
+        _log.info("changefeed_changed", changefeed=id, desired=wanted.desired, version=wanted.version)
+        return rev

@@ -1,0 +1,155 @@
+"""What the user's verbs make of a changefeed's `info`. Pure.
+
+    verb        goes with the states                        else
+    pause       normal, warning, pending                    stopped already: nothing to do; failed, finished: there is nothing to pause
+    resume      pending, stopped, failed, finished          runs already: nothing to do, unless a new start is given
+    update      stopped, failed, finished                   pause it first
+    finalize    all that run, and finished                  resume it first
+    remove      all                                         being removed already: nothing to do
+
+The owner obeys each change once, by its version, so what counts is the state and, until the owner has taken the last change into account, what
+that change asked for. A new start is kept until the changefeed has begun there; after that, asking for it again would restart it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from changefeed.capture import names_place
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.capture_choice import CaptureChoice
+from changefeed.config.configuration import Configuration
+from changefeed.errors import ConfigurationError, ConflictError, WrongState
+from changefeed.lifecycle import Lifecycle, State
+from changefeed.position import Position
+from changefeed.records import ChangefeedInfo, ChangefeedStatus, DesiredState
+
+_ENDED = (State.FAILED, State.FINISHED)
+
+
+def created(configuration: Configuration, choice: CaptureChoice, at: datetime) -> ChangefeedInfo:
+    return _decided(ChangefeedInfo(configuration=configuration, created_at=at), choice)
+
+
+def paused(info: ChangefeedInfo, status: ChangefeedStatus | None) -> ChangefeedInfo:
+    _check_not_removed(info)
+    state = _state(status)
+    if info.desired is DesiredState.PAUSED and state not in _ENDED:
+        return info
+    if state in _ENDED and _obeyed(info, status):
+        raise WrongState(f"changefeed {info.configuration.id!r} is {state}; there is nothing to pause")
+    return _changed(info, status, desired=DesiredState.PAUSED)
+
+
+def resumed(info: ChangefeedInfo, status: ChangefeedStatus | None, start: Position | None) -> ChangefeedInfo:
+    _check_not_removed(info)
+    state = _state(status)
+    runs = state in (State.NORMAL, State.WARNING) if _obeyed(info, status) else info.desired is DesiredState.RUNNING
+    id, target = info.configuration.id, info.configuration.target
+    if runs and start is None:
+        return info
+    if runs:
+        raise WrongState(f"changefeed {id!r} is {state}; pause it first, then resume it with a new start")
+    if state is State.FINISHED and start is None and _at_its_target(status, target):
+        raise WrongState(
+            f"changefeed {id!r} has reached its target {target}; update it with a later target or none, then resume it"
+        )
+    if start is not None and target is not None and start >= Position(target):
+        raise ConfigurationError([f"start: found {start}, which is not before the changefeed's target {target}"])
+    if start is not None and not names_place(info.capture, start.token):
+        raise ConfigurationError(
+            [f"start: found {start}, a place that {info.capture} does not name; write its time alone, {start.ts}"]
+        )
+    asked = replace(info, resume_from=start) if start is not None else info
+    return _changed(asked, None if start is not None else status, desired=DesiredState.RUNNING)
+
+
+def check_update(
+    info: ChangefeedInfo, status: ChangefeedStatus | None, configuration: Configuration, expected_version: int
+) -> None:
+    _check_not_removed(info)
+    id, state = info.configuration.id, _state(status)
+    if expected_version not in (0, info.version):
+        raise ConflictError(
+            f"changefeed {id!r} is at version {info.version}, and was to be at {expected_version}: somebody else changed it; look at it again"
+        )
+    if configuration.id != id:
+        raise ConfigurationError(
+            [f"id: found {configuration.id!r}, expected {id!r}; an update does not rename a changefeed"]
+        )
+    if status is None or not status.lifecycle.resting or not _obeyed(info, status):
+        raise WrongState(f"changefeed {id!r} is {state}; pause it first, and update it when it is stopped")
+
+
+def updated(
+    info: ChangefeedInfo,
+    status: ChangefeedStatus | None,
+    configuration: Configuration,
+    expected_version: int,
+    choice: CaptureChoice,
+    *,
+    level: ChangefeedInfo | None = None,
+) -> ChangefeedInfo:
+    """`level`: what was asked for when its positions were seen to allow another capture; they do as long as nothing else was."""
+    check_update(info, status, configuration, expected_version)
+    if choice.capture is not info.capture and info != level:
+        raise ConflictError(
+            f"changefeed {info.configuration.id!r} was changed by somebody else meanwhile; look at it again"
+        )
+    if configuration == info.configuration:
+        return info
+    changed = _changed(info, status, desired=DesiredState.PAUSED)
+    return _decided(replace(changed, configuration=configuration), choice)
+
+
+def ending(info: ChangefeedInfo, status: ChangefeedStatus | None, target: ClusterTime) -> ChangefeedInfo:
+    """To be finished at `target`, or where an earlier call said."""
+    _check_not_removed(info)
+    state = _state(status)
+    asked = info.configuration.target
+    if state is State.FINISHED:
+        return info
+    if info.desired is not DesiredState.RUNNING or state in (State.STOPPED, State.FAILED):
+        raise WrongState(f"changefeed {info.configuration.id!r} is {state}; resume it, then finalize it")
+    if asked is not None and asked <= target:
+        return info
+    configuration = info.configuration.model_copy(update={"target": target})
+    return replace(_changed(info, status, desired=DesiredState.RUNNING), configuration=configuration)
+
+
+def removed(info: ChangefeedInfo, status: ChangefeedStatus | None) -> ChangefeedInfo:
+    return info if info.desired is DesiredState.REMOVED else _changed(info, status, desired=DesiredState.REMOVED)
+
+
+def _decided(info: ChangefeedInfo, choice: CaptureChoice) -> ChangefeedInfo:
+    return replace(
+        info,
+        configuration=info.configuration.reading_by(choice.capture),
+        capture=choice.capture,
+        capture_reason=choice.reason,
+    )
+
+
+def _changed(info: ChangefeedInfo, status: ChangefeedStatus | None, *, desired: DesiredState) -> ChangefeedInfo:
+    begun = status is not None and status.checkpoint is not None and _obeyed(info, status)
+    resume_from = None if begun else info.resume_from
+    return replace(info, desired=desired, version=info.version + 1, resume_from=resume_from)
+
+
+def _at_its_target(status: ChangefeedStatus | None, target: ClusterTime | None) -> bool:
+    checkpoint = status.checkpoint if status else None
+    return target is not None and checkpoint is not None and checkpoint >= Position(target)
+
+
+def _check_not_removed(info: ChangefeedInfo) -> None:
+    if info.desired is DesiredState.REMOVED:
+        raise WrongState(f"changefeed {info.configuration.id!r} is being removed; create it again once it is gone")
+
+
+def _state(status: ChangefeedStatus | None) -> State:
+    return (status.lifecycle if status else Lifecycle()).state
+
+
+def _obeyed(info: ChangefeedInfo, status: ChangefeedStatus | None) -> bool:
+    return status is not None and status.info_version == info.version

@@ -1,0 +1,1 @@
+"""What would keep a changefeed from working, found before it is accepted."""

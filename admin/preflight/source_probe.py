@@ -1,0 +1,166 @@
+"""`probe_source`: whether a source can be what a changefeed wants of it, found out by doing what the changefeed will do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from admin.preflight.deployment_identity import DeploymentIdentity, identify
+from changefeed.capture import Capture
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.capture_choice import CaptureChoice, Obstacle, choose, image_obstacles
+from changefeed.config.configuration import Configuration, Start
+from changefeed.config.read_preference import refused_at_source
+from changefeed.errors import ConfigurationError, HistoryLost, SluiceError, SourceRefused
+from changefeed.position import Position
+from changefeed.records import ChangefeedInfo
+from changefeed.table import TableKind, TableSchema
+from owner.deployments.connections import expanded
+from processor.task.rows.row_stream import streams_asked_for
+from processor.task.shuffle.routing import divisible
+from source.connection import Client, connect, deployment_of, refused_member
+from source.errors import translated
+from source.opening import open_ddl_watch
+from source.oplog.access import oplog_obstacle
+from source.oplog.window import OplogWindow, majority_time, read_oplog_window
+from source.stream.window_reader import WindowReader
+from source.tables.catalog import read_catalog
+
+_NAME = "sluice-validate"
+_IMAGES = "changeStreamPreAndPostImages"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFindings:
+    """What could be learned; an unreachable source has problems and nothing else."""
+
+    problems: tuple[str, ...] = ()
+    identity: DeploymentIdentity = field(default_factory=DeploymentIdentity)
+    version: tuple[int, int] | None = None
+    tables: tuple[TableSchema, ...] = ()
+    choice: CaptureChoice | None = None
+    """None where what is asked for is not possible."""
+
+
+def probe_source(
+    configuration: Configuration, asked: Capture, known_obstacles: Sequence[Obstacle] = ()
+) -> SourceFindings:
+    """Takes as long as the source takes to answer, or not to: some seconds. `known_obstacles` are those that no source knows of."""
+    try:
+        with closing(connect(expanded(configuration.source), app_name=_NAME, capture=asked)) as client:
+            if (problem := refused_member(client)) is not None:
+                return SourceFindings(problems=(f"source: {problem}",))
+            return _findings(client, configuration, asked, known_obstacles)
+    except SluiceError as error:
+        return SourceFindings(problems=(f"source: {error}",))
+
+
+def newest_start(configuration: Configuration) -> Position:
+    """Where `now` is at the source."""
+    with closing(connect(expanded(configuration.source), app_name=_NAME, capture=None)) as client:
+        return Position(majority_time(client).next())
+
+
+def check_start(info: ChangefeedInfo, start: Position) -> None:
+    """Raises `HistoryLost` when the source no longer remembers it."""
+    uri = expanded(info.configuration.source)
+    with closing(connect(uri, app_name=_NAME, capture=info.capture)) as client:
+        problem = _lost(_window(client), start.ts)
+    if problem is not None:
+        raise HistoryLost(problem)
+
+
+def _findings(
+    client: Client, configuration: Configuration, asked: Capture, known_obstacles: Sequence[Obstacle]
+) -> SourceFindings:
+    problems: list[str] = []
+    choice = None
+    try:
+        choice = choose(asked, [*_obstacles(client, configuration, asked), *known_obstacles])
+        if choice.capture is Capture.CHANGE_STREAM and (problem := refused_at_source(expanded(configuration.source))):
+            problems.append(f"source: {problem}")
+    except ConfigurationError as error:
+        problems += error.problems
+    now = majority_time(client).next()
+    start = now if isinstance(configuration.start, Start) else configuration.start
+    window = _window(client)
+    lost = _lost(window, start)
+    if lost is not None:
+        problems.append(f"start: {lost}")
+    elif choice is not None:
+        problems += _capture_problems(client, configuration, choice.capture, start if window is None else now)
+    with translated("asking the source who it is"):
+        identity = identify(client)
+    catalog = read_catalog(client, configuration.filter.wants_table)
+    problems += _image_problems(configuration, catalog.tables)
+    version = deployment_of(client).version
+    return SourceFindings(
+        problems=tuple(problems), identity=identity, version=version, tables=catalog.tables, choice=choice
+    )
+
+
+def _obstacles(client: Client, configuration: Configuration, asked: Capture) -> Iterator[Obstacle]:
+    if asked is Capture.CHANGE_STREAM:
+        return
+    yield from image_obstacles(configuration)
+    unreadable = oplog_obstacle(client)
+    if unreadable is not None:
+        yield unreadable
+
+
+def _window(client: Client) -> OplogWindow | None:
+    """None where it is not shown, by routers or to this user: change streams do without."""
+    try:
+        return read_oplog_window(client)
+    except SourceRefused:
+        return None
+
+
+def _lost(window: OplogWindow | None, start: ClusterTime) -> str | None:
+    if window is None or window.holds(Position(start)):
+        return None
+    return (
+        f"{start} ({start.to_iso()}) is no longer in the source's oplog, the oldest is {window.oldest_ts} ({window.oldest_ts.to_iso()}); "
+        "start later, or with initial"
+    )
+
+
+def _capture_problems(
+    client: Client, configuration: Configuration, capture: Capture, start: ClusterTime
+) -> Iterator[str]:
+    """The deployment's kind and version, the user's privileges, and what the server makes of the filter show when it is read as it will be.
+
+    Nothing shows sooner at the changefeed's own start, except where nobody may look at the oplog, as through mongos: there a lost start does.
+    """
+    try:
+        with closing(open_ddl_watch(client, Position(start), capture)) as watch:
+            watch.poll()
+        for options in streams_asked_for(configuration) if capture is Capture.CHANGE_STREAM else ():
+            WindowReader(client, options).try_at(start)
+    except SluiceError as error:
+        yield f"source: {error}"
+
+
+def _image_problems(configuration: Configuration, tables: tuple[TableSchema, ...]) -> Iterator[str]:
+    for schema in sorted(tables, key=lambda schema: schema.name):
+        if schema.kind is not TableKind.COLLECTION or _keeps_images(schema):
+            continue
+        asker = _asker(configuration, schema)
+        if asker is not None:
+            yield (
+                f"{asker}: {schema.name} keeps no pre-images, which this needs; at the source run "
+                f'db.runCommand({{collMod: "{schema.name.coll}", {_IMAGES}: {{enabled: true}}}}) in database {schema.name.db}'
+            )
+
+
+def _asker(configuration: Configuration, schema: TableSchema) -> str | None:
+    """The part of the configuration that wants documents as they were before or after a change."""
+    if configuration.pipeline.wants_pre_images(schema.name) and divisible(schema):
+        return "pipeline.pre_images"
+    wanted = configuration.filter.of(schema.name)
+    return "filter.events" if wanted.needs_before_image or wanted.needs_after_image else None
+
+
+def _keeps_images(schema: TableSchema) -> bool:
+    return bool(schema.options.decode().get(_IMAGES, {}).get("enabled", False))

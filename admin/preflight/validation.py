@@ -1,0 +1,174 @@
+"""`Validator`: everything that would keep a changefeed from working, found before it is accepted and told all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from admin.cluster_reader import ClusterReader, tables_of
+from admin.preflight.sink_probe import lacking, probe_sink
+from admin.preflight.source_probe import probe_source
+from changefeed.config.capture_choice import CaptureChoice, node_obstacles
+from changefeed.config.configuration import Configuration, Start
+from changefeed.config.overlap import common_target
+from changefeed.config.read_preference import refused_at_target
+from changefeed.errors import ConfigurationError, SluiceError
+from changefeed.lifecycle import State
+from changefeed.records import ChangefeedId, DesiredState
+from changefeed.table import TableName, TableSchema
+from owner.decision import published
+from owner.deployments.connections import expanded
+from owner.etcd_view import Stored
+from owner.tables import filter_change
+
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What may be meant, and more often is a mistake."""
+    choice: CaptureChoice | None = None
+    """None where it is not possible."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    warnings: tuple[str, ...]
+    choice: CaptureChoice
+
+
+class Validator:
+    def __init__(self, reader: ClusterReader) -> None:
+        self._reader = reader
+
+    def check(self, configuration: Configuration, *, replaces: Stored | None = None) -> Accepted:
+        found = self.findings(configuration, replaces=replaces)
+        if found.problems:
+            raise ConfigurationError(found.problems)
+        assert found.choice is not None
+        return Accepted(warnings=found.warnings, choice=found.choice)
+
+    def findings(self, configuration: Configuration, *, replaces: Stored | None = None) -> Findings:
+        """`replaces`: what an update replaces the configuration of."""
+        unusable = list(_unusable_uris(configuration))
+        if unusable:
+            return Findings(problems=tuple(unusable))
+        decided = _decided(configuration, replaces)
+        with self._reader.read() as view:
+            nodes = {
+                f"{node.record.name} ({node.record.version})": node.record.captures for node in view.nodes.values()
+            }
+        with ThreadPoolExecutor(2, "validate") as threads:
+            asked = decided.capture if decided else configuration.capture
+            source = threads.submit(probe_source, configuration, asked, tuple(node_obstacles(nodes)))
+            databases = _target_databases(configuration)
+            sink = threads.submit(probe_sink, configuration, databases)
+        found, target = source.result(), sink.result()
+        problems = [*found.problems, *target.problems]
+        if found.identity.same(target.identity):
+            problems.append(
+                "sink: it is the same deployment as the source; what is written would be read again, name another target"
+            )
+        with self._reader.read() as view:
+            others = {id: known for id, known in view.changefeeds().items() if id != configuration.id}
+        problems += _shared_targets(configuration, found.tables, others)
+        if replaces is None:
+            problems += _older_target(found.version, target.version)
+        else:
+            problems += _unfinished_ddls(configuration, replaces)
+        warnings = [] if problems or replaces is not None else _uncopied(configuration, found.tables)
+        return Findings(
+            problems=tuple(problems), warnings=tuple(warnings), choice=found.choice and (decided or found.choice)
+        )
+
+
+def _decided(configuration: Configuration, replaces: Stored | None) -> CaptureChoice | None:
+    """What was decided stays, until a user asks for something else."""
+    if replaces is None or replaces.info.configuration.capture is not configuration.capture:
+        return None
+    return CaptureChoice(capture=replaces.info.capture, reason=replaces.info.capture_reason)
+
+
+def _older_target(source: tuple[int, int] | None, target: tuple[int, int] | None) -> Iterator[str]:
+    """Asked of new changefeeds alone: one that runs while its source is upgraded goes on and may be changed."""
+    if source is not None and target is not None and target < source:
+        yield (
+            f"sink: it is MongoDB {target[0]}.{target[1]}, older than the source, which is {source[0]}.{source[1]}; options, indexes and "
+            "field names that only the newer one knows would be refused in the middle of replication: upgrade the target, or name another"
+        )
+
+
+def _unusable_uris(configuration: Configuration) -> Iterator[str]:
+    for name, uri in (("source", configuration.source), ("sink", configuration.sink)):
+        try:
+            plain = expanded(uri)
+        except SluiceError as error:
+            yield f"{name}: {error}"
+        else:
+            if name == "sink" and (problem := refused_at_target(plain)) is not None:
+                yield f"{name}: {problem}"
+
+
+def _target_databases(configuration: Configuration) -> set[str]:
+    """Those that the patterns name outright."""
+    named = {pattern.db for pattern in configuration.filter.tables if not pattern.negated}
+    plain = {db for db in named if not set(db) & set("*?\\")}
+    return {target for db in plain for target in configuration.routes.target_databases(db)}
+
+
+def _shared_targets(
+    configuration: Configuration, tables: Sequence[TableSchema], others: Mapping[ChangefeedId, Stored]
+) -> Iterator[str]:
+    mine = {_target(configuration, table.name): table.name for table in tables}
+    for id, known in sorted(others.items()):
+        other = known.info.configuration
+        if not other.sink.hosts & configuration.sink.hosts or _writes_no_more(known):
+            continue
+        names = {schema.name for schema in tables_of(known).living}
+        if other.source.hosts & configuration.source.hosts:
+            names |= {table.name for table in tables}
+        theirs = {_target(other, name) for name in names if other.filter.wants_table(name)}
+        shared = sorted(mine.keys() & theirs)
+        common = shared[0] if shared else common_target(configuration, other)
+        if common is not None:
+            what = f"writes {_named(shared)}" if shared else f"would write a table such as {common}"
+            yield (
+                f"routes: changefeed {id!r} {what} of this target too; give one of the two other tables (filter.tables), "
+                f"or another target name (routes), or remove {id!r}"
+            )
+
+
+def _writes_no_more(known: Stored) -> bool:
+    ended = known.status is not None and known.status.lifecycle.state is State.FINISHED
+    return ended or known.info.desired is DesiredState.REMOVED
+
+
+def _uncopied(configuration: Configuration, tables: Sequence[TableSchema]) -> Iterator[str]:
+    missing = [] if configuration.start is Start.INITIAL else lacking(configuration, [table.name for table in tables])
+    if missing:
+        yield (
+            f"start: {configuration.start} copies nothing, and the target has no table for {_named(missing)}; what they hold will be "
+            "missing there. Bring them to the target first, or write initial"
+        )
+
+
+def _unfinished_ddls(configuration: Configuration, replaces: Stored) -> Iterator[str]:
+    status = replaces.status
+    if status is None or status.checkpoint is None or status.follows(configuration):
+        return
+    position = published(status, replaces.barrier)
+    blocking = filter_change.in_the_way(configuration.filter, position, replaces.records.values())
+    if blocking:
+        yield filter_change.waits_for(blocking)
+
+
+def _target(configuration: Configuration, name: TableName) -> TableName:
+    return configuration.routes.target(name)
+
+
+def _named(names: Sequence[TableName]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(map(str, names[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,1 @@
+"""The services of the admin API, and their messages."""

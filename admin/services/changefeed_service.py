@@ -1,0 +1,211 @@
+"""`ChangefeedService`: create, look at, and steer changefeeds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from admin.access import Access, Guard
+from admin.changes import Changes
+from admin.cluster_reader import ClusterReader
+from admin.desired import verbs
+from admin.desired.desired_store import DesiredStore
+from admin.preflight.source_probe import check_start, newest_start
+from admin.preflight.validation import Validator
+from admin.services import messages
+from admin.services.cut_over import CutOver
+from admin.services.rpc import streaming, unary
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
+from admin.stubs.sluice.admin.v1.admin_pb2_grpc import ChangefeedServiceServicer
+from changefeed.capture import Capture
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.configuration import Configuration
+from changefeed.errors import ConfigurationError, NotFoundError, RetryableError, WrongState
+from changefeed.position import Position
+from changefeed.records import ChangefeedId, ChangefeedInfo
+from owner import capture_change
+from owner.etcd_view import Stored
+
+_MOST_STREAMS = 32
+"""Each holds a thread; what is left of them answers the other calls."""
+
+_STILL_SECONDS, _LOOK_AGAIN = 20.0, 0.1
+"""Pipelines of a changefeed that was paused a moment ago end soon; those of a node that is gone, when its permits have run out."""
+
+
+class ChangefeedService(ChangefeedServiceServicer):
+    def __init__(self, guard: Guard, reader: ClusterReader, store: DesiredStore, stopping: threading.Event) -> None:
+        self.guard = guard
+        self._reader = reader
+        self._store = store
+        self._stopping = stopping
+        self._validator = Validator(reader)
+        self._cut_over = CutOver(reader, store)
+        self._streams = threading.Semaphore(_MOST_STREAMS)
+
+    @unary(Access.OPERATOR)
+    def CreateChangefeed(self, request: pb.CreateChangefeedRequest, context: Any) -> pb.Changefeed:
+        configuration = Configuration.from_yaml(request.configuration)
+        accepted = self._validator.check(configuration)
+        rev = self._store.create(verbs.created(configuration, accepted.choice, datetime.now(UTC)))
+        message = self._message(configuration.id, rev)
+        message.warnings.extend(accepted.warnings)
+        return message
+
+    @unary(Access.OPERATOR)
+    def ValidateChangefeed(self, request: pb.ValidateChangefeedRequest, context: Any) -> pb.ValidateChangefeedResponse:
+        """For operators: it makes the node connect to where the caller says, with the node's own secrets."""
+        try:
+            configuration = Configuration.from_yaml(request.configuration)
+        except ConfigurationError as error:
+            return pb.ValidateChangefeedResponse(problems=error.problems)
+        found = self._validator.findings(configuration)
+        return pb.ValidateChangefeedResponse(
+            problems=found.problems,
+            warnings=found.warnings,
+            capture=found.choice.capture if found.choice else "",
+            capture_reason=found.choice.reason if found.choice else "",
+        )
+
+    @unary(Access.VIEWER)
+    def GetChangefeed(self, request: pb.GetChangefeedRequest, context: Any) -> pb.Changefeed:
+        return self._message(request.id)
+
+    @unary(Access.VIEWER)
+    def ListChangefeeds(self, request: pb.ListChangefeedsRequest, context: Any) -> pb.ListChangefeedsResponse:
+        with self._reader.read() as view:
+            found = view.changefeeds()
+        now, unwritable = datetime.now(UTC), self._reader.serving.unwritable()
+        return pb.ListChangefeedsResponse(
+            changefeeds=[
+                messages.changefeed(id, known, now=now, unwritable=unwritable) for id, known in sorted(found.items())
+            ]
+        )
+
+    @unary(Access.OPERATOR)
+    def UpdateChangefeed(self, request: pb.UpdateChangefeedRequest, context: Any) -> pb.Changefeed:
+        id, expected = ChangefeedId(request.id), request.expected_version
+        info, status = self._store.read(id)
+        configuration = _wanted(request, info.configuration)
+        verbs.check_update(info, status, configuration, expected)
+        with self._reader.read() as view:
+            known = view.changefeed(id)
+        choice = self._validator.check(configuration, replaces=known).choice
+        level = self._level(known, choice.capture)
+        rev = self._store.change(
+            id, lambda info, status: verbs.updated(info, status, configuration, expected, choice, level=level)
+        )
+        return self._message(id, rev)
+
+    @unary(Access.OPERATOR)
+    def PauseChangefeed(self, request: pb.PauseChangefeedRequest, context: Any) -> pb.Changefeed:
+        return self._message(request.id, self._store.change(ChangefeedId(request.id), verbs.paused))
+
+    @unary(Access.OPERATOR)
+    def ResumeChangefeed(self, request: pb.ResumeChangefeedRequest, context: Any) -> pb.Changefeed:
+        id = ChangefeedId(request.id)
+        info, status = self._store.read(id)
+        start = _start(request.start, info.configuration)
+        verbs.resumed(info, status, start)
+        if start is not None:
+            check_start(info, start)
+        rev = self._store.change(id, lambda info, status: verbs.resumed(info, status, start))
+        return self._message(id, rev)
+
+    @unary(Access.OPERATOR)
+    def RemoveChangefeed(self, request: pb.RemoveChangefeedRequest, context: Any) -> pb.RemoveChangefeedResponse:
+        self._store.change(ChangefeedId(request.id), verbs.removed)
+        return pb.RemoveChangefeedResponse()
+
+    @streaming(Access.OPERATOR)
+    def FinalizeChangefeed(self, request: pb.FinalizeChangefeedRequest, context: Any) -> Iterator[pb.FinalizeProgress]:
+        with self._following(context) as changes:
+            yield from self._cut_over.finalize(ChangefeedId(request.id), changes)
+
+    @streaming(Access.VIEWER)
+    def WatchChangefeed(self, request: pb.WatchChangefeedRequest, context: Any) -> Iterator[pb.Changefeed]:
+        shown: pb.Changefeed | None = None
+        with self._following(context) as changes:
+            while changes.wait():
+                try:
+                    now = self._message(request.id)
+                except NotFoundError:
+                    if shown is None:
+                        raise
+                    return
+                if shown is None or _but_lag(now) != _but_lag(shown):
+                    yield now
+                    shown = now
+
+    def _message(self, id: str, at_least: int = 0) -> pb.Changefeed:
+        with self._reader.read(at_least) as view:
+            known = view.changefeed(ChangefeedId(id))
+        unwritable = self._reader.serving.unwritable()
+        return messages.changefeed(ChangefeedId(id), known, now=datetime.now(UTC), unwritable=unwritable)
+
+    def _level(self, known: Stored, wanted: Capture) -> ChangefeedInfo | None:
+        """What is asked of a changefeed whose positions allow another capture. Waits for pipelines that are about to stand still."""
+        if wanted is known.info.capture:
+            return None
+        id, deadline = ChangefeedId(known.info.configuration.id), time.monotonic() + _STILL_SECONDS
+        while True:
+            status, standing = known.status, known.standing()
+            in_the_way = standing and capture_change.obstacle(standing)
+            obeyed = status is not None and status.info_version == known.info.version
+            if obeyed and in_the_way is None:
+                return known.info
+            for_good = obeyed and status is not None and status.still
+            if for_good or time.monotonic() >= deadline or self._stopping.wait(_LOOK_AGAIN):
+                raise WrongState(
+                    f"changefeed {id!r} cannot change its capture from {known.info.capture} to {wanted} where it stands: {in_the_way}"
+                )
+            with self._reader.read() as view:
+                known = view.changefeed(id)
+
+    def _following(self, context: Any) -> Changes:
+        if not self._streams.acquire(blocking=False):
+            raise RetryableError(
+                f"this node serves {_MOST_STREAMS} streams already; try again later, or ask another node"
+            )
+        return Changes(self._reader, context, self._stopping, self._streams.release)
+
+
+def _wanted(request: pb.UpdateChangefeedRequest, present: Configuration) -> Configuration:
+    configuration = Configuration.from_yaml(request.configuration) if request.configuration else present
+    if not request.capture:
+        return configuration
+    if request.capture not in tuple(Capture):
+        raise ConfigurationError([f"capture: found {request.capture[:60]!r}; allowed are {', '.join(Capture)}"])
+    return configuration.model_copy(update={"capture": Capture(request.capture)})
+
+
+def _start(text: str, configuration: Configuration) -> Position | None:
+    if not text:
+        return None
+    if text == "now":
+        return newest_start(configuration)
+    if text == "initial":
+        raise ConfigurationError(
+            ["start: found 'initial'; a changefeed that has begun copies nothing again, remove it and create it anew"]
+        )
+    for parse in (Position.parse, lambda text: Position(ClusterTime.from_iso(text))):
+        try:
+            return parse(text)
+        except ValueError:
+            continue
+    raise ConfigurationError(
+        [
+            f"start: found {text[:60]!r}; write now, a time such as 2026-11-21T00:00:00Z or a cluster time such as 1795224774.9"
+        ]
+    )
+
+
+def _but_lag(message: pb.Changefeed) -> pb.Changefeed:
+    """Lag grows as time passes: that alone is no change."""
+    rest = pb.Changefeed()
+    rest.CopyFrom(message)
+    rest.ClearField("lag")
+    return rest

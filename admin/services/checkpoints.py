@@ -1,0 +1,55 @@
+"""`EtcdCheckpoints`: how far a changefeed is, for a verification that runs beside it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection
+from datetime import timedelta
+
+from admin.cluster_reader import ClusterReader, tables_of
+from changefeed.cluster_time import ClusterTime
+from changefeed.lifecycle import State
+from changefeed.position import Position
+from changefeed.records import ChangefeedId
+from changefeed.table import TableId
+from owner.etcd_view import Stored
+from verify.documents.settling import Passed
+
+_LOOK_EVERY = 0.1
+_FOLLOWING = frozenset({State.NORMAL, State.WARNING, State.PENDING})
+
+
+def follows(known: Stored) -> bool:
+    """Whether its tables are replicated now, or will go on by themselves."""
+    return known.status is not None and known.status.lifecycle.state in _FOLLOWING
+
+
+class EtcdCheckpoints:
+    def __init__(self, reader: ClusterReader, id: ChangefeedId, stop: threading.Event) -> None:
+        self._reader = reader
+        self._id = id
+        self._stop = stop
+
+    def wait_past(self, passed_ts: ClusterTime, tables: Collection[TableId], patience: timedelta) -> Passed:
+        deadline = time.monotonic() + patience.total_seconds()
+        while True:
+            with self._reader.read() as view:
+                known = view.changefeed(self._id)
+            if not follows(known):
+                return Passed.STANDING
+            place = _place(known, tables)
+            if place is not None and place.ts > passed_ts:
+                return Passed.PASSED
+            if time.monotonic() >= deadline or self._stop.wait(_LOOK_EVERY):
+                return Passed.OVERDUE
+
+
+def _place(known: Stored, tables: Collection[TableId]) -> Position | None:
+    """The changefeed's checkpoint counts for what is with no node: everything before it is downstream."""
+    least = known.status.checkpoint if known.status else None
+    if not tables:
+        return least
+    found = tables_of(known)
+    places = [found.of(table) or least for table in tables]
+    return min((place for place in places if place is not None), default=None)

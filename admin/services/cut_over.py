@@ -1,0 +1,107 @@
+"""`CutOver`: the end of a migration. It can be asked for again at any moment; each step looks at what is done already.
+
+    running ──target: the source's time when first asked──▶ replicating up to it ──▶ finished ──▶ expiry restored downstream
+
+Writers at the source should rest before it is asked for: what they write after that moment is not replicated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import timedelta
+
+from admin.changes import Changes
+from admin.cluster_reader import ClusterReader, tables_of
+from admin.desired import verbs
+from admin.desired.desired_store import DesiredStore
+from admin.preflight.source_probe import newest_start
+from admin.services import messages
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
+from changefeed.config.configuration import Ttl
+from changefeed.errors import PermanentError, RetryableError, WrongState
+from changefeed.lifecycle import State
+from changefeed.records import ChangefeedId
+from changefeed.table import TableKind
+from owner.deployments.connections import expanded
+from owner.etcd_view import Stored
+from sink.mongodb.commander import Commander
+from sink.mongodb.connection import connect
+from sink.mongodb.ddl.ttl import restore_ttl
+
+_RETRY_FOR = timedelta(seconds=30)
+_STILL = (State.STOPPED, State.FAILED, State.REMOVED)
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    count: int = 0
+    problems: tuple[str, ...] = ()
+
+
+class CutOver:
+    def __init__(self, reader: ClusterReader, store: DesiredStore) -> None:
+        self._reader = reader
+        self._store = store
+
+    def finalize(self, id: ChangefeedId, changes: Changes) -> Iterator[pb.FinalizeProgress]:
+        """Ends with a message that says `done`, or without one when nobody listens any more."""
+        info, status = self._store.read(id)
+        if status is None or status.lifecycle.state is not State.FINISHED:
+            now = newest_start(info.configuration).ts
+            self._store.change(id, lambda info, status: verbs.ending(info, status, now))
+        while changes.wait():
+            with self._reader.read() as view:
+                known = view.changefeed(id)
+            progress = _progress(known)
+            if known.status is not None and known.status.lifecycle.state is State.FINISHED:
+                restored = _restore(known)
+                progress.MergeFrom(pb.FinalizeProgress(done=True, restored=restored.count, problems=restored.problems))
+                yield progress
+                return
+            _check_goes_on(id, known)
+            yield progress
+
+
+def _progress(known: Stored) -> pb.FinalizeProgress:
+    checkpoint = known.status.checkpoint if known.status else None
+    target = known.info.configuration.target
+    progress = pb.FinalizeProgress(checkpoint=messages.text(checkpoint), target=str(target or ""))
+    if checkpoint is not None and target is not None:
+        left = target.to_datetime() - checkpoint.ts.to_datetime()
+        progress.left.CopyFrom(messages.duration(max(left, timedelta(0))))
+    return progress
+
+
+def _check_goes_on(id: ChangefeedId, known: Stored) -> None:
+    lifecycle = known.status.lifecycle if known.status else None
+    if lifecycle is not None and lifecycle.state in _STILL:
+        reason = f": {lifecycle.error.message}" if lifecycle.error else ""
+        raise WrongState(
+            f"changefeed {id!r} is {lifecycle.state} before it was finished{reason}; resume it, then finalize it again"
+        )
+
+
+def _restore(known: Stored) -> Restored:
+    """Every table is tried, whatever became of the others."""
+    configuration = known.info.configuration
+    if configuration.sink.scheme == "blackhole" or configuration.ddl.ttl is not Ttl.DEFERRED:
+        return Restored()
+    commands = [
+        command
+        for schema in tables_of(known).living
+        if schema.kind is not TableKind.VIEW and configuration.filter.wants_table(schema.name)
+        for command in restore_ttl(configuration.routes.target(schema.name), schema)
+    ]
+    problems = []
+    with closing(connect(expanded(configuration.sink))) as client:
+        commander = Commander(client, permit=_RETRY_FOR.total_seconds, retry_for=_RETRY_FOR, patience=_RETRY_FOR)
+        for command in commands:
+            doing = f"restoring the expiry of {command.db}.{command.body['collMod']}"
+            commander.begin()
+            try:
+                commander.send(command.db, dict(command.body), doing)
+            except (PermanentError, RetryableError) as error:
+                problems.append(str(error))
+    return Restored(len(commands) - len(problems), tuple(problems))

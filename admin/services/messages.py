@@ -1,0 +1,198 @@
+"""Records as messages of the admin API."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import yaml
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from admin.cluster_reader import ChangefeedTables, ClusterView, ServingNode, tables_of
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
+from changefeed.lifecycle import ErrorReport, Lifecycle, State
+from changefeed.position import Position
+from changefeed.records import ChangefeedId, CopyProgress, NodeId, RowCounts
+from changefeed.table import TableId, TableKind, TableName, TableSchema
+from owner.ddl import barrier
+from owner.etcd_view import Stored
+
+_TABLE_ID = re.compile(r"\b[0-9a-f]{32}\b")
+_TOKEN = re.compile(r"(?<=\d)/[0-9A-F]{8,}")
+
+
+def changefeed(
+    id: ChangefeedId, known: Stored, *, now: datetime, unwritable: ErrorReport | None = None
+) -> pb.Changefeed:
+    status, info = known.status, known.info
+    lifecycle = lifecycle_now(known, unwritable)
+    configuration = yaml.safe_dump(info.configuration.public(), sort_keys=False, allow_unicode=True)
+    checkpoint = status.checkpoint if status else None
+    lag = status.lag(now) if status else None
+    found = tables_of(known)
+    return pb.Changefeed(
+        id=id,
+        configuration=configuration,
+        version=info.version,
+        desired=f"DESIRED_STATE_{info.desired.name}",
+        state=f"CHANGEFEED_STATE_{lifecycle.state.name}",
+        obeyed=status is not None and status.info_version == info.version,
+        checkpoint=text(checkpoint),
+        resolved=text(status.resolved if status else None),
+        lag=None if lag is None else duration(lag),
+        error=_error(lifecycle.error),
+        created_at=moment(info.created_at),
+        retry_at=moment(lifecycle.retry_at),
+        tables=len(found.living),
+        held_tables=len(known.barrier.held) if known.barrier else 0,
+        open_ddls=sum(record.open for record in known.records.values()),
+        copy=copy_progress(copies(known), copied=_copied(found)),
+        rows=_rows(known.all_rows),
+        capture=info.capture,
+        capture_reason=info.capture_reason,
+    )
+
+
+def _rows(counts: RowCounts) -> pb.RowCounts:
+    return pb.RowCounts(skipped=counts.skipped, repaired=counts.repaired, rejected=counts.rejected)
+
+
+def lifecycle_now(known: Stored, unwritable: ErrorReport | None) -> Lifecycle:
+    """What stands in etcd; but while nothing can be written there, pipelines that run according to it soon stand still.
+
+    Their state cannot be recorded, so it is shown by the node that is asked.
+    """
+    lifecycle = known.status.lifecycle if known.status else Lifecycle()
+    if unwritable is None or not (lifecycle.running or lifecycle.state is State.PENDING):
+        return lifecycle
+    state = State.WARNING if lifecycle.running else lifecycle.state
+    return replace(lifecycle, state=state, error=unwritable)
+
+
+def nodes(view: ClusterView, serving: ServingNode) -> Iterator[pb.Node]:
+    leader = view.owner
+    counts: dict[NodeId, int] = {}
+    for id in view.ids:
+        for node, assigned in view.assignments(id).items():
+            counts[node] = counts.get(node, 0) + len(assigned.record.tables)
+    for node, stored in sorted(view.nodes.items()):
+        record = stored.record
+        yield pb.Node(
+            id=record.id,
+            name=record.name,
+            admin_address=record.admin_address,
+            roles=sorted(record.roles),
+            version=record.version,
+            started_at=moment(record.started_at),
+            owner=leader is not None and leader.node == node,
+            draining=record.draining,
+            tables=counts.get(node, 0),
+            not_ready=serving.not_ready() if node == serving.node() else "",
+        )
+
+
+def tables(known: Stored, found: ChangefeedTables) -> Iterator[pb.Table]:
+    in_copy = copies(known)
+    for schema in sorted(found.living, key=lambda schema: schema.name):
+        node = found.progress.home.get(schema.id)
+        has_rows = schema.kind is not TableKind.VIEW
+        yield pb.Table(
+            id=schema.id,
+            name=str(schema.name),
+            target=_target(known, schema),
+            kind=schema.kind,
+            node=node or "",
+            checkpoint=text(found.of(schema.id)),
+            barrier=text(known.barrier.of(schema.id)) if known.barrier and has_rows else "",
+            held=known.barrier is not None and schema.id in known.barrier.held,
+            leaving=node is not None and schema.id in known.assignments[node].record.leaving,
+            schema_valid_from=text(schema.valid_from),
+            copy=copy_progress({schema.id: in_copy[schema.id]} if schema.id in in_copy else {}),
+        )
+
+
+def ddls(known: Stored, found: ChangefeedTables) -> Iterator[pb.Ddl]:
+    records = sorted(known.records.values(), key=lambda record: record.position)
+    names = {schema.id: schema.name for schema in found.living}
+    for record in records:
+        event = record.event
+        yield pb.Ddl(
+            position=text(record.position),
+            type=event.type,
+            table=str(event.table or event.db),
+            renamed_to=str(event.renamed_to or ""),
+            state=record.state,
+            waits_for=_readable(barrier.waits_for(record, records, found.of), names) if record.open else "",
+            note=record.note,
+            seen_at=moment(record.seen_at),
+            executing_at=moment(record.executing_at),
+            done_at=moment(record.done_at),
+        )
+
+
+def copies(known: Stored) -> dict[TableId, CopyProgress]:
+    """Those under way."""
+    return {table: copy for report in known.reports.values() for table, copy in report.copies.items()}
+
+
+def _copied(found: ChangefeedTables) -> dict[TableId, bool]:
+    """Of each table that begins with a copy, whether it has left its beginning, as it does at the copy's end."""
+    places = {table: found.of(table) for table, given in found.progress.tables.items() if given.copy}
+    return {table: at is not None and at > found.progress.tables[table].start for table, at in places.items()}
+
+
+def copy_progress(
+    under_way: Mapping[TableId, CopyProgress], copied: Mapping[TableId, bool] | None = None
+) -> pb.CopyProgress | None:
+    """`copied`: all tables that are to be copied; those under way alone if it is not given. None when nothing is left to do."""
+    done = {**(copied or {}), **dict.fromkeys(under_way, False)}
+    if all(done.values()):
+        return None
+    found = list(under_way.values())
+    finished = sum(done.values())
+    parts = sum(copy.chunks_done / copy.chunks for copy in found if copy.chunks)
+    return pb.CopyProgress(
+        documents=sum(copy.documents for copy in found),
+        bytes=sum(copy.bytes for copy in found),
+        chunks_done=sum(copy.chunks_done for copy in found),
+        chunks=sum(copy.chunks for copy in found),
+        tables=len(done),
+        tables_done=finished,
+        share=(finished + parts) / len(done),
+    )
+
+
+def text(position: Position | None) -> str:
+    return "" if position is None else str(position)
+
+
+def moment(at: datetime | None) -> Timestamp | None:
+    if at is None:
+        return None
+    stamp = Timestamp()
+    stamp.FromDatetime(at.astimezone(UTC))
+    return stamp
+
+
+def duration(length: timedelta) -> Duration:
+    found = Duration()
+    found.FromTimedelta(length)
+    return found
+
+
+def _readable(reason: str, names: Mapping[TableId, TableName]) -> str:
+    """Tables by their names, positions without their tokens."""
+    named = _TABLE_ID.sub(lambda match: str(names.get(TableId(match[0]), match[0])), reason)
+    return _TOKEN.sub("", named)
+
+
+def _target(known: Stored, schema: TableSchema) -> str:
+    configuration = known.info.configuration
+    return str(configuration.routes.target(schema.name)) if configuration.filter.wants_table(schema.name) else ""
+
+
+def _error(error: ErrorReport | None) -> pb.ErrorReport | None:
+    return None if error is None else pb.ErrorReport(code=error.code, message=error.message, at=moment(error.at))

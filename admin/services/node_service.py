@@ -1,0 +1,83 @@
+"""`NodeService` and `ClusterService`: who is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from admin.access import Access, Guard
+from admin.cluster_reader import ClusterReader, ClusterView
+from admin.desired.desired_store import DesiredStore
+from admin.services import messages
+from admin.services.rpc import unary
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
+from admin.stubs.sluice.admin.v1.admin_pb2_grpc import ClusterServiceServicer, NodeServiceServicer
+from changefeed.errors import ConflictError, CoordinationUnavailable, NotFoundError, WrongState
+from changefeed.records import NodeId, Role
+
+
+class NodeService(NodeServiceServicer):
+    def __init__(self, guard: Guard, reader: ClusterReader, store: DesiredStore) -> None:
+        self.guard = guard
+        self._reader = reader
+        self._store = store
+
+    @unary(Access.VIEWER)
+    def ListNodes(self, request: pb.ListNodesRequest, context: Any) -> pb.ListNodesResponse:
+        with self._reader.read() as view:
+            return pb.ListNodesResponse(nodes=messages.nodes(view, self._reader.serving))
+
+    @unary(Access.OPERATOR)
+    def DrainNode(self, request: pb.DrainNodeRequest, context: Any) -> pb.Node:
+        with self._reader.read() as view:
+            node = find_node(view, request.id)
+            if Role.PROCESSOR not in view.nodes[node].record.roles:
+                raise WrongState(f"node {node!r} is no processor; it has no tables to give up")
+        rev = self._store.drain(node)
+        with self._reader.read(rev) as view:
+            found = [each for each in messages.nodes(view, self._reader.serving) if each.id == node]
+        if not found:
+            raise NotFoundError(f"node {node!r} is gone")
+        return found[0]
+
+    @unary(Access.OPERATOR)
+    def ResignOwner(self, request: pb.ResignOwnerRequest, context: Any) -> pb.ResignOwnerResponse:
+        with self._reader.read() as view:
+            owner, nodes = view.owner, view.nodes
+        if owner is None:
+            raise CoordinationUnavailable("there is no owner at the moment; one is being elected")
+        if not any(Role.OWNER in stored.record.roles for node, stored in nodes.items() if node != owner.node):
+            raise WrongState(f"{owner.node} is the only node that may be owner; start another one first")
+        self._store.resign(owner)
+        return pb.ResignOwnerResponse(former_owner=owner.node)
+
+
+class ClusterService(ClusterServiceServicer):
+    def __init__(self, guard: Guard, reader: ClusterReader, version: str) -> None:
+        self.guard = guard
+        self._reader = reader
+        self._version = version
+
+    @unary(Access.VIEWER)
+    def GetCluster(self, request: pb.GetClusterRequest, context: Any) -> pb.Cluster:
+        with self._reader.read() as view:
+            owner = view.owner
+            return pb.Cluster(
+                name=self._reader.layout.cluster,
+                owner=owner.node if owner else "",
+                nodes=len(view.nodes),
+                changefeeds=len(view.ids),
+                version=self._version,
+            )
+
+
+def find_node(view: ClusterView, text: str) -> NodeId:
+    """By id, or by a name that one node alone has."""
+    nodes = view.nodes
+    if text in nodes:
+        return NodeId(text)
+    named = [node for node, stored in nodes.items() if stored.record.name == text]
+    if len(named) > 1:
+        raise ConflictError(f"several nodes are named {text!r}: {', '.join(sorted(named))}; say which by its id")
+    if not named:
+        raise NotFoundError(f"there is no node {text!r}; `sluice node list` shows those there are")
+    return named[0]

@@ -1,0 +1,145 @@
+"""`VerifyService`: compares source and target of a changefeed, with this node's credentials."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any, TypeAlias
+
+from admin.access import Access, Guard
+from admin.cluster_reader import ClusterReader
+from admin.services import verify_messages
+from admin.services.checkpoints import EtcdCheckpoints, follows
+from admin.services.rpc import streaming
+from admin.stubs.sluice.admin.v1 import verify_pb2 as pb
+from admin.stubs.sluice.admin.v1.verify_pb2_grpc import VerifyServiceServicer
+from changefeed.config.configuration import Configuration
+from changefeed.config.tables.pattern import TablePattern
+from changefeed.errors import ConfigurationError, RetryableError, WrongState
+from changefeed.records import ChangefeedId
+from owner.deployments.connections import expanded
+from sink.mongodb.connection import connect as connect_to_target
+from source.connection import connect
+from verify.report import Progress, TableReport
+from verify.verification import Verification, Wishes
+
+_MOST = 4
+"""Verifications of one node at a time: each reads both sides as fast as it can."""
+_MOST_DIFFERENCES = 1_000
+_MOST_PARALLELISM = 64
+
+Told: TypeAlias = pb.VerifyEvent | Exception | None
+"""None is the end."""
+
+
+class VerifyService(VerifyServiceServicer):
+    def __init__(self, guard: Guard, reader: ClusterReader, stopping: threading.Event) -> None:
+        self.guard = guard
+        self._reader = reader
+        self._stopping = stopping
+        self._free = threading.Semaphore(_MOST)
+
+    @streaming(Access.OPERATOR)
+    def VerifyChangefeed(self, request: pb.VerifyChangefeedRequest, context: Any) -> Iterator[pb.VerifyEvent]:
+        """For operators: what differs is shown, and that is data."""
+        wishes = _wishes(request)
+        id = ChangefeedId(request.changefeed)
+        with self._reader.read() as view:
+            known = view.changefeed(id)
+        configuration = known.info.configuration
+        if configuration.sink.scheme == "blackhole":
+            raise WrongState(f"changefeed {id!r} writes to a blackhole, which keeps nothing that could be compared")
+        if not self._free.acquire(blocking=False):
+            raise RetryableError(f"this node runs {_MOST} verifications already; try again later, or ask another node")
+        stop = threading.Event()
+        checkpoints = EtcdCheckpoints(self._reader, id, stop) if follows(known) else None
+        run = _Run(configuration, wishes, checkpoints, stop)
+        try:
+            context.add_callback(stop.set)
+            yield from run.events(self._stopping)
+        finally:
+            stop.set()
+            self._free.release()
+
+
+class _Run:
+    """A verification in a thread of its own, and what it tells."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        wishes: Wishes,
+        checkpoints: EtcdCheckpoints | None,
+        stop: threading.Event,
+    ) -> None:
+        self._configuration = configuration
+        self._wishes = wishes
+        self._checkpoints = checkpoints
+        self._stop = stop
+        self._told: queue.SimpleQueue[Told] = queue.SimpleQueue()
+
+    def events(self, stopping: threading.Event) -> Iterator[pb.VerifyEvent]:
+        thread = threading.Thread(target=self._run, name=f"verify {self._configuration.id}", daemon=True)
+        thread.start()
+        while not self._stop.is_set():
+            try:
+                told = self._told.get(timeout=0.5)
+            except queue.Empty:
+                if stopping.is_set():
+                    raise RetryableError("this node is stopping; ask another one") from None
+                continue
+            if told is None:
+                return
+            if isinstance(told, Exception):
+                raise told
+            yield told
+
+    def progress(self, progress: Progress) -> None:
+        self._told.put(verify_messages.progress(progress))
+
+    def table(self, report: TableReport) -> None:
+        self._told.put(verify_messages.table(report))
+
+    def _run(self) -> None:
+        try:
+            with (
+                closing(connect(expanded(self._configuration.source), capture=None)) as source,
+                closing(connect_to_target(expanded(self._configuration.sink))) as target,
+            ):
+                report = Verification(
+                    configuration=self._configuration,
+                    source=source,
+                    target=target,
+                    listener=self,
+                    wishes=self._wishes,
+                    checkpoints=self._checkpoints,
+                    stop=self._stop,
+                ).run()
+            self._told.put(verify_messages.summary(report, live=self._checkpoints is not None))
+            self._told.put(None)
+        except Exception as error:  # noqa: BLE001 - raised again by the call's thread
+            self._told.put(error)
+
+
+def _wishes(request: pb.VerifyChangefeedRequest) -> Wishes:
+    problems = []
+    patterns = []
+    for text in request.tables:
+        try:
+            patterns.append(TablePattern.parse(text))
+        except ValueError as error:
+            problems.append(f"tables: {error}")
+    for name, most in (("max_differences", _MOST_DIFFERENCES), ("parallelism", _MOST_PARALLELISM)):
+        if not 0 <= getattr(request, name) <= most:
+            problems.append(f"{name}: found {getattr(request, name)}; write a whole number from 1 to {most}")
+    if problems:
+        raise ConfigurationError(problems)
+    default = Wishes()
+    return Wishes(
+        tables=tuple(patterns),
+        max_differences=request.max_differences or default.max_differences,
+        parallelism=request.parallelism or default.parallelism,
+        ignore_field_order=request.ignore_field_order,
+    )

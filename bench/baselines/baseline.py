@@ -1,0 +1,78 @@
+"""Running a baseline in a process of its own, so that its figures can stand beside ours."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.usage import Usage
+from bench.workload import DATABASE
+from changefeed.cluster_time import ClusterTime
+from changefeed.position import Window
+from devstack.stack import DevStack
+
+_ROOT = Path(__file__).parents[2]
+
+
+def replicate_naively(stack: DevStack, *, start_ts: ClusterTime, events: int, database: str = DATABASE) -> Usage:
+    """What so many events cost the replicator and both servers."""
+    options = ["--from", str(start_ts), "--database", database, "--events", str(events)]
+    return _run(stack, "bench.baselines.naive_replicator", [stack.source_uri, stack.target_uri, *options])
+
+
+def insert_at_the_floor(stack: DevStack, window: Window, *, database: str) -> Usage:
+    """What the bytes of a window of inserts cost."""
+    return _run(
+        stack, "bench.baselines.floor", [stack.source_uri, *_floor(window, database), "--target", stack.target_uri]
+    )
+
+
+def read_at_the_floor(stack: DevStack, window: Window, *, database: str) -> Usage:
+    """What it costs to have read a window, whatever is in it."""
+    return _run(stack, "bench.baselines.floor", [stack.source_uri, *_floor(window, database)])
+
+
+def copy_naively(stack: DevStack, *, database: str, tables: Sequence[str]) -> Usage:
+    return _run(stack, "bench.baselines.naive_copy", [stack.source_uri, stack.target_uri, database, *tables])
+
+
+def server_pids(stack: DevStack) -> dict[str, int]:
+    """Of the servers that are ours to look at."""
+    sides = (("source", stack.source), ("target", stack.target))
+    return {name: server.pid for name, server in sides if not isinstance(server, str)}
+
+
+def _floor(window: Window, database: str) -> list[str]:
+    return ["--from", str(window.start.ts), "--to", str(window.end.ts), "--database", database]
+
+
+def _run(stack: DevStack, module: str, arguments: Sequence[str]) -> Usage:
+    """From when it has started: what an interpreter's start costs says nothing about replication."""
+    command = [sys.executable, "-m", module, *arguments]
+    process = subprocess.Popen(command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        with Usage(itself=process.pid, **server_pids(stack)) as usage:
+            process.stdin.close()
+            _wait_without_reaping(process)
+    finally:
+        code = process.wait()
+    if code != 0:
+        raise RuntimeError(f"{module} ended with code {code}")
+    return usage
+
+
+def wait_for_start() -> None:
+    """In the baseline's process: says that it is ready, and begins when it is told to."""
+    print("ready", flush=True)
+    sys.stdin.read()
+
+
+def _wait_without_reaping(process: subprocess.Popen[bytes]) -> None:
+    """Its CPU time can be read until it is reaped."""
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)

@@ -1,0 +1,91 @@
+"""The baseline: what one writes in an afternoon. One thread, the driver's change stream, upserts in bulk.
+
+python -m bench.baselines.naive_replicator SOURCE TARGET --from 1795224774.9 --events 100000
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from pymongo import DeleteOne, MongoClient, ReplaceOne, UpdateOne
+
+from bench.baselines.baseline import wait_for_start
+from changefeed.cluster_time import ClusterTime
+
+_BATCH = 2_000
+_LONGEST_SECONDS = 0.1
+_ROWS = ["insert", "update", "replace", "delete"]
+Event = dict[str, Any]
+Request = ReplaceOne[Event] | UpdateOne | DeleteOne
+
+
+def replicate(
+    source: MongoClient[Event], target: MongoClient[Event] | None, *, start_ts: ClusterTime, database: str, events: int
+) -> None:
+    """Returns when so many events were applied; without a target, read."""
+    pipeline = [{"$match": {"ns.db": database, "operationType": {"$in": _ROWS}}}]
+    applied = 0
+    with source.watch(
+        pipeline, start_at_operation_time=start_ts.to_bson(), batch_size=_BATCH, max_await_time_ms=50
+    ) as stream:
+        while applied < events:
+            batch = _next_batch(stream, min(_BATCH, events - applied))
+            if target is not None:
+                _apply(target, batch)
+            applied += len(batch)
+
+
+def _next_batch(stream: Any, size: int) -> list[Event]:
+    """What has come, after a tenth of a second at the latest."""
+    batch: list[Event] = []
+    deadline = time.monotonic() + _LONGEST_SECONDS
+    while len(batch) < size and time.monotonic() < deadline:
+        event = stream.try_next()
+        if event is None:
+            break
+        batch.append(event)
+    return batch
+
+
+def _apply(target: MongoClient[Event], batch: Sequence[Event]) -> None:
+    requests: dict[tuple[str, str], list[Request]] = {}
+    for event in batch:
+        requests.setdefault((event["ns"]["db"], event["ns"]["coll"]), []).append(_request(event))
+    for (db, coll), some in requests.items():
+        target[db][coll].bulk_write(some)
+
+
+def _request(event: Event) -> Request:
+    key = event["documentKey"]
+    if event["operationType"] == "delete":
+        return DeleteOne(key)
+    if event["operationType"] != "update":
+        return ReplaceOne(key, event["fullDocument"], upsert=True)
+    changed, removed = event["updateDescription"]["updatedFields"], event["updateDescription"]["removedFields"]
+    update = {"$set": changed, "$unset": dict.fromkeys(removed, "")}
+    return UpdateOne(key, {operator: fields for operator, fields in update.items() if fields})
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source")
+    parser.add_argument("target")
+    parser.add_argument("--from", dest="start", required=True, type=ClusterTime.parse)
+    parser.add_argument("--database", default="bench")
+    parser.add_argument("--events", required=True, type=int)
+    given = parser.parse_args(arguments)
+    with MongoClient[Event](given.source) as source, ExitStack() as ending:
+        to_nowhere = given.target.startswith("blackhole:")
+        target = None if to_nowhere else ending.enter_context(MongoClient[Event](given.target))
+        wait_for_start()
+        replicate(source, target, start_ts=given.start, database=given.database, events=given.events)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,47 @@
+"""What a changefeed costs by the second while nobody writes: CPU time that no event pays for."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+from bench.baselines.baseline import replicate_naively
+from bench.product import Product
+from bench.result import Result
+from bench.run import OURS
+from bench.usage import Usage
+from bench.workload import Workload, newest
+from devstack.stack import DevStack
+from source.connection import Client, connect
+
+_TABLES = 20
+_SECONDS = 30
+
+
+def at_rest(stack: DevStack) -> list[Result]:
+    workload = Workload(events=1, tables=_TABLES, database=f"bench_{uuid.uuid4().hex[:8]}")
+    with connect(stack.source_uri) as source:
+        workload.prepare(source)
+        with Product(stack) as product:
+            product.warm_up(source)
+            product.until_begun(product.create(workload.database))
+            time.sleep(_SECONDS)  # what begins is not at rest yet
+            with product.usage() as usage:
+                time.sleep(_SECONDS)
+        naive = _naive(stack, source, workload).millis("itself")
+    return [Result.less_is_better("cpu_at_rest", usage.millis(*OURS), "ms CPU/s", baseline=naive, note=shares(usage))]
+
+
+def shares(usage: Usage) -> str:
+    return ", ".join(f"{part} {usage.millis(part):.0f}" for part in (*OURS, "source", "target"))
+
+
+def _naive(stack: DevStack, source: Client, workload: Workload) -> Usage:
+    """Until the one event that it waits for."""
+    start_ts = newest(source).ts
+    with ThreadPoolExecutor(1) as thread:
+        replicated = thread.submit(replicate_naively, stack, start_ts=start_ts, events=1, database=workload.database)
+        time.sleep(_SECONDS)
+        workload.insert(source)
+        return replicated.result()

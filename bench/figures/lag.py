@@ -1,0 +1,131 @@
+"""How long after a write at the source a row stands at the target, at a steady 200 writes a second."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from bench.baselines.baseline import replicate_naively
+from bench.figures.at_rest import shares
+from bench.product import Product, target_of
+from bench.result import Result
+from bench.run import OURS
+from bench.workload import Workload, newest
+from devstack.stack import DevStack
+from source.connection import Client, connect
+
+_RATE, _SECONDS = 200, 20
+_BEGINNING = range(5 * _RATE)
+"""What comes first is replicated while a task begins to stay; a steady state follows."""
+_STEADY = range(_BEGINNING.stop, _BEGINNING.stop + _RATE * _SECONDS)
+_WRITES = _STEADY.stop
+_BESIDE = range(_STEADY.stop, _STEADY.stop + len(_STEADY))
+"""While something else is at work."""
+_LOOK_EVERY = 0.005
+_DEADLINE_SECONDS = 120.0
+_INDEXED_DOCUMENTS = 400_000
+_BUILD_AFTER_SECONDS = 3.0
+
+
+def lag(stack: DevStack) -> list[Result]:
+    """Beside the naive replicator."""
+    with connect(stack.source_uri) as source, connect(stack.target_uri) as target:
+        with Product(stack) as product:
+            product.warm_up(source)
+            workload = _prepared(source)
+            product.until_begun(product.create(workload.database))
+            beginning = _lags(source, target, workload, target_of(workload.database), _BEGINNING)
+            with product.usage() as usage:
+                ours = _lags(source, target, workload, target_of(workload.database), _STEADY)
+        workload = _prepared(source)
+        with _naive(stack, source, workload) as replicated:
+            _lags(source, target, workload, workload.database, _BEGINNING)
+            naive = _lags(source, target, workload, workload.database, _STEADY)
+        spent = replicated()
+    note = f"the first {len(_BEGINNING)} writes: median {statistics.median(beginning):.0f}, p99 {_p99(beginning):.0f}"
+    return [
+        Result.less_is_better("lag_median", statistics.median(ours), "ms", baseline=statistics.median(naive)),
+        Result.less_is_better("lag_p99", _p99(ours), "ms", baseline=_p99(naive), note=note),
+        Result.less_is_better("cpu_200_writes", usage.millis(*OURS), "ms CPU/s", baseline=spent, note=shares(usage)),
+    ]
+
+
+def lag_beside_an_index_build(stack: DevStack) -> list[Result]:
+    """Of one table while a unique index is built on another, beside the same without it."""
+    with connect(stack.source_uri) as source, connect(stack.target_uri) as target, Product(stack) as product:
+        product.warm_up(source)
+        workload = _prepared(source)
+        large = Workload(events=_INDEXED_DOCUMENTS, batch=5_000, database=workload.database)
+        product_database = target_of(workload.database)
+        large_table = source[workload.database]["large"]
+        for numbers in (range(first, first + large.batch) for first in range(0, large.events, large.batch)):
+            large_table.insert_many(
+                [{"_id": number, "u": -number, "s": "x" * 150} for number in numbers], ordered=False
+            )
+        id = product.create(workload.database, start="initial")
+        product.until_copied(id, large.events)
+        _lags(source, target, workload, product_database, _BEGINNING)
+        without = _lags(source, target, workload, product_database, _STEADY)
+        build = threading.Timer(_BUILD_AFTER_SECONDS, lambda: large_table.create_index("u", unique=True))
+        build.start()
+        beside = _lags(source, target, workload, product_database, _BESIDE)
+        build.join()
+    note = f"medians {statistics.median(beside):.0f} and {statistics.median(without):.0f}"
+    return [Result.less_is_better("lag_p99_beside_build", _p99(beside), "ms", baseline=_p99(without), note=note)]
+
+
+def _prepared(source: Client) -> Workload:
+    workload = Workload(events=_WRITES, database=f"bench_{uuid.uuid4().hex[:8]}")
+    workload.prepare(source)
+    return workload
+
+
+@contextmanager
+def _naive(stack: DevStack, source: Client, workload: Workload) -> Iterator[Callable[[], float]]:
+    """Gives what it spent by the second, to be asked when all has arrived."""
+    start_ts = newest(source).ts
+    with ThreadPoolExecutor(1) as thread:
+        replicated = thread.submit(
+            replicate_naively, stack, start_ts=start_ts, events=_WRITES, database=workload.database
+        )
+        time.sleep(1.0)
+        yield lambda: replicated.result().millis("itself")
+
+
+def _lags(source: Client, target: Client, workload: Workload, target_database: str, numbers: range) -> list[float]:
+    """Milliseconds for each write, from its acknowledgement on; up to the pause between two looks too much."""
+    [table] = workload.names()
+    written: dict[int, float] = {}
+    arrived: dict[int, float] = {}
+
+    def write() -> None:
+        begun_at = time.monotonic()
+        for count, number in enumerate(numbers):
+            time.sleep(max(0.0, begun_at + count / _RATE - time.monotonic()))
+            source[workload.database][table].insert_one({"_id": number})
+            written[number] = time.monotonic()
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    deadline, missing_from = time.monotonic() + _DEADLINE_SECONDS, numbers.start
+    while len(arrived) < len(numbers):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{len(arrived)} of {len(numbers)} writes arrived within {_DEADLINE_SECONDS:g} s")
+        found = list(target[target_database][table].find({"_id": {"$gte": missing_from}}, {"_id": 1}))
+        now = time.monotonic()
+        for document in found:
+            arrived.setdefault(document["_id"], now)
+        while missing_from in arrived:
+            missing_from += 1
+        time.sleep(_LOOK_EVERY)
+    writer.join()
+    return [max(0.0, arrived[number] - written[number]) * 1e3 for number in numbers]
+
+
+def _p99(values: list[float]) -> float:
+    return statistics.quantiles(values, n=100)[98]

@@ -1,0 +1,1 @@
+"""The configuration of a changefeed: what a user writes, and what is wrong with it. Pure."""

@@ -1,0 +1,92 @@
+"""`choose`: by which capture a changefeed reads its source, from what it asks for and what stands in the way of the oplog. Pure.
+
+    asked            nothing in the way      something in the way
+    auto             oplog                   change_stream, and why
+    oplog            oplog                   refused, with what to do
+    change_stream    change_stream           change_stream
+
+It is decided once, when the changefeed is created, and again only when a user changes what is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from changefeed.capture import Capture
+from changefeed.config.configuration import Configuration
+from changefeed.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureChoice:
+    capture: Capture
+    """Never `auto`."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why the oplog is not read, and what would change that."""
+
+    reason: str
+    remedy: str
+
+
+ROUTER = Obstacle(
+    "the source is a sharded cluster, and mongos shows no oplog", "write change_stream, or leave capture out"
+)
+MAJORITY_READS_DISABLED = Obstacle(
+    "the source runs with enableMajorityReadConcern false, so what its oplog shows may be rolled back",
+    "start its members without that setting, or write change_stream",
+)
+
+
+def not_allowed(answer: str) -> Obstacle:
+    """`answer` is the server's."""
+    return Obstacle(
+        f"the source's user may not read local.oplog.rs, for which it needs read on database local or the role clusterMonitor ({answer})",
+        "grant it one of these, or write change_stream",
+    )
+
+
+def choose(asked: Capture, obstacles: Sequence[Obstacle]) -> CaptureChoice:
+    match asked:
+        case Capture.CHANGE_STREAM:
+            return CaptureChoice(capture=asked, reason="it was asked for")
+        case Capture.AUTO if obstacles:
+            reason = "; ".join(obstacle.reason for obstacle in obstacles)
+            return CaptureChoice(capture=Capture.CHANGE_STREAM, reason=reason)
+        case Capture.OPLOG if obstacles:
+            raise ConfigurationError(
+                [
+                    f"capture: oplog is not possible, since {obstacle.reason}; {obstacle.remedy}"
+                    for obstacle in obstacles
+                ]
+            )
+        case Capture.AUTO:
+            return CaptureChoice(capture=Capture.OPLOG, reason="the source is a replica set whose oplog can be read")
+        case Capture.OPLOG:
+            return CaptureChoice(capture=asked, reason="it was asked for")
+
+
+def image_obstacles(configuration: Configuration) -> Iterator[Obstacle]:
+    """Documents as they were before or after a change are in no oplog."""
+    for rule in configuration.filter.events:
+        where = rule.ignore_where
+        if where is not None and (where.before_image or where.after_image):
+            asked = f"filter.events asks for documents before or after changes of {', '.join(map(str, rule.tables))}"
+            yield Obstacle(f"{asked}, which only change streams show", "write change_stream, or take the condition out")
+    if configuration.pipeline.pre_images:
+        yield Obstacle(
+            "pipeline.pre_images asks for documents before and after changes, which only change streams show",
+            "write change_stream, or leave pipeline.pre_images out",
+        )
+
+
+def node_obstacles(captures: Mapping[str, AbstractSet[Capture]]) -> Iterator[Obstacle]:
+    """`captures`: what each node of the cluster can carry out, by its name and release."""
+    for node, known in sorted(captures.items()):
+        if Capture.OPLOG not in known:
+            yield Obstacle(f"node {node} does not know this capture", "upgrade it")

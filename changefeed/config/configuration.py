@@ -1,0 +1,283 @@
+"""`Configuration`: what a user writes to describe a changefeed.
+
+    id: orders-to-dr
+    source: mongodb://reader:${env:SOURCE_PASSWORD}@db1.example/?replicaSet=rs0
+    sink: mongodb://writer:${file:/run/secrets/dr}@dr1.example
+    start: initial                   # initial | now | 2026-11-21T00:00:00Z | 1795224774.9
+    target: null                     # stop when this time is reached
+    filter:
+      tables: ["shop.*", "!shop.tmp_*"]
+      events: [{tables: [shop.audit], ignore: [delete], ignore_where: {insert: {level: debug}}}]
+    routes: [{from: "shop.*", to: "shop_dr.*"}]
+    ddl: {unsupported: fail, async_indexes: true, ttl: deferred}
+    capture: auto                    # auto | oplog | change_stream
+    on_divergence: repair
+    dead_letter: sluice.rejected     # where rows go that the target refuses; null: they stop the changefeed
+    pipeline: {parallelism: 4, order_by: auto, max_lag_batch: 64MiB, pre_images: [shop.orders]}
+
+All mistakes are reported at once, each with its path. `source` and `sink` are kept as written, references to credentials
+unexpanded (`changefeed.config.uri`); `public` is what may be shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, TypeAlias
+
+import yaml
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+
+from changefeed.capture import Capture
+from changefeed.cluster_time import ClusterTime
+from changefeed.config import yaml_text
+from changefeed.config.options import Options, each_once, problems
+from changefeed.config.read_preference import refused_at_source, refused_at_target
+from changefeed.config.tables.filter import Filter
+from changefeed.config.tables.pattern import TablePattern, any_matches, literal
+from changefeed.config.tables.routes import Routes
+from changefeed.config.uri import ConnectionUri
+from changefeed.config.wording import Mistake, did_you_mean, shown
+from changefeed.errors import ConfigurationError
+from changefeed.table import TableName
+
+_UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_SIZE = re.compile(r"(\d{1,15}) ?([A-Za-z]*)")
+_SMALLEST_BATCH, _LARGEST_BATCH = 1 << 20, 16 << 30
+_TIME_HINT = "a time such as 2026-11-21T00:00:00Z or a cluster time such as 1795224774.9"
+
+
+class Start(StrEnum):
+    """Where a changefeed begins, when not at a given time."""
+
+    INITIAL = "initial"
+    """Copy the tables as they are, then follow them."""
+    NOW = "now"
+    """Follow what happens from the changefeed's creation on."""
+
+
+class UnsupportedDdl(StrEnum):
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+class Ttl(StrEnum):
+    """Expiry at the target would race the updates still on their way, which may extend a document's life."""
+
+    DEFERRED = "deferred"
+    """TTL indexes never expire downstream while replicating; cut-over gives them their true value."""
+    COPIED = "copied"
+
+
+class OnDivergence(StrEnum):
+    REPAIR = "repair"
+    FAIL = "fail"
+
+
+class OrderBy(StrEnum):
+    AUTO = "auto"
+    ID = "id"
+    TABLE = "table"
+
+
+def _time(value: object) -> ClusterTime:
+    if isinstance(value, ClusterTime):
+        return value
+    if isinstance(value, datetime):
+        return ClusterTime.from_datetime(value)
+    if not isinstance(value, str):
+        raise Mistake(f"found {shown(value)}; write {_TIME_HINT}, in quotes")
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        if re.fullmatch(r"\d+\.\d+", value):
+            return ClusterTime.parse(value)
+        raise Mistake(f"found {shown(value)}; write {_TIME_HINT}") from None
+    if moment.tzinfo is None:
+        raise Mistake(f"found {shown(value)}, which has no time zone; write {moment.isoformat()}Z for UTC")
+    return ClusterTime.from_datetime(moment)
+
+
+def _start(value: object) -> Start | ClusterTime:
+    if isinstance(value, str) and value in tuple(Start):
+        return Start(value)
+    if isinstance(value, str) and (meant := did_you_mean(value, Start)):
+        raise Mistake(f"found {shown(value)}; write initial, now, {_TIME_HINT}{meant}")
+    try:
+        return _time(value)
+    except ValueError as error:
+        raise Mistake(str(error).replace("; write a time", "; write initial, now, a time")) from None
+
+
+def _bytes(value: object) -> int:
+    match = _SIZE.fullmatch(str(value)) if isinstance(value, int | str) and not isinstance(value, bool) else None
+    if match is None or match[2] not in _UNITS:
+        meant = did_you_mean(match[2], _UNITS) if match else ""
+        raise Mistake(f"found {shown(value)}; write a size such as 64MiB{meant}")
+    size = int(match[1]) * _UNITS[match[2]]
+    if not _SMALLEST_BATCH <= size <= _LARGEST_BATCH:
+        raise Mistake(f"found {shown(value)}; allowed are 1MiB to 16GiB")
+    return size
+
+
+def _size_text(size: int) -> str:
+    unit = next(unit for unit in ("GiB", "MiB", "KiB", "B") if size % _UNITS[unit] == 0)
+    return f"{size // _UNITS[unit]}{unit}"
+
+
+Time: TypeAlias = Annotated[ClusterTime, PlainValidator(_time), PlainSerializer(str)]
+StartAt: TypeAlias = Annotated[Start | ClusterTime, PlainValidator(_start), PlainSerializer(str)]
+Bytes: TypeAlias = Annotated[int, BeforeValidator(_bytes), PlainSerializer(_size_text, when_used="json")]
+
+
+class DdlOptions(Options):
+    unsupported: UnsupportedDdl = UnsupportedDdl.FAIL
+    async_indexes: StrictBool = True
+    ttl: Ttl = Ttl.DEFERRED
+
+
+class PipelineOptions(Options):
+    parallelism: StrictInt = Field(4, ge=1, le=1024, description="write a whole number from 1 to 1024")
+    order_by: OrderBy = OrderBy.AUTO
+    """What keeps the order of rows: `id` one document's, `table` all of a table's; `auto` chooses by its unique indexes."""
+    max_lag_batch: Bytes = 64 << 20
+    pre_images: tuple[TablePattern, ...] = Field(
+        (), description="write a list of table patterns, for example [shop.orders]"
+    )
+    """Tables whose rows are read with the documents before and after a change, so that those without a common unique value run side by side."""
+
+    @field_validator("pre_images")
+    @classmethod
+    def _name_each_once(cls, patterns: tuple[TablePattern, ...]) -> tuple[TablePattern, ...]:
+        return each_once(patterns, "table pattern")
+
+    def wants_pre_images(self, name: TableName) -> bool:
+        return any_matches(self.pre_images, name)
+
+
+class Configuration(Options):
+    id: StrictStr = Field(
+        pattern=r"^[A-Za-z0-9]+([-_.][A-Za-z0-9]+)*$",
+        max_length=64,
+        description="write up to 64 letters, digits and single - _ . between them, for example orders-to-dr",
+    )
+    source: ConnectionUri = Field(description="write the URI of the MongoDB to read, for example mongodb://host:27017")
+    sink: ConnectionUri = Field(description="write a URI that begins with mongodb://, mongodb+srv:// or blackhole://")
+    start: StartAt = Start.INITIAL
+    target: Time | None = Field(None, description=f"write null, {_TIME_HINT}")
+    filter: Filter = Filter()
+    routes: Routes = Field(Routes(), description='write a list of {from: "shop.*", to: "shop_dr.*"}')
+    ddl: DdlOptions = DdlOptions()
+    capture: Capture = Capture.AUTO
+    on_divergence: OnDivergence = OnDivergence.REPAIR
+    dead_letter: TableName | None = Field(
+        None, description="write null or a table name of the target, for example sluice.rejected"
+    )
+    pipeline: PipelineOptions = PipelineOptions()
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any]) -> Configuration:
+        """What a user writes. What is stored is read by `model_validate`: its read preference is refused by the connection."""
+        try:
+            configuration = cls.model_validate(fields)
+        except ValidationError as error:
+            raise ConfigurationError(problems(error, cls)) from None
+        looks = [("sink", configuration.sink, refused_at_target)]
+        if configuration.capture is Capture.CHANGE_STREAM:
+            looks.insert(0, ("source", configuration.source, refused_at_source))
+        refused = [f"{name}: {problem}" for name, uri, look in looks if (problem := look(uri.reference)) is not None]
+        if refused:
+            raise ConfigurationError(refused)
+        return configuration
+
+    @classmethod
+    def from_yaml(cls, text: str) -> Configuration:
+        return cls.parse(yaml_text.read(text))
+
+    def to_yaml(self) -> str:
+        """With what the user wrote of credentials in it; `public` is for showing."""
+        return yaml.safe_dump(self.model_dump(mode="json", exclude_none=True), sort_keys=False, allow_unicode=True)
+
+    def reading_by(self, capture: Capture) -> Configuration:
+        """With the wish for a capture in what is stored, `auto` too, where it was decided otherwise than by releases that know no choice.
+
+        They refuse a configuration with an option that they do not know, and so do not read by their own way what was begun by another.
+        """
+        if capture is Capture.CHANGE_STREAM:
+            return self
+        return self.model_copy(update={"capture": self.capture})
+
+    def public(self) -> dict[str, Any]:
+        """Everything but credentials."""
+        return self.model_dump(mode="json") | {"source": str(self.source), "sink": str(self.sink)}
+
+    @field_validator("source")
+    @classmethod
+    def _source_is_mongodb(cls, source: ConnectionUri) -> ConnectionUri:
+        if source.scheme == "blackhole":
+            raise Mistake("found the scheme 'blackhole'; a source is mongodb:// or mongodb+srv://")
+        return source
+
+    @field_validator("sink")
+    @classmethod
+    def _sink_is_elsewhere(cls, sink: ConnectionUri, info: ValidationInfo) -> ConnectionUri:
+        source = info.data.get("source")
+        if source is not None and source.hosts & sink.hosts:
+            shared = ", ".join(sorted(source.hosts & sink.hosts))
+            raise Mistake(
+                f"found {shared}, which is the source's too; what is written would be read again, name another target"
+            )
+        return sink
+
+    @field_validator("target")
+    @classmethod
+    def _target_is_after_start(cls, target: ClusterTime | None, info: ValidationInfo) -> ClusterTime | None:
+        start = info.data.get("start")
+        if target is not None and isinstance(start, ClusterTime) and target <= start:
+            raise Mistake(f"found {target}, which is not after start {start}; write a later time")
+        return target
+
+    @field_validator("routes")
+    @classmethod
+    def _routes_move_wanted_tables(cls, routes: Routes, info: ValidationInfo) -> Routes:
+        filter_ = info.data.get("filter")
+        for route in routes.root:
+            db, coll = literal(route.from_.db), literal(route.from_.coll)
+            if filter_ is not None and db and coll and not filter_.wants_table(TableName(db, coll)):
+                raise Mistake(
+                    f"found a route for {db}.{coll}, which filter.tables leaves out; add it there or leave it out here"
+                )
+        return routes
+
+    @field_validator("dead_letter", mode="before")
+    @classmethod
+    def _dead_letter_is_a_table(cls, value: object, info: ValidationInfo) -> object:
+        if value is None:
+            return None
+        try:
+            name = TableName.parse(value) if isinstance(value, str) else value
+        except ValueError:
+            name = None
+        if not isinstance(name, TableName) or name.system:
+            raise Mistake(
+                f"found {shown(value)}; write null or a table name of the target, for example sluice.rejected"
+            )
+        sink = info.data.get("sink")
+        if sink is not None and sink.scheme == "blackhole":
+            raise Mistake(
+                "found a table name; a blackhole:// sink keeps nothing and refuses nothing, leave dead_letter out"
+            )
+        return name

@@ -1,0 +1,127 @@
+"""`Options`: the base of what a user writes, and how a mistake in it is put into words.
+
+A problem reads `path: what was found; what is allowed`, for example
+
+    pipeline.order_by: found 'idd'; allowed are auto, id, table (did you mean 'id'?)
+
+A validator of ours raises a ValueError with everything after the path; pydantic's own errors are put into words here, from the
+description of the field or from its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from changefeed.config.wording import Mistake, did_you_mean, shown
+
+T = TypeVar("T")
+
+
+class Options(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, validate_by_name=False)
+
+
+def each_once(values: tuple[T, ...], what: str) -> tuple[T, ...]:
+    repeated = [value for number, value in enumerate(values) if value in values[:number]]
+    if repeated:
+        raise Mistake(f"found {shown(str(repeated[0]))} twice; write each {what} once")
+    return values
+
+
+def problems(error: ValidationError, model: type[BaseModel]) -> list[str]:
+    return [f"{path_text(each['loc'])}: {_problem(each, model)}" for each in error.errors(include_url=False)]
+
+
+def path_text(path: Sequence[str | int]) -> str:
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.removeprefix(".") or "the configuration"
+
+
+def _problem(error: ErrorDetails, model: type[BaseModel]) -> str:
+    *parents, key = error["loc"] or [""]
+    match error["type"]:
+        case "value_error":
+            return str(error["ctx"]["error"])
+        case "extra_forbidden":
+            keys = _keys(_model_at(model, parents))
+            return f"unknown key; allowed are {', '.join(keys)}{did_you_mean(key, keys)}"
+        case "missing":
+            return f"missing; {_allowed(model, error['loc'])}"
+        case _:
+            found = error["input"]
+            choices = _choices(_annotation_at(model, error["loc"]))
+            return f"found {shown(found)}; {_allowed(model, error['loc'])}{did_you_mean(found, choices)}"
+
+
+def _allowed(model: type[BaseModel], path: Sequence[str | int]) -> str:
+    annotation = _annotation_at(model, path)
+    choices = _choices(annotation)
+    if choices:
+        return f"allowed are {', '.join(choices)}"
+    field = _field_at(model, path)
+    if field is not None and field.description and not (path and isinstance(path[-1], int)):
+        return field.description
+    inner = _model_in(annotation)
+    if inner is not None:
+        listed = f"allowed are the keys {', '.join(_keys(inner))}"
+        return f"write a list of mappings; {listed}" if _is_list(annotation) else f"write a mapping; {listed}"
+    return "write a list"
+
+
+def _choices(annotation: Any) -> list[str]:
+    if annotation is bool:
+        return ["true", "false"]
+    return (
+        [str(member.value) for member in annotation]
+        if isinstance(annotation, type) and issubclass(annotation, Enum)
+        else []
+    )
+
+
+def _keys(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _field_at(model: type[BaseModel], path: Sequence[str | int]) -> FieldInfo | None:
+    names = [step for step in path if isinstance(step, str)]
+    if not names:
+        return None
+    owner = _model_at(model, names[:-1])
+    return next((field for name, field in owner.model_fields.items() if names[-1] in (name, field.alias)), None)
+
+
+def _model_at(model: type[BaseModel], path: Iterable[str | int]) -> type[BaseModel]:
+    for step in path:
+        if isinstance(step, str):
+            field = next(field for name, field in model.model_fields.items() if step in (name, field.alias))
+            model = _model_in(field.annotation) or model
+    return model
+
+
+def _annotation_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
+    field = _field_at(model, path)
+    annotation = field.annotation if field else model
+    return _model_in(annotation) if path and isinstance(path[-1], int) else annotation
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model that an annotation such as `tuple[EventRule, ...]` is about."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        root = annotation.model_fields.get("root")
+        return _model_in(root.annotation) if root else annotation
+    return next((found for part in get_args(annotation) if (found := _model_in(part))), None)
+
+
+def _is_list(annotation: Any) -> bool:
+    root = (
+        annotation.model_fields.get("root")
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel)
+        else None
+    )
+    return getattr(root.annotation if root else annotation, "__origin__", None) is tuple

@@ -1,0 +1,223 @@
+"""`Filter`: which tables, row events and DDLs of the source belong to a changefeed.
+
+It is asked here, for one name or event at a time. The source's server is asked for a coarser part of it (`filter_match`), and never
+drops what this module would keep.
+
+    filter:
+      tables: ["shop.*", "!shop.tmp_*"]
+      events: [{tables: [shop.audit], ignore: [delete, dropIndexes], ignore_where: {insert: {level: debug}}}]
+
+    insert shop.orders                        replicated
+    insert shop.tmp_1                         not this changefeed's
+    delete shop.audit                         ignored
+    insert shop.audit {level: "debug"}        ignored
+    dropIndexes shop.audit                    schema only: known from then on, not sent downstream
+    rename shop.tmp_1 to shop.orders          applied: one of its names is in
+    dropDatabase shop                         applied: the database may hold tables that are in
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import Field, PlainSerializer, PlainValidator, field_validator, model_validator
+
+from changefeed.config.options import Options, each_once
+from changefeed.config.tables.match import MatchExpression
+from changefeed.config.tables.pattern import EVERYTHING, TablePattern, any_matches
+from changefeed.config.wording import Mistake, did_you_mean, shown
+from changefeed.event import DdlEvent, DdlType, RowType
+from changefeed.table import SYSTEM_DATABASES, TableName
+
+
+class Disposition(StrEnum):
+    """What the filter says of a DDL in scope."""
+
+    APPLY = "apply"
+    SCHEMA_ONLY = "schema_only"
+
+
+_TYPES: dict[str, RowType | DdlType] = {
+    type_.value: type_ for type_ in (*RowType, *DdlType) if type_ is not DdlType.UNKNOWN
+}
+
+
+def _event_type(value: object) -> RowType | DdlType:
+    if not isinstance(value, str) or value not in _TYPES:
+        raise Mistake(f"found {shown(value)}; allowed are {', '.join(_TYPES)}{did_you_mean(value, _TYPES)}")
+    return _TYPES[value]
+
+
+EventType: TypeAlias = Annotated[RowType | DdlType, PlainValidator(_event_type), PlainSerializer(str, return_type=str)]
+
+
+class IgnoreWhere(Options):
+    """Conditions on the document of a row event; an update is ignored when the document before it or after it matches.
+
+    A delete is asked about the document before it. Documents that the source does not have (no pre-images on the collection, or
+    expired) match nothing, unless the condition is on `_id` alone: an event is ignored only when that is certain.
+    """
+
+    insert: MatchExpression | None = None
+    update_old: MatchExpression | None = None
+    update_new: MatchExpression | None = None
+    replace: MatchExpression | None = None
+    delete: MatchExpression | None = None
+
+    def ignores(self, type: RowType, event: Mapping[str, Any]) -> bool:
+        match type:
+            case RowType.INSERT:
+                return _matches(self.insert, event, "fullDocument")
+            case RowType.REPLACE:
+                return _matches(self.replace, event, "fullDocument")
+            case RowType.DELETE:
+                return _matches(self.delete, event, "fullDocumentBeforeChange")
+            case RowType.UPDATE:
+                return _matches(self.update_old, event, "fullDocumentBeforeChange") or _matches(
+                    self.update_new, event, "fullDocument"
+                )
+
+    @property
+    def before_image(self) -> bool:
+        return any(match is not None and not match.key_only for match in (self.update_old, self.delete))
+
+    @property
+    def after_image(self) -> bool:
+        return self.update_new is not None and not self.update_new.key_only
+
+
+def _matches(expression: MatchExpression | None, event: Mapping[str, Any], image: str) -> bool:
+    if expression is None:
+        return False
+    document = event.get(image) or (event["documentKey"] if expression.key_only else None)
+    return document is not None and expression.accepts(document)
+
+
+class EventRule(Options):
+    """What is ignored of some tables. Every rule that means a table counts."""
+
+    tables: tuple[TablePattern, ...] = Field(description="write a list of table patterns, for example [shop.audit]")
+    ignore: tuple[EventType, ...] = Field(
+        (), description="write a list of event types, for example [delete, dropIndexes]"
+    )
+    ignore_where: IgnoreWhere | None = None
+
+    @field_validator("tables")
+    @classmethod
+    def _mean_some_table(cls, tables: tuple[TablePattern, ...]) -> tuple[TablePattern, ...]:
+        return sensible_tables(tables)
+
+    @field_validator("ignore")
+    @classmethod
+    def _names_types_once(cls, ignore: tuple[EventType, ...]) -> tuple[EventType, ...]:
+        return each_once(ignore, "event type")
+
+    @model_validator(mode="after")
+    def _has_an_effect(self) -> EventRule:
+        conditions = self.ignore_where.model_dump(exclude_none=True) if self.ignore_where else {}
+        if not self.ignore and not conditions:
+            raise Mistake("found a rule that ignores nothing; write ignore, ignore_where or both")
+        for condition in conditions:
+            if (type_ := condition.partition("_")[0]) in self.ignore:
+                raise Mistake(f"found {type_} under ignore and {condition} under ignore_where; leave one of them out")
+        if DdlType.DROP_DATABASE in self.ignore and not any(pattern.whole_database for pattern in self.tables):
+            raise Mistake(
+                "found dropDatabase ignored for single tables; it concerns whole databases, for example shop.*"
+            )
+        return self
+
+    def means(self, name: TableName) -> bool:
+        return any_matches(self.tables, name)
+
+    def means_database(self, db: str) -> bool:
+        """Whether the rule is about the database as a whole."""
+        matching = (pattern for pattern in reversed(self.tables) if pattern.matches_database(db))
+        last = next(matching, None)
+        return last is not None and last.whole_database and not last.negated
+
+
+def sensible_tables(tables: tuple[TablePattern, ...]) -> tuple[TablePattern, ...]:
+    if not tables:
+        raise Mistake("found []; write at least one table pattern, for example shop.*")
+    each_once(tables, "table pattern")
+    if tables[0].negated:
+        raise Mistake(f'found {str(tables[0])!r} first; nothing is left to exclude, put for example "*.*" before it')
+    if tables[-1] == TablePattern("*", "*", negated=True):
+        raise Mistake('found "!*.*" last; it excludes every table, put what is wanted after it')
+    return tables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFilter:
+    """The filter as it is for one name, to be kept by who sees many events of it."""
+
+    wanted: bool
+    ignored: frozenset[RowType | DdlType]
+    conditions: tuple[IgnoreWhere, ...]
+
+    def ignores_row(self, type_: RowType, event: Mapping[str, Any]) -> bool:
+        """`event` is the change stream's; only asked for its documents where a condition needs them."""
+        return not self.wanted or type_ in self.ignored or any(where.ignores(type_, event) for where in self.conditions)
+
+    @property
+    def needs_before_image(self) -> bool:
+        return self.wanted and any(where.before_image for where in self.conditions)
+
+    @property
+    def needs_after_image(self) -> bool:
+        """The document as the update left it (`fullDocument: whenAvailable`), not a later one from a lookup."""
+        return self.wanted and any(where.after_image for where in self.conditions)
+
+
+class Filter(Options):
+    tables: tuple[TablePattern, ...] = Field(
+        (EVERYTHING,), description="write a list of table patterns, for example [shop.*]"
+    )
+    events: tuple[EventRule, ...] = ()
+
+    @field_validator("tables")
+    @classmethod
+    def _mean_some_table(cls, tables: tuple[TablePattern, ...]) -> tuple[TablePattern, ...]:
+        return sensible_tables(tables)
+
+    def wants_table(self, name: TableName) -> bool:
+        """A table whose documents the server itself has moved comes by a rename from a name that is not wanted: it is copied as a new one."""
+        return not (name.system or name.passing) and any_matches(self.tables, name)
+
+    def wants_database(self, db: str) -> bool:
+        """Whether tables of that name's database may be in scope."""
+        if db in SYSTEM_DATABASES:
+            return False
+        for pattern in reversed(self.tables):
+            if pattern.matches_database(db) and (not pattern.negated or pattern.whole_database):
+                return not pattern.negated
+        return False
+
+    def of(self, name: TableName) -> TableFilter:
+        rules = [rule for rule in self.events if rule.means(name)]
+        return TableFilter(
+            wanted=self.wants_table(name),
+            ignored=frozenset(type_ for rule in rules for type_ in rule.ignore),
+            conditions=tuple(rule.ignore_where for rule in rules if rule.ignore_where is not None),
+        )
+
+    def ignores_row(self, name: TableName, type_: RowType, event: Mapping[str, Any]) -> bool:
+        return self.of(name).ignores_row(type_, event)
+
+    def ddl(self, event: DdlEvent) -> Disposition | None:
+        """None: not this changefeed's. A rename is its when either name is; whether it is ignored is asked of the
+        name the table had, or when that is out of scope, of the one it gets.
+        """
+        if event.table is None:
+            if not self.wants_database(event.db):
+                return None
+            ignored = any(event.type in rule.ignore and rule.means_database(event.db) for rule in self.events)
+        else:
+            names = [name for name in (event.table, event.renamed_to) if name is not None and self.wants_table(name)]
+            if not names:
+                return None
+            ignored = event.type in self.of(names[0]).ignored
+        return Disposition.SCHEMA_ONLY if ignored else Disposition.APPLY

@@ -1,0 +1,136 @@
+"""`Routes`: under which name a table stands downstream.
+
+    routes: [{from: shop.orders, to: dr.all_orders}, {from: "shop.*", to: "shop_dr.*"}]
+
+    shop.orders    dr.all_orders         the first rule that matches decides
+    shop.items     shop_dr.items         the `*` of `to` is what the `*` of `from` matched, database and collection apart
+    crm.people     crm.people            no rule: its own name
+
+A `to` without `*` takes every table of its rule under one name (fan-in); that is allowed where one rule says so, and an
+error where two rules would do it unsaid.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from pydantic import ConfigDict, Field, RootModel, field_validator, model_validator
+
+from changefeed.config.options import Options
+from changefeed.config.tables.pattern import TablePattern, around_star, covers, literal
+from changefeed.config.wording import Mistake
+from changefeed.errors import ConfigurationError
+from changefeed.table import TableName
+
+
+class Route(Options):
+    from_: TablePattern = Field(alias="from", description="write a table pattern, for example shop.*")
+    to: TablePattern = Field(description="write a table name, or one with the * of from, for example shop_dr.*")
+
+    @field_validator("from_", "to")
+    @classmethod
+    def _is_not_negated(cls, pattern: TablePattern) -> TablePattern:
+        if pattern.negated:
+            raise Mistake(
+                f"found {str(pattern)!r}; a route says what to do with tables, leave tables out under filter.tables"
+            )
+        return pattern
+
+    @model_validator(mode="after")
+    def _can_be_filled_in(self) -> Route:
+        for name, taken, given in (
+            ("database", self.from_.db, self.to.db),
+            ("collection", self.from_.coll, self.to.coll),
+        ):
+            if literal(given) is None and given != taken and (around_star(given) is None or around_star(taken) is None):
+                raise Mistake(
+                    f"found {name} {given!r} made from {taken!r}; write the {name} as it is in from, without wildcards, "
+                    "or with one * where from has one *"
+                )
+        return self
+
+    def target(self, name: TableName) -> TableName:
+        try:
+            return TableName(self.target_database(name.db), _filled_in(self.to.coll, self.from_.coll, name.coll))
+        except ValueError as error:
+            raise ConfigurationError([f"routes: {name} has no name under {self.to}: {error}"]) from None
+
+    def target_database(self, db: str) -> str:
+        return _filled_in(self.to.db, self.from_.db, db)
+
+
+def _filled_in(given: str, taken: str, name: str) -> str:
+    fixed = literal(given)
+    if fixed is not None:
+        return fixed
+    before, after = around_star(taken) or ("", "")
+    new_before, new_after = around_star(given) or ("", "")
+    return name if given == taken else new_before + name[len(before) : len(name) - len(after)] + new_after
+
+
+class _Origin(Enum):
+    NONE = "none"
+    COUNTLESS = "countless"
+
+
+def _origin(given: str, taken: str, name: str) -> str | _Origin:
+    """What `_filled_in` made `name` of."""
+    fixed = literal(given)
+    if fixed is not None:
+        return _Origin.NONE if fixed != name else literal(taken) or _Origin.COUNTLESS
+    if given == taken:
+        return name
+    new_before, new_after = around_star(given) or ("", "")
+    between = len(name) - len(new_before) - len(new_after)
+    if between < 0 or not (name.startswith(new_before) and name.endswith(new_after)):
+        return _Origin.NONE
+    before, after = around_star(taken) or ("", "")
+    return before + name[len(new_before) : len(new_before) + between] + after or _Origin.NONE
+
+
+class Routes(RootModel[tuple[Route, ...]]):
+    model_config = ConfigDict(frozen=True)
+
+    root: tuple[Route, ...] = ()
+
+    @model_validator(mode="after")
+    def _do_not_meet(self) -> Routes:
+        for number, later in enumerate(self.root):
+            for earlier_number, earlier in enumerate(self.root[:number]):
+                if covers(earlier.from_, later.from_):
+                    raise Mistake(
+                        f"found {str(later.from_)!r} in rule {number}, whose tables rule {earlier_number} takes already; "
+                        "leave one out, or put the narrower rule first"
+                    )
+                if earlier.to == later.to:
+                    raise Mistake(
+                        f"found {str(later.to)!r} in the rules {earlier_number} and {number}; two rules would bring two tables "
+                        "under one name, give one of them another target"
+                    )
+        return self
+
+    def target(self, name: TableName) -> TableName:
+        return next((route.target(name) for route in self.root if route.from_.matches(name)), name)
+
+    def origins(self, target: TableName) -> frozenset[TableName] | None:
+        """The tables that stand under a name downstream, if they exist; None where a rule's fan-in makes them countless."""
+        candidates = {target}
+        for route in self.root:
+            dbs = _origin(route.to.db, route.from_.db, target.db)
+            colls = _origin(route.to.coll, route.from_.coll, target.coll)
+            if dbs is _Origin.NONE or colls is _Origin.NONE:
+                continue
+            if dbs is _Origin.COUNTLESS or colls is _Origin.COUNTLESS:
+                return None
+            candidates.add(TableName(dbs, colls))
+        return frozenset(name for name in candidates if self.target(name) == target)
+
+    def target_databases(self, db: str) -> frozenset[str]:
+        """The databases downstream in which tables of `db` may stand."""
+        found = set()
+        for route in self.root:
+            if route.from_.matches_database(db):
+                found.add(route.target_database(db))
+                if route.from_.whole_database:
+                    return frozenset(found)
+        return frozenset(found | {db})

@@ -1,0 +1,129 @@
+"""`ConnectionUri`: where a source or a sink is, without ever showing how to get in.
+
+Credentials need not stand in a configuration: `${env:NAME}` and `${file:/path}` stand for the value of an environment variable
+and for the content of a file. What is stored and returned is the text with these references; only a node that is about to
+connect expands them, from its own environment and files.
+
+    mongodb://${env:SLUICE_USER}:${file:/run/secrets/password}@db1.example,db2.example/?replicaSet=rs0
+    mongodb+srv://${file:/run/secrets/source}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote_plus
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from changefeed.config.wording import Mistake, did_you_mean
+from changefeed.errors import ConfigurationError
+
+SCHEMES = ("mongodb", "mongodb+srv", "blackhole")
+
+_REFERENCE = re.compile(r"\$\{(?P<kind>env|file):(?P<name>[^{}]+)\}")
+_SHAPE = re.compile(
+    r"(?P<scheme>[a-z+]+)://(?:(?P<user>[^@/?]*)@)?(?P<hosts>[^@/?]*)(?P<rest>(?:[/?][^@]*)?)", re.DOTALL
+)
+_PORT_OF = re.compile(r"^(\[[^\]]*\]|[^:]*)(:(\d{1,5}|x+))?$")
+_HIDDEN = "***"
+_PORT = ":27017"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ConnectionUri:
+    """`reference` is what the user wrote; `str` and `repr` show scheme, hosts and database only."""
+
+    reference: str
+
+    @classmethod
+    def parse(cls, value: object) -> ConnectionUri:
+        """Its errors never repeat the value: a mistyped URI holds a password as well."""
+        if not isinstance(value, str):
+            raise Mistake("found no text; write a URI such as mongodb://host:27017")
+        scheme, separator, rest = value.partition("://")
+        if not separator:
+            raise Mistake(f"found a text without ://; write a URI that begins with {_schemes()}")
+        if scheme not in SCHEMES:
+            known = f"the scheme {scheme!r}" if re.fullmatch(r"[a-z+]{1,20}", scheme) else "an unknown scheme"
+            raise Mistake(f"found {known}; allowed are {_schemes()}{did_you_mean(scheme, SCHEMES)}")
+        if "${" in _masked(rest):
+            raise Mistake("found ${ of an unknown kind; write ${env:NAME} or ${file:/path}")
+        match = _SHAPE.fullmatch(_masked(value))
+        if match is None:
+            raise Mistake("found @, / or : unescaped in user or password; percent-encode it, @ is %40, / is %2F")
+        if any(_PORT_OF.search(host) is None for host in match["hosts"].split(",")):
+            raise Mistake("found a host whose port is no number; write for example mongodb://host:27017")
+        if not match["hosts"] and scheme != "blackhole":
+            raise Mistake("found no host; write for example mongodb://host:27017")
+        return cls(value)
+
+    @property
+    def scheme(self) -> str:
+        return self.reference.partition("://")[0]
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """As written, in lower case and with the port: two URIs that share one mean the same deployment."""
+        hosts = self._part("hosts").lower().split(",")
+        default = _PORT if self.scheme == "mongodb" else ""
+        return frozenset(host if re.search(r":\d+$", host) else host + default for host in hosts if host)
+
+    def expand(self, environment: Mapping[str, str], read_file: Callable[[str], str]) -> str:
+        """The URI to connect with: the one place where the credentials themselves are in hand.
+
+        In user and password the values are percent-encoded; elsewhere they are taken as they are, so that a reference may
+        also stand for all that follows the scheme.
+        """
+        end_of_user = _masked(self.reference).rfind("@")
+
+        def value(match: re.Match[str]) -> str:
+            text = self._value(match["kind"], match["name"], environment, read_file)
+            return quote_plus(text) if match.start() < end_of_user else text
+
+        return _REFERENCE.sub(value, self.reference)
+
+    def _value(self, kind: str, name: str, environment: Mapping[str, str], read_file: Callable[[str], str]) -> str:
+        if kind == "env":
+            if name not in environment:
+                raise ConfigurationError([f"{self}: the environment variable {name} is not set on this node; set it"])
+            return environment[name]
+        try:
+            return read_file(name).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError([f"{self}: the file {name} cannot be read on this node: {error}"]) from None
+
+    def _part(self, name: str) -> str:
+        match = _SHAPE.fullmatch(_masked(self.reference))
+        return self.reference[slice(*match.span(name))] if match else ""
+
+    def __str__(self) -> str:
+        user = f"{_HIDDEN}@" if "@" in _masked(self.reference) else ""
+        return f"{self.scheme}://{user}{self._part('hosts')}{self._part('rest').partition('?')[0]}"
+
+    def __repr__(self) -> str:
+        return f"ConnectionUri({str(self)!r})"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def validate(value: object) -> ConnectionUri:
+            return value if isinstance(value, ConnectionUri) else cls.parse(value)
+
+        def serialize(value: ConnectionUri) -> str:
+            return value.reference
+
+        return core_schema.no_info_plain_validator_function(
+            validate, serialization=core_schema.plain_serializer_function_ser_schema(serialize)
+        )
+
+
+def _masked(text: str) -> str:
+    """The text with its references blanked out, so that what stands in them is not taken for a part of the URI."""
+    return _REFERENCE.sub(lambda match: "x" * len(match[0]), text)
+
+
+def _schemes() -> str:
+    return ", ".join(f"{scheme}://" for scheme in SCHEMES)

@@ -1,0 +1,1 @@
+"""The commands of `sluice`, one module for each first word."""

@@ -1,0 +1,344 @@
+"""`sluice changefeed`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
+from changefeed.capture import Capture
+from changefeed.config import yaml_text
+from changefeed.config.configuration import Configuration
+from changefeed.lifecycle import State
+from cli import cells
+from cli.changefeed_view import LISTED, changed_line, facts
+from cli.command import (
+    ChangefeedArgument,
+    OutputOption,
+    TimeoutOption,
+    WaitOption,
+    YesOption,
+    confirm,
+    connected,
+)
+from cli.connection import Connection
+from cli.failure import ExitCode, Failure
+from cli.output import Output, plain, print_document, print_facts, print_line, print_messages, print_warnings
+
+app = typer.Typer(no_args_is_help=True, help="Create, look at and steer changefeeds.")
+
+_VALIDATION_SECONDS = 90.0
+
+FileArgument = Annotated[
+    str | None, typer.Argument(help="A configuration file; - reads standard input.", metavar="[FILE]")
+]
+ConfigOption = Annotated[
+    str | None, typer.Option("--config", metavar="FILE", help="A configuration file; - reads standard input.")
+]
+IdOption = Annotated[str | None, typer.Option("--id", metavar="ID", help="Id of the changefeed.")]
+SourceOption = Annotated[str | None, typer.Option(metavar="URI", help="URI of the MongoDB to read.")]
+SinkOption = Annotated[str | None, typer.Option(metavar="URI", help="URI of what to write.")]
+StartOption = Annotated[str | None, typer.Option(metavar="START", help="initial, now, a time, or a cluster time.")]
+CaptureOption = Annotated[
+    Capture | None, typer.Option(help="How the source's history is read; auto: by its oplog where that can be read.")
+]
+TablesOption = Annotated[
+    list[str] | None, typer.Option(metavar="PATTERN", help="A table pattern such as 'shop.*'; may be repeated.")
+]
+
+
+@app.command(
+    epilog="sluice changefeed create --config orders.yaml\n\n"
+    "sluice changefeed create --id orders --source mongodb://db1 --sink mongodb://dr1 --tables 'shop.*'\n\n"
+    "cat orders.yaml | sluice changefeed create -"
+)
+@connected
+def create(
+    connection: Connection,
+    file: FileArgument = None,
+    *,
+    config: ConfigOption = None,
+    id: IdOption = None,
+    source: SourceOption = None,
+    sink: SinkOption = None,
+    start: StartOption = None,
+    capture: CaptureOption = None,
+    tables: TablesOption = None,
+    wait: WaitOption = True,
+    timeout: TimeoutOption = 60.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Create a changefeed from a file, or from flags; the source and the sink are checked first."""
+    text = _written(
+        file,
+        config,
+        {"id": id, "source": source, "sink": sink, "start": start, "capture": capture and capture.value},
+        tables,
+    )
+    request = pb.CreateChangefeedRequest(configuration=text)
+    feed = connection.ask(connection.changefeeds.CreateChangefeed, request, timeout=_VALIDATION_SECONDS)
+    print_warnings(feed.warnings)
+    if wait:
+        feed = _until(connection, feed.id, _has_begun, timeout, "begun")
+    _tell(feed, output, f"changefeed {feed.id} created\n{_captured(feed.capture, feed.capture_reason)}")
+
+
+@app.command(epilog="sluice changefeed validate orders.yaml")
+@connected
+def validate(
+    connection: Connection,
+    file: FileArgument = None,
+    *,
+    config: ConfigOption = None,
+    id: IdOption = None,
+    source: SourceOption = None,
+    sink: SinkOption = None,
+    start: StartOption = None,
+    capture: CaptureOption = None,
+    tables: TablesOption = None,
+) -> None:
+    """Check what create would check, and change nothing."""
+    text = _written(
+        file,
+        config,
+        {"id": id, "source": source, "sink": sink, "start": start, "capture": capture and capture.value},
+        tables,
+    )
+    request = pb.ValidateChangefeedRequest(configuration=text)
+    answer = connection.ask(connection.changefeeds.ValidateChangefeed, request, timeout=_VALIDATION_SECONDS)
+    if answer.problems:
+        found = len(answer.problems)
+        heading = "1 problem:" if found == 1 else f"{found} problems:"
+        raise Failure(ExitCode.FAILED, heading, *(f"  - {problem}" for problem in answer.problems))
+    print_warnings(answer.warnings)
+    print_line(f"no problems\n{_captured(answer.capture, answer.capture_reason)}")
+
+
+@app.command("list", epilog="sluice changefeed list\n\nsluice changefeed list -o json | jq '.[].lag'")
+@connected
+def list_(connection: Connection, output: OutputOption = Output.TABLE) -> None:
+    """All changefeeds, with their state and lag."""
+    answer = connection.ask(connection.changefeeds.ListChangefeeds, pb.ListChangefeedsRequest())
+    print_messages(
+        answer.changefeeds, LISTED, output, empty="no changefeeds; create one with `sluice changefeed create`"
+    )
+
+
+@app.command(epilog="sluice changefeed query orders\n\nsluice changefeed query orders -o yaml")
+@connected
+def query(connection: Connection, id: ChangefeedArgument, output: OutputOption = Output.TABLE) -> None:
+    """Everything about one changefeed."""
+    feed = connection.ask(connection.changefeeds.GetChangefeed, pb.GetChangefeedRequest(id=id))
+    if output is Output.TABLE:
+        print_facts(facts(feed))
+    else:
+        print_document(plain(feed), output)
+
+
+@app.command(epilog="sluice changefeed pause orders")
+@connected
+def pause(
+    connection: Connection, id: ChangefeedArgument, wait: WaitOption = True, timeout: TimeoutOption = 60.0
+) -> None:
+    """Stop replicating; the changefeed goes on where it was when it is resumed."""
+    connection.ask(connection.changefeeds.PauseChangefeed, pb.PauseChangefeedRequest(id=id))
+    if wait:
+        _until(connection, id, lambda feed: feed.obeyed, timeout, "stopped")
+    print_line(f"changefeed {id} paused")
+
+
+@app.command(epilog="sluice changefeed resume orders\n\nsluice changefeed resume orders --start now --yes")
+@connected
+def resume(
+    connection: Connection,
+    id: ChangefeedArgument,
+    start: Annotated[
+        str | None,
+        typer.Option(metavar="START", help="Go on from now, a time or a cluster time: what lies between is left out."),
+    ] = None,
+    wait: WaitOption = True,
+    timeout: TimeoutOption = 60.0,
+    yes: YesOption = False,
+) -> None:
+    """Go on with a changefeed that was paused, failed or finished."""
+    if start is not None:
+        confirm(f"Resume {id} at {start}, whatever has been replicated?", yes=yes)
+    request = pb.ResumeChangefeedRequest(id=id, start=start or "")
+    connection.ask(connection.changefeeds.ResumeChangefeed, request)
+    if wait:
+        _until(connection, id, lambda feed: feed.obeyed, timeout, "resumed")
+    print_line(f"changefeed {id} resumed")
+
+
+@app.command(
+    epilog="sluice changefeed update orders orders.yaml\n\nsluice changefeed update orders - --version 3\n\n"
+    "sluice changefeed update orders --capture oplog"
+)
+@connected
+def update(
+    connection: Connection,
+    id: ChangefeedArgument,
+    file: FileArgument = None,
+    *,
+    config: ConfigOption = None,
+    capture: CaptureOption = None,
+    version: Annotated[
+        int, typer.Option(min=0, help="Refuse if the changefeed is no longer at this version; 0: do not look.")
+    ] = 0,
+    wait: WaitOption = True,
+    timeout: TimeoutOption = 60.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Give a changefeed that is paused another configuration, or the one it has with another capture."""
+    alone = capture is not None and file is None and config is None
+    text = "" if alone else _checked(_read(file, config, "update"))
+    request = pb.UpdateChangefeedRequest(id=id, configuration=text, expected_version=version, capture=capture or "")
+    feed = connection.ask(connection.changefeeds.UpdateChangefeed, request, timeout=_VALIDATION_SECONDS)
+    if wait:
+        feed = _until(connection, id, lambda feed: feed.obeyed, timeout, "updated")
+    _tell(feed, output, f"changefeed {id} updated to version {feed.version}; resume it to go on")
+
+
+@app.command(epilog="sluice changefeed remove orders --yes")
+@connected
+def remove(
+    connection: Connection,
+    id: ChangefeedArgument,
+    wait: WaitOption = True,
+    timeout: TimeoutOption = 60.0,
+    yes: YesOption = False,
+) -> None:
+    """End a changefeed for good. What it replicated stays where it is."""
+    confirm(f"Remove changefeed {id} and forget how far it was?", yes=yes)
+    connection.ask(connection.changefeeds.RemoveChangefeed, pb.RemoveChangefeedRequest(id=id))
+    if wait:
+        _until_gone(connection, id, timeout)
+    print_line(f"changefeed {id} removed" if wait else f"changefeed {id} is being removed")
+
+
+@app.command(epilog="sluice changefeed watch orders\n\nsluice changefeed watch orders -o json | jq .lag")
+@connected
+def watch(connection: Connection, id: ChangefeedArgument, output: OutputOption = Output.TABLE) -> None:
+    """Show a changefeed, and again at each change, until Ctrl-C. For programs: a document each time."""
+    try:
+        for feed in connection.stream(connection.changefeeds.WatchChangefeed, pb.WatchChangefeedRequest(id=id)):
+            if output is Output.TABLE:
+                print_line(changed_line(feed))
+            else:
+                print_document(plain(feed), output)
+    except KeyboardInterrupt:
+        return
+    if output is Output.TABLE:
+        print_line(f"changefeed {id} is gone")
+
+
+@app.command(epilog="sluice changefeed finalize orders --yes")
+@connected
+def finalize(connection: Connection, id: ChangefeedArgument, yes: YesOption = False) -> None:
+    """Cut over: replicate what was written until now, let documents expire downstream again, and finish.
+
+    Writers at the source should rest before. After an interruption, ask for it again.
+    """
+    confirm(f"Finish changefeed {id} here? What is written to the source from now on is not replicated.", yes=yes)
+    for progress in connection.stream(connection.changefeeds.FinalizeChangefeed, pb.FinalizeChangefeedRequest(id=id)):
+        if not progress.done:
+            left = progress.left.ToTimedelta().total_seconds()
+            print_line(f"at {cells.position(progress.checkpoint)}, {left:.0f}s before the end")
+            continue
+        print_line(f"changefeed {id} finished at {progress.target}; expiries restored downstream: {progress.restored}")
+        if progress.problems:
+            raise Failure(ExitCode.FAILED, "not restored:", *(f"  - {problem}" for problem in progress.problems))
+        return
+    raise Failure(ExitCode.FAILED, "the server stopped before it was done; ask for it again")
+
+
+def _written(file: str | None, config: str | None, flags: dict[str, str | None], tables: list[str] | None) -> str:
+    """The configuration as YAML: a file, or flags, or a file in which flags replace some of it."""
+    given: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
+    if tables:
+        given["filter"] = {"tables": tables}
+    if file is None and config is None:
+        if not given:
+            raise Failure(ExitCode.USAGE, "give a configuration file, or --id, --source and --sink; see --help")
+        return _checked(yaml.safe_dump(given))
+    text = _read(file, config, "create")
+    if given:
+        fields = yaml_text.read(text)
+        text = yaml.safe_dump(dict(fields) | given, sort_keys=False, allow_unicode=True)
+    return _checked(text)
+
+
+def _read(file: str | None, config: str | None, verb: str) -> str:
+    if (file is None) == (config is None):
+        raise Failure(ExitCode.USAGE, f"give one configuration file to {verb}, as an argument or with --config")
+    path = file or config or ""
+    try:
+        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise Failure(ExitCode.USAGE, f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise Failure(ExitCode.USAGE, f"{path}: is no text in UTF-8") from None
+
+
+def _checked(text: str) -> str:
+    """What is wrong in itself is told without a server."""
+    Configuration.from_yaml(text)
+    return text
+
+
+def _captured(capture: str, reason: str) -> str:
+    """A node of the first release says neither, and knows no other."""
+    return f"capture: {capture or Capture.CHANGE_STREAM}" + (f", since {reason}" if reason else "")
+
+
+def _tell(feed: pb.Changefeed, output: Output, line: str) -> None:
+    if output is Output.TABLE:
+        print_line(line)
+    else:
+        print_document(plain(feed), output)
+
+
+def _has_begun(feed: pb.Changefeed) -> bool:
+    if cells.state_of(feed) in (State.FAILED, State.WARNING, State.PENDING):
+        reason = feed.error.message
+        raise Failure(ExitCode.FAILED, f"changefeed {feed.id} was created, and is {cells.state_of(feed)}: {reason}")
+    return bool(feed.checkpoint)
+
+
+def _until(
+    connection: Connection, id: str, condition: Callable[[pb.Changefeed], bool], timeout: float, what: str
+) -> pb.Changefeed:
+    for feed in _watched(connection, id, timeout, what):
+        if condition(feed):
+            return feed
+    raise Failure(ExitCode.NOT_FOUND, f"changefeed {id} was removed meanwhile")
+
+
+def _until_gone(connection: Connection, id: str, timeout: float) -> None:
+    try:
+        for _ in _watched(connection, id, timeout, "gone"):
+            pass
+    except Failure as failure:
+        if failure.exit_code is not ExitCode.NOT_FOUND:
+            raise
+
+
+def _watched(connection: Connection, id: str, timeout: float, what: str) -> Iterator[pb.Changefeed]:
+    deadline = time.monotonic() + timeout
+    request = pb.WatchChangefeedRequest(id=id)
+    try:
+        yield from connection.stream(connection.changefeeds.WatchChangefeed, request, timeout=timeout)
+    except Failure as failure:
+        if failure.exit_code is ExitCode.UNREACHABLE and time.monotonic() >= deadline:
+            raise Failure(
+                ExitCode.FAILED,
+                f"changefeed {id} is not {what} after {timeout:g} s; this was asked for and goes on",
+                "look at `sluice node list`: it needs an owner",
+            ) from None
+        raise

@@ -1,0 +1,1 @@
+"""etcd: what is needed of it, over the wire and in memory."""

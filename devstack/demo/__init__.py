@@ -1,0 +1,1 @@
+"""The demonstration, and the playground of `sluice dev`."""

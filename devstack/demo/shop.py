@@ -1,0 +1,100 @@
+"""A small shop at work: what the demonstration replicates."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pymongo.database import Database
+
+from changefeed.cluster_time import ClusterTime
+from devstack.mongodb.server import Client
+
+_CUSTOMERS, _PRODUCTS, _ORDERS = 200, 80, 1500
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Something that a shop's developers do, told in a sentence."""
+
+    told: str
+
+
+class Shop:
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._shop: Database[dict[str, Any]] = client["shop"]
+        self._random = random.Random(7)  # noqa: S311 - any numbers will do
+        self._closing = threading.Event()
+        self._tills = threading.Thread(target=self._trade, name="shop", daemon=True)
+        self.writes = 0
+
+    def stock(self) -> None:
+        """What is there before anybody replicates."""
+        shop = self._shop
+        shop.customers.insert_many({"_id": n, "email": f"c{n}@example.com", "points": 0} for n in range(_CUSTOMERS))
+        shop.products.insert_many({"_id": n, "price": 100 + n, "stock": 1000} for n in range(_PRODUCTS))
+        shop.orders.insert_many(self._order(n) for n in range(_ORDERS))
+        shop.sessions.insert_many({"_id": n, "open": True} for n in range(50))
+        shop.carts.insert_many({"_id": n, "items": [n]} for n in range(30))
+
+    def open(self) -> None:
+        self._tills.start()
+
+    def close(self) -> None:
+        """May be called twice."""
+        self._closing.set()
+        if self._tills.is_alive():
+            self._tills.join()
+
+    def time(self) -> ClusterTime:
+        """The source's time now."""
+        with self._client.start_session() as session:
+            self._client.admin.command("ping", session=session)
+            assert session.operation_time is not None
+            return ClusterTime.from_bson(session.operation_time)
+
+    def scenes(self) -> Iterator[Scene]:
+        """Each is played when the next one is asked for; customers go on buying meanwhile."""
+        shop = self._shop
+        yield Scene("customers buy, return and change their minds: inserts, updates, deletes, transactions")
+        shop.create_collection("reviews", validator={"stars": {"$gte": 1, "$lte": 5}})
+        shop.reviews.insert_many({"_id": n, "stars": 1 + n % 5} for n in range(40))
+        yield Scene("a new table for reviews, with a validator")
+        shop.customers.create_index("email", unique=True)
+        yield Scene("no two customers may share an e-mail address: a unique index")
+        shop.command("collMod", "orders", validator={"total": {"$gte": 0}})
+        yield Scene("an order's total must not be negative: collMod")
+        shop.catalog_2027.insert_many({"_id": n, "price": 200 + n, "stock": 500} for n in range(_PRODUCTS))
+        shop.catalog_2027.rename("products", dropTarget=True)
+        yield Scene("next year's catalogue replaces the products: rename over an existing table")
+        shop.sessions.drop()
+        yield Scene("sessions have moved elsewhere: drop")
+        shop.carts.drop()
+        shop.carts.insert_many({"_id": f"cart-{n}", "lines": [{"sku": n, "n": 1}]} for n in range(25))
+        yield Scene("carts begin anew, in another shape: drop and re-create under the same name")
+
+    def _order(self, number: int) -> dict[str, Any]:
+        lines = [{"sku": self._random.randrange(_PRODUCTS), "n": self._random.randint(1, 5)}]
+        return {"_id": number, "customer": self._random.randrange(_CUSTOMERS), "total": 10.5, "lines": lines}
+
+    def _trade(self) -> None:
+        number = _ORDERS
+        while not self._closing.wait(0.01):
+            number += 1
+            self._sell(number)
+            self._shop.orders.update_one(
+                {"_id": number - 5}, {"$push": {"lines": {"sku": 1, "n": 1}}, "$inc": {"total": 1}}
+            )
+            if number % 3 == 0:
+                self._shop.orders.delete_one({"_id": self._random.randrange(number - 100)})
+            self.writes += 4
+
+    def _sell(self, number: int) -> None:
+        order = self._order(number)
+        with self._client.start_session() as session, session.start_transaction():
+            self._shop.orders.insert_one(order, session=session)
+            self._shop.customers.update_one({"_id": order["customer"]}, {"$inc": {"points": 1}}, session=session)

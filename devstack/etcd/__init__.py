@@ -1,0 +1,1 @@
+"""etcd for development: one server, or a cluster."""

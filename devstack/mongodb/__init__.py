@@ -1,0 +1,1 @@
+"""MongoDB for development: releases, servers, replica sets."""

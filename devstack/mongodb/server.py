@@ -1,0 +1,97 @@
+"""`MongoDB`: one real `mongod`, by default a replica set of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pymongo import MongoClient
+from pymongo.errors import PyMongoError
+
+from devstack.mongodb.release import Mongod
+from devstack.ports import free_port
+from devstack.process import ServerProcess
+
+Client = MongoClient[dict[str, Any]]
+TESTING = {"enableTestCommands": "1"}
+"""Parameters of a server whose failpoints a test sets."""
+
+CACHE_GB = 0.5
+
+_ENV = Path("/usr/bin/env")
+_OPLOG_MB = 2048
+_SPEECHLESS = {"diagnosticDataCollectionEnabled": "false"}
+
+
+class MongoDB(ServerProcess):
+    """`version` is one of `release.VERSIONS`; without it the environment chooses."""
+
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        log: Path,
+        *,
+        port: int | None = None,
+        version: str | None = None,
+        cache_gb: float = CACHE_GB,
+        oplog_mb: int = _OPLOG_MB,
+        parameters: Mapping[str, str] | None = None,
+        options: tuple[str, ...] = (),
+        member_of: str | None = None,
+    ) -> None:
+        """A `member_of` a set waits to be initiated by that set; one without is a set of one member, named as the server."""
+        super().__init__(name, directory, log)
+        self.port = port or free_port()
+        self.replica_set = member_of or name
+        self._alone = member_of is None
+        self._mongod = Mongod.chosen(version)
+        self._cache_gb = cache_gb
+        self._oplog_mb = oplog_mb
+        self._parameters = {**_SPEECHLESS, **(parameters or {})}
+        self._options = options
+        self.tls: dict[str, Any] = {}
+        self.user: dict[str, Any] = {}
+        """What a client needs to connect, and to be let in, where that is anything."""
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def uri(self) -> str:
+        return f"mongodb://{self.address}/?replicaSet={self.replica_set}"
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        return (self.port,)
+
+    def command(self) -> list[str]:
+        return [
+            *(str(_ENV), *self._mongod.environment, str(self._mongod.binary)),
+            *("--bind_ip", "127.0.0.1", "--port", str(self.port), "--nounixsocket"),
+            *("--dbpath", str(self.directory), "--replSet", self.replica_set),
+            *("--oplogSize", str(self._oplog_mb), "--wiredTigerCacheSizeGB", str(self._cache_gb)),
+            *(word for name, value in self._parameters.items() for word in ("--setParameter", f"{name}={value}")),
+            *self._options,
+        ]
+
+    def ready(self) -> bool:
+        try:
+            with self.stranger(serverSelectionTimeoutMS=500) as client:
+                hello = client.admin.command("hello")
+                if self._alone and "setName" not in hello:
+                    member = {"_id": 0, "host": self.address}
+                    client.admin.command("replSetInitiate", {"_id": self.replica_set, "members": [member]})
+                return bool(hello["isWritablePrimary"]) or not self._alone
+        except PyMongoError:
+            return False
+
+    def client(self, **options: Any) -> Client:
+        """On this member, whatever its state."""
+        return self.stranger(**self.user, **options)
+
+    def stranger(self, **options: Any) -> Client:
+        """Nobody in particular, who may ask for little more than `hello`."""
+        return Client("127.0.0.1", self.port, directConnection=True, **self.tls, **options)

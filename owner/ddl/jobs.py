@@ -1,0 +1,144 @@
+"""`DdlJobs`: looks at the sink and applies DDLs to it in worker threads, so that the owner's tick never waits.
+
+A job's outcome is a `Progress` that the next tick reads. A job that outlives the owner's term is harmless: its outcome is read by
+nobody, and what it does downstream is compared and done once by whoever has taken over.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
+from functools import partial
+from typing import assert_never
+
+import structlog
+
+from changefeed.errors import FencedError, InvariantError, RetryableError, SluiceError
+from changefeed.position import Position
+from changefeed.records import DdlRecord, Observation
+from coordination import failpoint
+from owner.ddl.steps import Applied, Apply, Failed, Observe, Observed, Progress, Running
+from owner.workers import Workers
+from sink.ddl import CreateIndexes, DdlApplier, DownstreamDdl, RenameTable, ShardTable, names_of
+
+_log = structlog.get_logger()
+_THREADS = 64
+"""Idle most of the time: as many DDLs that do not meet may be under way side by side."""
+
+_MAY_TAKE_LONG = (CreateIndexes, RenameTable, ShardTable)
+_BACKGROUND_THREADS = 16
+"""Apart, so that index builds, however many and long, keep no DDL that holds rows waiting."""
+
+
+class DdlJobs:
+    """`open_sink` connects at the first job. `translate` gives a record's DDL in the sink's names. `enter` surrounds each short call."""
+
+    def __init__(
+        self,
+        open_sink: Callable[[], DdlApplier],
+        translate: Callable[[DdlRecord], DownstreamDdl],
+        wake: Callable[[], None],
+        enter: Callable[[DdlJobs], AbstractContextManager[None]],
+    ) -> None:
+        self._open_sink = open_sink
+        self._translate = translate
+        self._wake = wake
+        self._enter = enter
+        self._lock = threading.Lock()
+        self._progress: dict[Position, Progress] = {}
+        self._sink: DdlApplier | None = None
+        self._workers = Workers("ddl", _THREADS)
+        self._background = Workers("background-ddl", _BACKGROUND_THREADS)
+        self._closed = False
+
+    @property
+    def progress(self) -> Mapping[Position, Progress]:
+        with self._lock:
+            return dict(self._progress)
+
+    def start(self, job: Observe | Apply) -> None:
+        """What cannot be said in the sink's names has failed before it begins."""
+        try:
+            ddl = self._translate(job.record)
+        except SluiceError as error:
+            self._end(job, self._failed(job, error))
+            return
+        with self._lock:
+            self._progress[job.record.position] = Running()
+        workers = self._background if job.record.background else self._workers
+        workers.submit(partial(self._run, job, ddl))
+
+    def forget(self, positions: Iterable[Position]) -> None:
+        with self._lock:
+            for position in positions:
+                self._progress.pop(position, None)
+
+    def forget_failures(self) -> None:
+        """A resumed changefeed tries again."""
+        with self._lock:
+            failed = [position for position, progress in self._progress.items() if isinstance(progress, Failed)]
+        self.forget(failed)
+
+    def close(self) -> None:
+        """Begins nothing more. A command under way cannot be called back: who goes on in this one's place waits for it (`UnderWay`)."""
+        self._workers.close()
+        self._background.close()
+        with self._lock:
+            self._closed = True
+            sink, self._sink = self._sink, None
+        if sink is not None:
+            sink.close()
+
+    def _run(self, job: Observe | Apply, ddl: DownstreamDdl) -> None:
+        try:
+            outcome = self._outcome(job, ddl)
+        except SluiceError as error:
+            outcome = self._failed(job, error)
+        except Exception as error:  # noqa: BLE001  # the edge of a thread
+            if self._closed:
+                return
+            _log.exception("ddl_job_broke", ddl=str(job.record.event))
+            outcome = self._failed(job, InvariantError(f"{job.record.event}: {error!r}"))
+        self._end(job, outcome)
+
+    def _end(self, job: Observe | Apply, outcome: Progress) -> None:
+        with self._lock:
+            self._progress[job.record.position] = outcome
+        self._wake()
+
+    def _outcome(self, job: Observe | Apply, ddl: DownstreamDdl) -> Progress:
+        sink = self._connected()
+        match job:
+            case Observe(record):
+                failpoint.reach("ddl_due", record.event.type, record.event.db)
+                return Observed(sink.observe(names_of(ddl)))
+            case Apply(record):
+                failpoint.reach("ddl_executing", record.event.type, record.event.db)
+                with nullcontext() if isinstance(ddl, _MAY_TAKE_LONG) else self._enter(self):
+                    note = sink.apply(ddl, _recorded(record))
+                failpoint.reach("ddl_applied", record.event.type, record.event.db)
+                return Applied(note)
+            case never:
+                assert_never(never)
+
+    def _failed(self, job: Observe | Apply, error: SluiceError) -> Failed:
+        _log.warning("ddl_failed", ddl=str(job.record.event), code=error.code, error=str(error))
+        delay = error.retry_after.total_seconds() if isinstance(error, RetryableError) else 0.0
+        return Failed(error, datetime.now(UTC), time.monotonic() + delay)
+
+    def _connected(self) -> DdlApplier:
+        with self._lock:
+            if self._closed:
+                raise FencedError("nothing more is sent to the sink: these jobs are over")
+            if self._sink is None:
+                self._sink = self._open_sink()
+            return self._sink
+
+
+def _recorded(record: DdlRecord) -> Observation:
+    if record.before is None:
+        raise InvariantError(f"{record.event} is executing without a record of what the downstream looked like")
+    return record.before

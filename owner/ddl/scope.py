@@ -1,0 +1,183 @@
+"""What a DDL event of the source means for one changefeed: nothing, or a record with its scope. Pure.
+
+The scope is what a DDL touches: the tables it changes (by id, at the source) and the names it changes (downstream). Ids say which rows
+must wait; names order DDLs that concern different ids under one name, as the drop and the create of a re-created table do.
+Tables that routes bring under a name touched are in the scope too.
+
+    event                               tables                          names
+    create shop.a                       those already routed there      shop_dr.a
+    createIndexes, modify, drop ...     the table                       its name
+    rename shop.a to shop.b             the table, and what it replaced both
+    rename into the filter              what it replaced                the new one; the table is copied as a new one
+    rename out of the filter            the table                       the old one: for us, a drop
+    dropDatabase shop                   all that is left of it          all of theirs, and the whole database
+
+Only tables that are replicated can be in a scope: a barrier never waits for one that the filter leaves out. A view, which has no
+rows, and a table that enters the filter stand apart in it: they are with no node, and count for the order alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+from changefeed.config.tables.filter import Disposition
+from changefeed.documents.key_text import key_text
+from changefeed.errors import InvariantError, SourceUnsupported
+from changefeed.event import DdlEvent, DdlType
+from changefeed.position import Position
+from changefeed.records import DdlRecord, Scope
+from changefeed.table import TableId, TableKind, TableName, TableSchema
+
+
+class Tables(Protocol):
+    """The replicated tables as they are once every DDL seen so far has happened, done or not."""
+
+    def at(self, table: TableId, position: Position) -> TableSchema | None: ...
+    def by_name(self, name: TableName, position: Position) -> TableSchema | None: ...
+    def tables_at(self, position: Position) -> Iterable[TableSchema]: ...
+    def in_database(self, db: str, position: Position) -> Iterable[TableSchema]: ...
+
+
+class DdlFilter(Protocol):
+    def wants_table(self, name: TableName) -> bool: ...
+    def ddl(self, event: DdlEvent) -> Disposition | None:
+        """None: out of scope."""
+
+
+class Router(Protocol):
+    def origins(self, target: TableName) -> frozenset[TableName] | None: ...
+    def target(self, name: TableName) -> TableName: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DdlClassifier:
+    filter: DdlFilter
+    routes: Router
+    background_indexes: bool
+
+    def enters(self, event: DdlEvent) -> bool:
+        """A rename brings a table into the filter: nothing is known of it but what the source's catalog says."""
+        return event.renamed_to is not None and self._wants(event.renamed_to) and not self._wants(event.table)
+
+    def leaves(self, event: DdlEvent) -> bool:
+        return event.renamed_to is not None and self._wants(event.table) and not self._wants(event.renamed_to)
+
+    def _wants(self, name: TableName | None) -> bool:
+        return name is not None and self.filter.wants_table(name)
+
+    def classify(self, event: DdlEvent, tables: Tables, seen_at: datetime) -> DdlRecord | None:
+        """None: the event is not this changefeed's."""
+        disposition = self.filter.ddl(event)
+        if disposition is None:
+            return None
+        _refuse_unknown(event)
+        _refuse_new_identity(event)
+        if self.leaves(event):
+            event = replace(event, type=DdlType.DROP, renamed_to=None, drop_target=None)
+        if _repeated(event, tables):
+            return None
+        touched = self._touched(event, tables)
+        names = frozenset(self.routes.target(name) for name in self._names(event, touched))
+        sharing = self._sharing(names, event.position, tables)
+        return DdlRecord(
+            event=event,
+            scope=Scope(
+                tables=frozenset(schema.id for schema in (*touched, *sharing) if schema.kind is not TableKind.VIEW),
+                apart=self._apart(event, (*touched, *sharing)),
+                names=names,
+                databases=frozenset(name.db for name in names) if event.type is DdlType.DROP_DATABASE else frozenset(),
+            ),
+            disposition=disposition,
+            background=self.background_indexes and disposition is Disposition.APPLY and _harmless_indexes(event),
+            seen_at=seen_at,
+        )
+
+    def _apart(self, event: DdlEvent, touched: Iterable[TableSchema]) -> frozenset[TableId]:
+        views = {schema.id for schema in touched if schema.kind is TableKind.VIEW}
+        return frozenset(views | ({event.id} if event.id is not None and self.enters(event) else set()))
+
+    def _touched(self, event: DdlEvent, tables: Tables) -> list[TableSchema]:
+        match event.type:
+            case DdlType.CREATE:
+                return []
+            case DdlType.DROP_DATABASE:
+                return list(tables.in_database(event.db, event.position))
+            case DdlType.RENAME:
+                replaced = tables.at(event.drop_target, event.position) if event.drop_target else None
+                return [schema for schema in (_subject(event, tables), replaced) if schema is not None]
+            case _:
+                subject = _subject(event, tables)
+                if subject is None:
+                    raise InvariantError(f"{event}: the schema store knows no such table there (id {event.id})")
+                return [subject]
+
+    @staticmethod
+    def _names(event: DdlEvent, touched: Iterable[TableSchema]) -> Iterable[TableName]:
+        """At the source. A name outside the filter may be among them; nothing stands under it downstream."""
+        if event.type is DdlType.DROP_DATABASE:
+            return [schema.name for schema in touched]
+        return [name for name in (event.table, event.renamed_to) if name is not None]
+
+    def _sharing(self, names: frozenset[TableName], position: Position, tables: Tables) -> list[TableSchema]:
+        origins = [self.routes.origins(name) for name in names]
+        if None in origins:
+            return [schema for schema in tables.tables_at(position) if self.routes.target(schema.name) in names]
+        found = (tables.by_name(name, position) for names in origins if names for name in names)
+        return [schema for schema in found if schema is not None]
+
+
+def _refuse_unknown(event: DdlEvent) -> None:
+    """It may have changed rows or tables."""
+    if event.type is DdlType.UNKNOWN:
+        raise SourceUnsupported(
+            f"a command in the source's oplog that is not known, at {event.position}, about {event.table or event.db}: "
+            f"{key_text(event.description.raw)}; nothing of it may be passed over: a newer release of Sluice may know it, else remove the changefeed and "
+            "create it again with --start initial"
+        )
+
+
+def _refuse_new_identity(event: DdlEvent) -> None:
+    """From here on the source calls the table by another UUID, and how its rows before and after are told apart is not said."""
+    if event.type is DdlType.RESHARD_COLLECTION and (new := event.description.decode().get("reshardUUID")) is not None:
+        raise SourceUnsupported(
+            f"{event}: the table {event.id} became {new}, which a running changefeed cannot follow; "
+            "remove the changefeed and create it again with --start initial"
+        )
+
+
+def _repeated(event: DdlEvent, tables: Tables) -> bool:
+    """Shards repeat a create and a drop, and dropDatabase follows the drops of its tables."""
+    match event.type:
+        case DdlType.CREATE:
+            return event.id is not None and tables.at(event.id, event.position) is not None
+        case DdlType.DROP:
+            return _subject(event, tables) is None
+        case DdlType.DROP_DATABASE:
+            return not any(True for _ in tables.in_database(event.db, event.position))
+        case _:
+            return False
+
+
+def _subject(event: DdlEvent, tables: Tables) -> TableSchema | None:
+    if event.id is not None:
+        return tables.at(event.id, event.position)
+    return tables.by_name(event.table, event.position) if event.table else None
+
+
+def _harmless_indexes(event: DdlEvent) -> bool:
+    """Plain or wildcard keys and nothing that could refuse or remove a document: building them may overlap with rows.
+
+    Text, 2d and 2dsphere indexes refuse values that they cannot read, unique ones refuse duplicates, TTL indexes delete.
+    """
+    if event.type is not DdlType.CREATE_INDEXES:
+        return False
+    return all(
+        all(isinstance(direction, int | float) for direction in index["key"].values())
+        and not index.get("unique")
+        and not index.get("prepareUnique")
+        and "expireAfterSeconds" not in index
+        for index in event.description.decode()["indexes"]
+    )

@@ -1,0 +1,120 @@
+"""How one DDL goes downstream, step by step. Pure.
+
+    pending ──observe──▶ (observed) ──record──▶ executing ──apply──▶ (applied) ──release──▶ done
+       │                                     └──refused──▶ pending
+       └─────── not to be sent, or unsupported and to be skipped ────────release──▶ skipped
+
+What is in brackets is known to this process alone; the rest stands in etcd. A crash just after
+    observe      nothing has happened: the next owner observes again
+    record       what the downstream looked like is safe: `apply` compares with it and does what is missing, once
+    apply        the effect is there: the next owner's `apply` finds it and does nothing
+    release      the record is done and the gate open, in one transaction
+
+A failure is tried again after a delay, at the step that failed, as long as it is one that may go away. A DDL that the target refuses
+has had no effect and is not under way any more: it is pending again, so that after somebody mended the target and resumed the
+changefeed, the downstream is looked at anew. It would else be compared for ever with what stood there before the mending.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TypeAlias
+
+from changefeed.config.tables.filter import Disposition
+from changefeed.errors import DdlRefused, DdlUnsupported, RetryableError, SluiceError
+from changefeed.records import DdlRecord, DdlState, Observation
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A worker thread is at it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    before: Observation
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """`retry_deadline`: on the monotonic clock of this process."""
+
+    error: SluiceError
+    failed_at: datetime
+    retry_deadline: float
+
+
+Progress: TypeAlias = Running | Observed | Applied | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Observe:
+    record: DdlRecord
+
+
+@dataclass(frozen=True, slots=True)
+class RecordExecuting:
+    record: DdlRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    record: DdlRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    record: DdlRecord
+
+
+@dataclass(frozen=True, slots=True)
+class TakeBack:
+    record: DdlRecord
+
+
+Step: TypeAlias = Observe | RecordExecuting | Apply | Release | TakeBack
+
+
+def next_step(
+    record: DdlRecord, progress: Progress | None, *, skip_unsupported: bool, monotonic: float, now: datetime
+) -> Step | None:
+    """For a DDL whose time has come; None while there is nothing to do but wait."""
+    if record.disposition is Disposition.SCHEMA_ONLY:
+        return Release(_skipped(record, "the filter keeps it from the target", now))
+    match progress:
+        case Running():
+            return None
+        case Applied(note):
+            return Release(replace(record, state=DdlState.DONE, note=note, done_at=now))
+        case Failed(error, _, retry_deadline):
+            if isinstance(error, RetryableError):
+                return None if monotonic < retry_deadline else _forward(record, progress, now)
+            return _refused(record, error, now, skip_unsupported=skip_unsupported)
+        case _:
+            return _forward(record, progress, now)
+
+
+def _refused(record: DdlRecord, error: SluiceError, now: datetime, *, skip_unsupported: bool) -> Step | None:
+    if skip_unsupported and isinstance(error, DdlUnsupported):
+        return Release(_skipped(record, str(error), now))
+    if isinstance(error, DdlRefused) and record.state is DdlState.EXECUTING:
+        return TakeBack(replace(record, state=DdlState.PENDING, before=None, executing_at=None))
+    return None
+
+
+def _forward(record: DdlRecord, progress: Progress | None, now: datetime) -> Step:
+    if record.state is DdlState.EXECUTING:
+        return Apply(record)
+    if isinstance(progress, Observed):
+        return RecordExecuting(replace(record, state=DdlState.EXECUTING, before=progress.before, executing_at=now))
+    return Observe(record)
+
+
+def _skipped(record: DdlRecord, note: str, now: datetime) -> DdlRecord:
+    return replace(record, state=DdlState.SKIPPED, note=note, done_at=now)

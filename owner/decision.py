@@ -1,0 +1,381 @@
+"""What the owner does next for one changefeed: `decide(state, ...) -> actions`. Pure.
+
+The state is what stands in etcd, what the DDL watch has shown, and how far this process's own jobs are. Actions are carried out
+in the order given, and each prefix of them is a state from which the next decision goes on:
+
+    LookUp              the watch's later events wait for what the source's catalog says
+    RecordDdls          before the barrier may pass them: whoever takes over finds them in etcd, wherever the watch begins again
+    PublishBarrier      closes the gates of new DDLs; alone when nothing is released
+    ReleaseDdls         done records and the barrier without them, in one transaction: no open gate without a durable DDL
+    Observe, Apply      begin a job in a worker thread; its outcome comes back in a later state
+    RecordExecuting     before Apply may begin
+    TakeBack            a refused DDL is pending again
+    PublishStatus       the checkpoint and the lifecycle, for people and for the next owner
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from random import Random
+from typing import Protocol, TypeAlias
+
+from changefeed.config.configuration import UnsupportedDdl
+from changefeed.config.tables.filter import Disposition
+from changefeed.documents.document import Document
+from changefeed.errors import DdlUnsupported, InvariantError
+from changefeed.event import DdlEvent
+from changefeed.lifecycle import Command, ErrorReport, Event, Lifecycle, Sign, State
+from changefeed.position import Position
+from changefeed.records import (
+    Barrier,
+    ChangefeedInfo,
+    ChangefeedStatus,
+    DdlRecord,
+    DesiredState,
+    PositionReport,
+)
+from changefeed.table import TableId
+from owner.ddl import barrier
+from owner.ddl.scope import DdlClassifier, Tables
+from owner.ddl.sightings import Sightings
+from owner.ddl.steps import Apply, Failed, Observe, Progress, RecordExecuting, Release, Step, TakeBack, next_step
+
+_MOST_RELEASED = 16
+"""By one decision, since it is one transaction: etcd takes 1.5 MiB, and a DDL's record holds options and indexes."""
+
+_MOST_STEPS = 64
+_CURRENT_AGAIN = timedelta(seconds=10)
+"""So often an owner says again that nothing is left, though nothing else changes."""
+
+_MOST_RECORDED = 500
+"""Of one decision, so that a tick stays short; the other events wait for the next."""
+
+
+class Tip(Tables, Protocol):
+    """The schema versions with every DDL seen so far, done or not."""
+
+    def apply(self, event: DdlEvent) -> Tip: ...
+
+
+class Checkpoints(Protocol):
+    """How far the tables are, as far as the owner can be sure."""
+
+    def of(self, table: TableId) -> Position | None:
+        """None while the table is with no node."""
+
+    @property
+    def least(self) -> Position | None:
+        """Over all tables, those with no node included; None without tables."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangefeedState:
+    epoch: int
+    info: ChangefeedInfo
+    status: ChangefeedStatus
+    barrier: Barrier | None
+    records: Mapping[Position, DdlRecord]
+    reports: Iterable[PositionReport]
+    checkpoints: Checkpoints
+    tip: Tip
+    arrived: Sequence[DdlEvent]
+    """Shown by the watch and not recorded yet, in stream order; none is at or past `resolved`."""
+    resolved: Position
+    sightings: Sightings = field(default_factory=Sightings)
+    """None yet while it does not run."""
+    watching: bool = True
+    """The watch has no error."""
+    executions: Mapping[Position, Progress]
+    still: bool = False
+    """No pipeline of its last run is at work any more; looked for while it rests."""
+    copying: bool = False
+    """The initial copy of some table has not ended; told for a changefeed that has a target."""
+    entered: Mapping[Position, Document] = field(default_factory=dict)
+    """What the source's catalog says of tables that a rename brought into the filter, by the rename's position."""
+    errors: Sequence[ErrorReport] = ()
+    """Of the owner's own work for this changefeed: the watch, the scheduler."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Ask the source's catalog about a table that enters the filter."""
+
+    event: DdlEvent
+
+
+@dataclass(frozen=True, slots=True)
+class RecordDdls:
+    records: tuple[DdlRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishBarrier:
+    barrier: Barrier
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseDdls:
+    records: tuple[DdlRecord, ...]
+    barrier: Barrier
+
+
+@dataclass(frozen=True, slots=True)
+class PublishStatus:
+    status: ChangefeedStatus
+
+
+Action: TypeAlias = (
+    LookUp | RecordDdls | PublishBarrier | ReleaseDdls | PublishStatus | Observe | Apply | RecordExecuting | TakeBack
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    actions: tuple[Action, ...]
+    tip: Tip
+    waiting: tuple[DdlEvent, ...] = ()
+    """Events to be shown again with the next state."""
+
+
+def decide(
+    state: ChangefeedState, classifier: DdlClassifier, *, now: datetime, monotonic: float, random: Random
+) -> Decision:
+    """The checkpoint is taken before the release: a table that a DDL creates is among the checkpoints only when that is durable."""
+    seen = (
+        _record(state, classifier, now)
+        if state.status.lifecycle.running
+        else _Seen(state.tip, published(state.status, state.barrier))
+    )
+    recorded, tip, resolved = tuple(seen.records), seen.tip, _resolved(state, seen)
+    records = {**state.records, **{record.position: record for record in recorded}}
+    gate = barrier.decide(resolved, records.values(), state.checkpoints.of)
+    checkpoint = barrier.changefeed_checkpoint(state.checkpoints.least, records.values(), resolved)
+    steps = _steps(state, gate, classifier, now, monotonic)
+    released = {step.record.position: step.record for step in steps if isinstance(step, Release)}
+    gate = barrier.decide(resolved, (records | released).values(), state.checkpoints.of)
+    actions: list[Action] = [LookUp(seen.unknown)] if seen.unknown else []
+    actions += [RecordDdls(recorded)] if recorded else []
+    actions += _gate_actions(state, gate, tuple(released.values()))
+    actions += [step for step in steps if not isinstance(step, Release)]
+    status = _status(state, checkpoint, resolved, now, random)
+    if status != state.status:
+        actions.append(PublishStatus(status))
+    return Decision(actions=tuple(actions), tip=tip, waiting=seen.waiting)
+
+
+def _resolved(state: ChangefeedState, seen: _Seen) -> Position:
+    """Never goes back, and ends where the changefeed does."""
+    end = _end(state)
+    resolved = max(seen.resolved, published(state.status, state.barrier))
+    return resolved if end is None else min(resolved, end)
+
+
+def _end(state: ChangefeedState) -> Position | None:
+    """All tables are replicated up to here: the user's target, or where the barrier stands by the time that counts.
+
+    A copy under way reads what is later than the target, and comes to its end only when the barrier has passed all that it read.
+    """
+    target = state.info.configuration.target
+    if target is None or state.copying:
+        return None
+    return max(Position(target), published(state.status, state.barrier))
+
+
+def published(status: ChangefeedStatus, barrier: Barrier | None) -> Position:
+    """Below it each DDL is recorded: by the status, or by a barrier that was published after it."""
+    assert status.resolved is not None, "a changefeed that has not begun is not decided upon"
+    return max(status.resolved, barrier.position) if barrier else status.resolved
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What became of the events that arrived: all below `resolved` are recorded, or are not this changefeed's."""
+
+    tip: Tip
+    resolved: Position
+    records: list[DdlRecord] = field(default_factory=list)
+    waiting: tuple[DdlEvent, ...] = ()
+    unknown: DdlEvent | None = None
+    """The first of those that wait, when it brings a table of which nothing is known."""
+
+    def wait(self, events: Sequence[DdlEvent]) -> None:
+        self.resolved, self.waiting = events[0].position, tuple(events)
+
+
+def _record(state: ChangefeedState, classifier: DdlClassifier, now: datetime) -> _Seen:
+    seen = _Seen(state.tip, state.resolved)
+    known_below, end = published(state.status, state.barrier), _end(state)
+    for index, event in enumerate(state.arrived):
+        if event.position in state.records or event.position < known_below:
+            continue
+        if end is not None and event.position >= end:
+            seen.wait(state.arrived[index:])
+            break
+        entering = classifier.enters(event)
+        unknown = entering and event.position not in state.entered
+        if unknown or len(seen.records) == _MOST_RECORDED:
+            seen.wait(state.arrived[index:])
+            seen.unknown = event if unknown else None
+            break
+        known = replace(event, description=state.entered[event.position]) if entering else event
+        record = classifier.classify(known, seen.tip, now)
+        if record is not None:
+            seen.records.append(record)
+            seen.tip = seen.tip.apply(record.event)
+    return seen
+
+
+def _gate_actions(state: ChangefeedState, gate: barrier.Gate, released: tuple[DdlRecord, ...]) -> list[Action]:
+    newest = Barrier(epoch=state.epoch, position=gate.position, held=gate.held)
+    if released:
+        return [ReleaseDdls(released, newest)]
+    if newest != state.barrier and state.status.lifecycle.running:
+        return [PublishBarrier(newest)]
+    return []
+
+
+def _steps(
+    state: ChangefeedState, gate: barrier.Gate, classifier: DdlClassifier, now: datetime, monotonic: float
+) -> list[Step]:
+    """A changefeed that stands still begins nothing, but what has been applied is still recorded."""
+    releases: list[Step] = []
+    others: list[Step] = []
+    for record in gate.runnable:
+        if record.position not in state.records:
+            continue
+        step = next_step(
+            _as_wished_now(record, classifier),
+            state.executions.get(record.position),
+            skip_unsupported=_skips_unsupported(state),
+            monotonic=monotonic,
+            now=now,
+        )
+        if step is not None:
+            (releases if isinstance(step, Release) else others).append(step)
+    return releases[:_MOST_RELEASED] + (others[:_MOST_STEPS] if state.status.lifecycle.running else [])
+
+
+def _as_wished_now(record: DdlRecord, classifier: DdlClassifier) -> DdlRecord:
+    """A DDL that the target refuses may be taken out by a filter that ignores it from now on."""
+    ignored = classifier.filter.ddl(record.event) is Disposition.SCHEMA_ONLY
+    return replace(record, disposition=Disposition.SCHEMA_ONLY) if ignored else record
+
+
+def _skips_unsupported(state: ChangefeedState) -> bool:
+    return state.info.configuration.ddl.unsupported is UnsupportedDdl.SKIP
+
+
+def _status(
+    state: ChangefeedState, checkpoint: Position, resolved: Position, now: datetime, random: Random
+) -> ChangefeedStatus:
+    status = state.status
+    assert status.checkpoint is not None
+    checkpoint = max(checkpoint, status.checkpoint)
+    lifecycle = _lifecycle(state, checkpoint, now, random)
+    newest = ChangefeedStatus(
+        lifecycle=lifecycle,
+        start=status.start,
+        copied_from=status.copied_from,
+        taken_in_at=status.taken_in_at,
+        tables=status.tables,
+        checkpoint=checkpoint,
+        resolved=resolved,
+        current_at=_current_at(state, checkpoint, now),
+        behind=_behind(state, checkpoint),
+        run=status.run + (lifecycle.running and not status.lifecycle.running),
+        info_version=state.info.version,
+        epoch=state.epoch,
+        capture=status.capture,
+        still=lifecycle.resting and (status.still or state.still),
+    )
+    return status if _says_the_same(status, newest) else newest
+
+
+def _current_at(state: ChangefeedState, checkpoint: Position, now: datetime) -> datetime:
+    """By the source's own time, which is on another clock, only as long as the checkpoint is older than what this owner has seen."""
+    reached = state.sightings.reached(checkpoint)
+    found = reached.at if reached else min(checkpoint.ts.to_datetime(), now)
+    return max(found, state.status.current_at or found)
+
+
+def _behind(state: ChangefeedState, checkpoint: Position) -> bool:
+    latest = state.sightings.latest
+    return latest is None or not state.watching or checkpoint < latest.end
+
+
+def _says_the_same(before: ChangefeedStatus, after: ChangefeedStatus) -> bool:
+    if before.current_at is None or after.current_at is None or after.current_at - before.current_at > _CURRENT_AGAIN:
+        return False
+    return replace(after, current_at=before.current_at) == before
+
+
+def _lifecycle(state: ChangefeedState, checkpoint: Position, now: datetime, random: Random) -> Lifecycle:
+    status = state.status
+    lifecycle = commanded(state.info, status, now=now, random=random)
+    if lifecycle.state is not status.lifecycle.state:
+        return lifecycle
+    end = _end(state)
+    progress = status.checkpoint is not None and checkpoint > status.checkpoint
+    events: list[Event] = [
+        Sign.TICK,
+        *([Sign.PROGRESS] if progress else []),
+        *_errors(state),
+        *([Sign.TARGET_REACHED] if end is not None and checkpoint >= end else []),
+    ]
+    for event in events:
+        lifecycle = lifecycle.after(event, now=now, random=random)
+    for failure in _ddl_failures(state):
+        if not (failure.retryable and lifecycle.state is State.WARNING):
+            lifecycle = lifecycle.after(failure, now=now, random=random)
+    return lifecycle
+
+
+def commanded(info: ChangefeedInfo, status: ChangefeedStatus, *, now: datetime, random: Random) -> Lifecycle:
+    """What the user's newest change asks; each change is obeyed once."""
+    if info.version == status.info_version:
+        return status.lifecycle
+    match info.desired:
+        case DesiredState.PAUSED:
+            command = Command.PAUSE
+        case DesiredState.REMOVED:
+            command = Command.REMOVE
+        case DesiredState.RUNNING:
+            command = Command.RESUME
+    return status.lifecycle.after(command, now=now, random=random)
+
+
+def _errors(state: ChangefeedState) -> list[ErrorReport]:
+    """Those of this run, but not what another of them explains: what an earlier run met says nothing about this one."""
+    reported = [report.error for report in state.reports if report.error is not None and report.run == state.status.run]
+    errors = [*state.errors, *reported]
+    return [error for error in errors if not any(other.explains(error) for other in errors)]
+
+
+def _ddl_failures(state: ChangefeedState) -> list[ErrorReport]:
+    """One that is tried again makes a warning, and no more however long it takes: it holds its own tables, and only those."""
+    return [
+        ErrorReport.of(progress.error, progress.failed_at)
+        for _, progress in sorted(state.executions.items())
+        if isinstance(progress, Failed)
+        and not (isinstance(progress.error, DdlUnsupported) and _skips_unsupported(state))
+    ]
+
+
+def check_invariants(before: ChangefeedStatus, after: ChangefeedStatus) -> None:
+    """The tests call it for each status that replaces another of the same start."""
+    if before.checkpoint is not None and (after.checkpoint is None or after.checkpoint < before.checkpoint):
+        raise InvariantError(f"the checkpoint went back from {before.checkpoint} to {after.checkpoint}")
+    if before.resolved is not None and (after.resolved is None or after.resolved < before.resolved):
+        raise InvariantError(f"resolved went back from {before.resolved} to {after.resolved}")
+    if after.checkpoint is not None and (after.resolved is None or after.checkpoint > after.resolved):
+        raise InvariantError(f"checkpoint {after.checkpoint} is past resolved {after.resolved}")
+    if (
+        after.lifecycle.state is State.REMOVED
+        and before.lifecycle.state is not State.REMOVED
+        and after.run != before.run
+    ):
+        raise InvariantError("a removal started a run")
+    if after.still and not after.lifecycle.resting:
+        raise InvariantError(f"pipelines stand still in state {after.lifecycle.state}")

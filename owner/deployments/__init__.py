@@ -1,0 +1,1 @@
+"""What the owner asks of sources and sinks besides their DDL."""

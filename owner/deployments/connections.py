@@ -1,0 +1,130 @@
+"""`Connections`: the clusters that changefeeds read from, each connected once and shared, and those they write to.
+
+Nothing here waits for a cluster but the methods of `Source`: a cluster that does not answer must not hold up the owner's tick, which
+serves the changefeeds of other clusters too.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from changefeed.capture import Capture
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.configuration import Configuration
+from changefeed.config.uri import ConnectionUri
+from changefeed.event import DdlEvent
+from changefeed.position import Position, Window
+from changefeed.table import TableName
+from owner.ddl.feed import DdlFeed
+from sink.blackhole.ddl_applier import BlackholeDdlApplier
+from sink.ddl import DdlApplier
+from sink.mongodb.commander import Permit
+from sink.mongodb.connection import connect as connect_to_target
+from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
+from source.connection import Client, connect
+from source.ddl.ddl_watch import DdlWatch
+from source.opening import open_ddl_watch
+from source.oplog.window import OplogWindow, read_oplog_window
+from source.stream.heartbeat import beat, end_heartbeats
+from source.tables.catalog import CatalogReading
+from source.tables.stable_catalog import read_stable_catalog
+
+
+class Source:
+    """One source cluster, read by one capture and connected at its first use. Its methods wait for the network: they are for worker threads."""
+
+    def __init__(self, uri: ConnectionUri, capture: Capture) -> None:
+        self._uri = uri
+        self._capture = capture
+        self._lock = threading.Lock()
+        self._connected: Client | None = None
+        self.feed = DdlFeed(self._open_watch)
+
+    @property
+    def _client(self) -> Client:
+        """Where a credential is missing, or a name does not resolve, the changefeeds that ask hear of it."""
+        with self._lock:
+            if self._connected is None:
+                self._connected = connect(expanded(self._uri), capture=self._capture)
+            return self._connected
+
+    def _open_watch(self, start: Position) -> DdlWatch:
+        return open_ddl_watch(self._client, start, self._capture)
+
+    def read_tables(self, wanted: Callable[[TableName], bool]) -> CatalogReading:
+        return read_stable_catalog(self._client, wanted, self._open_watch)
+
+    def ddls(self, window: Window) -> list[DdlEvent]:
+        found: list[DdlEvent] = []
+        with self._open_watch(window.start) as watch:
+            resolved = window.start
+            while resolved < window.end:
+                batch = watch.poll()
+                if batch.trouble is not None:
+                    raise batch.trouble
+                found += batch.events
+                resolved = batch.resolved
+        return [event for event in found if event.position in window]
+
+    def oplog_window(self) -> OplogWindow | None:
+        return read_oplog_window(self._client)
+
+    def beat(self, name: str, *, checkpoint: Position, last_ts: ClusterTime | None) -> ClusterTime | None:
+        return beat(self._client, name, checkpoint=checkpoint, last_ts=last_ts)
+
+    def end_heartbeats(self, name: str) -> None:
+        end_heartbeats(self._client, name)
+
+    def close(self) -> None:
+        """Waits for what is under way."""
+        self.feed.close()
+        with self._lock:
+            if self._connected is not None:
+                self._connected.close()
+
+
+@dataclass(slots=True)
+class _Shared:
+    source: Source
+    users: int
+
+
+class Connections:
+    """Sinks ask the permit before each command."""
+
+    def __init__(self, permit: Permit) -> None:
+        self._permit = permit
+        self._lock = threading.Lock()
+        self._shared: dict[tuple[str, Capture], _Shared] = {}
+
+    def acquire(self, uri: ConnectionUri, capture: Capture) -> Source:
+        """Each user releases it once."""
+        with self._lock:
+            shared = self._shared.get((uri.reference, capture))
+            if shared is None:
+                shared = self._shared[uri.reference, capture] = _Shared(Source(uri, capture), 0)
+            shared.users += 1
+            return shared.source
+
+    def release(self, uri: ConnectionUri, capture: Capture) -> None:
+        with self._lock:
+            shared = self._shared[uri.reference, capture]
+            shared.users -= 1
+            if shared.users:
+                return
+            del self._shared[uri.reference, capture]
+        threading.Thread(target=shared.source.close, name="source-close", daemon=True).start()
+
+    def open_sink(self, configuration: Configuration) -> DdlApplier:
+        if configuration.sink.scheme == "blackhole":
+            return BlackholeDdlApplier()
+        client = connect_to_target(expanded(configuration.sink))
+        return MongoDdlApplier(client, permit=self._permit, ttl=configuration.ddl.ttl)
+
+
+def expanded(uri: ConnectionUri) -> str:
+    return uri.expand(os.environ, lambda path: Path(path).read_text(encoding="utf-8"))

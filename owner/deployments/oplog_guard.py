@@ -1,0 +1,75 @@
+"""Whether the source still remembers what has not been replicated, and for how much longer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import structlog
+
+from changefeed.errors import HistoryLost, SluiceError
+from changefeed.position import Position
+from owner.background import Background
+from source.oplog.window import OplogWindow
+
+_SMALL_SHARE = 0.25
+_EVERY_SECONDS = 10.0
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OplogLeft:
+    """`left`: how long the changefeed may stand still before the source forgets what it needs next."""
+
+    left: timedelta
+    scarce: bool
+
+
+def check(changefeed: str, checkpoint: Position, window: OplogWindow) -> OplogLeft:
+    """Scarce is less than a quarter of what the oplog holds; raises `HistoryLost` when it is gone."""
+    if not window.holds(checkpoint):
+        raise HistoryLost(
+            f"changefeed {changefeed!r}: checkpoint {checkpoint} is no longer in the source's oplog (oldest is {window.oldest_ts}, "
+            f"{window.oldest_ts.to_iso()}); remove it and create it again with --start initial, and give the source a larger oplog"
+        )
+    left = window.remaining(checkpoint)
+    return OplogLeft(left=left, scarce=left < window.span * _SMALL_SHARE)
+
+
+class OplogGuard:
+    """Looks now and then. One that is not allowed to look says so: the changefeed itself does not need the oplog's ends."""
+
+    def __init__(self, changefeed: str, background: Background, read: Callable[[], OplogWindow | None]) -> None:
+        self._changefeed = changefeed
+        self._background = background
+        self._read = read
+        self._log = _log.bind(changefeed=changefeed)
+        self._looked_at = float("-inf")
+        self.left: OplogLeft | None = None
+
+    def look(self, checkpoint: Position) -> HistoryLost | None:
+        """Never waits: asks in the background, and judges what has come back."""
+        if time.monotonic() - self._looked_at < _EVERY_SECONDS:
+            return None
+        try:
+            answer = self._background.take("oplog", lambda: (self._read(),))
+            if answer is not None:
+                self._looked_at = time.monotonic()
+                self._judge(checkpoint, *answer)
+        except HistoryLost as lost:
+            return lost
+        except SluiceError as error:
+            self._looked_at = time.monotonic()
+            self._log.warning("oplog_window_unknown", error=str(error))
+        return None
+
+    def _judge(self, checkpoint: Position, window: OplogWindow | None) -> None:
+        """There is none through mongos."""
+        if window is None:
+            return
+        self.left = check(self._changefeed, checkpoint, window)
+        if self.left.scarce:
+            self._log.warning("oplog_window_scarce", left_seconds=self.left.left.total_seconds())

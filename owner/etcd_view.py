@@ -1,0 +1,135 @@
+"""`Stored`: all that etcd says about one changefeed, at one revision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import reduce
+
+from changefeed.position import Position
+from changefeed.records import (
+    Assignment,
+    Barrier,
+    ChangefeedId,
+    ChangefeedInfo,
+    ChangefeedStatus,
+    CopyRecord,
+    CopyStage,
+    DdlRecord,
+    MoveRequest,
+    NodeId,
+    NodeRecord,
+    PositionReport,
+    Role,
+    RowCounts,
+)
+from changefeed.table import TableId, TableSchema
+from coordination import decoded
+from coordination.decoded import Decoded
+from coordination.layout import Layout
+from coordination.mirror import View
+from owner.capture_change import Standing
+from owner.decision import published
+from owner.tables.known_tables import KnownTables
+from owner.tables.progress import Floor, NodeState, Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    info: ChangefeedInfo
+    status: ChangefeedStatus | None
+    status_rev: int
+    barrier: Barrier | None
+    barrier_rev: int
+    records: Mapping[Position, DdlRecord]
+    bases: Mapping[TableId, TableSchema]
+    assignments: Mapping[NodeId, decoded.Stored[Assignment]]
+    reports: Mapping[NodeId, PositionReport]
+    rows: RowCounts
+    """What nodes that are gone have counted."""
+    moves: Mapping[TableId, NodeId]
+    copied: AbstractSet[TableId]
+    """Whose initial copy has ended."""
+    processors: Mapping[NodeId, NodeRecord]
+    """Those that live."""
+
+    def nodes(self, gone_at: Mapping[NodeId, float]) -> dict[NodeId, NodeState]:
+        """Those that live, and those that are gone and left something behind."""
+        return {
+            node: NodeState(
+                assignment=assigned.record if assigned else Assignment(),
+                assignment_rev=assigned.mod_rev if assigned else 0,
+                report=self.reports.get(node),
+                draining=node in self.processors and self.processors[node].draining,
+                gone_at=gone_at.get(node),
+            )
+            for node in sorted(self.processors.keys() | self.left_behind)
+            for assigned in [self.assignments.get(node)]
+        }
+
+    def standing(self) -> Standing | None:
+        """None where nothing has begun."""
+        status = self.status
+        if status is None or status.checkpoint is None:
+            return None
+        tables = KnownTables(status.copy_starts, self.bases, self.records.values())
+        floor = Floor(status.checkpoint, self.records.values())
+        progress = Progress().next(tables.replicated, self.nodes({}), floor)
+        names = {schema.id: schema.name for _, schema in tables.settled}
+        return Standing(
+            still=status.still,
+            checkpoint=status.checkpoint,
+            resolved=published(status, self.barrier),
+            places={
+                names[id]: progress.of(id) or max(given.start, floor.of(id)) for id, given in tables.replicated.items()
+            },
+            copying={names[id] for id in tables.to_copy - self.copied},
+            records=self.records.values(),
+        )
+
+    @property
+    def all_rows(self) -> RowCounts:
+        return reduce(RowCounts.plus, (report.rows for report in self.reports.values()), self.rows)
+
+    @property
+    def flowing(self) -> bool:
+        """Whether rows in scope have come lately, anywhere."""
+        return any(report.flowing for report in self.reports.values())
+
+    @property
+    def left_behind(self) -> frozenset[NodeId]:
+        return frozenset((self.assignments.keys() | self.reports.keys()) - self.processors.keys())
+
+
+def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Stored | None:
+    """None when there is no such changefeed."""
+    info = reader.one(ChangefeedInfo, view, layout.info(id))
+    if info is None:
+        return None
+    status = reader.one(ChangefeedStatus, view, layout.status(id))
+    barrier = reader.one(Barrier, view, layout.barrier(id))
+    records = reader.group(DdlRecord, view, layout.ddls(id)).values()
+    bases = reader.group(TableSchema, view, layout.schemas(id))
+    reports = reader.group(PositionReport, view, layout.positions(id))
+    moves = reader.group(MoveRequest, view, layout.moves(id))
+    copies = reader.group(CopyRecord, view, layout.snapshots(id))
+    nodes = reader.group(NodeRecord, view, layout.nodes)
+    rows = reader.one(RowCounts, view, layout.rows(id))
+    return Stored(
+        info=info.record,
+        status=status.record if status else None,
+        status_rev=status.mod_rev if status else 0,
+        barrier=barrier.record if barrier else None,
+        barrier_rev=barrier.mod_rev if barrier else 0,
+        records={stored.record.position: stored.record for stored in records},
+        bases={TableId(table): stored.record for table, stored in bases.items()},
+        assignments=reader.assignments(view, id),
+        reports={NodeId(node): stored.record for node, stored in reports.items()},
+        rows=rows.record if rows else RowCounts(),
+        moves={TableId(table): stored.record.node for table, stored in moves.items()},
+        copied={TableId(table) for table, copy in copies.items() if copy.record.stage is CopyStage.DONE},
+        processors={
+            NodeId(node): stored.record for node, stored in nodes.items() if Role.PROCESSOR in stored.record.roles
+        },
+    )

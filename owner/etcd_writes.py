@@ -1,0 +1,193 @@
+"""`ChangefeedWriter`: every write of the owner to etcd for one changefeed. Each is a fenced transaction, or several in an order that says why."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import structlog
+
+from changefeed.records import (
+    Assignment,
+    Barrier,
+    ChangefeedId,
+    ChangefeedStatus,
+    DdlRecord,
+    NodeId,
+    PositionReport,
+    RowCounts,
+)
+from changefeed.table import TableId, TableSchema
+from coordination import failpoint
+from coordination.etcd.protocol import MAX_TXN_BYTES, MAX_TXN_OPS, Delete, DeletePrefix, Op, Put
+from coordination.fenced import FencedStore
+from coordination.layout import Layout, assignment_puts, encode
+from owner.tables.filter_change import FilterChange
+from owner.tables.scheduler import Action, ForgetMove, ForgetNode, Remove
+from schema_store.store import FoldStep
+
+_log = structlog.get_logger()
+
+_BARRIER_EVERY = 0.1
+_BARRIER_EVERY_WHILE_ROWS_FLOW = 0.04
+_STATUS_EVERY = 1.0
+
+T = TypeVar("T")
+
+
+class ChangefeedWriter:
+    def __init__(self, store: FencedStore, layout: Layout, id: ChangefeedId) -> None:
+        self._store = store
+        self._layout = layout
+        self._id = id
+        self._log = _log.bind(changefeed=id, epoch=store.epoch)
+        self._barrier_at = self._status_at = float("-inf")
+
+    @property
+    def epoch(self) -> int:
+        return self._store.epoch
+
+    def beginning(self, tables: Sequence[TableSchema], status: ChangefeedStatus, barrier: Barrier) -> None:
+        """The status, with its checkpoint, comes last: without it, what an owner wrote before it died is written over."""
+        self._commit([DeletePrefix(self._layout.schemas(self._id)), DeletePrefix(self._layout.ddls(self._id))])
+        self._store.commit_in_parts([Put(self._layout.schema(self._id, table.id), encode(table)) for table in tables])
+        self._commit([self._put_status(status), self._put_barrier(barrier)])
+
+    def tables(self, marked: ChangefeedStatus, change: FilterChange, changed: ChangefeedStatus) -> None:
+        """As long as the status says that the tables are about to be changed, whoever finds it so begins with that."""
+        self._commit([self._put_status(marked)])
+        for step in change.steps:
+            self.fold(step)
+            failpoint.reach("tables_changing")
+        bases = [Put(self._layout.schema(self._id, table.id), encode(table)) for table in change.taken_in]
+        self._store.commit_in_parts(bases)
+        self._commit([self._put_status(changed)])
+
+    def capture(self, folded: Iterable[FoldStep], changed: ChangefeedStatus) -> None:
+        """As long as the status names the capture of before, whoever finds it so goes on with what is left to fold."""
+        for step in folded:
+            self.fold(step)
+            failpoint.reach("capture_changing")
+        self._commit([self._put_status(changed)])
+        self._log.info("capture_changed", capture=changed.capture, position=str(changed.checkpoint))
+
+    def restart(self, status: ChangefeedStatus) -> None:
+        layout, id = self._layout, self._id
+        groups = [layout.ddls, layout.schemas, layout.assignments, layout.positions, layout.snapshots]
+        groups += [layout.barrier, layout.rows]
+        self._commit([*(DeletePrefix(group(id)) for group in groups), self._put_status(status)])
+
+    def remove(self) -> None:
+        self._commit([DeletePrefix(self._layout.changefeed(self._id))])
+        self._log.info("changefeed_removed")
+
+    def ddls(self, records: Sequence[DdlRecord]) -> None:
+        """In stream order: whoever takes over after some of them finds no gap."""
+        self._store.commit_in_parts([self._put_ddl(record) for record in records])
+
+    def release(self, records: Sequence[DdlRecord], barrier: Barrier) -> None:
+        """One transaction: there is no state in which a gate is open and its DDL not durable."""
+        self._commit([*map(self._put_ddl, records), self._put_barrier(barrier)])
+        for record in records:
+            self._log.info("ddl_released", ddl=str(record.event), state=record.state, note=record.note)
+
+    def barrier(self, barrier: Barrier, before: Barrier | None, *, flowing: bool) -> None:
+        """A gate closes and opens at once; the mere passing of time is told ten times a second, and more often while rows wait for it."""
+        same_gates = before is not None and replace(before, position=barrier.position) == barrier
+        every = _BARRIER_EVERY_WHILE_ROWS_FLOW if flowing else _BARRIER_EVERY
+        if not same_gates or time.monotonic() - self._barrier_at >= every:
+            self._commit([self._put_barrier(barrier)])
+            self._barrier_at = time.monotonic()
+
+    def barrier_again(self, barrier: Barrier) -> None:
+        """So that a report that has seen it was made in the knowledge of what was written before."""
+        self._commit([self._put_barrier(replace(barrier, epoch=self.epoch))])
+
+    def status(self, status: ChangefeedStatus, before: ChangefeedStatus | None) -> None:
+        """A new state is told at once, how far it is once a second."""
+        same_state = before is not None and _state(before) == _state(status)
+        same_words = same_state and before is not None and before.behind == status.behind
+        if same_words and time.monotonic() - self._status_at < _STATUS_EVERY:
+            return
+        self._commit([self._put_status(status)])
+        self._status_at = time.monotonic()
+        if not same_state:
+            error = status.lifecycle.error
+            self._log.info("changefeed_state", state=status.lifecycle.state, error=error and error.message)
+
+    def schedule(self, before: Mapping[NodeId, Assignment], after: Mapping[NodeId, Assignment]) -> None:
+        puts = [
+            put
+            for node, assignment in after.items()
+            for put in assignment_puts(
+                self._layout.assignment(self._id, node), before.get(node, Assignment()), assignment
+            )
+        ]
+        for whole_parts in _whole_parts(puts):
+            self._commit(whole_parts)
+
+    def end_copies(self, actions: Iterable[Action]) -> None:
+        """Before the tables are taken from their nodes: one that comes back into the filter is copied as a new one."""
+        ended = [action.table for action in actions if isinstance(action, Remove)]
+        self._store.commit_in_parts([op for table in ended for op in self._copy_forgotten(table)])
+
+    def _copy_forgotten(self, table: TableId) -> list[Op]:
+        layout, id = self._layout, self._id
+        return [Delete(layout.snapshot(id, table)), DeletePrefix(layout.snapshot_parts(id, table))]
+
+    def forget(self, actions: Iterable[Action], reports: Mapping[NodeId, PositionReport], rows: RowCounts) -> None:
+        """What the scheduler no longer needs to know. `rows` is what nodes forgotten before have counted: nothing is counted twice."""
+        for action in actions:
+            match action:
+                case ForgetMove(table):
+                    self._commit([Delete(self._layout.move(self._id, table))])
+                case ForgetNode(node):
+                    rows = rows.plus(reports[node].rows) if node in reports else rows
+                    self._commit([*self._forgotten(node), Put(self._layout.rows(self._id), encode(rows))])
+                case _:
+                    pass
+
+    def fold(self, step: FoldStep) -> None:
+        writes: list[Op] = [Put(self._layout.schema(self._id, table.id), encode(table)) for table in step.write]
+        writes += [Delete(self._layout.schema(self._id, table)) for table in step.remove]
+        self._commit([*writes, *(Delete(self._layout.ddl(self._id, position)) for position in step.ddls)])
+
+    def _forgotten(self, node: NodeId) -> list[Op]:
+        return [DeletePrefix(self._layout.assignment(self._id, node)), Delete(self._layout.position(self._id, node))]
+
+    def _put_ddl(self, record: DdlRecord) -> Put:
+        return Put(self._layout.ddl(self._id, record.position), encode(record))
+
+    def _put_barrier(self, barrier: Barrier) -> Put:
+        return Put(self._layout.barrier(self._id), encode(barrier))
+
+    def _put_status(self, status: ChangefeedStatus) -> Put:
+        return Put(self._layout.status(self._id), encode(status))
+
+    def _commit(self, ops: Sequence[Op]) -> None:
+        self._store.commit(ops)
+
+
+def _state(status: ChangefeedStatus) -> object:
+    lifecycle = status.lifecycle
+    return lifecycle.state, lifecycle.error, status.run, status.info_version, status.epoch, status.start, status.still
+
+
+def _whole_parts(puts: Iterable[Put]) -> Iterator[list[Put]]:
+    """A part of every node in one transaction: a table's old and new node change together."""
+    by_part: dict[str, list[Put]] = {}
+    for put in puts:
+        by_part.setdefault(put.key.rpartition("/")[2], []).append(put)
+    batch: list[Put] = []
+    size = 0
+    for _, part in sorted(by_part.items()):
+        cost = sum(len(put.value) for put in part)
+        if batch and (len(batch) + len(part) > MAX_TXN_OPS or size + cost > MAX_TXN_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch += part
+        size += cost
+    if batch:
+        yield batch

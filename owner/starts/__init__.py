@@ -1,0 +1,1 @@
+"""Where tables begin: with a changefeed, or with a changed filter."""

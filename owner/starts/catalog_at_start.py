@@ -1,0 +1,92 @@
+"""What the source's catalog says of tables that become known: when a changefeed begins, when its filter is changed, when one enters the filter.
+
+The catalog shows the tables of now; what is wanted is how they were at a position. So the DDLs since are read, and undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from operator import eq
+from typing import Protocol
+
+from changefeed.config.configuration import Configuration, Start
+from changefeed.documents.document import Document
+from changefeed.errors import SourceUnavailable
+from changefeed.event import DdlEvent
+from changefeed.position import Position, Window
+from changefeed.table import TableName, TableSchema
+from schema_store.rewind import rewound
+from source.tables.catalog import CatalogReading
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """The changefeed's start, and its tables as they were there."""
+
+    position: Position
+    tables: tuple[TableSchema, ...]
+    copied: bool
+    """Their documents are to be copied first."""
+
+
+class Catalog(Protocol):
+    """What the source has to answer; the answers take a while."""
+
+    def read_tables(self, wanted: Callable[[TableName], bool]) -> CatalogReading:
+        """As they all were at one position."""
+        ...
+
+    def ddls(self, window: Window) -> Iterable[DdlEvent]: ...
+
+
+def begin(source: Catalog, configuration: Configuration, resume_from: Position | None) -> Beginning:
+    """A start in the future is a start now, as nothing happens in between."""
+    reading = source.read_tables(configuration.filter.wants_table)
+    start = configuration.start
+    asked = resume_from or (None if isinstance(start, Start) else Position(start))
+    if asked is None or asked >= reading.position:
+        copied = asked is None and start is Start.INITIAL
+        return Beginning(position=reading.position, tables=reading.tables, copied=copied)
+    tables = _as_of(asked, reading, source, configuration.filter.wants_table)
+    return Beginning(position=asked, tables=tables, copied=False)
+
+
+def tables_at(source: Catalog, wanted: Callable[[TableName], bool], position: Position) -> tuple[TableSchema, ...]:
+    """The wanted tables as they were at a place of the past."""
+    reading = source.read_tables(wanted)
+    if reading.position < position:
+        raise SourceUnavailable(
+            f"the source's catalog is as of {reading.position}, which is before {position}; asked again"
+        )
+    return _as_of(position, reading, source, wanted)
+
+
+def _as_of(
+    position: Position, reading: CatalogReading, source: Catalog, wanted: Callable[[TableName], bool]
+) -> tuple[TableSchema, ...]:
+    then = rewound(reading.tables, source.ddls(Window(position, reading.position)), position)
+    return tuple(table for table in then if wanted(table.name))
+
+
+def look_up(source: Catalog, event: DdlEvent) -> Document:
+    """A table that a rename brought into the filter, as the rename found it: `{options, indexes, shardKey}`."""
+    name = event.renamed_to
+    while True:
+        reading = source.read_tables(partial(eq, name))
+        since = [ddl for ddl in source.ddls(Window(event.position, reading.position)) if ddl.position > event.position]
+        last = next(
+            (ddl.renamed_to for ddl in reversed(since) if ddl.id == event.id and ddl.renamed_to), event.renamed_to
+        )
+        if last == name:
+            break
+        name = last
+    table = next((table for table in rewound(reading.tables, since, event.position) if table.id == event.id), None)
+    if table is None:
+        raise SourceUnavailable(
+            f"{event}: the source shows the table {event.id} neither now nor in its DDL since; asked again"
+        )
+    shard_key = {"shardKey": table.shard_key.decode()} if table.shard_key else {}
+    indexes = [index.decode() for index in table.indexes]
+    return Document.of({"options": table.options.decode(), "indexes": indexes, **shard_key})

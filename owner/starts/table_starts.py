@@ -1,0 +1,150 @@
+"""`Beginnings`: where the tables of a changefeed begin: all of them at its start, some where a changed filter takes them in.
+
+Both ask the source's catalog in a thread, tick after tick until it has answered, make the views that are to be copied, and write what they
+found before the status says so.
+
+    begin            bases, then the status with a checkpoint
+    change_tables    the status without patterns, which no node runs under; the bases; the status with the new patterns
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from random import Random
+
+import structlog
+
+from changefeed.config.configuration import Configuration
+from changefeed.errors import ConfigurationError, SluiceError
+from changefeed.lifecycle import Lifecycle, Sign
+from changefeed.position import Position
+from changefeed.records import Barrier, ChangefeedStatus
+from owner.background import Background
+from owner.decision import commanded, published
+from owner.error_reports import ErrorReports
+from owner.etcd_view import Stored
+from owner.etcd_writes import ChangefeedWriter
+from owner.starts.catalog_at_start import Beginning, Catalog, begin, tables_at
+from owner.starts.views import make_views
+from owner.tables import filter_change
+from owner.tables.filter_change import FilterChange
+from owner.tables.known_tables import KnownTables
+from sink.ddl import DdlApplier
+
+_log = structlog.get_logger()
+
+
+class Beginnings:
+    """For the owner's thread."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        source: Catalog,
+        open_sink: Callable[[], DdlApplier],
+        writer: ChangefeedWriter,
+        background: Background,
+        reports: ErrorReports,
+        random: Random,
+    ) -> None:
+        self._configuration = configuration
+        self._source = source
+        self._open_sink = open_sink
+        self._writer = writer
+        self._background = background
+        self._reports = reports
+        self._random = random
+        self._log = _log.bind(changefeed=configuration.id, epoch=writer.epoch)
+
+    def begin(self, known: Stored, status: ChangefeedStatus) -> None:
+        """For a changefeed without a checkpoint. Until it has one, its status tells why not."""
+        lifecycle = self._commanded(known, status)
+        lifecycle = lifecycle.after(Sign.TICK, now=datetime.now(UTC), random=self._random)
+        if lifecycle.running:
+            question = ("begin", known.info.version)
+            try:
+                beginning: Beginning | None = self._background.take(
+                    question, lambda: self._beginning(known.info.resume_from)
+                )
+            except SluiceError as error:
+                report = self._reports.of(error)
+                lifecycle = lifecycle.after(report, now=datetime.now(UTC), random=self._random)
+            else:
+                if beginning is not None:
+                    self._write_beginning(known, status, beginning)
+                    return
+        begun = replace(self.fresh_status(known, run=status.run), lifecycle=lifecycle)
+        if begun != known.status:
+            self._writer.status(begun, known.status)
+
+    def _beginning(self, resume_from: Position | None) -> Beginning:
+        beginning = begin(self._source, self._configuration, resume_from)
+        if beginning.copied:
+            make_views(beginning.tables, self._configuration, self._open_sink)
+        return beginning
+
+    def fresh_status(self, known: Stored, *, run: int) -> ChangefeedStatus:
+        return ChangefeedStatus(
+            run=run, info_version=known.info.version, epoch=self._writer.epoch, capture=known.info.capture
+        )
+
+    def _write_beginning(self, known: Stored, status: ChangefeedStatus, beginning: Beginning) -> None:
+        begun = replace(
+            self.fresh_status(known, run=status.run + 1),
+            start=beginning.position,
+            copied_from=beginning.position if beginning.copied else None,
+            tables=self._configuration.filter.tables,
+            checkpoint=beginning.position,
+            resolved=beginning.position,
+        )
+        barrier = Barrier(epoch=self._writer.epoch, position=beginning.position)
+        self._writer.beginning(beginning.tables, begun, barrier)
+        self._log.info("changefeed_begun", position=str(beginning.position), tables=len(beginning.tables))
+
+    def wanted(self, known: Stored, status: ChangefeedStatus) -> bool:
+        """Whether the tables are to be changed now: the user wants them otherwise, and the changefeed to run."""
+        return not status.follows(self._configuration) and self._commanded(known, status).running
+
+    def change_tables(self, known: Stored, status: ChangefeedStatus) -> bool:
+        """Whether it is done. Raises what hinders it."""
+        position, patterns = published(status, known.barrier), self._configuration.filter
+        if blocking := filter_change.in_the_way(patterns, position, known.records.values()):
+            raise ConfigurationError([filter_change.waits_for(blocking)])
+        change: FilterChange | None = self._background.take(
+            ("tables", known.info.version), lambda: self._change(known, position)
+        )
+        if change is None:
+            return False
+        marked = replace(status, tables=(), taken_in_at=_copy_starts(known, status) | {position})
+        changed = replace(
+            marked,
+            tables=patterns.tables,
+            lifecycle=self._commanded(known, status),
+            resolved=position,
+            run=status.run + 1,
+            info_version=known.info.version,
+            epoch=self._writer.epoch,
+            still=False,
+        )
+        self._writer.tables(marked, change, changed)
+        self._log.info("tables_changed", position=str(position), taken_in=len(change.taken_in))
+        return True
+
+    def _change(self, known: Stored, position: Position) -> FilterChange:
+        """What is known stays as it is until this is answered: nothing runs."""
+        patterns = self._configuration.filter
+        found = tables_at(self._source, patterns.wants_table, position)
+        change = filter_change.plan(patterns, position, known.bases, known.records.values(), found)
+        make_views(change.taken_in, self._configuration, self._open_sink)
+        return change
+
+    def _commanded(self, known: Stored, status: ChangefeedStatus) -> Lifecycle:
+        return commanded(known.info, status, now=datetime.now(UTC), random=self._random)
+
+
+def _copy_starts(known: Stored, status: ChangefeedStatus) -> frozenset[Position]:
+    """The records that say so of tables that a rename brought in are about to go."""
+    replicated = KnownTables(status.copy_starts, known.bases, known.records.values()).replicated
+    return frozenset(assigned.start for assigned in replicated.values() if assigned.copy)

@@ -1,0 +1,100 @@
+"""What a changed filter does to the tables of a changefeed: a plan to be carried out while no pipeline runs. Pure.
+
+At `position` every DDL below is recorded under the old patterns, and every one from there on will be judged by the new ones. So tables that
+the new patterns want, and nobody knows, begin there, as the source's catalog says they were; they are copied. Tables that are no
+longer wanted end, and are left at the target as they stand. The others go on from their own checkpoints.
+
+    before     bases A: a@0, B: b@0, C: tmp@0     records 5 rename A to x, done; 7 createIndexes C, refused by the target
+    patterns   *.*  ──▶  *.*, !*.b, !*.tmp        and the catalog at 9 has E: e, which nobody knows
+    plan       1  forget record 7                 an open DDL of nobody's table
+               2  fold record 5 into A: x@0       so that no record names a table that is gone; each table is past its own records
+               3  remove B and C
+               4  write E: e@9                    last: what is known is not taken in again
+
+After any prefix the plan for what is left leads to the same tables. Only an open DDL that is still wanted stands in the way: nobody's
+checkpoint says yet what its tables are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from changefeed.config.tables.filter import Filter
+from changefeed.errors import ConfigurationError
+from changefeed.position import Position
+from changefeed.records import DdlRecord
+from changefeed.table import TableId, TableSchema
+from schema_store.store import MAX_OPERATIONS, FoldStep, SchemaStore, fold
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterChange:
+    """`steps` are transactions, to be carried out in order; after them `taken_in` may be written table by table."""
+
+    steps: tuple[FoldStep, ...]
+    taken_in: tuple[TableSchema, ...]
+
+
+def plan(
+    filter: Filter,
+    position: Position,
+    bases: Mapping[TableId, TableSchema],
+    records: Iterable[DdlRecord],
+    found: Iterable[TableSchema],
+) -> FilterChange:
+    """`found` are the tables that the new patterns want, as they were at `position`."""
+    records = list(records)
+    if blocking := in_the_way(filter, position, records):
+        raise ConfigurationError([waits_for(blocking)])
+    settled = [record for record in records if not record.open]
+    forgotten = sorted((record.position for record in records if record.open), reverse=True)
+    steps = [FoldStep(ddls=part) for part in _parts(forgotten)]
+    left = dict(bases)
+    for step in _folded(left, settled, position):
+        left |= {schema.id: schema for schema in step.write}
+        left = {id: schema for id, schema in left.items() if id not in step.remove}
+        steps.append(step)
+    ended = sorted(id for id, schema in left.items() if not filter.wants_table(schema.name))
+    steps += [FoldStep(remove=part) for part in _parts(ended)]
+    return FilterChange(steps=tuple(steps), taken_in=tuple(schema for schema in found if schema.id not in left))
+
+
+def in_the_way(filter: Filter, position: Position, records: Iterable[DdlRecord]) -> list[DdlRecord]:
+    """What is not done and stays wanted. From `position` on, the watch shows everything again."""
+    return [
+        record
+        for record in records
+        if record.open and record.position < position and filter.ddl(record.event) is not None
+    ]
+
+
+def waits_for(blocking: Sequence[DdlRecord]) -> str:
+    return (
+        f"filter.tables: {blocking[0].event} is not done, and the patterns can change only when no DDL of a wanted table is open "
+        f"(now {len(blocking)}); resume the changefeed with the patterns of before, and change them when `sluice ddl list` shows none"
+    )
+
+
+def _folded(
+    bases: Mapping[TableId, TableSchema], settled: Iterable[DdlRecord], position: Position
+) -> Iterator[FoldStep]:
+    """Bases keep the place where their table's life begins: it says whether it is copied, and rows before the last DDL may be yet to come."""
+    settled = list(settled)
+    living = SchemaStore.from_records(bases.values(), settled).versions.living()
+    began = {schema.id: first for first, schema in living}
+    for step in fold(bases, settled, position):
+        yield replace(step, write=tuple(_from(schema, began) for schema in step.write))
+
+
+def _from(schema: TableSchema, began: Mapping[TableId, Position]) -> TableSchema:
+    first = began.get(schema.id, schema.valid_from)
+    return replace(schema, valid_from=min(first, schema.valid_from))
+
+
+def _parts(of: Sequence[T]) -> Iterator[tuple[T, ...]]:
+    for first in range(0, len(of), MAX_OPERATIONS):
+        yield tuple(of[first : first + MAX_OPERATIONS])

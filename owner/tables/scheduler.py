@@ -1,0 +1,266 @@
+"""Which node replicates which table. Pure.
+
+A table changes its node in two phases, so that no two nodes ever have it:
+
+    n1: {A}, n2: {}     ──Withdraw──▶   n1: {A leaving}       n1 begins nothing more of A, finishes what runs, reports
+                                                              released {A: 7} under that assignment
+                        ──Assign────▶   n1: {}, n2: {A from 7}    both nodes in one transaction
+
+A node whose lease is gone reports nothing more, but its last tasks may still write for a while: its tables are given to others
+once the agreed margin has passed since this owner knew. A new owner waits the margin anew.
+
+The only memory is in etcd: a table leaving, a request to move, a report. So an owner that takes over decides the same, and each prefix of the
+actions is a state from which the next decision goes on. An action changes the entries of one table, and those lie in the same
+part of each node's assignment (`coordination.layout`): carried out part by part, each transaction holds whole hand-overs
+however many tables a decision moves.
+
+Policies, in order of precedence:
+
+    ATableThatHasEndedIsRemoved
+    ATableWithNoNodeIsGivenToTheOneAskedFor     else to the one with the fewest tables; ties by id
+    ARequestedMoveIsMade
+    ADrainingNodeGivesUpEverything              unless no other node takes tables
+    NodesAreKeptEven                            only beyond a tolerance, few tables at a time, until even; tables in copy last
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TypeAlias
+
+from changefeed.records import AssignedTable, Assignment, NodeId
+from changefeed.table import TableId
+from owner.tables.progress import NodeState, Progress
+
+MOST_REBALANCING = 16
+"""Tables on their way at one time for evenness alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Give a table to a node; in the same transaction take it from the node that had it."""
+
+    table: TableId
+    node: NodeId
+    assigned: AssignedTable
+    taken_from: NodeId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Ask a node to give a table up."""
+
+    table: TableId
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Take a table that has ended from its node."""
+
+    table: TableId
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetMove:
+    """A requested move is made, or can no longer be: delete the request."""
+
+    table: TableId
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetNode:
+    """Delete the assignment and the report that a node left behind; no table depends on them any more."""
+
+    node: NodeId
+
+
+Action: TypeAlias = Assign | Withdraw | Remove | ForgetMove | ForgetNode
+
+
+def decide(progress: Progress, moves: Mapping[TableId, NodeId], *, now: float, margin: timedelta) -> tuple[Action, ...]:
+    """`moves` are the requests that stand in etcd, `now` this owner's monotonic clock."""
+    actions: list[Action] = [Remove(table, progress.home[table]) for table in progress.ended]
+    actions += [ForgetMove(table) for table in sorted(moves) if _settled(progress, table, moves[table])]
+    actions += [
+        ForgetNode(node)
+        for node, state in sorted(progress.nodes.items())
+        if state.gone_at is not None and not state.assignment.tables
+    ]
+    loads = _Loads(progress)
+    if loads.counts:
+        actions += _assign(progress, moves, loads, lost_before=now - margin.total_seconds())
+        arrived = frozenset(loads.placed)
+        leaving = {**_drained(progress), **_requested(progress, moves, loads)}
+        loads.expect(progress, moves, leaving)
+        actions += leaving.values()
+        actions += _rebalanced(progress, moves.keys() | leaving.keys(), arrived, loads)
+    return tuple(actions)
+
+
+class _Loads:
+    """How many tables each node that takes tables has, and will have once all on their way have arrived."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.counts: dict[NodeId, int] = {
+            node: len(state.assignment.tables) - len(state.assignment.leaving)
+            for node, state in progress.nodes.items()
+            if state.gone_at is None and not state.draining
+        }
+        self._heap = [(count, node) for node, count in self.counts.items()]
+        heapq.heapify(self._heap)
+        self.placed: set[TableId] = set()
+
+    def place(self, table: TableId, asked_for: NodeId | None) -> NodeId:
+        node = asked_for if asked_for in self.counts else self._least()
+        self.change(node, 1)
+        self.placed.add(table)
+        return node
+
+    def change(self, node: NodeId, by: int) -> None:
+        self.counts[node] += by
+        heapq.heappush(self._heap, (self.counts[node], node))
+
+    def expect(
+        self, progress: Progress, moves: Mapping[TableId, NodeId], withdrawn: Mapping[TableId, Withdraw]
+    ) -> None:
+        """Tables that have no new node yet will come to one as those do that are placed now."""
+        for table, withdraw in withdrawn.items():
+            if withdraw.node in self.counts:
+                self.change(withdraw.node, -1)
+            self.place(table, moves.get(table))
+        for state in progress.nodes.values():
+            on_their_way = state.assignment.leaving if state.gone_at is None else state.assignment.tables.keys()
+            for table in on_their_way - self.placed:
+                self.place(table, moves.get(table))
+
+    def _least(self) -> NodeId:
+        while self.counts[self._heap[0][1]] != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][1]
+
+
+def _settled(progress: Progress, table: TableId, target: NodeId) -> bool:
+    state = progress.nodes.get(target)
+    if table not in progress.tables or state is None or state.gone_at is not None or state.draining:
+        return True
+    return progress.home.get(table) == target and table not in state.assignment.leaving
+
+
+def _assign(
+    progress: Progress, moves: Mapping[TableId, NodeId], loads: _Loads, *, lost_before: float
+) -> Iterator[Assign]:
+    for table in progress.unassigned:
+        yield Assign(table, loads.place(table, moves.get(table)), progress.tables[table])
+    for node, state in sorted(progress.nodes.items()):
+        for table in sorted(_given_up(progress, state, lost_before=lost_before)):
+            checkpoint = progress.of(table)
+            assert checkpoint is not None
+            assigned = replace(state.assignment.tables[table], start=checkpoint)
+            yield Assign(table, loads.place(table, moves.get(table)), assigned, taken_from=node)
+
+
+def _given_up(progress: Progress, state: NodeState, *, lost_before: float) -> Iterator[TableId]:
+    if state.gone_at is not None and state.gone_at <= lost_before:
+        given_up: Iterable[TableId] = state.assignment.tables
+    else:
+        given_up = (table for table in state.assignment.leaving if progress.released(table))
+    return (table for table in given_up if table in progress.tables)
+
+
+def _requested(progress: Progress, moves: Mapping[TableId, NodeId], loads: _Loads) -> dict[TableId, Withdraw]:
+    return {
+        table: Withdraw(table, node)
+        for table, target in sorted(moves.items())
+        if target in loads.counts
+        and table in progress.tables
+        and (node := progress.home.get(table, target)) != target
+        and _stays(progress.nodes[node], table)
+    }
+
+
+def _stays(state: NodeState, table: TableId) -> bool:
+    return state.gone_at is None and table not in state.assignment.leaving
+
+
+def _drained(progress: Progress) -> dict[TableId, Withdraw]:
+    return {
+        table: Withdraw(table, node)
+        for node, state in sorted(progress.nodes.items())
+        if state.draining and state.gone_at is None
+        for table in sorted(state.assignment.tables.keys() - state.assignment.leaving)
+        if table in progress.tables
+    }
+
+
+def _rebalanced(
+    progress: Progress, spoken_for: AbstractSet[TableId], arrived: AbstractSet[TableId], loads: _Loads
+) -> Iterator[Withdraw]:
+    """Once begun, it goes on until the nodes are even: a table leaving a node that is to keep tables says that it has begun."""
+    leaving = {table for node in loads.counts for table in progress.nodes[node].assignment.leaving - spoken_for}
+    on_their_way = len(leaving - arrived)
+    tolerance = 1 if leaving else max(1, sum(loads.counts.values()) // len(loads.counts) // 5)
+    candidates: dict[NodeId, Iterator[TableId]] = {}
+    while on_their_way < MOST_REBALANCING:
+        fullest = max(loads.counts, key=lambda node: (loads.counts[node], node))
+        emptiest = min(loads.counts, key=lambda node: (loads.counts[node], node))
+        if loads.counts[fullest] - loads.counts[emptiest] <= tolerance:
+            return
+        if fullest not in candidates:
+            candidates[fullest] = _movable(progress, progress.nodes[fullest], spoken_for)
+        table = next(candidates[fullest], None)
+        if table is None:
+            return
+        yield Withdraw(table, fullest)
+        loads.change(fullest, -1)
+        loads.change(emptiest, 1)
+        on_their_way += 1
+        tolerance = 1
+
+
+def _movable(progress: Progress, state: NodeState, but: AbstractSet[TableId]) -> Iterator[TableId]:
+    tables = state.assignment.tables
+    settled = (table for table in tables.keys() - state.assignment.leaving - but if table in progress.tables)
+    return iter(heapq.nsmallest(MOST_REBALANCING, settled, key=lambda table: (tables[table].copy, table)))
+
+
+def assignments_after(assignments: Mapping[NodeId, Assignment], actions: Iterable[Action]) -> dict[NodeId, Assignment]:
+    """What is to be written: the assignments that the actions change, as they leave them."""
+    drafts: dict[NodeId, _Draft] = {}
+
+    def draft(node: NodeId) -> _Draft:
+        if node not in drafts:
+            known = assignments.get(node, Assignment())
+            drafts[node] = _Draft(dict(known.tables), set(known.leaving))
+        return drafts[node]
+
+    for action in actions:
+        match action:
+            case Assign(table, node, assigned, taken_from):
+                if taken_from is not None:
+                    draft(taken_from).remove(table)
+                draft(node).tables[table] = assigned
+            case Withdraw(table, node):
+                draft(node).leaving.add(table)
+            case Remove(table, node):
+                draft(node).remove(table)
+            case ForgetMove() | ForgetNode():
+                pass
+    return {
+        node: Assignment(tables=drafted.tables, leaving=frozenset(drafted.leaving)) for node, drafted in drafts.items()
+    }
+
+
+@dataclass(slots=True)
+class _Draft:
+    tables: dict[TableId, AssignedTable]
+    leaving: set[TableId]
+
+    def remove(self, table: TableId) -> None:
+        del self.tables[table]
+        self.leaving.discard(table)

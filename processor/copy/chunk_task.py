@@ -1,0 +1,92 @@
+"""The Spark task that copies one chunk.
+
+    clear the range (a whole table: make it anew)     what an earlier attempt left, and whose deletes will not come again
+    read at one cluster time, load                    reading is one reply ahead of loading
+    answer with the times, documents and bytes        the driver records them
+
+A worked example of why it is cleared: an attempt reads document 7 at 100.4, loads it, and dies. 7 is deleted at 100.6. The next attempt
+reads at 100.9 and does not see 7; the delete is before the chunk's time and never applied. Were 7 not cleared away, it would stay for good.
+
+Nothing is recorded here. A chunk counts once its driver has recorded it, and an attempt that is not recorded leaves nothing that
+the next one does not remove. Where several tables share one name nothing can be removed; there all changes since the
+beginning of the copy are replayed on the chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import structlog
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.position import Position
+from changefeed.records import CopiedChunk
+from processor.copy.target_table import Creation, make_anew
+from sink.ddl import DdlApplier
+from sink.load import DocumentLoader
+from source.connection import Client
+from source.tables.chunk_reader import Chunk, ChunkReader, ReadWay, SnapshotLost, keeps_snapshots
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyOrder:
+    """`number` is the chunk's; `copied_from` where the table's copy began; `version` the source's."""
+
+    number: int
+    chunk: Chunk
+    creation: Creation
+    copied_from: Position
+    version: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyPlace:
+    """What a task has open. `still_wanted` raises when the chunk is not."""
+
+    source: Client
+    loader: DocumentLoader
+    ddl: DdlApplier
+    still_wanted: Callable[[], object]
+
+
+def copy_chunk(order: CopyOrder, place: CopyPlace) -> CopiedChunk:
+    if keeps_snapshots(order.version):
+        try:
+            return _attempt(order, place, ReadWay.SNAPSHOT)
+        except SnapshotLost as error:
+            _log.info("chunk_read_without_snapshot", chunk=str(order.chunk), reason=str(error))
+    return _attempt(order, place, ReadWay.WATERMARK)
+
+
+def _attempt(order: CopyOrder, place: CopyPlace, way: ReadWay) -> CopiedChunk:
+    place.still_wanted()
+    if order.chunk.whole:
+        make_anew(order.creation, place.ddl)
+    elif not order.creation.shared:
+        place.loader.clear(order.chunk.range)
+    reader = ChunkReader(place.source, order.chunk, way)
+    documents = size = 0
+    for batch in _ahead(reader.batches()):
+        place.still_wanted()
+        place.loader.load(batch, reader.after)
+        documents += len(batch)
+        size += sum(map(len, batch))
+    after = _before(order.copied_from) if order.creation.shared else reader.after
+    return CopiedChunk(after=after, until=reader.until, documents=documents, bytes=size)
+
+
+def _before(position: Position) -> ClusterTime:
+    return ClusterTime.from_int(position.ts.to_int() - 1)
+
+
+def _ahead(batches: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
+    """The next batch is read while one is loaded: the servers' times do not add up. Two replies are in memory."""
+    with ThreadPoolExecutor(1, "chunk") as thread:
+        upcoming = thread.submit(next, batches, None)
+        while (batch := upcoming.result()) is not None:
+            upcoming = thread.submit(next, batches, None)
+            yield batch

@@ -1,0 +1,38 @@
+"""How the copy of a table is written to etcd, and read again. Each list of operations is correct after any prefix of it."""
+
+from __future__ import annotations
+
+from changefeed.records import ChangefeedId, CopyPart, CopyRecord
+from changefeed.table import TableId
+from coordination.etcd.protocol import Delete, DeletePrefix, Op, Put
+from coordination.layout import Layout, decode, encode
+from coordination.mirror import View
+from processor.copy.table_copy import TableCopy, part_of
+
+
+def read(view: View, layout: Layout, id: ChangefeedId, table: TableId) -> TableCopy | None:
+    found = view.get(layout.snapshot(id, table))
+    if found is None:
+        return None
+    parts = sorted(view.group(layout.snapshot_parts(id, table)).items())
+    return TableCopy.from_records(decode(CopyRecord, found), [decode(CopyPart, kv) for _, kv in parts])
+
+
+def written(layout: Layout, id: ChangefeedId, table: TableId, copy: TableCopy) -> list[Op]:
+    """Of a copy that begins, ends or begins anew. Parts come before the record that gives them a meaning, and go after it."""
+    record = Put(layout.snapshot(id, table), encode(copy.record))
+    if not copy.record.chunks:
+        return [record, DeletePrefix(layout.snapshot_parts(id, table))]
+    parts = [Put(layout.snapshot_part(id, table, number), encode(part)) for number, part in enumerate(copy.parts())]
+    return [*parts, record]
+
+
+def chunk_written(layout: Layout, id: ChangefeedId, table: TableId, copy: TableCopy, number: int) -> Op:
+    """After `copy.with_chunk(number, ...)`: one small value, however many chunks there are."""
+    part = part_of(number)
+    return Put(layout.snapshot_part(id, table, part), encode(copy.part(part)))
+
+
+def forgotten(layout: Layout, id: ChangefeedId, table: TableId) -> list[Op]:
+    """Of a table that ended: should it come back, it is copied as a new one."""
+    return [Delete(layout.snapshot(id, table)), DeletePrefix(layout.snapshot_parts(id, table))]

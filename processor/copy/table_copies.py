@@ -1,0 +1,308 @@
+"""`TableCopies`: carries out the initial copies of one changefeed's tables on one node; `plan.py` decides what is next for each.
+
+A tick looks at each table in copy, takes what ended, records it in etcd, and begins what is next in worker threads. What is recorded is
+the only memory: another node goes on with the chunks that are missing. To the lanes a copy says how far a table may go, and which
+of its changes the copy holds already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+
+from changefeed.errors import InvariantError
+from changefeed.lifecycle import ErrorReport
+from changefeed.position import Position
+from changefeed.records import ChangefeedId, CopiedChunk, CopyProgress, CopyStage
+from changefeed.table import TableId, TableSchema
+from coordination.etcd.protocol import KeyValue, Op
+from coordination.layout import Layout
+from coordination.mirror import View
+from processor.copy import etcd_writes
+from processor.copy.copy_work import CopyAnswer, CopyAnswers, CopyChunk, CopyWork, Index, MakeEmpty, Prepare
+from processor.copy.plan import (
+    Begin,
+    BuildIndexes,
+    CatchUp,
+    CopyAction,
+    CopyChunks,
+    CopySight,
+    Empty,
+    Release,
+    decide,
+)
+from processor.copy.table_copy import TableCopy, part_of
+from processor.copy.task_sharing import Lots
+from processor.etcd_view import Stored
+from processor.lanes.lanes import Lanes
+from processor.task.copied_ranges import CopiedRanges
+from schema_store.versions import SchemaVersions
+from source.tables.chunks import Division
+
+Submit = Callable[[Sequence[CopyWork]], "Future[CopyAnswers]"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyTick:
+    """What a tick found: `limits` for the lanes, tables whose checkpoint moves without them, what to write, what went wrong."""
+
+    limits: Mapping[TableId, Position] = field(default_factory=dict)
+    moved: Mapping[TableId, Position] = field(default_factory=dict)
+    ops: tuple[Op, ...] = ()
+    errors: tuple[ErrorReport, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A work of one table; `at`: the position that it is for."""
+
+    table: TableId
+    work: CopyWork
+    at: Position
+    small: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """`place`: which of its task's works it is."""
+
+    step: _Step
+    task: Future[CopyAnswers]
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A copy as etcd has it, as long as it does not change there."""
+
+    record: KeyValue | None
+    parts: Mapping[str, KeyValue]
+    copy: TableCopy | None
+
+
+class TableCopies:
+    """For the processor's thread."""
+
+    def __init__(self, id: ChangefeedId, layout: Layout) -> None:
+        self._id = id
+        self._layout = layout
+        self._known: dict[TableId, _Known] = {}
+        self._begun: dict[TableId, list[_Begun]] = {}
+        self._unfinished: tuple[object, object, list[TableId]] = (None, None, [])
+        self._progress: dict[TableId, CopyProgress] = {}
+
+    @property
+    def busy(self) -> frozenset[TableId]:
+        return frozenset(self._begun)
+
+    @property
+    def at_work(self) -> bool:
+        return any(not task.done() for task in self._tasks())
+
+    @property
+    def progress(self) -> Mapping[TableId, CopyProgress]:
+        return dict(self._progress)
+
+    @property
+    def ended(self) -> bool:
+        """Whether something waits to be taken."""
+        return any(task.done() for task in self._tasks())
+
+    def ranges(self, tables: set[TableId]) -> dict[TableId, CopiedRanges]:
+        copies = {table: self._known[table].copy for table in tables if table in self._known}
+        return {
+            table: copy.ranges for table, copy in copies.items() if copy is not None and copy.stage is CopyStage.COPYING
+        }
+
+    def tick(
+        self,
+        view: View,
+        stored: Stored,
+        schemas: SchemaVersions,
+        lanes: Lanes,
+        submit: Submit | None,
+    ) -> CopyTick:
+        """Without `submit` nothing is begun. Ops have to be written before the next tick.
+
+        A table is released only when no task is at work that could create it once more, and one that has ended where it stands is
+        left alone until the assignment no longer names it.
+        """
+        self._forget_others(stored)
+        limits: dict[TableId, Position] = {}
+        moved: dict[TableId, Position] = {}
+        ops: list[Op] = []
+        errors: list[ErrorReport] = []
+        at_work = sum(not task.done() for task in self._tasks())
+        lots: Lots[_Step] = Lots(stored.configuration.pipeline.parallelism - at_work)
+        for table in self._in_copy(view, stored):
+            copy, given = self._copy(view, table), stored.orders.assignment.tables[table]
+            checkpoint = limits[table] = lanes.checkpoint_of(table)
+            taken = self._take(table, copy, errors, moved)
+            if taken:
+                ops += taken
+                continue
+            leaving = table in stored.orders.assignment.leaving
+            if submit is None or leaving or schemas.at(table, checkpoint) is None:
+                continue
+            action = decide(copy, self._sight(table, given.start, lanes, stored, lots.room))
+            match action:
+                case CatchUp(until):
+                    limits[table] = until
+                case Release(at) if table not in self._begun:
+                    moved[table] = at
+                    ops += etcd_writes.forgotten(self._layout, self._id, table)
+                case _ if lots.room and (isinstance(action, CopyChunks) or table not in self._begun):
+                    for step in _steps(table, copy, action, schemas, checkpoint):
+                        lots.add(step, small=step.small)
+        if submit is not None:
+            self._begin(lots, submit)
+        return CopyTick(limits=limits, moved=moved, ops=tuple(ops), errors=tuple(errors))
+
+    def _in_copy(self, view: View, stored: Stored) -> list[TableId]:
+        """Looked for among all tables only when the assignment or a record changes; parts of copies lie elsewhere."""
+        assignment, records = stored.orders.assignment, view.group(self._layout.snapshots(self._id))
+        if self._unfinished[0] is not assignment or self._unfinished[1] is not records:
+            tables = [table for table, given in assignment.tables.items() if given.copy and not self._done(view, table)]
+            self._unfinished = assignment, records, tables
+        return self._unfinished[2]
+
+    def _done(self, view: View, table: TableId) -> bool:
+        copy = self._copy(view, table)
+        done = copy is not None and copy.stage is CopyStage.DONE
+        if done:
+            self._progress.pop(table, None)
+        return done
+
+    def _copy(self, view: View, table: TableId) -> TableCopy | None:
+        record = view.get(self._layout.snapshot(self._id, table))
+        parts = view.group(self._layout.snapshot_parts(self._id, table))
+        known = self._known.get(table)
+        if known is None or known.record is not record or known.parts is not parts:
+            copy = etcd_writes.read(view, self._layout, self._id, table)
+            known = self._known[table] = _Known(record, parts, copy)
+            if copy is not None:
+                self._progress[table] = copy.progress
+        return known.copy
+
+    def _sight(self, table: TableId, start: Position, lanes: Lanes, stored: Stored, parallelism: int) -> CopySight:
+        works = [begun.step.work for begun in self._begun.get(table, ())]
+        running = frozenset(work.number for work in works if isinstance(work, CopyChunk))
+        held_at = stored.orders.barrier.held.get(table)
+        meeting = [record for record in stored.ddls() if table in record.scope.tables] if held_at else []
+        holding = [record.event for record in meeting if record.position == held_at]
+        to_come = [record for record in meeting if record.open and held_at is not None and record.position < held_at]
+        return CopySight(
+            table=table,
+            start=start,
+            checkpoint=lanes.checkpoint_of(table),
+            barrier=stored.orders.barrier.of(table),
+            held_by=holding[0] if holding else None,
+            index_to_come=bool(to_come),
+            running=running,
+            catching_up=lanes.busy(table),
+            parallelism=parallelism + len(running),
+        )
+
+    def _begin(self, lots: Lots[_Step], submit: Submit) -> None:
+        for steps in lots.tasks():
+            task = submit([step.work for step in steps])
+            for place, step in enumerate(steps):
+                self._begun.setdefault(step.table, []).append(_Begun(step, task, place))
+
+    def _tasks(self) -> set[Future[CopyAnswers]]:
+        return {each.task for begun in self._begun.values() for each in begun}
+
+    def _take(
+        self, table: TableId, copy: TableCopy | None, errors: list[ErrorReport], moved: dict[TableId, Position]
+    ) -> list[Op]:
+        """What has to be written of what ended since. Chunks of one part that ended together are one write."""
+        ops: list[Op] = []
+        copied: dict[int, int] = {}
+        for begun in [begun for begun in self._begun.get(table, []) if begun.task.done()]:
+            self._begun[table].remove(begun)
+            work, at = begun.step.work, begun.step.at
+            for answer in begun.task.result()[begun.place : begun.place + 1]:
+                if isinstance(answer, ErrorReport):
+                    errors.append(answer)
+                    continue
+                copy = _after(copy, work, at, answer)
+                if isinstance(work, CopyChunk):
+                    copied[part_of(work.number)] = work.number
+                else:
+                    ops += etcd_writes.written(self._layout, self._id, table, copy)
+                if isinstance(work, MakeEmpty):
+                    moved[table] = at
+        if copy is not None:
+            ops += [etcd_writes.chunk_written(self._layout, self._id, table, copy, one) for one in copied.values()]
+        if not self._begun.get(table):
+            self._begun.pop(table, None)
+        return ops
+
+    def _forget_others(self, stored: Stored) -> None:
+        """Tables that this node has no more; what still runs of them is waited for."""
+        for table in self._known.keys() - stored.orders.assignment.tables.keys():
+            del self._known[table]
+            self._progress.pop(table, None)
+        for table in self._begun.keys() - stored.orders.assignment.tables.keys():
+            self._begun[table] = [begun for begun in self._begun[table] if not begun.task.done()]
+        self._begun = {table: begun for table, begun in self._begun.items() if begun}
+
+
+def _steps(
+    table: TableId, copy: TableCopy | None, action: CopyAction, schemas: SchemaVersions, checkpoint: Position
+) -> Iterator[_Step]:
+    match action:
+        case Begin(at):
+            yield _Step(table, Prepare(schema=_schema(schemas, table, at), ours=copy is not None), at, small=True)
+        case CopyChunks(numbers) if copy is not None:
+            for number in numbers:
+                work = CopyChunk(
+                    schema=_schema(schemas, table, checkpoint),
+                    number=number,
+                    range=copy.chunks[number],
+                    whole=copy.record.whole,
+                    not_before=checkpoint,
+                    copied_from=copy.start,
+                )
+                yield _Step(table, work, copy.start, small=_small(copy))
+        case BuildIndexes(at):
+            yield _Step(table, Index(schema=_schema(schemas, table, at)), at, small=_small(copy))
+        case Empty(at):
+            yield _Step(table, MakeEmpty(schema=_before(schemas, table, at)), at, small=True)
+        case _:
+            return
+
+
+def _small(copy: TableCopy | None) -> bool:
+    """One that is read as a whole may be of any size."""
+    return copy is not None and copy.record.chunks == 1 and not copy.record.whole
+
+
+def _after(copy: TableCopy | None, work: CopyWork, at: Position, answer: CopyAnswer) -> TableCopy:
+    match work, answer:
+        case Prepare(), Division():
+            return TableCopy.planned(at, answer.bounds, whole=answer.whole)
+        case CopyChunk(number=number), CopiedChunk() if copy is not None:
+            return copy.with_chunk(number, answer)
+        case Index(), None if copy is not None:
+            return copy.done()
+        case MakeEmpty(), None:
+            return TableCopy.restarting(at)
+        case _:
+            raise InvariantError(f"{type(work).__name__} of a copy was answered with {answer!r}")
+
+
+def _schema(schemas: SchemaVersions, table: TableId, position: Position) -> TableSchema:
+    """As it is at a position; `valid_from` says from then on at which position its task looks at the other tables."""
+    schema = schemas.at(table, position)
+    if schema is None:
+        raise InvariantError(f"table {table} is copied at {position}, where the schema store does not know it")
+    return replace(schema, valid_from=position)
+
+
+def _before(schemas: SchemaVersions, table: TableId, position: Position) -> TableSchema:
+    schema = schemas.before(table, position)
+    if schema is None:
+        raise InvariantError(f"table {table} is emptied for a DDL at {position}, before which nobody knows it")
+    return schema

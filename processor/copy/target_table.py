@@ -1,0 +1,127 @@
+"""The target's table of an initial copy: made before it, given its indexes after it.
+
+Rows that came first would create it without its options. While a table is copied it has no unique index but the one on `_id`: its
+chunks are of different times, and a value may stand in two documents, copied before and after it moved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from changefeed.documents.document import Document
+from changefeed.errors import DdlUnsupported, TargetOccupied
+from changefeed.event import DdlType
+from changefeed.table import TableName, TableSchema
+from sink.ddl import (
+    CreateIndexes,
+    CreateTable,
+    DdlApplier,
+    DownstreamDdl,
+    DropIndexes,
+    DropTables,
+    Routing,
+    ShardTable,
+    create_copy,
+    index_copy,
+    names_of,
+)
+from sink.load import DocumentLoader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Creation:
+    """`shared`: other tables of the source stand in it too, so it can neither be emptied nor cleared."""
+
+    create: CreateTable
+    shard: ShardTable | None
+    indexes: CreateIndexes
+    shared: bool
+
+    @property
+    def name(self) -> TableName:
+        return self.create.name
+
+
+def creation_of(schema: TableSchema, name: TableName, routing: Routing) -> Creation:
+    return Creation(
+        create=create_copy(schema, name, routing),
+        shard=_sharding(schema, name),
+        indexes=index_copy(schema, name),
+        shared=bool(routing.sharing(name, apart_from=[schema.name])),
+    )
+
+
+def prepare(creation: Creation, ddl: DdlApplier, loader: DocumentLoader, *, ours: bool) -> None:
+    """Before a copy begins. `ours`: a record says that what stands there was put there by a copy of this table.
+
+    A table that somebody made beforehand, to shard it in his own way, is kept if it is empty.
+    """
+    if creation.shared:
+        _create(creation, ddl)
+    elif ours:
+        make_anew(creation, ddl)
+    elif not loader.empty():
+        raise TargetOccupied(
+            f"{creation.name}: expected no documents at the target before its initial copy, found some; drop the table "
+            f"there, route it to another name, or start the changefeed with --start now if they are the source's already"
+        )
+    else:
+        _create(creation, ddl)
+        _drop_unique_indexes(creation, ddl)
+
+
+def make_anew(creation: Creation, ddl: DdlApplier) -> None:
+    """Empty and without indexes, whatever was there. It can be done again after any part of it."""
+    if creation.shared:
+        raise DdlUnsupported(
+            f"{creation.name}: holds the rows of several tables, of which one has to be copied anew; route every table to "
+            f"a name of its own, or create the changefeed again"
+        )
+    _do(DropTables(names=(creation.name,)), ddl)
+    _create(creation, ddl)
+
+
+def make_empty(creation: Creation, ddl: DdlApplier) -> None:
+    """Complete for a DDL: empty, with its indexes."""
+    make_anew(creation, ddl)
+    build_indexes(creation, ddl)
+
+
+def build_indexes(creation: Creation, ddl: DdlApplier) -> None:
+    """Harmless when they are there; takes as long as the target takes to read its table."""
+    if creation.indexes.indexes:
+        _do(creation.indexes, ddl)
+
+
+def _create(creation: Creation, ddl: DdlApplier) -> None:
+    _do(creation.create, ddl)
+    if creation.shard is not None:
+        _do(creation.shard, ddl)
+
+
+def _drop_unique_indexes(creation: Creation, ddl: DdlApplier) -> None:
+    found = ddl.observe([creation.name]).tables.get(creation.name)
+    indexes = [index.decode() for index in found.indexes] if found else []
+    unique = tuple(str(index["name"]) for index in indexes if index.get("unique") and not _of_id(index))
+    if unique:
+        _do(DropIndexes(name=creation.name, indexes=unique), ddl)
+
+
+def _of_id(index: dict[str, object]) -> bool:
+    return index["key"] == {"_id": 1} or "clustered" in index
+
+
+def _sharding(schema: TableSchema, name: TableName) -> ShardTable | None:
+    if schema.shard_key is None:
+        return None
+    key = schema.shard_key.decode()
+    unique = any(
+        bool(index.get("unique")) and list(index["key"].items()) == list(key.items())
+        for index in (each.decode() for each in schema.indexes)
+    )
+    description = Document.of({"shardKey": key} | ({"unique": True} if unique else {}))
+    return ShardTable(name=name, how=DdlType.SHARD_COLLECTION, description=description)
+
+
+def _do(what: DownstreamDdl, ddl: DdlApplier) -> None:
+    ddl.apply(what, ddl.observe(names_of(what)))

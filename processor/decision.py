@@ -1,0 +1,216 @@
+"""What a node does next for one changefeed, and what it says of itself. Pure.
+
+    orders (etcd)  ──obey──▶  lanes follow the assignment          nothing is begun by it
+                   ──begin──▶ jobs to start now                    only in the run that the orders say, outside a back-off
+    finished jobs  ──succeeded, failed──▶ checkpoints, or replay and a back-off
+                   ──report──▶ what the owner may rely on
+
+A run begins when no job of an earlier one is left, and forgets that one's errors. A worked example, of a pause:
+
+    orders run 3      job 7 at work                report: run 3
+    orders paused     job 7 at work, its tasks
+                      find themselves fenced       report: run 3
+                      job 7 failed                 report: run 0, all pipelines stand
+    orders run 4      job 8 begins, as replay      report: run 4
+
+A table that leaves gets no new job; it is released once it is in none. One that is given again begins at its new start, since
+another node may have had it since. An assignment counts as obeyed only when no table waits for a job to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from changefeed.errors import FencedError
+from changefeed.lifecycle import ErrorReport
+from changefeed.position import Position
+from changefeed.records import AssignedTable, Assignment, Barrier, CopyProgress, PositionReport, RowCounts
+from changefeed.table import TableId
+from processor.lanes.lane_plan import LaneLimits, Paces, plan
+from processor.lanes.lanes import LaneJob, Lanes
+from processor.lanes.windows import Finished, WindowLimits
+from processor.task.job import JobOutcome
+
+FIRST_PAUSE = timedelta(milliseconds=500)
+LONGEST_PAUSE = timedelta(seconds=10)
+FLOWS_FOR = timedelta(seconds=1)
+"""After the last row in scope."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """What etcd says to this node about one changefeed, at one revision.
+
+    `life` tells one beginning of the changefeed from another: after a restart or a re-creation nothing of before counts.
+    """
+
+    life: int
+    running: bool
+    run: int
+    barrier: Barrier
+    barrier_rev: int
+    assignment: Assignment = field(default_factory=Assignment)
+    assignment_rev: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Why no job is begun for now, or in this run at all."""
+
+    error: ErrorReport
+    failures: int
+    retry_at: float | None
+    """Monotonic seconds; None: not in this run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Following:
+    """Where this node stands with one changefeed. `run` is that of the jobs begun last."""
+
+    lanes: Lanes
+    run: int = 0
+    assignment_rev: int = 0
+    given: Mapping[TableId, AssignedTable] = field(default_factory=dict)
+    """What the assignment said of each table when the lanes took it."""
+    paces: Paces = field(default_factory=Paces)
+    trouble: Trouble | None = None
+    rows: RowCounts = field(default_factory=RowCounts)
+    flowed_at: float | None = None
+    """When rows in scope were applied last, in monotonic seconds."""
+
+
+def obey(following: Following, orders: Orders, copying: AbstractSet[TableId] = frozenset()) -> Following:
+    """The lanes as the assignment wants them, as far as running jobs allow; and the orders' run, once the last one is over.
+
+    `copying` are the tables with a task of their initial copy at work.
+    """
+    lanes, given = following.lanes, orders.assignment
+    if following.assignment_rev != orders.assignment_rev:
+        returned = ((lanes.leaving & given.tables.keys()) - given.leaving) | _given_anew(following, given)
+        gone = (lanes.tables - given.tables.keys()) | returned
+        lanes = lanes.leave((given.leaving & lanes.tables) | gone)
+        lanes = lanes.remove([table for table in gone if not lanes.busy(table) and table not in copying])
+        new = given.tables.keys() - lanes.tables
+        lanes = lanes.assign({table: given.tables[table].start for table in new}, orders.barrier) if new else lanes
+        lanes = lanes.leave(given.leaving)
+        waiting = gone & lanes.tables & lanes.leaving - given.leaving
+        obeyed = given.tables if not waiting else {**given.tables, **_only(following.given, waiting)}
+        following = replace(following, given=obeyed)
+        if not waiting:
+            following = replace(following, assignment_rev=orders.assignment_rev)
+    if orders.running and following.run != orders.run and not lanes.running and not copying:
+        following = replace(following, run=orders.run, trouble=None)
+    return replace(following, lanes=lanes)
+
+
+def _given_anew(following: Following, given: Assignment) -> set[TableId]:
+    """Tables that were taken away and given again between two looks at etcd, as one that left the filter and came back."""
+    kept = following.lanes.tables & given.tables.keys() & following.given.keys()
+    return {table for table in kept if following.given[table] != given.tables[table]}
+
+
+def _only(given: Mapping[TableId, AssignedTable], tables: AbstractSet[TableId]) -> dict[TableId, AssignedTable]:
+    return {table: given[table] for table in tables & given.keys()}
+
+
+def may_begin(following: Following, orders: Orders, *, now: float) -> bool:
+    trouble = following.trouble
+    paused = trouble is not None and (trouble.retry_at is None or now < trouble.retry_at)
+    return orders.running and following.run == orders.run and not paused
+
+
+def begin(
+    following: Following, orders: Orders, limits: LaneLimits, *, now: float, copying: Mapping[TableId, Position]
+) -> list[LaneJob]:
+    """The jobs to begin. Tables in copy go no further than `copying` says, as if a DDL held them there."""
+    if not may_begin(following, orders, now=now):
+        return []
+    limits_of_copies = {table: min(limit, orders.barrier.of(table)) for table, limit in copying.items()}
+    barrier = replace(orders.barrier, held={**orders.barrier.held, **limits_of_copies})
+    return plan(following.lanes, barrier, following.paces, limits)
+
+
+def begun(following: Following, job: LaneJob) -> Following:
+    return replace(following, lanes=following.lanes.started(job))
+
+
+def succeeded(following: Following, number: int, outcome: JobOutcome, limits: WindowLimits, *, now: float) -> Following:
+    """A job that ends well says that what was wrong is over. Its unsettled tables begin again where they began."""
+    [job] = [job for job in following.lanes.running if job.number == number]
+    finished = Finished(window=job.scan, bytes=outcome.bytes, took=outcome.took, silent_until=outcome.silent_until)
+    paces = following.paces
+    if job is following.lanes.default_job:
+        paces = replace(paces, default=paces.default.after(finished, limits))
+    else:
+        paces = replace(paces, own=paces.own.after(finished, limits))
+    lasting = following.trouble if following.trouble and following.trouble.retry_at is None else None
+    return replace(
+        following,
+        lanes=following.lanes.finished(number, outcome.unsettled, outcome.ahead),
+        paces=paces,
+        trouble=lasting,
+        flowed_at=now if outcome.applied else following.flowed_at,
+    )
+
+
+def flowing(following: Following, now: float) -> bool:
+    return following.flowed_at is not None and now < following.flowed_at + FLOWS_FOR.total_seconds()
+
+
+def counted(following: Following, outcome: JobOutcome) -> Following:
+    """However the job ended."""
+    rows = RowCounts(skipped=outcome.skipped, repaired=outcome.divergences, rejected=outcome.rejected)
+    return replace(following, rows=following.rows.plus(rows))
+
+
+def failed(following: Following, number: int, error: ErrorReport, *, now: float) -> Following:
+    return troubled(replace(following, lanes=following.lanes.failed(number)), error, now=now)
+
+
+def moved(following: Following, places: Mapping[TableId, Position], orders: Orders) -> Following:
+    """Tables that an initial copy has brought elsewhere; no job has them. One that was to leave still is."""
+    lanes = following.lanes
+    if places:
+        lanes = lanes.remove(places).assign(places, orders.barrier).leave(lanes.leaving & places.keys())
+    return replace(following, lanes=lanes)
+
+
+def troubled(following: Following, error: ErrorReport, *, now: float) -> Following:
+    """Pauses double from half a second to ten, but not while a server answers; what waiting cannot mend waits for the next run."""
+    failures = following.trouble.failures + 1 if following.trouble and not error.passes_at_once else 1
+    pause = min(FIRST_PAUSE * 2 ** min(failures - 1, 10), LONGEST_PAUSE)
+    passing = error.retryable or error.code == FencedError.code
+    trouble = Trouble(error=error, failures=failures, retry_at=now + pause.total_seconds() if passing else None)
+    lasting = following.trouble
+    if lasting is not None and lasting.retry_at is None:
+        trouble = lasting
+    return replace(following, trouble=trouble)
+
+
+def report(
+    following: Following,
+    orders: Orders,
+    copies: Mapping[TableId, CopyProgress] | None = None,
+    copying: AbstractSet[TableId] = frozenset(),
+    *,
+    now: float,
+) -> PositionReport:
+    checkpoint, exceptions = following.lanes.reported()
+    released = following.lanes.released()
+    takes_part = orders.running and following.run == orders.run
+    error = following.trouble.error if following.trouble else None
+    return PositionReport(
+        run=following.run if takes_part or following.lanes.running or copying else 0,
+        barrier_rev=orders.barrier_rev,
+        assignment_rev=following.assignment_rev,
+        checkpoint=checkpoint,
+        exceptions=exceptions,
+        released={table: released[table] for table in (orders.assignment.leaving & released.keys()) - copying},
+        copies=copies or {},
+        error=None if error is None or error.code == FencedError.code else error,
+        rows=following.rows,
+        flowing=flowing(following, now),
+    )

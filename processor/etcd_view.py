@@ -1,0 +1,77 @@
+"""What etcd says about one changefeed to one processor, at one revision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from changefeed.capture import Capture
+from changefeed.config.configuration import Configuration
+from changefeed.position import Position
+from changefeed.records import (
+    Assignment,
+    Barrier,
+    ChangefeedId,
+    ChangefeedInfo,
+    ChangefeedStatus,
+    DdlRecord,
+    NodeId,
+)
+from changefeed.table import TableSchema
+from coordination import decoded
+from coordination.decoded import Decoded
+from coordination.layout import Layout
+from coordination.mirror import View
+from processor.decision import Orders
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """`records` and `bases` are the same objects as long as nothing in them changed."""
+
+    configuration: Configuration
+    capture: Capture
+    info_rev: int
+    """The create-revision of the changefeed's info: this life of its name."""
+    orders: Orders
+    checkpoint: Position
+    """The changefeed's: no table is behind it, on any node."""
+    patterns_since: Position | None
+    """Where the filter got its present patterns; None: at the changefeed's start."""
+    records: Mapping[str, decoded.Stored[DdlRecord]]
+    bases: Mapping[str, decoded.Stored[TableSchema]]
+
+    def ddls(self) -> list[DdlRecord]:
+        return [stored.record for stored in self.records.values()]
+
+    def tables(self) -> Iterable[TableSchema]:
+        return [stored.record for stored in self.bases.values()]
+
+
+def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId, node: NodeId) -> Stored | None:
+    """None as long as the changefeed has not begun."""
+    info = reader.one(ChangefeedInfo, view, layout.info(id))
+    status = reader.one(ChangefeedStatus, view, layout.status(id))
+    barrier = reader.one(Barrier, view, layout.barrier(id))
+    if info is None or status is None or barrier is None or status.record.checkpoint is None:
+        return None
+    assigned = reader.assignments(view, id).get(node)
+    orders = Orders(
+        life=barrier.create_rev,
+        running=status.record.lifecycle.running and status.record.follows(info.record.configuration),
+        run=status.record.run,
+        barrier=barrier.record,
+        barrier_rev=barrier.mod_rev,
+        assignment=assigned.record if assigned else Assignment(),
+        assignment_rev=assigned.mod_rev if assigned else 0,
+    )
+    return Stored(
+        configuration=info.record.configuration,
+        capture=info.record.capture,
+        info_rev=info.create_rev,
+        orders=orders,
+        checkpoint=status.record.checkpoint,
+        patterns_since=max(status.record.taken_in_at, default=None),
+        records=reader.group(DdlRecord, view, layout.ddls(id)),
+        bases=reader.group(TableSchema, view, layout.schemas(id)),
+    )

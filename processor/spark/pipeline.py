@@ -1,0 +1,165 @@
+"""`Pipeline`: runs one window in Spark, in the way that suits its width: a task that stays, a job of one task, a job of two stages."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+
+from pyspark import Broadcast
+
+from changefeed.errors import PipelineUnavailable
+from changefeed.lifecycle import ErrorReport
+from changefeed.position import Window
+from changefeed.table import TableId
+from coordination import failpoint
+from processor.copy.copy_work import CopyAnswers, CopyWork, do_copy_works
+from processor.lanes.windows import WindowLimits, slices
+from processor.spark.runner import Group, SparkRunner
+from processor.spark.stays import Stays
+from processor.task.job import JobOutcome, JobSpec
+from processor.task.job_context import JobContext
+from processor.task.shuffle.division import divided_tables
+from processor.task.window_task import Chunk, apply_bucket, divide_tables, read_slice, replicate_window
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastContext:
+    """What tasks get of a context: a worker that has it open by its key loads nothing."""
+
+    key: str
+    broadcast: Broadcast[JobContext]
+
+    def load(self) -> JobContext:
+        return self.broadcast.value
+
+
+class SharedContext:
+    """A context and its broadcast, which is made by the first job that needs it, and anew after one that failed in Spark."""
+
+    def __init__(self, context: JobContext) -> None:
+        self.context = context
+        self._lock = threading.Lock()
+        self._handle: BroadcastContext | None = None
+
+    def through(self, spark: SparkRunner) -> BroadcastContext:
+        with self._lock:
+            if self._handle is None:
+                self._handle = BroadcastContext(self.context.key, spark.broadcast(self.context))
+            return self._handle
+
+    def doubt(self, handle: BroadcastContext) -> None:
+        """Its JVM may be dead. If not, other jobs still use it, and Spark cleans it up after them."""
+        with self._lock:
+            if self._handle is handle:
+                self._handle = None
+
+    def close(self) -> None:
+        """No job uses it any more."""
+        with self._lock:
+            if self._handle is not None:
+                self._handle.broadcast.destroy(blocking=False)
+                self._handle = None
+
+
+class Pipeline:
+    def __init__(self, spark: SparkRunner, limits: WindowLimits, stays: Stays | None = None) -> None:
+        """Without `stays` each window is a job."""
+        self._spark = spark
+        self._limits = limits
+        self._stays = stays
+
+    def run(self, shared: SharedContext, spec: JobSpec) -> JobOutcome:
+        """Returns when all of it is durable downstream, or with the error of one of its tasks. For a thread that may wait."""
+        failpoint.reach("window_begins", shared.context.changefeed)
+        begun_at = time.monotonic()
+        group = self.group(shared.context, spec)
+        parallelism = shared.context.configuration.pipeline.parallelism
+        cuts = slices(
+            spec.whole(shared.context.tables).scan,
+            replace(self._limits, slices=parallelism if self._spark.divides() else 1),
+            capture=shared.context.capture,
+            density=spec.density,
+        )
+        with self._broadcast(shared) as handle:
+            if len(cuts) > 1:
+                with self._beside(len(cuts)):
+                    outcome = self._run_wide(shared.context, handle, spec, cuts)
+            elif spec.default and self._stays is not None:
+                job = partial(self._run_narrow, group, handle, spec)
+                outcome = self._stays.run(handle, shared.context, spec, job)
+            else:
+                with self._beside(1):
+                    outcome = self._run_narrow(group, handle, spec)
+        outcome.took = timedelta(seconds=time.monotonic() - begun_at)
+        failpoint.reach("window_ended", *outcome.applied, *([outcome.error.code] if outcome.error else []))
+        return outcome
+
+    def copy(self, shared: SharedContext, works: Sequence[CopyWork], attempt: str) -> CopyAnswers:
+        """Works of initial copies, in one task."""
+        group = Group(shared.context.changefeed, f"{shared.context.fence.run}-copy")
+        with self._beside(1), self._broadcast(shared) as handle:
+            answers = self._spark.run_one(group, partial(do_copy_works, handle, works, attempt))
+        for answer in answers:
+            if isinstance(answer, ErrorReport):
+                _expect_one_attempt(answer)
+        return answers
+
+    @contextmanager
+    def _broadcast(self, shared: SharedContext) -> Iterator[BroadcastContext]:
+        handle = shared.through(self._spark)
+        try:
+            yield handle
+        except PipelineUnavailable:
+            shared.doubt(handle)
+            raise
+
+    def cancel(self, shared: SharedContext, spec: JobSpec) -> None:
+        if self._stays is not None:
+            self._stays.cancel(spec)
+        self._spark.cancel(self.group(shared.context, spec))
+
+    @staticmethod
+    def group(context: JobContext, spec: JobSpec) -> Group:
+        return Group(context.changefeed, f"{context.fence.run}-{spec.job.number}")
+
+    def _beside(self, tasks: int) -> AbstractContextManager[None]:
+        return self._stays.beside(tasks) if self._stays is not None else nullcontext()
+
+    def _run_narrow(self, group: Group, handle: BroadcastContext, spec: JobSpec) -> JobOutcome:
+        outcome = self._spark.run_one(group, partial(replicate_window, handle, spec))
+        _expect_one_attempt(outcome.error)
+        return outcome
+
+    def _run_wide(self, context: JobContext, handle: BroadcastContext, spec: JobSpec, cuts: list[Window]) -> JobOutcome:
+        group, buckets = self.group(context, spec), context.configuration.pipeline.parallelism
+        outcome = JobOutcome()
+        divided = divided_tables(spec, context)
+        for part in self._spark.run_shuffled(
+            group,
+            list(enumerate(cuts)),
+            partial(_read, handle, spec, buckets, divided),
+            buckets,
+            partial(apply_bucket, handle, spec),
+            partial(divide_tables, buckets) if divided else None,
+        ):
+            _expect_one_attempt(part.error)
+            outcome.add(part)
+        return outcome
+
+
+def _expect_one_attempt(error: ErrorReport | None) -> None:
+    """A task that finds itself repeated says so: its first attempt may still be at work, and so is the job."""
+    if error is not None and error.code == PipelineUnavailable.code:
+        raise PipelineUnavailable(error.message)
+
+
+def _read(
+    handle: BroadcastContext, spec: JobSpec, buckets: int, divided: tuple[TableId, ...], cut: tuple[int, Window]
+) -> Iterator[Chunk]:
+    number, window = cut
+    return read_slice(handle, spec, number, window, buckets, divided)

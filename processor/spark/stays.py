@@ -1,0 +1,285 @@
+"""`Stays`: the tasks that stay with this driver; carries out what `stay_plan.py` decides.
+
+A window has one of three ends here, and each is safe:
+
+    answered                          as a job's answer
+    not taken (`None`)                the task was gone before the window was sent: nothing of it can have been applied, and it runs as a job
+    lost (`PipelineUnavailable`)      sent, and no answer: the connection or the Spark task is gone, or it was cancelled. Any part of it may have been
+                                      applied, and may still be, by a task that nobody sees. Its attempt is revoked and the permit's budget waited for (`Attempts`)
+
+A stay is one Spark job, of one context, under one attempt: that of its windows. Whatever loses one of them revokes all that the task may ever be handed,
+and the next window has another attempt, so it never goes to that task.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import structlog
+
+from changefeed.errors import PipelineUnavailable
+from changefeed.records import ChangefeedId
+from processor.spark import stay_plan
+from processor.spark.runner import Group, SparkRunner
+from processor.spark.stay_plan import NextWindow, Room, Staying, StayLimits, Way
+from processor.task.channel import Call, Channel, ChannelLost, Switchboard
+from processor.task.job import JobOutcome, JobSpec
+from processor.task.job_context import JobContext
+from processor.task.staying_task import Departure, stay
+from processor.task.worker_resources import Shared
+
+_TICK_SECONDS = 0.5
+_SLOTS_EVERY_SECONDS = 5.0
+_MOST = 64
+
+_log = structlog.get_logger()
+
+
+class Stay:
+    """One task that stays. For one window at a time."""
+
+    def __init__(self, group: Group, call: Call, dialled: Future[Channel], ended: Future[Departure]) -> None:
+        self.group = group
+        self.call = call
+        self.ended = ended
+        self.cancelled = threading.Event()
+        self._dialled = dialled
+
+    def run(self, spec: JobSpec) -> JobOutcome | None:
+        waited: list[Future[Any]] = [self._dialled, self.ended]
+        wait(waited, return_when=FIRST_COMPLETED)
+        if self._dialled.done():
+            outcome = self._hand_over(self._dialled.result(), spec)
+        else:
+            outcome = self._never_came(self.ended.result())
+        if outcome is None and self.cancelled.is_set():
+            raise PipelineUnavailable(f"Spark, {self.group}: the window was cancelled before it was handed over")
+        return outcome
+
+    def _hand_over(self, channel: Channel, spec: JobSpec) -> JobOutcome | None:
+        if not channel.silent(0):
+            return None
+        try:
+            channel.send(spec)
+        except ChannelLost:
+            return None
+        try:
+            outcome = channel.receive()
+        except ChannelLost as lost:
+            what = f"Spark, {self.group}: the task that stays is lost with its window: {lost}"
+            raise PipelineUnavailable(what) from lost
+        assert isinstance(outcome, JobOutcome)
+        return outcome
+
+    def leave(self) -> None:
+        """It is idle."""
+        if self._dialled.done():
+            try:
+                self._dialled.result().send(None)
+            except ChannelLost as lost:
+                _log.info("stay_gone_already", group=str(self.group), reason=str(lost))
+
+    def hang_up(self) -> None:
+        if self._dialled.done():
+            self._dialled.result().hang_up()
+
+    @staticmethod
+    def _never_came(departure: Departure) -> JobOutcome | None:
+        """It has ended, so nothing of it is left."""
+        error = departure.error
+        if error is None:
+            return None
+        if error.code == PipelineUnavailable.code:
+            raise PipelineUnavailable(error.message)
+        return JobOutcome(error=error)
+
+
+class Stays:
+    """Of one node, as long as its Spark session; for many threads. `close` may be called twice."""
+
+    def __init__(
+        self, spark: SparkRunner, limits: StayLimits | None = None, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._spark = spark
+        self._limits = limits or StayLimits()
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._room = Room(slots=0)
+        self._slots_at = float("-inf")
+        self._stays: dict[ChangefeedId, Stay] = {}
+        self._at_work: dict[str, Stay] = {}
+        """By the attempt of the window."""
+        self._switchboard: Switchboard | None = None
+        self._threads = ThreadPoolExecutor(_MOST, "stay")
+        self._closed = threading.Event()
+        self._some = threading.Event()
+        self._keeper = threading.Thread(target=self._keep, name="stays", daemon=True)
+
+    def close(self) -> None:
+        """Who is idle leaves; who is at work finds its driver gone."""
+        self._closed.set()
+        self._some.set()
+        with self._lock:
+            self._ask_to_leave(tuple(self._stays))
+            for found in self._at_work.values():
+                self._give_up(found)
+            self._threads.shutdown(wait=False)
+            if self._switchboard is not None:
+                self._switchboard.close()
+
+    @contextmanager
+    def beside(self, tasks: int) -> Iterator[None]:
+        """While so many tasks of a job are at work or wait for a slot."""
+        self._others(tasks)
+        try:
+            yield
+        finally:
+            self._others(-tasks)
+
+    def run(self, shared: Shared, context: JobContext, spec: JobSpec, job: Callable[[], JobOutcome]) -> JobOutcome:
+        """A narrow window of a default lane: by a task that stays, or by a job of its own."""
+        window = NextWindow(changefeed=context.changefeed, context=context.key, attempt=spec.attempt)
+        found = self._stay_for(window, shared, context)
+        outcome: JobOutcome | None = None
+        try:
+            if found is not None:
+                outcome = found.run(spec)
+            return outcome if outcome is not None else job()
+        finally:
+            self._ended(window, found, stays=outcome is not None and outcome.error is None)
+
+    def cancel(self, spec: JobSpec) -> None:
+        """What runs the window ends soon, and writes no more when it notices; whoever waits for it finds it lost."""
+        with self._lock:
+            found = self._at_work.get(spec.attempt)
+        if found is not None:
+            found.cancelled.set()
+            self._give_up(found)
+            self._spark.cancel(found.group)
+
+    def _stay_for(self, window: NextWindow, shared: Shared, context: JobContext) -> Stay | None:
+        id, now = window.changefeed, self._monotonic()
+        self._look_at_slots(now)
+        with self._lock:
+            self._ask_to_leave(stay_plan.leaving(self._room, self._limits, now, window))
+            way = stay_plan.way_of(window, self._room, now)
+            self._follows(id, float("inf"))
+            if way is Way.JOB or self._closed.is_set() or not self._listens(now):
+                return None
+            if way is Way.BEGIN:
+                self._stays[id] = self._begun(window, shared, context)
+                known = Staying(context=window.context, attempt=window.attempt, begun_at=now, idle_since=None)
+            else:
+                known = replace(self._room.staying[id], idle_since=None)
+            self._know(id, known)
+            found = self._at_work[window.attempt] = self._stays[id]
+        if way is Way.BEGIN:
+            found.ended.add_done_callback(lambda ended: self._gone(id, found, ended))
+        return found
+
+    def _listens(self, now: float) -> bool:
+        if self._switchboard is None:
+            try:
+                self._switchboard = self._spark.switchboard()
+            except OSError as error:
+                _log.warning("stays_cannot_listen", error=str(error))
+                self._room = replace(self._room, no_way_until=now + self._limits.without)
+                return False
+            self._keeper.start()
+        return True
+
+    def _begun(self, window: NextWindow, shared: Shared, context: JobContext) -> Stay:
+        assert self._switchboard is not None
+        self._some.set()
+        group = Group(context.changefeed, f"{context.fence.run}-stay")
+        dialled: Future[Channel] = Future()
+        call = self._switchboard.expect(dialled.set_result)
+        ended = self._threads.submit(self._spark.run_one, group, partial(stay, shared, window.attempt, call))
+        return Stay(group, call, dialled, ended)
+
+    def _ended(self, window: NextWindow, found: Stay | None, *, stays: bool) -> None:
+        """A window that failed ends its stay: what comes next begins with nothing kept."""
+        now = self._monotonic()
+        with self._lock:
+            self._follows(window.changefeed, now + self._limits.follows)
+            if found is None:
+                return
+            self._at_work.pop(window.attempt, None)
+            if self._stays.get(window.changefeed) is not found:
+                found.leave()  # it was asked to while it was at work
+            elif stays:
+                self._know(window.changefeed, replace(self._room.staying[window.changefeed], idle_since=now))
+            else:
+                self._ask_to_leave((window.changefeed,), at_work=False)
+
+    def _gone(self, id: ChangefeedId, found: Stay, ended: Future[Departure]) -> None:
+        """Its Spark job has ended: whoever still waits for an answer waits for nothing."""
+        self._give_up(found)
+        error = ended.exception()
+        unreachable = "" if error is not None else ended.result().unreachable
+        if error is not None and not self._closed.is_set():
+            _log.warning("stay_failed", group=str(found.group), error=str(error))
+        if unreachable and not found.cancelled.is_set():
+            _log.warning("stay_without_a_way", group=str(found.group), reason=unreachable)
+        with self._lock:
+            self._forget(id, found)
+            if unreachable and not found.cancelled.is_set():
+                self._room = replace(self._room, no_way_until=self._monotonic() + self._limits.without)
+
+    def _give_up(self, found: Stay) -> None:
+        assert self._switchboard is not None
+        self._switchboard.forget(found.call)
+        found.hang_up()
+
+    def _others(self, tasks: int) -> None:
+        with self._lock:
+            self._room = replace(self._room, others=self._room.others + tasks)
+            self._ask_to_leave(stay_plan.leaving(self._room, self._limits, self._monotonic()))
+
+    def _ask_to_leave(self, ids: tuple[ChangefeedId, ...], *, at_work: bool | None = None) -> None:
+        for id in ids:
+            found = self._stays[id]
+            busy = self._room.staying[id].idle_since is None if at_work is None else at_work
+            self._forget(id, found)
+            if not busy:
+                found.leave()
+
+    def _forget(self, id: ChangefeedId, found: Stay) -> None:
+        if self._stays.get(id) is found:
+            del self._stays[id]
+            left = {key: known for key, known in self._room.staying.items() if key != id}
+            self._room = replace(self._room, staying=left)
+
+    def _know(self, id: ChangefeedId, known: Staying) -> None:
+        self._room = replace(self._room, staying={**self._room.staying, id: known})
+
+    def _follows(self, id: ChangefeedId, until: float) -> None:
+        now = self._monotonic()
+        others = {key: at for key, at in self._room.following.items() if key != id and now < at}
+        self._room = replace(self._room, following={**others, id: until})
+
+    def _look_at_slots(self, now: float) -> None:
+        if self._room.slots and now < self._slots_at + _SLOTS_EVERY_SECONDS:
+            return
+        slots = self._spark.slots()
+        with self._lock:
+            self._slots_at = now
+            self._room = replace(self._room, slots=slots)
+
+    def _keep(self) -> None:
+        """Who is idle is asked to leave though no window comes."""
+        while not self._closed.is_set():
+            self._some.wait()
+            if self._closed.wait(_TICK_SECONDS):
+                return
+            with self._lock:
+                self._ask_to_leave(stay_plan.leaving(self._room, self._limits, self._monotonic()))
+                if not self._stays:
+                    self._some.clear()

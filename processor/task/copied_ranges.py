@@ -1,0 +1,98 @@
+"""`CopiedRanges`: which of a table's changes its copy already holds, by key. Pure.
+
+Each chunk was read at a time of its own; the changes of its keys apply from that time on, and no earlier. Why the earlier ones must
+not simply be replayed on what was copied: the values would come right in the end, the order of fields would not.
+
+    document at the start       {f: 1}
+    unset f, set f, set g       {f: 2, g: 3}        copied here
+    the three replayed on it    {g: 3}, {g: 3, f: 2}, {g: 3, f: 2}
+
+A worked example, chunks (-inf, 10) read at 100.4 and [10, inf) not read yet; `upto` is then unknown, and the lane stops before it:
+
+    insert 3 at 100.2       HELD: the copy has it, or what became of it
+    update 3 at 100.4       HELD: a snapshot holds everything at its time
+    update 3 at 100.5       NEW
+    delete 12 at 100.5      HELD: the chunk is read later than any change that a lane may now apply
+
+A chunk read without a snapshot has two times: changes after the first and not after the second may be in it or not. They are
+REPLAYED: an insert that finds its document replaces it, an update that does not fit is skipped, and what comes later in the same span brings
+the values right; only the order of fields may differ, when a field was removed and set again while the chunk was read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from functools import cmp_to_key
+from typing import Any, Self
+
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
+
+from changefeed.documents.bson_order import compare
+from changefeed.documents.document import Document
+from changefeed.records import CopiedChunk
+
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
+_NEVER = 2**64 - 1
+
+_in_order = cmp_to_key(compare)
+
+
+class Fate(Enum):
+    HELD = "held"
+    """The copy has it already, or will have: to be dropped."""
+    REPLAYED = "replayed"
+    """The copy may have it."""
+    NEW = "new"
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedRanges:
+    """The two times of each chunk in the 64-bit form of cluster times; `bounds` are the raw `{_id: value}` between them."""
+
+    bounds: tuple[bytes, ...]
+    times: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, uppers: Iterable[Document | None], copied: Iterable[CopiedChunk | None]) -> Self:
+        """A chunk not copied yet counts as read at the end of time."""
+        bounds = tuple(upper.raw for upper in uppers if upper is not None)
+        times = tuple(
+            (_NEVER, _NEVER) if chunk is None else (chunk.after.to_int(), chunk.until.to_int()) for chunk in copied
+        )
+        return cls(bounds, times)
+
+    @property
+    def first(self) -> int:
+        return min(after for after, _ in self.times)
+
+    @property
+    def last(self) -> int:
+        return max(until for _, until in self.times)
+
+
+class Sieve:
+    """`CopiedRanges` made ready to look up many changes; stays in one task, since its keys can not be pickled."""
+
+    def __init__(self, ranges: CopiedRanges) -> None:
+        self._bounds = [_in_order(key_of(bound)) for bound in ranges.bounds]
+        self._times = ranges.times
+        self._first, self._last = ranges.first, ranges.last
+
+    def fate(self, document_key: bytes, time: int) -> Fate:
+        if time > self._last:
+            return Fate.NEW
+        if time <= self._first:
+            return Fate.HELD
+        after, until = self._times[bisect_right(self._bounds, _in_order(key_of(document_key)))]
+        if time <= after:
+            return Fate.HELD
+        return Fate.REPLAYED if time <= until else Fate.NEW
+
+
+def key_of(document: bytes) -> Any:
+    """The `_id`, with nothing lost: no date is out of range and no document becomes a DBRef."""
+    return RawBSONDocument(document, _RAW)["_id"]

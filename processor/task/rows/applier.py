@@ -1,0 +1,185 @@
+"""`Applier`: gathers row changes, folds them, and hands them to the sink in large batches; counts what became of them.
+
+While the sink takes one batch the next is gathered, so that the source, this task and the target are at work at the same time:
+
+    gathers   1   2   3   4            end
+    writes        1   2   3   4   rest, settle
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from operator import attrgetter
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from changefeed.event import RowType
+from changefeed.position import Position
+from changefeed.table import TableId
+from processor.lanes.lanes import LaneJob
+from processor.task.copied_ranges import CopiedRanges, Fate, Sieve
+from processor.task.job import JobOutcome
+from processor.task.rows.folding import fold
+from processor.task.rows.gate import place
+from sink.row import RowChange, RowWriter, Write, WriteResult
+
+BATCH_CHANGES = 5_000
+BATCH_BYTES = 16 << 20
+
+_type = attrgetter("type")
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Batch:
+    writes: Sequence[Write]
+    applied: Counter[RowType]
+    bytes: int
+
+
+class Applier:
+    """For one task, which ends no sooner than its last write. Each batch is durable, or waits, before the next is written; what was added
+    counts once `finish` has returned.
+
+    Changes that may have been applied before are a beginning of each row's changes, so writing them first keeps
+    every row's order.
+    """
+
+    def __init__(
+        self,
+        writer: RowWriter,
+        job: LaneJob,
+        beside: Executor,
+        copied: Mapping[TableId, CopiedRanges] | None = None,
+    ) -> None:
+        """`beside` writes while changes are added; `copied` are the tables whose initial copy holds some of their changes already."""
+        self._job = job
+        self._beside = beside
+        self._copied = copied or {}
+        self._run = writer.begin(self._ends_ahead)
+        self._replay = _Replay(job)
+        self._sieves = {table: Sieve(ranges) for table, ranges in self._copied.items()}
+        self._selective = self._replay.possible or bool(self._sieves)
+        self._again: list[RowChange] = []
+        self._first_time: list[RowChange] = []
+        self._room = BATCH_CHANGES
+        """How many changes that come for the first time the batch may hold."""
+        self._bytes = 0
+        self._under_way: Future[JobOutcome] | None = None
+        self.outcome = JobOutcome()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """A task that fails says so when nothing of it is written any more."""
+        if self._under_way is not None and (failure := self._under_way.exception()) is not None:
+            _log.info("batch_under_way_failed_too", error=str(failure))
+
+    def _ends_ahead(self, table: TableId) -> bool:
+        """Whether changes of the table behind its window may have been applied before; or stand in chunks that took a while to read."""
+        window, ranges = self._job.of(table), self._copied.get(table)
+        in_copy = window is not None and ranges is not None and window.end.ts.to_int() <= ranges.last
+        return in_copy or self._job.ends_ahead(table)
+
+    def add(self, change: RowChange) -> None:
+        if self._selective and self._sorted_out(change):
+            return
+        self._first_time.append(change)
+        self._bytes += len(change.key) + len(change.document or change.update or b"")
+        if self._bytes >= BATCH_BYTES or len(self._first_time) >= self._room:
+            self._write_beside()
+
+    def _sorted_out(self, change: RowChange) -> bool:
+        """Whether it is no plain change, and has been seen to."""
+        sieve = self._sieves.get(change.table.id)
+        fate = sieve.fate(change.key, change.time) if sieve else Fate.NEW
+        if fate is Fate.NEW and not self._replay.of(change):
+            return False
+        if fate is not Fate.HELD:
+            self._again.append(change)
+            self._room -= 1
+            self._bytes += change.size
+            if self._bytes >= BATCH_BYTES or len(self._first_time) >= self._room:
+                self._write_beside()
+        return True
+
+    def finish(self) -> None:
+        """Nothing is added any more."""
+        self.flush()
+        _count(self._run.settle(), self.outcome)
+
+    def flush(self) -> None:
+        """Everything that was added is written."""
+        batch = self._taken()
+        self._wait()
+        self.outcome.add(self._written(batch))
+
+    def _write_beside(self) -> None:
+        batch = self._taken()
+        self._wait()
+        self._under_way = self._beside.submit(self._written, batch)
+
+    def _wait(self) -> None:
+        under_way, self._under_way = self._under_way, None
+        if under_way is not None:
+            self.outcome.add(under_way.result())
+
+    def _taken(self) -> _Batch:
+        again, first_time, size = self._again, self._first_time, self._bytes
+        self._again, self._first_time, self._room, self._bytes = [], [], BATCH_CHANGES, 0
+        applied = Counter(map(_type, again))
+        applied.update(map(_type, first_time))
+        writes = [
+            self._run.prepare(fold(changes), replay=replay)
+            for changes, replay in ((again, True), (first_time, False))
+            if changes
+        ]
+        return _Batch(writes=writes, applied=applied, bytes=size)
+
+    def _written(self, batch: _Batch) -> JobOutcome:
+        """Events are counted as they came, not as they were folded."""
+        outcome = JobOutcome(applied=batch.applied, bytes=batch.bytes)
+        for write in batch.writes:
+            _count(write(), outcome)
+        return outcome
+
+
+def _count(result: WriteResult, outcome: JobOutcome) -> None:
+    deviations = [*result.divergences, *result.rejected]
+    outcome.add(
+        JobOutcome(
+            duplicates=result.duplicates,
+            skipped=result.skipped,
+            retries=result.retries,
+            divergences=len(result.divergences),
+            rejected=len(result.rejected),
+            unsettled=result.unsettled,
+            ahead=result.ahead,
+            samples=[f"{deviation.change}: {deviation.reason}" for deviation in deviations],
+        )
+    )
+
+
+class _Replay:
+    """Which changes may have been applied before. In a lane that has long been running, none."""
+
+    def __init__(self, job: LaneJob) -> None:
+        self._job = job
+        self._until: dict[TableId, tuple[int, bytes]] = {}
+        latest: Position = max([job.replay_until, *job.own_replay.values()])
+        self.possible = latest > job.scan.start
+
+    def of(self, change: RowChange) -> bool:
+        table = change.table.id
+        until = self._until.get(table)
+        if until is None:
+            until = self._until[table] = place(self._job.replay_of(table))
+        return (change.time, change.token) < until

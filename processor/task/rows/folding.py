@@ -1,0 +1,169 @@
+"""`fold`: several changes of one document in a batch as one, where the result is provably the same. Pure.
+
+    first              then                        folded
+    anything           insert, replace             that one; after a delete or an update an insert is a replace
+    anything           delete                      the delete, also of an insert: it may have been applied before
+    insert, replace    update of plain fields      insert, replace of the changed document
+    update             update, no path through     one update
+                       another's
+
+Anything else stays as it is: paths into arrays or with disputed names, truncated arrays, a field removed and set again (it
+would go to the end of its document). Changes of `ordered` tables are never folded, since folding moves an effect in time.
+
+"The same" holds from every state that redelivery can begin with: a fold says the whole document, or exactly the fields its
+parts said, each with its last value, and it is a delete exactly when the last part is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import bson
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
+
+from changefeed.documents.row_key import row_key
+from changefeed.event import RowType
+from changefeed.table import TableName
+from sink.row import RowChange
+
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
+_NAMES: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
+_INSERT, _UPDATE = RowType.INSERT, RowType.UPDATE
+_WHOLE = (RowType.INSERT, RowType.REPLACE)
+_UPDATED_FIELDS = b"\x03updatedFields\0"
+_FIELDS_AT = 4 + len(_UPDATED_FIELDS)
+_NO_REMOVED, _NO_TRUNCATED = b"\x04removedFields\0\x05\0\0\0\0", b"\x04truncatedArrays\0\x05\0\0\0\0"
+_NOTHING_ELSE = frozenset({_NO_REMOVED + b"\0", _NO_REMOVED + _NO_TRUNCATED + b"\0"})
+
+_Chains: TypeAlias = dict[bytes, list[RowChange]]
+
+
+def fold(changes: Sequence[RowChange]) -> Sequence[RowChange]:
+    """Each key's changes stay in order, at the place of its first one. A fold has the position of its last part."""
+    if all(change.type is _INSERT for change in changes):
+        return changes
+    by_name: dict[TableName, _Chains] = {}
+    by_table: dict[int, _Chains] = {}
+    order: list[list[RowChange]] = []
+    for change in changes:
+        table = change.table
+        if table.ordered:
+            order.append([change])
+            continue
+        chains = by_table.get(id(table))
+        if chains is None:
+            chains = by_table[id(table)] = by_name.setdefault(table.name, {})
+        key = row_key(change.key)
+        chain = chains.get(key)
+        if chain is None:
+            chains[key] = chain = [change]
+            order.append(chain)
+        elif (folded := fold_pair(chain[-1], change)) is not None:
+            chain[-1] = folded
+        else:
+            chain.append(change)
+    return [change for chain in order for change in chain]
+
+
+def fold_pair(first: RowChange, then: RowChange) -> RowChange | None:
+    """None where both are needed. Keys of other bytes are two documents on two shards, or 1 deleted and 1.0 inserted."""
+    if first.key != then.key:
+        return None
+    if then.type is RowType.UPDATE:
+        return _fold_update(first, then)
+    if then.type is RowType.DELETE or first.type is then.type:
+        return then
+    return then._replace(type=RowType.INSERT if first.type is RowType.INSERT else RowType.REPLACE)
+
+
+def _fold_update(first: RowChange, then: RowChange) -> RowChange | None:
+    if first.type is _UPDATE and (names := _set_names(then.update)) and names == _set_names(first.update):
+        return then
+    later = _simple(then.update)
+    if later is None or first.type is RowType.DELETE:
+        return None
+    if first.type in _WHOLE:
+        return _changed_document(first, then, later)
+    earlier = _simple(first.update)
+    return None if earlier is None else _both(then, earlier, later)
+
+
+@dataclass(slots=True)
+class _Delta:
+    """An update that sets and removes, and does nothing else."""
+
+    sets: Mapping[str, Any]
+    removed: list[str]
+
+
+def _simple(update: bytes | None) -> _Delta | None:
+    """None for an update with truncated arrays, disputed names, or numbers in a path, and for one that makes its document."""
+    description = RawBSONDocument(update or b"", _RAW)
+    if any(description.get(name) for name in ("truncatedArrays", "disambiguatedPaths", "upsert")):
+        return None
+    sets, removed = _faithful(description["updatedFields"]), description.get("removedFields") or []
+    if sets is None or not _undisputed((*sets, *removed)):
+        return None
+    return _Delta(sets, removed)
+
+
+def _set_names(update: bytes | None) -> tuple[str, ...] | None:
+    """The fields of an update that only sets, as a program sets the same ones again and again; None for other updates."""
+    if update is None or not update.startswith(_UPDATED_FIELDS, 4):
+        return None
+    end = _FIELDS_AT + int.from_bytes(update[_FIELDS_AT : _FIELDS_AT + 4], "little")
+    if update[end:] not in _NOTHING_ELSE:
+        return None
+    names = tuple(bson.decode(update[_FIELDS_AT:end], _NAMES))
+    return names if _undisputed(names) else None
+
+
+def _faithful(raw: RawBSONDocument) -> dict[str, Any] | None:
+    """Its fields, if they make the same bytes again: those of a few long deprecated types, or of one name twice, do not."""
+    fields = dict(raw)
+    return fields if bson.encode(fields) == raw.raw else None
+
+
+@lru_cache(maxsize=4096)
+def _undisputed(names: tuple[str, ...]) -> bool:
+    return all(name and not any(part.isdigit() for part in name.split(".")) for name in names)
+
+
+def _changed_document(whole: RowChange, update: RowChange, delta: _Delta) -> RowChange | None:
+    """A field that is there keeps its place; a new one goes to the end, in the event's order as at the source."""
+    if any("." in name for name in (*delta.sets, *delta.removed)):
+        return None
+    fields = _faithful(RawBSONDocument(whole.document or b"", _RAW))
+    if fields is None:
+        return None
+    for name in delta.removed:
+        fields.pop(name, None)
+    fields.update(delta.sets)
+    return update._replace(type=whole.type, document=bson.encode(fields), update=None)
+
+
+def _both(then: RowChange, earlier: _Delta, later: _Delta) -> RowChange | None:
+    if later.sets.keys() & set(earlier.removed):
+        return None
+    if _through((*earlier.sets, *earlier.removed), (*later.sets, *later.removed)):
+        return None
+    sets = {name: value for name, value in earlier.sets.items() if name not in later.removed} | dict(later.sets)
+    removed = list(dict.fromkeys((*earlier.removed, *later.removed)))
+    return then._replace(update=bson.encode({"updatedFields": sets, "removedFields": removed}))
+
+
+def _through(names: Iterable[str], others: Iterable[str]) -> bool:
+    """Whether a path of one leads through a path of the other; the same path is no harm."""
+    here, there = set(names), set(others)
+    return any(parent in there for name in here for parent in _parents(name)) or any(
+        parent in here for name in there for parent in _parents(name)
+    )
+
+
+def _parents(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts))]

@@ -1,0 +1,107 @@
+"""`Gate`: which events of a scan a job takes. Pure, and asked for each event.
+
+A scan reads from the lowest start to the highest end of a job's tables, so it shows events that a table already has, events it may
+not have yet, and events of other nodes' tables. A worked example; the job is a [100, 110), b [100, 105), c [107, 110):
+
+    101 a, b, c      a and b are taken; c has it
+    106 a, b         a is taken; b is held at 105 by a DDL
+    108 c            taken
+    108 d            another node's: the schema store knows it
+    108 e            e is created at 107, which is not done yet: held, so its events come later
+    108 f            nobody knows f: an error, a DDL was missed
+    103 g            unknown before 105, where the filter got other patterns: it was not wanted then
+
+Events of servers before 6.0 carry names only; a name means one table at a position.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from changefeed.errors import InvariantError
+from changefeed.position import Position, Window
+from changefeed.table import TableId
+from processor.lanes.lanes import LaneJob
+from processor.task.job import Held
+from processor.task.rows.mounter import Schemas
+from source.raw.row_header import Header
+from source.stream.events.raw_event import table_name
+
+_Place: TypeAlias = tuple[int, bytes]
+_Span: TypeAlias = tuple[_Place, _Place]
+_NOTHING: _Span = ((0, b""), (0, b""))
+_EVERYTHING: _Span = ((0, b""), (2**64, b""))
+
+
+class Gate:
+    """For one job. A table's window is looked up once for each of its names."""
+
+    def __init__(self, job: LaneJob, schemas: Schemas, held: Held) -> None:
+        self._job = job
+        self._schemas = schemas
+        self._held = held
+        self._scan = job.scan
+        self._spans: dict[bytes, _Span] = {}
+
+    def takes(self, header: Header) -> bool:
+        span = self._spans.get(header.uuid + header.ns)
+        if span is None:
+            span = self._span(header)
+        if span is _EVERYTHING:
+            return True
+        return span[0] <= (header.time, header.token) < span[1]
+
+    def _span(self, header: Header) -> _Span:
+        table = header.table
+        if table is None:
+            table = self._named(header)
+            return _NOTHING if table is None else self._window_of(table)
+        if not self._ours(table) and not self._known(table, header):
+            return _NOTHING
+        span = self._spans[header.uuid + header.ns] = self._window_of(table)
+        return span
+
+    def _ours(self, table: TableId) -> bool:
+        return table in self._job.tables or table in self._job.own_windows
+
+    def _known(self, table: TableId, header: Header) -> bool:
+        """Whether it is, or will be, another node's; else it was not wanted at the time."""
+        position = header.position
+        if table in self._held.tables or self._schemas.at(table, position) is not None:
+            return True
+        if self._before_the_patterns(position):
+            return False
+        raise _unexplained(header, position)
+
+    def _named(self, header: Header) -> TableId | None:
+        name, position = table_name(header.ns), header.position
+        schema = self._schemas.by_name(name, position) if name else None
+        if schema is None and name not in self._held.names and not self._before_the_patterns(position):
+            raise _unexplained(header, position)
+        return schema.id if schema else None
+
+    def _before_the_patterns(self, position: Position) -> bool:
+        return self._held.patterns_since is not None and position < self._held.patterns_since
+
+    def _window_of(self, table: TableId) -> _Span:
+        window = self._job.of(table)
+        if window is None:
+            return _NOTHING
+        return _EVERYTHING if window == self._scan else _span_of(window)
+
+
+def _span_of(window: Window) -> _Span:
+    return place(window.start), place(window.end)
+
+
+def place(position: Position) -> _Place:
+    """Compares with `(header.time, header.token)` as positions compare."""
+    return position.ts.to_int(), position.token.encode()
+
+
+def _unexplained(header: Header, position: Position) -> InvariantError:
+    return InvariantError(
+        f"{header.type.decode()} event of {table_name(header.ns)} ({header.uuid.hex() or 'no id'}) at {position}: expected the "
+        f"schema store to know this table, observed no such table; a DDL was missed: remove the changefeed and create it "
+        f"again with --start initial"
+    )

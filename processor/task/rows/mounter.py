@@ -1,0 +1,138 @@
+"""`Mounter`: makes a row change of a raw event with the schema that holds at the event's position.
+
+A worked example. The schema store says that table A is `shop.orders` until position 9.1 and `shop.sales` from there; the route
+sends `shop.*` to `copy.*`.
+
+    insert at 8.4 of A, shop.orders       into copy.orders
+    insert at 9.3 of A, shop.sales        into copy.sales
+    insert at 9.3 of A, shop.orders       InvariantError: a rename was missed
+    insert at 8.4 of B                    InvariantError: a create was missed
+
+A guess instead of the error would put rows where nobody looks for them. What is found out about a table is kept as long as it
+cannot change, so that an event costs one look into a dictionary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from changefeed.config.configuration import OrderBy
+from changefeed.errors import InvariantError
+from changefeed.event import RowType
+from changefeed.position import Position
+from changefeed.table import TableId, TableName, TableSchema
+from processor.task.shuffle.routing import TableRoute, dependent
+from sink.row import RowChange, TargetTable
+from source.raw.row_header import Header
+from source.stream.events.raw_event import table_name
+
+_TYPES = {kind.value.encode(): kind for kind in RowType}
+_UPDATE, _DELETE = RowType.UPDATE, RowType.DELETE
+_new = tuple.__new__
+
+
+class Schemas(Protocol):
+    """The part of `schema_store.versions.SchemaVersions` that mounting needs. It does not change while a mounter holds it."""
+
+    def at(self, table: TableId, position: Position) -> TableSchema | None: ...
+
+    def by_name(self, name: TableName, position: Position) -> TableSchema | None: ...
+
+    def latest(self, table: TableId) -> TableSchema | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountedTable:
+    """One version of a table as the pipeline meets it."""
+
+    schema: TableSchema
+    target: TargetTable
+    route: TableRoute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountOptions:
+    """`sharded_target`: the target shards its tables as the source does."""
+
+    order_by: OrderBy = OrderBy.AUTO
+    sharded_target: bool = False
+
+
+class Mounter:
+    def __init__(
+        self,
+        schemas: Schemas,
+        route: Callable[[TableName], TableName | None],
+        update_of: Callable[[bytes, Header], bytes],
+        options: MountOptions | None = None,
+    ) -> None:
+        """`update_of` gives the `updateDescription` of an update: each capture has its own."""
+        self._schemas = schemas
+        self._route = route
+        self._update_of = update_of
+        self._options = options or MountOptions()
+        self._made: dict[TableSchema, MountedTable] = {}
+        self._settled: dict[bytes, tuple[int, MountedTable]] = {}
+        """By UUID and name of an event: the table's last version, and the time after which it holds."""
+
+    def table(self, header: Header) -> MountedTable:
+        settled = self._settled.get(header.uuid + header.ns)
+        if settled is not None and header.time > settled[0]:
+            return settled[1]
+        return self._look_up(header)
+
+    def mount(self, event: bytes, header: Header) -> RowChange:
+        type_, time, token, ns, key, uuid, full_at, full_end, *_ = header
+        kind = _TYPES.get(type_)
+        document = update = None
+        if kind is _UPDATE:
+            update = self._update_of(event, header)
+        elif kind is not _DELETE:
+            document = event[full_at:full_end]
+        if kind is None or document == b"" or update == b"" or not key:
+            raise InvariantError(
+                f"{header.type.decode()} event at {header.position}: expected a row event with a documentKey and its content, "
+                f"observed {len(header.key)} bytes of key, document {document!r}, update {update!r}"
+            )
+        settled = self._settled.get(uuid + ns)
+        table = settled[1] if settled is not None and time > settled[0] else self._look_up(header)
+        return _new(RowChange, (table.target, kind, key, document, update, time, token))
+
+    def _look_up(self, header: Header) -> MountedTable:
+        name, position = table_name(header.ns), header.position
+        if name is None:
+            raise InvariantError(f"{header.type.decode()} event at {position}: names no table")
+        identity = header.table
+        schema = self._schemas.by_name(name, position) if identity is None else self._schemas.at(identity, position)
+        if schema is None or schema.name != name:
+            raise InvariantError(
+                f"{header.type.decode()} event of {name} ({identity or 'no id'}) at {position}: expected the schema store to know "
+                f"this table under this name, observed {f'{schema.name} ({schema.id})' if schema else 'no such table'}; "
+                f"a DDL was missed: remove the changefeed and create it again with --start initial"
+            )
+        mounted = self.mounted(schema)
+        if self._schemas.latest(schema.id) is schema:
+            self._settled[header.uuid + header.ns] = (schema.valid_from.ts.to_int(), mounted)
+        return mounted
+
+    def mounted(self, schema: TableSchema) -> MountedTable:
+        mounted = self._made.get(schema)
+        if mounted is None:
+            mounted = self._made[schema] = self._mount_table(schema)
+        return mounted
+
+    def _mount_table(self, schema: TableSchema) -> MountedTable:
+        name = self._route(schema.name)
+        if name is None:
+            raise InvariantError(f"{schema.name} ({schema.id}) is replicated, yet the filter leaves it out")
+        route = TableRoute.of(schema, self._options.order_by)
+        target = TargetTable(
+            id=schema.id,
+            source=schema.name,
+            name=name,
+            ordered=route.whole or dependent(schema),
+            sharded=self._options.sharded_target and schema.shard_key is not None,
+        )
+        return MountedTable(schema=schema, target=target, route=route)

@@ -1,0 +1,78 @@
+"""`RowFilter`: which row events of a stream are a changefeed's. Pure, and asked for each event.
+
+The source's server leaves out what is cheap for it (`source.stream.filter_match`); here the rest is decided, by the bytes of the event's type
+and namespace, and only where the filter has conditions by its documents. What the filter does not want is nothing that the schema store
+has to know, so this comes before the gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import bson
+from bson.codec_options import CodecOptions, DatetimeConversion
+
+from changefeed.config.tables.filter import Filter, TableFilter
+from changefeed.documents.key_text import key_text
+from changefeed.errors import SourceUnsupported
+from changefeed.event import RowType
+from source.oplog.row_entry import UNKNOWN
+from source.raw.row_header import Header
+from source.stream.events.raw_event import table_name
+
+_READABLE: CodecOptions[Mapping[str, Any]] = CodecOptions(
+    dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+_MOST_NAMES = 100_000
+_NOTHING: frozenset[bytes] = frozenset()
+
+
+class RowFilter:
+    """What is found out about a name is kept, so that an event costs one look into a dictionary."""
+
+    def __init__(self, filter_: Filter) -> None:
+        self._filter = filter_
+        self._types: dict[bytes, frozenset[bytes]] = {}
+        self._conditions: dict[bytes, TableFilter] = {}
+        """Of the names that have any."""
+
+    def wants(self, header: Header) -> bool:
+        """By the event's type and name alone. One of an unknown kind is wanted, so that it is told of."""
+        types = self._types.get(header.ns)
+        if types is None:
+            types = self._look_up(header.ns)
+        return header.type in types or (bool(types) and header.type.startswith(UNKNOWN))
+
+    def ignores(self, event: bytes, header: Header) -> bool:
+        """By the documents of an event that is wanted otherwise."""
+        if header.type.startswith(UNKNOWN):
+            raise SourceUnsupported(
+                f"an entry of a kind that is not known in the source's oplog, of {table_name(header.ns)} at {header.position}: {key_text(event)}; "
+                "nothing of it may be passed over: a newer release of Sluice may know it, else remove the changefeed and create it again with "
+                "--start initial"
+            )
+        conditions = self._conditions.get(header.ns)
+        if conditions is None:
+            return False
+        spans = {
+            "fullDocument": (header.full_at, header.full_end),
+            "fullDocumentBeforeChange": (header.before_at, header.before_end),
+        }
+        images = {name: bson.decode(event[at:end], _READABLE) for name, (at, end) in spans.items() if end}
+        key = {"documentKey": bson.decode(header.key, _READABLE)}
+        return conditions.ignores_row(RowType(header.type.decode()), key | images)
+
+    def _look_up(self, ns: bytes) -> frozenset[bytes]:
+        if len(self._types) >= _MOST_NAMES:
+            self._types.clear()
+            self._conditions.clear()
+        name = table_name(ns)
+        found = self._filter.of(name) if name is not None else None
+        types = _NOTHING
+        if found is not None and found.wanted:
+            types = frozenset(type_.value.encode() for type_ in RowType if type_ not in found.ignored)
+            if found.conditions:
+                self._conditions[ns] = found
+        self._types[ns] = types
+        return types

@@ -1,0 +1,39 @@
+"""How a changefeed's rows are asked of its source."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from changefeed.config.configuration import Configuration
+from changefeed.documents.document import Document
+from source.stream import filter_match
+from source.stream.window_reader import BeforeChange, FullDocument, ReadOptions
+
+PATIENCE = timedelta(seconds=3)
+"""A server that is away for longer is an error of the changefeed, which tries again. A task that waits for it keeps a core from the
+tasks of other changefeeds, whose servers are there."""
+
+
+def read_options(configuration: Configuration) -> ReadOptions:
+    conditions = [rule.ignore_where for rule in configuration.filter.events if rule.ignore_where is not None]
+    after = any(condition.after_image for condition in conditions)
+    before = any(condition.before_image for condition in conditions)
+    return ReadOptions(
+        match=Document.of(filter_match.rows(configuration.filter)),
+        full_document=FullDocument.WHEN_AVAILABLE if after else FullDocument.DEFAULT,
+        before_change=BeforeChange.WHEN_AVAILABLE if before else BeforeChange.OFF,
+        patience=PATIENCE,
+    )
+
+
+def image_options(configuration: Configuration) -> ReadOptions:
+    """With documents as they were before and after each change, where the source keeps them: for windows with divided tables."""
+    after, before = FullDocument.WHEN_AVAILABLE, BeforeChange.WHEN_AVAILABLE
+    return replace(read_options(configuration), full_document=after, before_change=before)
+
+
+def streams_asked_for(configuration: Configuration) -> tuple[ReadOptions, ...]:
+    """Every stream of rows that the changefeed may open."""
+    plain, images = read_options(configuration), image_options(configuration)
+    return (plain, images) if configuration.pipeline.pre_images else (plain,)

@@ -1,0 +1,1 @@
+"""How the rows of a wide window are divided among tasks. Pure."""

@@ -1,0 +1,80 @@
+"""`Router`: which bucket a row change goes to, so that changes that depend on each other are applied in order. Pure.
+
+    table                                          its rows go to
+    one document does not depend on another        the bucket of hash(table, _id)
+    unique secondary index, capped, collation      one bucket, all of them: the bucket of hash(table)
+    the same, but order_by: id                     the bucket of hash(table, _id): the user takes the risk
+    any, with order_by: table                      one bucket
+
+A `divisible` table whose changes carry the old unique values (pre-images) is divided further, in wide windows: see `division.py`.
+
+The hash is crc32, the same in every process and version, so that a slice read elsewhere or again goes the same way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+from changefeed.config.configuration import OrderBy
+from changefeed.documents.row_key import row_key
+from changefeed.table import TableId, TableKind, TableSchema
+
+
+def dependent(schema: TableSchema) -> bool:
+    """Whether rows of different `_id`s depend on each other, or `_id`s of different bytes may be one."""
+    return _whole(schema) or bool(unique_indexes(schema))
+
+
+def divisible(schema: TableSchema) -> bool:
+    """Whether rows depend on each other by nothing but unique values that a document tells."""
+    indexes = unique_indexes(schema)
+    return bool(indexes) and not _whole(schema) and all(map(_plain, indexes))
+
+
+def unique_indexes(schema: TableSchema) -> list[dict[str, Any]]:
+    """Those beside the one of `_id`."""
+    indexes = [index.decode() for index in schema.indexes]
+    return [index for index in indexes if _unique(index) and list(index["key"]) != ["_id"]]
+
+
+def _whole(schema: TableSchema) -> bool:
+    options = schema.options.decode()
+    return schema.kind is TableKind.TIMESERIES or bool(options.get("capped")) or _folds_case(options.get("collation"))
+
+
+def _unique(index: dict[str, Any]) -> bool:
+    """An index made ready to become unique refuses what a unique one does."""
+    return bool(index.get("unique") or index.get("prepareUnique"))
+
+
+def _plain(index: dict[str, Any]) -> bool:
+    return not _folds_case(index.get("collation")) and not any(
+        isinstance(order, str) for order in index["key"].values()
+    )
+
+
+def _folds_case(collation: dict[str, Any] | None) -> bool:
+    """Any collation but the binary one may take different strings for equal."""
+    return collation is not None and collation.get("locale", "simple") != "simple"
+
+
+@dataclass(frozen=True, slots=True)
+class TableRoute:
+    """How one version of a table is routed; made once for each, used for each event."""
+
+    seed: int
+    whole: bool
+
+    @classmethod
+    def of(cls, schema: TableSchema, order_by: OrderBy) -> TableRoute:
+        whole = order_by is OrderBy.TABLE or (order_by is OrderBy.AUTO and dependent(schema))
+        return cls(table_seed(schema.id), whole)
+
+    def bucket(self, document_key: bytes, buckets: int) -> int:
+        return (self.seed if self.whole else crc32(row_key(document_key), self.seed)) % buckets
+
+
+def table_seed(table: TableId) -> int:
+    return crc32(table.encode())

@@ -1,0 +1,203 @@
+"""The tasks of a window's job, as they run in Spark's Python workers.
+
+    narrow window     replicate_window          reads, mounts, folds and applies, all in one task
+    wide window       read_slice, in parallel   reads its slice and packs its events by bucket
+                      ──shuffle: sorted by (slice, chunk) within a bucket──▶
+                      apply_bucket, in parallel mounts, folds and applies a bucket in order
+    with divided tables                         each comes in a bucket of its own, above the others
+                      divide_tables             between those two: spreads its components over the others, which it hands on
+
+A task never raises an error of ours: Spark would make a text of it. It answers with an outcome that holds a report. An error of a slice
+travels to each bucket at its place in the order, so that what follows it is not applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from itertools import count, groupby, takewhile
+from typing import TypeAlias
+
+import structlog
+
+from changefeed.errors import EventTooLarge, InvariantError, SluiceError
+from changefeed.lifecycle import ErrorReport
+from changefeed.position import Window
+from changefeed.table import TableId
+from coordination import failpoint
+from processor.task.job import JobOutcome, JobSpec
+from processor.task.rows.applier import Applier
+from processor.task.rows.gate import Gate
+from processor.task.rows.mounter import MountedTable
+from processor.task.shuffle.division import divide, linked
+from processor.task.shuffle.packed_events import BLOB_BYTES, pieces, unpacked, whole
+from processor.task.shuffle.unique_values import UNKNOWN, UniqueValues
+from processor.task.worker_resources import Bench, Shared, workplace
+from source.raw.row_header import Header
+from source.row_capture import RowCapture
+from source.stream.events.raw_event import without_images
+
+ChunkKey: TypeAlias = tuple[int, int, int, int]
+"""Bucket, slice, the bucket of the divided table that it comes from (0 without), and the chunk's number within all of these."""
+Chunk: TypeAlias = tuple[ChunkKey, "bytes | ErrorReport"]
+
+_log = structlog.get_logger()
+
+
+def replicate_window(shared: Shared, spec: JobSpec) -> JobOutcome:
+    """The one stage of a narrow window."""
+    return _answered(shared, spec, lambda bench: replicate(bench, spec))
+
+
+def replicate(bench: Bench, spec: JobSpec) -> JobOutcome:
+    """A narrow window, at a bench that a task has."""
+    job = spec.whole(bench.context.tables)
+    with Applier(bench.writer, job, workplace.beside, spec.copied) as applier:
+        mount, add = bench.mounter.mount, applier.add
+        for event, header in _events(bench, spec, job.scan, bench.rows, applier.outcome):
+            add(mount(event, header))
+        failpoint.reach("window_read", bench.context.changefeed)
+        applier.finish()
+        failpoint.reach("window_applied", bench.context.changefeed)
+        return applier.outcome
+
+
+def read_slice(
+    shared: Shared, spec: JobSpec, number: int, window: Window, buckets: int, divided: Sequence[TableId] = ()
+) -> Iterator[Chunk]:
+    """Its events in order, packed: equal keys go to one bucket, and memory holds at most a chunk for each bucket."""
+    all_buckets = buckets + len(divided)
+    packed: list[list[bytes]] = [[] for _ in range(all_buckets)]
+    sizes, chunks = [0] * all_buckets, [0] * all_buckets
+
+    def chunk(bucket: int, content: bytes | ErrorReport) -> Chunk:
+        chunks[bucket] += 1
+        return (bucket, number, 0, chunks[bucket]), content
+
+    def chunks_of(bucket: int) -> Iterator[Chunk]:
+        blob = b"".join(packed[bucket])
+        for piece in pieces(blob) if bucket < buckets else (blob,):
+            yield chunk(bucket, piece)
+
+    try:
+        with workplace.task(shared, spec.attempt) as bench:
+            routed = (
+                _divided(bench, spec, window, buckets, divided) if divided else _routed(bench, spec, window, buckets)
+            )
+            for bucket, event in routed:
+                packed[bucket].append(event)
+                sizes[bucket] += len(event)
+                if sizes[bucket] >= BLOB_BYTES:
+                    yield from chunks_of(bucket)
+                    packed[bucket], sizes[bucket] = [], 0
+            for bucket, events in enumerate(packed):
+                if events:
+                    yield from chunks_of(bucket)
+    except Exception as error:  # noqa: BLE001 - the edge of a task: it travels on as a report
+        report = report_of(error)
+        for bucket in range(all_buckets):
+            yield chunk(bucket, report)
+
+
+def _routed(bench: Bench, spec: JobSpec, window: Window, buckets: int) -> Iterator[tuple[int, bytes]]:
+    table = bench.mounter.table
+    for event, header in _events(bench, spec, window, bench.rows):
+        yield table(header).route.bucket(header.key, buckets), event
+
+
+def _divided(
+    bench: Bench, spec: JobSpec, window: Window, buckets: int, divided: Sequence[TableId]
+) -> Iterator[tuple[int, bytes]]:
+    table = bench.mounter.table
+    own_bucket = {id_: buckets + number for number, id_ in enumerate(divided)}
+    of_version: dict[TableId, tuple[MountedTable, UniqueValues | None]] = {}
+    for event, header in _events(bench, spec, window, bench.rows_with_images):
+        mounted = table(header)
+        bucket = own_bucket.get(mounted.target.id)
+        if bucket is None:
+            yield mounted.route.bucket(header.key, buckets), event
+            continue
+        version, values = of_version.get(mounted.target.id, (None, None))
+        if version is not mounted:
+            values = UniqueValues.of(mounted.schema)
+            of_version[mounted.target.id] = mounted, values
+        found = values.of_change(event, header) if values else UNKNOWN
+        yield bucket, linked(found, without_images(event, header))
+
+
+def divide_tables(buckets: int, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """An error of its own stands before everything, in every bucket. What follows a slice's error in a divided table goes nowhere."""
+    try:
+        for bucket, records in groupby(chunks, key=_bucket_of):
+            if bucket < buckets:
+                yield from records
+                continue
+            good = takewhile(lambda chunk: not isinstance(chunk[1], ErrorReport), records)
+            events = ((key[1], content) for key, content in good if isinstance(content, bytes))
+            number = count()
+            for final, slice_, blob in divide(events, bucket, buckets):
+                for piece in pieces(blob):
+                    yield (final, slice_, bucket, next(number)), piece
+    except Exception as error:  # noqa: BLE001 - the edge of a task: it travels on as a report
+        report = report_of(error)
+        for bucket in range(buckets):
+            yield (bucket, -1, 0, 0), report
+
+
+def apply_bucket(shared: Shared, spec: JobSpec, chunks: Iterable[Chunk]) -> JobOutcome:
+    def work(bench: Bench) -> JobOutcome:
+        with Applier(bench.writer, spec.whole(bench.context.tables), workplace.beside, spec.copied) as applier:
+            mount, add, scan = bench.mounter.mount, applier.add, bench.rows.scan
+            for _, content in whole(chunks):
+                if isinstance(content, ErrorReport):
+                    applier.flush()
+                    applier.outcome.error = content
+                    return applier.outcome
+                for event in unpacked(content):
+                    add(mount(event, scan(event)))
+            applier.finish()
+            return applier.outcome
+
+    return _answered(shared, spec, work)
+
+
+def _answered(shared: Shared, spec: JobSpec, work: Callable[[Bench], JobOutcome]) -> JobOutcome:
+    try:
+        with workplace.task(shared, spec.attempt) as bench:
+            return work(bench)
+    except Exception as error:  # noqa: BLE001 - the edge of a task: it travels on as a report
+        return JobOutcome(error=report_of(error))
+
+
+def report_of(error: Exception) -> ErrorReport:
+    if isinstance(error, SluiceError):
+        return ErrorReport.of(error, datetime.now(UTC))
+    _log.exception("task_failed")
+    return ErrorReport.of(InvariantError(f"{type(error).__name__} in a task: {error}"), datetime.now(UTC))
+
+
+def _events(
+    bench: Bench, spec: JobSpec, window: Window, rows: RowCapture, outcome: JobOutcome | None = None
+) -> Iterator[tuple[bytes, Header]]:
+    """What the job takes of a window. Between batches, and each second of the source's silence, it asks whether it is still wanted."""
+    gate = Gate(spec.whole(bench.context.tables), bench.context.schemas, spec.held)
+    takes, wants, ignores, scan = gate.takes, bench.row_filter.wants, bench.row_filter.ignores, rows.scan
+    with closing(rows.reader.read(window)) as batches:
+        for batch in batches:
+            workplace.permit()
+            taken = 0
+            for event in batch.events:
+                header = scan(event)
+                if wants(header) and takes(header) and not ignores(event, header):
+                    if batch.untold:
+                        raise EventTooLarge(batch.untold)
+                    taken += 1
+                    yield event, header
+            rows.reader.took(taken, len(batch.events))
+            if outcome is not None:
+                outcome.silent_until = batch.silent_until
+
+
+def _bucket_of(chunk: Chunk) -> int:
+    return chunk[0][0]

@@ -1,0 +1,275 @@
+"""`Workplace`: what one Python worker keeps open between the tasks that Spark gives it.
+
+Connections, the mounter's caches and unpickled contexts cost more than a narrow window's events, so they stay. A worker process runs one
+task at a time, so one permit is in force at a time: that of the task at work.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+from pymongo import MongoClient
+from pyspark import TaskContext
+
+from changefeed.capture import Capture
+from changefeed.config.configuration import Configuration, OnDivergence
+from changefeed.config.uri import ConnectionUri
+from changefeed.errors import FencedError, PipelineUnavailable
+from changefeed.table import TableKind, TableName, TableSchema
+from coordination.etcd.client import EtcdClient
+from coordination.etcd.connection import EtcdConfig
+from processor.task.job_context import JobContext
+from processor.task.permit import TaskPermit
+from processor.task.rows.mounter import Mounter, MountOptions
+from processor.task.rows.row_filter import RowFilter
+from processor.task.rows.row_stream import PATIENCE, image_options, read_options
+from sink.blackhole.ddl_applier import BlackholeDdlApplier
+from sink.blackhole.document_loader import BlackholeDocumentLoader
+from sink.blackhole.row_writer import BlackholeRowWriter
+from sink.ddl import DdlApplier
+from sink.load import DocumentLoader
+from sink.mongodb.connection import connect as connect_to_target
+from sink.mongodb.connection import is_sharded
+from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
+from sink.mongodb.rows.document_loader import MongoDocumentLoader
+from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
+from sink.row import FetchRow, RowChange, RowWriter, SourceRow
+from source.connection import connect as connect_to_source
+from source.connection import deployment_of
+from source.oplog.row_reader import OplogReader
+from source.row_capture import RowCapture, of_oplog, of_stream
+from source.stream.window_reader import WindowReader
+from source.tables.row_read import read_row
+
+_RETRY_FOR = timedelta(seconds=30)
+"""A slow sink needs most of it for one large batch."""
+
+_MOST_CONTEXTS = 16
+_SWITCH_SECONDS = 0.0005
+"""Who has an answer of the target, and so the next command to send, waits no longer than this for who reads."""
+
+_Client = MongoClient[dict[str, Any]]
+
+
+class Shared(Protocol):
+    """A context as it is handed to tasks: `load` may read megabytes."""
+
+    @property
+    def key(self) -> str: ...
+
+    def load(self) -> JobContext: ...
+
+
+class Bench:
+    """One changefeed's context with everything open that its tasks need."""
+
+    def __init__(
+        self, context: JobContext, source: _Client, target: _Client | None, permit: Callable[[], float]
+    ) -> None:
+        configuration = context.configuration
+        self.context = context
+        self.source = source
+        self._target = target
+        self._permit = permit
+        self.rows = _rows(context, source)
+        self.mounter = Mounter(
+            context.schemas, configuration.routes.target, self.rows.update_of, _mount_options(configuration, target)
+        )
+        self.row_filter = RowFilter(configuration.filter)
+        self.writer = _writer(configuration, target, permit, _fetch_from(source))
+
+    @cached_property
+    def rows_with_images(self) -> RowCapture:
+        """Brings documents as they were before and after each change, where the source keeps them. Only change streams do."""
+        return of_stream(WindowReader(self.source, image_options(self.context.configuration)))
+
+    @cached_property
+    def source_version(self) -> tuple[int, int]:
+        return deployment_of(self.source).version
+
+    @cached_property
+    def sources(self) -> Mapping[TableName, Sequence[TableName]]:
+        """The tables of the source, at any time, by their names downstream: looked through once, not for each table that is copied."""
+        route = self.context.configuration.routes.target
+        found: dict[TableName, list[TableName]] = defaultdict(list)
+        for name in self.context.schemas.names():
+            if (target := route(name)) is not None:
+                found[target].append(name)
+        return found
+
+    @cached_property
+    def ddl(self) -> DdlApplier:
+        """For the tables of initial copies; all other DDL is the owner's."""
+        if self._target is None:
+            return BlackholeDdlApplier()
+        return MongoDdlApplier(self._target, permit=self._permit, ttl=self.context.configuration.ddl.ttl)
+
+    def loader(self, schema: TableSchema, *, once: bool) -> DocumentLoader:
+        """`once`: no document may be sent twice."""
+        if self._target is None:
+            return BlackholeDocumentLoader()
+        table, options = self.mounter.mounted(schema).target, _writer_options(self.context.configuration)
+        return MongoDocumentLoader(
+            self._target,
+            table=table,
+            once=once,
+            measurements=schema.kind is TableKind.TIMESERIES,
+            permit=self._permit,
+            options=options,
+        )
+
+
+class Workplace:
+    def __init__(self) -> None:
+        self._benches: dict[str, Bench] = {}
+        self._clients: dict[str, _Client] = {}
+        self._etcds: dict[EtcdConfig, EtcdClient] = {}
+        self._permit: TaskPermit | None = None
+        self._heed: Callable[[], None] | None = None
+        self._asking = threading.Lock()
+
+    @cached_property
+    def beside(self) -> Executor:
+        """One thread, for what the task at work writes while it reads on. No task ends before it."""
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        return ThreadPoolExecutor(1, "beside")
+
+    @contextmanager
+    def task(self, shared: Shared, attempt: str) -> Iterator[Bench]:
+        """The bench for one task, under a permit of its own."""
+        _first_time()
+        bench = self._bench(shared)
+        fence = bench.context.fence
+        self._permit = TaskPermit(self._etcd(fence.etcd), fence, attempt)
+        try:
+            yield bench
+        finally:
+            self._permit = None
+
+    def permit(self) -> float:
+        with self._asking:
+            if self._permit is None:
+                raise FencedError("no task is at work here; nothing may be written")
+            if self._heed is not None:
+                self._heed()
+            return self._permit()
+
+    @contextmanager
+    def heeding(self, look: Callable[[], None]) -> Iterator[None]:
+        """`look` raises when the task at work is to write no more: it is asked before each write, and so costs next to nothing."""
+        self._heed = look
+        try:
+            yield
+        finally:
+            self._heed = None
+
+    def _bench(self, shared: Shared) -> Bench:
+        bench = self._benches.pop(shared.key, None)
+        if bench is None:
+            context = shared.load()
+            self._forget(context)
+            bench = Bench(context, self._source(context), self._target(context), self.permit)
+            _make_lasting()
+        self._benches[shared.key] = bench
+        return bench
+
+    def _forget(self, newer: JobContext) -> None:
+        """The changefeed's older context, those not used for longest, and connections that nobody uses any more."""
+        kept = {key: bench for key, bench in self._benches.items() if bench.context.changefeed != newer.changefeed}
+        self._benches = dict(list(kept.items())[-_MOST_CONTEXTS + 1 :])
+        used = {
+            uri.reference
+            for context in [newer, *(bench.context for bench in self._benches.values())]
+            for uri in (context.configuration.source, context.configuration.sink)
+        }
+        for reference in self._clients.keys() - used:
+            self._clients.pop(reference).close()
+
+    def _source(self, context: JobContext) -> _Client:
+        uri = context.configuration.source
+        if uri.reference not in self._clients:
+            self._clients[uri.reference] = connect_to_source(_expanded(uri), capture=context.capture)
+        return self._clients[uri.reference]
+
+    def _target(self, context: JobContext) -> _Client | None:
+        uri = context.configuration.sink
+        if uri.scheme == "blackhole":
+            return None
+        if uri.reference not in self._clients:
+            self._clients[uri.reference] = connect_to_target(_expanded(uri))
+        return self._clients[uri.reference]
+
+    def _etcd(self, config: EtcdConfig) -> EtcdClient:
+        if config not in self._etcds:
+            self._etcds[config] = EtcdClient(config)
+        return self._etcds[config]
+
+
+def _first_time() -> None:
+    """Spark repeats the tasks of an executor it lost, which may still be writing: two writers of one table."""
+    context = TaskContext.get()
+    if context is not None and context.attemptNumber():
+        raise PipelineUnavailable(
+            "Spark repeats a task that may still be at work elsewhere; its job has to begin again"
+        )
+
+
+workplace = Workplace()
+"""This process's. Nothing is open in it before its first task."""
+
+
+def _make_lasting() -> None:
+    """Spark has a worker collect garbage after each task. Looking through all that stays would cost more than a narrow window does."""
+    gc.collect()
+    gc.freeze()
+
+
+def _expanded(uri: ConnectionUri) -> str:
+    return uri.expand(os.environ, lambda path: Path(path).read_text(encoding="utf-8"))
+
+
+def _mount_options(configuration: Configuration, target: _Client | None) -> MountOptions:
+    sharded = target is not None and is_sharded(target)
+    return MountOptions(order_by=configuration.pipeline.order_by, sharded_target=sharded)
+
+
+def _rows(context: JobContext, source: _Client) -> RowCapture:
+    if context.capture is Capture.OPLOG:
+        names = [str(name) for name in context.schemas.names()]
+        return of_oplog(OplogReader(source, names, patience=PATIENCE))
+    return of_stream(WindowReader(source, read_options(context.configuration)))
+
+
+def _writer(
+    configuration: Configuration, target: _Client | None, permit: Callable[[], float], fetch: FetchRow
+) -> RowWriter:
+    if target is None:
+        return BlackholeRowWriter()
+    options = _writer_options(configuration)
+    repairs = configuration.on_divergence is OnDivergence.REPAIR
+    return MongoRowWriter(target, permit=permit, options=options, fetch=fetch, repairs=repairs)
+
+
+def _writer_options(configuration: Configuration) -> RowWriterOptions:
+    return RowWriterOptions(retry_for=_RETRY_FOR, patience=PATIENCE, dead_letter=configuration.dead_letter)
+
+
+def _fetch_from(source: _Client) -> FetchRow:
+    def fetch(change: RowChange) -> SourceRow | None:
+        """It may be newer than the change that did not fit, which later changes then meet."""
+        table = change.table
+        row = read_row(source, table.source, table.id, change.key, not_before=change.position.ts)
+        return SourceRow(*row) if row is not None else None
+
+    return fetch

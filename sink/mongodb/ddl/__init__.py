@@ -1,0 +1,1 @@
+"""DDL into MongoDB, done once."""

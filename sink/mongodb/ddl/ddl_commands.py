@@ -1,0 +1,225 @@
+"""The commands that carry out one DDL at the target. Pure: what is sent can be read and tested without a server.
+
+Each command may be sent twice. Where it names a collection that was observed, and the target is 6.0 or later, it carries that
+collection's UUID (collMod, createIndexes, dropIndexes, drop, renameCollection within a database, and its dropTarget): a collection that
+has been replaced meanwhile is then refused by the target itself. Views have no UUID, a time-series collection's belongs
+to its buckets, sharding commands and renames across databases take none; for these the look just before the command is all there is.
+
+All wait for the majority. No command has a time limit: an index build that is cut off would have to start over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from bson.binary import UUID_SUBTYPE, Binary
+
+from changefeed.config.configuration import Ttl
+from changefeed.documents.document import Document
+from changefeed.errors import DdlUnsupported
+from changefeed.event import DdlType
+from changefeed.records import Observation, ObservedTable
+from changefeed.table import TableName
+from sink.ddl import (
+    CreateIndexes,
+    CreateTable,
+    DownstreamDdl,
+    DropIndexes,
+    DropTables,
+    ModifyTable,
+    RenameTable,
+    ShardTable,
+    Skip,
+)
+from sink.mongodb.command import Command
+from sink.mongodb.ddl.definition_match import plain_clustered_index, plain_timeseries
+from sink.mongodb.ddl.index_translation import SIMPLE, index_specification, without_version
+from sink.mongodb.ddl.ttl import NEVER_SECONDS, NEVER_SECONDS_BEFORE_6_0, index_expiry, modified_expiry, table_expiry
+from sink.mongodb.errors import INDEX_NOT_FOUND, NAMESPACE_NOT_FOUND
+
+WIRE_4_4, WIRE_6_0 = 9, 17
+
+_SET_BY_THE_SERVER = frozenset({"uuid", "idIndex", "temp", "flags", "autoIndexId"})
+"""Creation fields of the source's own: identity, the index on `_id` (it follows the collation), state, relics."""
+_NOT_OF_COLLMOD = frozenset(
+    {"isTimeseriesNamespace", "timeseriesBucketsMayHaveMixedSchemaData", "dryRun", "numOrphanDocs"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What the commands depend on."""
+
+    wire: int
+    sharded: bool
+
+    @property
+    def takes_uuids(self) -> bool:
+        return self.wire >= WIRE_6_0
+
+    @property
+    def never_seconds(self) -> int:
+        """The longest expiry that createIndexes takes."""
+        return NEVER_SECONDS if self.wire >= WIRE_6_0 else NEVER_SECONDS_BEFORE_6_0
+
+
+def commands(  # noqa: PLR0911 - one case for each kind of DDL
+    ddl: DownstreamDdl, now: Observation, target: Target, ttl: Ttl
+) -> tuple[Command, ...]:
+    """`now` is the target as it is, with nothing or only a part of the DDL done."""
+    match ddl:
+        case Skip():
+            return ()
+        case CreateTable():
+            return (_create(ddl, target, ttl),)
+        case CreateIndexes():
+            return _create_indexes(ddl, now, target, ttl)
+        case DropIndexes():
+            return tuple(_drop_index(ddl.name, index, now, target) for index in ddl.indexes)
+        case ModifyTable():
+            return _modify(ddl, now, target, ttl)
+        case DropTables():
+            return tuple(_drop(name, now, target) for name in ddl.names if now.tables.get(name))
+        case RenameTable():
+            return (_rename(ddl, now, target),)
+        case ShardTable():
+            return _shard(ddl, target)
+        case _:
+            assert_never(ddl)
+
+
+def _create(ddl: CreateTable, target: Target, ttl: Ttl) -> Command:
+    options = {name: value for name, value in ddl.options.decode().items() if name not in _SET_BY_THE_SERVER}
+    if "collation" in options:
+        options["collation"] = without_version(options["collation"])
+    if "timeseries" in options:
+        options["timeseries"] = plain_timeseries(options["timeseries"])
+    if "clusteredIndex" in options:
+        options["clusteredIndex"] = plain_clustered_index(options["clusteredIndex"])
+    options = _without_lost_options(options, target)
+    return Command(ddl.name.db, {"create": ddl.name.coll} | table_expiry(options, ttl))
+
+
+def _without_lost_options(options: Mapping[str, Any], target: Target) -> dict[str, Any]:
+    """`recordPreImages` of 4.4 and 5.0 is unknown from 6.0 on, where `changeStreamPreAndPostImages` took its place."""
+    return {name: value for name, value in options.items() if name != "recordPreImages" or not target.takes_uuids}
+
+
+def _create_indexes(ddl: CreateIndexes, now: Observation, target: Target, ttl: Ttl) -> tuple[Command, ...]:
+    """`prepareUnique` is a state that only collMod sets, and only on an index that is built: one that has it is finished."""
+    prepared = {index["name"] for index in _indexes_of(now.tables.get(ddl.name)) if index.get("prepareUnique")}
+    specs = map(Document.decode, ddl.indexes)
+    wanted = [spec for spec in specs if spec["name"] not in prepared and not _made_with_its_table(spec)]
+    if not wanted:
+        return ()
+    specifications = [index_expiry(index_specification(spec), ttl, target.never_seconds) for spec in wanted]
+    to_prepare = [spec["name"] for spec in wanted if spec.get("prepareUnique")]
+    return (
+        _on(ddl.name, "createIndexes", {"indexes": specifications, **_commit_quorum(target)}, now, target),
+        *(_prepare_unique(ddl.name, {"name": name}, now, target) for name in to_prepare),
+    )
+
+
+def _commit_quorum(target: Target) -> dict[str, str]:
+    """By itself a target waits for each of its voting members, also for one that is down."""
+    return {"commitQuorum": "majority"} if target.wire >= WIRE_4_4 else {}
+
+
+def _made_with_its_table(spec: Mapping[str, Any]) -> bool:
+    return spec["key"] == {"_id": 1} or "clustered" in spec
+
+
+def _drop_index(name: TableName, index: str, now: Observation, target: Target) -> Command:
+    """One by one: a list is refused whole when one of its indexes is gone already."""
+    return _on(name, "dropIndexes", {"index": index}, now, target, settled=frozenset({INDEX_NOT_FOUND}))
+
+
+def _modify(ddl: ModifyTable, now: Observation, target: Target, ttl: Ttl) -> tuple[Command, ...]:
+    changes = {name: value for name, value in ddl.changes.decode().items() if name not in _NOT_OF_COLLMOD}
+    changes = modified_expiry(_without_lost_options(changes, target), ttl, target.never_seconds)
+    if not changes:
+        return ()
+    change = _on(ddl.name, "collMod", changes, now, target)
+    which = {name: value for name, value in changes.get("index", {}).items() if name in ("name", "keyPattern")}
+    if not changes.get("index", {}).get("unique") or _on_its_way_to_unique(now.tables.get(ddl.name), which):
+        return (change,)
+    return _prepare_unique(ddl.name, which, now, target), change
+
+
+def _on_its_way_to_unique(table: ObservedTable | None, which: Mapping[str, Any]) -> bool:
+    """There, preparing does nothing new, and leaves a mark on an index of 6.0 that is unique already."""
+    return any(
+        index.get("unique") or index.get("prepareUnique")
+        for index in _indexes_of(table)
+        if index["name"] == which.get("name") or index["key"] == which.get("keyPattern")
+    )
+
+
+def _prepare_unique(name: TableName, which: Mapping[str, Any], now: Observation, target: Target) -> Command:
+    """The step before `unique: true`, which the target refuses without."""
+    return _on(name, "collMod", {"index": {**which, "prepareUnique": True}}, now, target)
+
+
+def _drop(name: TableName, now: Observation, target: Target) -> Command:
+    return _on(name, "drop", {}, now, target, settled=frozenset({NAMESPACE_NOT_FOUND}))
+
+
+def _rename(ddl: RenameTable, now: Observation, target: Target) -> Command:
+    body: dict[str, Any] = {"renameCollection": str(ddl.name), "to": str(ddl.to)}
+    replaced = now.tables.get(ddl.to)
+    guarded = ddl.name.db == ddl.to.db
+    if replaced:
+        guard = _guard(replaced, target) if guarded else None
+        body["dropTarget"] = True if guard is None else guard
+    if guarded:
+        body |= _guard_field(now.tables.get(ddl.name), target)
+    return Command("admin", body)
+
+
+def _shard(ddl: ShardTable, target: Target) -> tuple[Command, ...]:
+    """How rows spread over the shards is the target's own: chunks, zones and their number are not carried over.
+
+    A shard key is of simple collation always, and a collection of another wants that said.
+    """
+    if not target.sharded:
+        return ()
+    description = ddl.description.decode()
+    if "shardKey" not in description:
+        raise DdlUnsupported(f"{ddl.how} on {ddl.name}: the source's event does not tell the shard key")
+    body: dict[str, Any] = {ddl.how.value: str(ddl.name), "key": description["shardKey"]}
+    if ddl.how is not DdlType.REFINE_SHARD_KEY:
+        if "unique" in description:
+            body["unique"] = description["unique"]
+        body["collation"] = dict(SIMPLE)
+    share = Command("admin", body)
+    if ddl.how is DdlType.SHARD_COLLECTION and target.wire < WIRE_6_0:
+        return Command("admin", {"enableSharding": ddl.name.db}), share
+    return (share,)
+
+
+def _on(
+    name: TableName,
+    verb: str,
+    arguments: Mapping[str, Any],
+    now: Observation,
+    target: Target,
+    settled: frozenset[int] = frozenset(),
+) -> Command:
+    return Command(name.db, {verb: name.coll} | dict(arguments) | _guard_field(now.tables.get(name), target), settled)
+
+
+def _guard_field(table: ObservedTable | None, target: Target) -> dict[str, Any]:
+    guard = _guard(table, target)
+    return {} if guard is None else {"collectionUUID": guard}
+
+
+def _guard(table: ObservedTable | None, target: Target) -> Binary | None:
+    if table is None or table.uuid is None or not target.takes_uuids or "timeseries" in table.options.decode():
+        return None
+    return Binary(bytes.fromhex(table.uuid), UUID_SUBTYPE)
+
+
+def _indexes_of(table: ObservedTable | None) -> list[dict[str, Any]]:
+    return [] if table is None else [index.decode() for index in table.indexes]

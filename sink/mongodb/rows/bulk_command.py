@@ -1,0 +1,308 @@
+"""Bulk commands in raw BSON, and what their replies say of each change. Pure.
+
+PyMongo sends the statements of `insert`, `update` and `delete` as a document sequence beside the command, so a message may be as
+large as the server takes (48 MB) and documents are copied as they are. `bulkWrite` (8.0) is sent as one document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
+
+from changefeed.documents.row_key import only_id
+from changefeed.event import RowType
+from changefeed.table import TableName
+from sink.mongodb.rows.bulk_plan import Batch, phase
+from sink.mongodb.rows.exact_insert import exact_insert, holds_zero_time
+from sink.mongodb.rows.update_pipeline import Update
+from sink.mongodb.rows.update_translation import net_stages, plain_sets, translate
+from sink.row import RowChange, TargetTable
+
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
+_MAJORITY = {"w": "majority"}
+_UPDATE = RowType.UPDATE
+_LARGEST_STATEMENT = (16 << 20) + (16 << 10) - 256
+"""16 MB and 16 KB is what a server takes, 16 MB the largest document."""
+_QUERY, _OPERATION = b"\x03q\0", b"\x03u\0"
+_JOINED_QUERY, _JOINED_OPERATION, _JOINED_DOCUMENT = b"\x03filter\0", b"\x03updateMods\0", b"\x03document\0"
+_INSERT_INTO, _UPDATE_IN, _DELETE_FROM = b"\x10insert\0", b"\x10update\0", b"\x10delete\0"
+_NO_MULTI, _UPSERT, _LIMIT_ONE = b"\x08multi\0\0", b"\x08multi\0\0\x08upsert\0\1", b"\x10limit\0\1\0\0\0"
+
+Filter: TypeAlias = Mapping[str, Any]
+Command: TypeAlias = dict[str, Any]
+Statement: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """One change that the server did not apply, by its place in the batch."""
+
+    index: int
+    code: int
+    message: str
+    key_pattern: Mapping[str, Any] | None = None
+
+    @property
+    def duplicate(self) -> bool:
+        return self.code in _DUPLICATE
+
+    @property
+    def duplicate_id(self) -> bool:
+        if not self.duplicate:
+            return False
+        if self.key_pattern is not None:
+            return list(self.key_pattern) == ["_id"]
+        return "index: _id_ " in self.message
+
+
+_DUPLICATE = frozenset({11000, 11001, 12582})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """`done`: how many changes from the first on were tried. `unmatched` of them met no document: which ones, where the reply says."""
+
+    done: int
+    refusals: list[Refusal]
+    unmatched: int = 0
+    unmatched_at: list[int] | None = None
+
+
+def own_filter(change: RowChange) -> Filter:
+    """Of the one document that the change is about. A target that is not sharded knows no key but `_id`."""
+    key = RawBSONDocument(change.key, _RAW)
+    return key if _found_by_key(change) else {"_id": key["_id"]}
+
+
+def command_of(batch: Batch) -> tuple[str, Command]:
+    """The database and the command. Validators do not hold back what the source has accepted."""
+    if batch.joined:
+        return "admin", _bulk_write(batch)
+    name = batch.changes[0].table.name
+    options: Command = {"ordered": batch.ordered, "writeConcern": _MAJORITY}
+    match phase(batch.changes[0]):
+        case 0:
+            documents = [RawBSONDocument(change.document or b"", _RAW) for change in batch.changes]
+            return name.db, {"insert": name.coll, "documents": documents, **options, "bypassDocumentValidation": True}
+        case 1:
+            updates = [_update_statement(change) for change in batch.changes]
+            return name.db, {"update": name.coll, "updates": updates, **options, "bypassDocumentValidation": True}
+        case _:
+            deletes = [_delete_statement(change) for change in batch.changes]
+            return name.db, {"delete": name.coll, "deletes": deletes, **options}
+
+
+def _update_statement(change: RowChange) -> Statement:
+    plain = _plain_update(change, b"", _QUERY, _OPERATION)
+    return plain if plain is not None else _update(change, "q", "u")
+
+
+def _plain_update(change: RowChange, head: bytes, query: bytes, name: bytes) -> Statement | None:
+    """Most are made of the event's bytes as they are. None for the others."""
+    if change.type is _UPDATE:
+        operation, rest = plain_sets(change.update or b""), _NO_MULTI
+    else:
+        document = change.document or b""
+        operation, rest = None if b"$" in document or holds_zero_time(document) else document, _UPSERT
+    if operation is None or not _found_by_key(change):
+        return None
+    return _statement(head, query, change.key, name, operation, rest)
+
+
+def _delete_statement(change: RowChange) -> Statement:
+    if _found_by_key(change):
+        return _statement(_QUERY, change.key, _LIMIT_ONE)
+    return {"q": own_filter(change), "limit": 1}
+
+
+def _found_by_key(change: RowChange) -> bool:
+    return change.table.sharded or only_id(change.key)
+
+
+def _statement(*parts: bytes) -> RawBSONDocument:
+    body = b"".join(parts)
+    return RawBSONDocument(b"".join(((len(body) + 5).to_bytes(4, "little"), body, b"\0")), _RAW)
+
+
+def _update(change: RowChange, query: str, operation: str) -> Command:
+    if change.type is not RowType.UPDATE:
+        document = change.document or b""
+        if holds_zero_time(document):
+            return _upsert(*exact_insert(own_filter(change), document, sharded=change.table.sharded), query, operation)
+        return _upsert(own_filter(change), _replacement(document), query, operation)
+    update = translate(change.update or b"")
+    if update is None:
+        update = _NOTHING
+    if update.upserts:
+        return _upsert(own_filter(change), update.operation, query, operation)
+    if update.fits is None:
+        return {query: own_filter(change), operation: update.operation, "multi": False}
+    return {query: {**own_filter(change), "$expr": update.fits}, operation: update.operation, "multi": False}
+
+
+def _upsert(finds: Filter, makes: Any, query: str = "q", operation: str = "u") -> Command:
+    return {query: finds, operation: makes, "multi": False, "upsert": True}
+
+
+def _replacement(raw: bytes) -> Mapping[str, Any] | list[Command]:
+    """A document with a field like `$set` in it would be taken for an operator document."""
+    document = RawBSONDocument(raw, _RAW)
+    if b"$" in raw and any(name.startswith("$") for name in document):
+        return [{"$replaceWith": {"$literal": document}}]
+    return document
+
+
+_NOTHING = Update(operation=[{"$replaceWith": "$$ROOT"}])
+"""An event that says no change still says that its document is there."""
+
+
+def _bulk_write(batch: Batch) -> Command:
+    namespaces: dict[TableName, int] = {}
+    statements: list[Statement] = []
+    for change in batch.changes:
+        at = namespaces.setdefault(change.table.name, len(namespaces))
+        statements.append(_joined_statement(change, at))
+    return {
+        "bulkWrite": 1,
+        "ops": statements,
+        "nsInfo": [{"ns": str(name)} for name in namespaces],
+        "ordered": batch.ordered,
+        "errorsOnly": all(change.type is not RowType.UPDATE for change in batch.changes),
+        "bypassDocumentValidation": True,
+        "writeConcern": _MAJORITY,
+    }
+
+
+def _joined_statement(change: RowChange, at: int) -> Statement:
+    where = at.to_bytes(4, "little")
+    match phase(change):
+        case 0:
+            return _statement(_INSERT_INTO, where, _JOINED_DOCUMENT, change.document or b"")
+        case 1:
+            plain = _plain_update(change, _UPDATE_IN + where, _JOINED_QUERY, _JOINED_OPERATION)
+            if plain is not None:
+                return plain
+            return {"update": at, **_update(change, "filter", "updateMods")}
+        case _ if _found_by_key(change):
+            return _statement(_DELETE_FROM, where, _JOINED_QUERY, change.key, _NO_MULTI)
+        case _:
+            return {"delete": at, "filter": own_filter(change), "multi": False}
+
+
+def depends_on_shape(change: RowChange) -> bool:
+    """Whether an update that meets no document may have met one of another shape: the server does not say which."""
+    update = translate(change.update or b"")
+    return update is not None and update.fits is not None
+
+
+def present_command(changes: Sequence[RowChange]) -> tuple[str, Command]:
+    """Which of their documents are there, of a table that is not sharded."""
+    name, ids = changes[0].table.name, [RawBSONDocument(change.key, _RAW)["_id"] for change in changes]
+    find = {"find": name.coll, "filter": {"_id": {"$in": ids}}, "projection": {"_id": 1}, "singleBatch": True}
+    return name.db, {**find, "batchSize": len(ids) + 1}
+
+
+def document_command(change: RowChange, conditions: Sequence[Any] = (), *, by_id: bool = False) -> tuple[str, Command]:
+    """The document that a change is about, if the conditions are true of it; `by_id`: whatever its shard key is."""
+    filter_ = {"_id": RawBSONDocument(change.key, _RAW)["_id"]} if by_id else own_filter(change)
+    expression = {"$expr": {"$and": list(conditions)}} if conditions else {}
+    find = {"find": change.table.name.coll, "filter": {**filter_, **expression}, "limit": 1, "singleBatch": True}
+    return change.table.name.db, find
+
+
+def viable_command(change: RowChange) -> tuple[str, Command] | None:
+    """All of an update that a document of another shape can take; None when there is nothing in it."""
+    update = translate(change.update or b"", viable=True)
+    if update is None:
+        return None
+    statement = {"q": own_filter(change), "u": update.operation, "multi": False}
+    return _alone(change, {"update": change.table.name.coll, "updates": [statement], "bypassDocumentValidation": True})
+
+
+def net_command(changes: Sequence[RowChange]) -> tuple[str, Command]:
+    """Several changes of one document as one: what a unique index refuses of a state between them does not matter."""
+    statement = {"q": own_filter(changes[0]), "u": _stages(changes) or _NOTHING.operation, "multi": False}
+    statement["upsert"] = changes[0].document is not None
+    return _alone(
+        changes[0], {"update": changes[0].table.name.coll, "updates": [statement], "bypassDocumentValidation": True}
+    )
+
+
+def _stages(changes: Sequence[RowChange]) -> list[Command]:
+    return net_stages((change.document, change.update) for change in changes)
+
+
+def foretell_command(changes: Sequence[RowChange]) -> Command:
+    """What one document would become. A whole one needs none to be there: the stages run on any other of its table."""
+    whole = changes[0].document is not None
+    source = {"$limit": 1} if whole else {"$match": own_filter(changes[0])}
+    return {"aggregate": changes[0].table.name.coll, "pipeline": [source, *_stages(changes)], "cursor": {}}
+
+
+def exchange_commands(
+    table: TargetTable, filters: Sequence[Filter], documents: Sequence[tuple[Filter, bytes]]
+) -> list[Command]:
+    """One document in each command: together they may be more than a message carries."""
+    removes = [{"delete": table.name.coll, "deletes": [{"q": filter_, "limit": 1}]} for filter_ in filters]
+    return [*removes, *(_inserting(table, filter_, document) for filter_, document in documents)]
+
+
+def renewal_commands(change: RowChange) -> list[Command]:
+    """For one transaction: the document goes, and comes as it is to be."""
+    remove = {"delete": change.table.name.coll, "deletes": [_any_of_its_id(change)]}
+    return [remove, _inserting(change.table, own_filter(change), change.document or b"")]
+
+
+def too_large_to_replace(change: RowChange) -> bool:
+    """Whether the `_id` in the query and the document are more than one statement carries; an insert names the `_id` once."""
+    return len(change.key) + len(change.document or b"") > _LARGEST_STATEMENT
+
+
+def displace_command(change: RowChange) -> tuple[str, Command]:
+    return _alone(change, {"delete": change.table.name.coll, "deletes": [_any_of_its_id(change)]})
+
+
+def _any_of_its_id(change: RowChange) -> Command:
+    """Away with every document of this `_id`: one with another shard key value is in the way of the new one."""
+    return {"q": {"_id": RawBSONDocument(change.key, _RAW)["_id"]}, "limit": 0}
+
+
+def _inserting(table: TargetTable, filter_: Filter, document: bytes) -> Command:
+    if holds_zero_time(document):
+        upsert = _upsert(*exact_insert(filter_, document, sharded=table.sharded))
+        return {"update": table.name.coll, "updates": [upsert], "bypassDocumentValidation": True}
+    documents = [RawBSONDocument(document, _RAW)]
+    return {"insert": table.name.coll, "documents": documents, "bypassDocumentValidation": True}
+
+
+def _alone(change: RowChange, command: Command) -> tuple[str, Command]:
+    return change.table.name.db, {**command, "ordered": True, "writeConcern": _MAJORITY}
+
+
+def outcome_of(batch: Batch, reply: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> Outcome:
+    """`results` are the documents of a `bulkWrite`'s cursor."""
+    errors = [item for item in results if not item["ok"]] if batch.joined else reply.get("writeErrors", [])
+    refusals = [refusal_of(error) for error in errors]
+    done = refusals[0].index + 1 if refusals and batch.ordered else len(batch.changes)
+    if batch.joined:
+        at = [
+            item["idx"]
+            for item in results
+            if item["ok"] and not item["n"] and batch.changes[item["idx"]].type is RowType.UPDATE
+        ]
+        return Outcome(done=done, refusals=refusals, unmatched=len(at), unmatched_at=at)
+    missed = done - len(refusals) - reply["n"] if phase(batch.changes[0]) == 1 else 0
+    return Outcome(done=done, refusals=refusals, unmatched=missed)
+
+
+def refusal_of(error: Mapping[str, Any]) -> Refusal:
+    return Refusal(
+        index=error["idx"] if "idx" in error else error["index"],
+        code=error["code"],
+        message=error.get("errmsg", ""),
+        key_pattern=error.get("keyPattern"),
+    )

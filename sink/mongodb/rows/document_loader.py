@@ -1,0 +1,179 @@
+"""`MongoDocumentLoader`: whole documents into one table, in raw insert commands, each durable on a majority.
+
+An insert that was sent twice, its first answer lost, meets its own documents: they are the same, since a chunk is read at one time.
+Any other refusal is a row's own matter and goes to the row writer, which replaces, retries, isolates, or writes a dead letter.
+
+A table that is loaded in one (capped, time-series) takes no document twice: a time-series would keep both, a capped table the wrong order. There
+the load ends with a retryable error, and begins again with a new table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import bson
+import structlog
+from bson import ObjectId
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.errors import BSONError
+from bson.raw_bson import RawBSONDocument
+from pymongo import ASCENDING
+from pymongo.errors import OperationFailure
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.documents.document import Document
+from changefeed.documents.key_range import LAST_KEY, KeyRange
+from changefeed.errors import RowRejected, SinkUnavailable
+from changefeed.event import RowType
+from sink.mongodb.commander import Client, Commander, Permit
+from sink.mongodb.errors import translated
+from sink.mongodb.rows.bulk_command import refusal_of
+from sink.mongodb.rows.exact_insert import holds_zero_time
+from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
+from sink.row import RowChange, TargetTable
+
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
+_MAJORITY = {"w": "majority"}
+_MOST = 100_000
+"""Statements in one command, for every server."""
+_BYTES = 40_000_000
+"""A message may have 48,000,000 bytes."""
+_CLEARED_AT_ONCE = 10_000
+
+_log = structlog.get_logger(__name__)
+
+
+class MongoDocumentLoader:
+    """`once`: no document may be sent twice. `measurements`: of a time series, which takes inserts only and leaves every time as it is."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        table: TargetTable,
+        once: bool,
+        measurements: bool = False,
+        permit: Permit,
+        options: RowWriterOptions | None = None,
+    ) -> None:
+        options = options or RowWriterOptions()
+        self._client = client
+        self._table = table
+        self._once = once
+        self._measurements = measurements
+        self._commander = Commander(client, permit=permit, retry_for=options.retry_for, patience=options.patience)
+        self._rows = MongoRowWriter(client, permit=permit, options=options)
+
+    def empty(self) -> bool:
+        self._settle()
+        name = self._table.name
+        with translated(f"looking for documents in {name}", RowRejected):
+            return self._client[name.db][name.coll].find_one({}, {"_id": 1}) is None
+
+    def clear(self, range: KeyRange) -> int:
+        self._settle()
+        removed = 0
+        while keys := self._found(range):
+            self._remove(keys)
+            removed += len(keys)
+        if removed:
+            _log.info("chunk_cleared", table=str(self._table.name), range=str(range), documents=removed)
+        return removed
+
+    def load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
+        if self._measurements or not any(map(holds_zero_time, documents)):
+            self._load(documents, read_ts)
+        elif self._table.ordered:
+            for exact, run in groupby(documents, holds_zero_time):
+                write = self._one_by_one if exact else self._load
+                write(list(run), read_ts)
+        else:
+            self._load([each for each in documents if not holds_zero_time(each)], read_ts)
+            self._one_by_one([each for each in documents if holds_zero_time(each)], read_ts)
+
+    def _load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
+        for part in _parts(documents):
+            self._insert(part, read_ts)
+
+    def _settle(self) -> None:
+        """What somebody has removed is removed on a majority, before it is looked for: an election would else bring it back after the look."""
+        nothing = [{"q": {"_id": ObjectId()}, "limit": 1}]
+        command = {"delete": "sluice.majority", "deletes": nothing, "writeConcern": _MAJORITY}
+        self._commander.begin()
+        self._commander.send(
+            self._table.name.db, command, f"waiting for the majority before a look at {self._table.name}"
+        )
+
+    def _found(self, range: KeyRange) -> list[RawBSONDocument]:
+        name = self._table.name
+        with translated(f"looking for remains in {name}", RowRejected):
+            rows = self._client[name.db].get_collection(name.coll).with_options(_RAW)
+            found = rows.find({}, {"_id": 1}).hint([("_id", ASCENDING)]).limit(_CLEARED_AT_ONCE)
+            if range.lower is not None:
+                found = found.min([("_id", _id(range.lower))])
+            if range.upper is not None:
+                found = found.max([("_id", _id(range.upper))])
+            keys = list(found)
+            if not keys and range.last_key_apart:
+                keys = list(rows.find(RawBSONDocument(LAST_KEY.raw, _RAW), {"_id": 1}))
+            return keys
+
+    def _remove(self, keys: list[RawBSONDocument]) -> None:
+        deletes = [{"q": key, "limit": 1} for key in keys]
+        command = {"delete": self._table.name.coll, "deletes": deletes, "ordered": False, "writeConcern": _MAJORITY}
+        self._commander.begin()
+        reply = self._commander.send(self._table.name.db, command, f"removing remains from {self._table.name}").document
+        if errors := reply.get("writeErrors"):
+            raise SinkUnavailable(f"removing remains from {self._table.name}: {errors[0].get('errmsg')}")
+
+    def _insert(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
+        doing = f"{len(documents)} documents read at {read_ts} into {self._table.name}"
+        command = {
+            "insert": self._table.name.coll,
+            "documents": [RawBSONDocument(document, _RAW) for document in documents],
+            "ordered": self._table.ordered,
+            "writeConcern": _MAJORITY,
+            "bypassDocumentValidation": True,
+        }
+        self._commander.begin()
+        try:
+            reply = self._commander.send(self._table.name.db, command, doing)
+        except RowRejected as error:
+            if not isinstance(error.__cause__, BSONError | OperationFailure):
+                raise
+            self._one_by_one(documents, read_ts)
+            return
+        if reply.again and self._once:
+            raise SinkUnavailable(f"{doing}: sent twice, so that some may be there twice; the table is loaded anew")
+        refusals = [refusal_of(error) for error in reply.document.get("writeErrors", ())]
+        if self._table.ordered and refusals:
+            self._one_by_one(documents[refusals[0].index :], read_ts)
+        else:
+            strange = [each for each in refusals if not (each.duplicate_id and reply.again)]
+            self._one_by_one([documents[each.index] for each in strange], read_ts)
+
+    def _one_by_one(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
+        if documents:
+            self._rows.write([self._change(document, read_ts) for document in documents], replay=True)
+
+    def _change(self, document: bytes, read_ts: ClusterTime) -> RowChange:
+        key = bson.encode({"_id": RawBSONDocument(document, _RAW)["_id"]}, codec_options=_RAW)
+        return RowChange(self._table, RowType.INSERT, key, document, None, read_ts.to_int(), b"")
+
+
+def _id(bound: Document) -> Any:
+    return RawBSONDocument(bound.raw, _RAW)["_id"]
+
+
+def _parts(documents: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """One reply of a source is one part nearly always."""
+    begin = size = 0
+    for at, document in enumerate(documents):
+        if at > begin and (size + len(document) > _BYTES or at - begin == _MOST):
+            yield documents[begin:at]
+            begin, size = at, 0
+        size += len(document)
+    if begin < len(documents):
+        yield documents[begin:]

@@ -1,0 +1,215 @@
+"""`Unexplained`: replayed updates that did not fit, until a later change of their key explains why. Pure.
+
+In a replay the target may be ahead, so an update may find no document, or one of another shape. If that is the reason, then what brought
+the target there lies behind the update, and is replayed too:
+
+    did not fit                       is explained by a later
+    document missing                  delete, insert, replace
+    `a.b.c: 1`, a.b is a number       delete, insert, replace; change of `a.b` or `a` as a whole
+    `a` cut to 2, a is a number       the same for `a`
+
+A worked example; the target is ahead of all of it, `x` was deleted at the target by a stranger:
+
+    5  update x: n = 1         missing         x is open
+    6  update y: a.b = 1       a is a number   y is open, and needs a document at `a`
+    7  update x: n = 2         missing         x is open
+    8  update y: a = 7                         y is explained
+                                               x is left: nothing explains it
+
+What is left when all of the replay has been seen is divergence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import bson
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
+
+from changefeed.documents.row_key import row_key
+from changefeed.event import RowType
+from changefeed.table import TableId
+from sink.mongodb.rows.update_translation import translate
+from sink.row import RowChange
+
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
+_Place: TypeAlias = tuple[int, bytes]
+
+
+class _Need(NamedTuple):
+    """A part of an update that not every document can take, and the paths at or above it that must be of the right shape."""
+
+    kind: str
+    ground: frozenset[str]
+    disambiguated: list[str | int] | None
+
+
+@dataclass(slots=True)
+class _Misfit:
+    place: _Place
+    needs: dict[str, _Need]
+
+    @property
+    def condition(self) -> Any:
+        """True of a document that could take what nothing later has explained."""
+        described: dict[str, Any] = {"updatedFields": {}, "removedFields": [], "truncatedArrays": []}
+        paths = {}
+        for name, need in self.needs.items():
+            match need.kind:
+                case "set":
+                    described["updatedFields"][name] = None
+                case "removed":
+                    described["removedFields"].append(name)
+                case _:
+                    described["truncatedArrays"].append({"field": name, "newSize": 0})
+            if need.disambiguated:
+                paths[name] = need.disambiguated
+        update = translate(bson.encode({**described, "disambiguatedPaths": paths}), viable=True)
+        return update.fits if update else None
+
+
+@dataclass(slots=True)
+class OpenRow:
+    """A key with updates that did not fit; `change` is the last of them."""
+
+    change: RowChange
+    reason: str
+    missing_at: _Place | None = None
+    """The last update that found no document."""
+    misfits: dict[bytes, _Misfit] = field(default_factory=dict)
+    """By what the update says of fields, so that a program that does the same again and again takes no more room."""
+
+    @property
+    def conditions(self) -> list[Any] | None:
+        """What must be true of the document if all is well after all; None if nothing can make it well."""
+        if self.missing_at is not None or not all(misfit.needs for misfit in self.misfits.values()):
+            return None
+        return [condition for misfit in self.misfits.values() if (condition := misfit.condition) is not None]
+
+    @property
+    def size(self) -> int:
+        return _ENTRY_BYTES + len(self.change.key) + sum(_ENTRY_BYTES + len(names) for names in self.misfits)
+
+
+_ENTRY_BYTES = 512
+"""What an entry takes beside its bytes, generously."""
+
+
+class Unexplained:
+    """Of one run. Changes of a key are told in order."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[TableId, bytes], OpenRow] = {}
+        self.bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._rows)
+
+    def missing(self, change: RowChange, reason: str) -> None:
+        with self._weighed(change):
+            self._row(change, reason).missing_at = _place(change)
+
+    def misfit(self, change: RowChange, reason: str) -> None:
+        needs = _needs(change.update or b"")
+        with self._weighed(change):
+            self._row(change, reason).misfits[_names(needs, change)] = _Misfit(_place(change), needs)
+
+    def doubted(self, change: RowChange) -> None:
+        """It was applied as far as it fitted, without an answer whether it did."""
+        if change.type is RowType.UPDATE and _needs(change.update or b""):
+            self.misfit(change, "it was applied together with others")
+
+    def explain(self, changes: Iterable[RowChange]) -> None:
+        """By changes that have been applied, or wait to be. Those before an update that did not fit explain nothing of it."""
+        if not self._rows:
+            return
+        for change in changes:
+            row = self._rows.get(_identity(change))
+            if row is not None:
+                with self._weighed(change):
+                    if _explained(row, change):
+                        del self._rows[_identity(change)]
+
+    def take(self) -> list[OpenRow]:
+        """All that is left, in the order in which it was met."""
+        rows, self._rows, self.bytes = self._rows, {}, 0
+        return list(rows.values())
+
+    def _row(self, change: RowChange, reason: str) -> OpenRow:
+        row = self._rows.setdefault(_identity(change), OpenRow(change, reason))
+        row.change, row.reason = _slim(change), reason
+        return row
+
+    @contextmanager
+    def _weighed(self, change: RowChange) -> Iterator[None]:
+        identity = _identity(change)
+        before = self._rows.get(identity)
+        self.bytes -= before.size if before else 0
+        yield
+        after = self._rows.get(identity)
+        self.bytes += after.size if after else 0
+
+
+def _explained(row: OpenRow, change: RowChange) -> bool:
+    """Whether nothing of the row is left open."""
+    place = _place(change)
+    whole = change.type is not RowType.UPDATE
+    if whole and row.missing_at is not None and row.missing_at < place:
+        row.missing_at = None
+    touched = frozenset() if whole or not row.misfits else frozenset(_touched(change.update or b""))
+    for names, misfit in list(row.misfits.items()):
+        if misfit.place >= place:
+            continue
+        left = {name: need for name, need in misfit.needs.items() if not need.ground & touched}
+        if whole or (misfit.needs and not left):
+            del row.misfits[names]
+        else:
+            misfit.needs = left
+    return row.missing_at is None and not row.misfits
+
+
+def _needs(update: bytes) -> dict[str, _Need]:
+    found: dict[str, _Need] = {}
+    paths: Mapping[str, list[str | int]] = RawBSONDocument(update, _RAW).get("disambiguatedPaths") or {}
+    for kind, name in _parts(update):
+        given = paths.get(name)
+        parts = [str(part) for part in given] if given else name.split(".")
+        upto = len(parts) + (kind == "truncated")
+        ground = frozenset(".".join(parts[:count]) for count in range(1, upto))
+        if ground:
+            found[name] = _Need(kind, ground, list(given) if given else None)
+    return found
+
+
+def _touched(update: bytes) -> Iterator[str]:
+    return (name for _, name in _parts(update))
+
+
+def _parts(update: bytes) -> Iterator[tuple[str, str]]:
+    raw = RawBSONDocument(update, _RAW)
+    yield from (("set", name) for name in raw.get("updatedFields") or ())
+    yield from (("removed", name) for name in raw.get("removedFields") or ())
+    yield from (("truncated", array["field"]) for array in raw.get("truncatedArrays") or ())
+
+
+def _names(needs: Mapping[str, _Need], change: RowChange) -> bytes:
+    """An update that needs nothing is one of a kind: nobody can say later whether it fits."""
+    if not needs:
+        return b"%d %s" % _place(change)
+    return "\0".join(f"{need.kind} {name}" for name, need in needs.items()).encode()
+
+
+def _slim(change: RowChange) -> RowChange:
+    return change._replace(update=None, document=None)
+
+
+def _place(change: RowChange) -> _Place:
+    return change.time, change.token
+
+
+def _identity(change: RowChange) -> tuple[TableId, bytes]:
+    return change.table.id, row_key(change.key)

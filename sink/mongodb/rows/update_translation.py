@@ -1,0 +1,138 @@
+"""`translate`: the update that makes of the document before an update event the document after it. Pure.
+
+Most events become a classic operator document, which is the cheapest. An aggregation pipeline takes what that cannot say:
+
+    updateDescription                                              becomes
+    updatedFields {status: "paid", "lines.3.sku": 7}               {$set: {...}}
+    removedFields ["note"]                                         {$unset: {note: ""}}
+    a field named "a.b", "$x" or ""                                pipeline
+    "a.0" where disambiguatedPaths says a is an object             pipeline
+    truncatedArrays, alone or with `arr.1.b` in the same array     pipeline, with $slice and $concatArrays
+    updatedFields {z: 1, a: 2}, not in the order $set gives        pipeline
+    paths of which one leads through another                       pipeline, one stage after the other
+    nothing changed                                                None: there is nothing to do
+
+**Order of fields.** An event lists new fields in the order in which the source appended them. `$set` appends in lexicographic
+order (5.0+: numeric names by number) whatever the order given, so it is used only where that is the order of the event: always when the
+source's user wrote `$set`. A pipeline appends in the order given. Fields that were there keep their place either way, so the target
+becomes equal to the source byte by byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import bson
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
+
+from sink.mongodb.rows.update_pipeline import Update, pipeline, stages
+
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
+_NAMES: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
+_UPDATED_FIELDS = b"\x03updatedFields\x00"
+_FIELDS_AT = 4 + len(_UPDATED_FIELDS)
+_NO_REMOVED, _NO_TRUNCATED = b"\x04removedFields\x00\x05\0\0\0\0", b"\x04truncatedArrays\x00\x05\0\0\0\0"
+_NO_CHANGE = bson.encode({})
+_NO_PATHS = b"\x03disambiguatedPaths\x00\x05\0\0\0\0"
+_NOTHING_ELSE = frozenset(
+    {
+        _NO_REMOVED + b"\0",
+        _NO_REMOVED + _NO_TRUNCATED + b"\0",
+        _NO_REMOVED + _NO_TRUNCATED + _NO_PATHS + b"\0",
+    }
+)
+
+
+def translate(description: bytes, *, viable: bool = False) -> Update | None:
+    """`viable` asks for the pipeline, which applies all that a document of another shape can take."""
+    if not viable and (operators := plain_sets(description)) is not None:
+        return Update(RawBSONDocument(operators, _RAW))
+    raw = RawBSONDocument(description, _RAW)
+    updated: Mapping[str, Any] = raw.get("updatedFields") or {}
+    removed: list[str] = raw.get("removedFields") or []
+    special = raw.get("truncatedArrays") or raw.get("disambiguatedPaths")
+    upserts = bool(raw.get("upsert"))
+    if not (updated or removed or special):
+        return None
+    if not (viable or special) and _classic(list(updated), removed):
+        return Update(operation=_operators(updated, removed), upserts=upserts)
+    return pipeline(raw)._replace(upserts=upserts)
+
+
+def net_stages(changes: Iterable[tuple[bytes | None, bytes | None]]) -> list[dict[str, Any]]:
+    """What several changes make of one document, each a whole document or the description of an update that is applied as far as it fits."""
+    whole: list[dict[str, Any]] = []
+    updates: list[RawBSONDocument] = []
+    for document, description in changes:
+        if document is not None:
+            whole, updates = [{"$replaceWith": {"$literal": RawBSONDocument(document, _RAW)}}], []
+        else:
+            updates.append(RawBSONDocument(description or _NO_CHANGE, _RAW))
+    return [*whole, *stages(updates)]
+
+
+def plain_sets(description: bytes) -> bytes | None:
+    """What most events are, a few fields set and nothing else: the raw operator document, without building a value of any field."""
+    if not description.startswith(_UPDATED_FIELDS, 4):
+        return None
+    size = int.from_bytes(description[_FIELDS_AT : _FIELDS_AT + 4], "little")
+    end = _FIELDS_AT + size
+    if description[end:] not in _NOTHING_ELSE:
+        return None
+    updated = description[_FIELDS_AT:end]
+    if not _plainly_classic(tuple(bson.decode(updated, _NAMES))):
+        return None
+    return b"".join(((size + 11).to_bytes(4, "little"), b"\x03$set\x00", updated, b"\x00"))
+
+
+@lru_cache(maxsize=4096)
+def _plainly_classic(names: tuple[str, ...]) -> bool:
+    """Updates of one program name the same few fields again and again."""
+    return bool(names) and _classic(list(names), [])
+
+
+def _classic(updated: list[str], removed: list[str]) -> bool:
+    """Whether `$set` and `$unset` say just this, in this order of new fields."""
+    names = (*updated, *removed)
+    return all(map(_addressable, names)) and _in_order(updated) and not _overlapping(names)
+
+
+def _addressable(name: str) -> bool:
+    return name != "" and "$" not in name and name[0] != "." and name[-1] != "." and ".." not in name
+
+
+def _in_order(names: list[str]) -> bool:
+    """Within each parent, in an order that every server version takes for lexicographic."""
+    last: dict[str, str] = {}
+    for name in names:
+        parent, _, leaf = name.rpartition(".")
+        before = last.get(parent)
+        if before is not None and not _before(before, leaf):
+            return False
+        last[parent] = leaf
+    return True
+
+
+def _before(one: str, other: str) -> bool:
+    if one.isdigit() and other.isdigit():
+        return int(one) < int(other)
+    return one.encode() < other.encode()
+
+
+def _overlapping(names: Iterable[str]) -> bool:
+    """Whether one leads through another; `$set` and `$unset` refuse that."""
+    ordered = sorted(names, key=lambda name: name.split("."))
+    return any(after == name or after.startswith(name + ".") for name, after in pairwise(ordered))
+
+
+def _operators(updated: Mapping[str, Any], removed: list[str]) -> dict[str, Any]:
+    operators: dict[str, Any] = {}
+    if updated:
+        operators["$set"] = updated
+    if removed:
+        operators["$unset"] = dict.fromkeys(removed, "")
+    return operators

@@ -1,0 +1,506 @@
+"""`WriteRun`: what the server says of each change of one run, and what follows.
+
+    inserted, updated, replaced, deleted     nothing
+    insert: its `_id` is there               replace it: the insert was applied before
+    replace: its `_id` is there, unlike      another shard key, or 1 for 1.0, or what only an insert leaves as it is: remove
+                                             the one in the way, replace again
+    a unique index is violated               set aside with what follows on its key, tried again when the others are done
+    update: no document, or another shape    replay: what still fits is applied, the rest skipped; divergence
+                                             if no later change of the key explains it
+                                             otherwise: divergence, repaired from the source or raised
+    anything that passes by itself           again, after a pause, as a replay
+    anything else                            into the dead-letter collection, or RowRejected
+
+**Why a replayed update that does not fit is applied in parts.** The target may be ahead: `x` was set to 1 by event 5, to 2 by event
+6 together with `a.b`, and `a` became a number at event 7. Replaying 5, 6, 7 on the result, event 6 cannot set `a.b`; were it skipped
+whole, `x` would stay 1. Applied in parts, `x` is 2 and event 7 sees to `a`.
+
+**What a replay skips has to be explained.** `Unexplained` remembers each key of which something was skipped until a later change says why.
+What is left at the end of the run is *unsettled* where the target may be ahead of the whole run: more of the history is to be seen with it.
+Otherwise the row is compared with the source's. If they differ it is divergence (docs/decisions/0054).
+
+**Why a refused unique value waits.** In a replay the target may hold a value in a row that takes it only later. The row that has to
+give it up does so in a later change; then the waiting one goes in, when the run is over. Rows that wait for each other's values are
+then written with all their changes at once, since only the last state of each has to be free. What still waits is *unsettled* where the
+target may be ahead of the whole run: it is to be repeated with more. So is it where a row of the table was repaired: such a row is of the time at which it was
+read, and its value may be another one's until then. Otherwise rows are in each other's way, and exchange their values
+in a transaction; what not even that brings in is rejected (docs/decisions/0031).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+import bson
+import structlog
+from bson.errors import BSONError
+from pymongo.errors import OperationFailure
+
+from changefeed.errors import Divergence, RowRejected, SinkRefused, SinkUnavailable
+from changefeed.event import RowType
+from changefeed.table import TableId, TableName
+from sink.mongodb.commander import Commander, Send, TakesTooLong
+from sink.mongodb.errors import answer_of, retryable_code, unauthorized_code
+from sink.mongodb.rows.bulk_command import (
+    Command,
+    Outcome,
+    Refusal,
+    command_of,
+    depends_on_shape,
+    displace_command,
+    exchange_commands,
+    foretell_command,
+    net_command,
+    outcome_of,
+    own_filter,
+    renewal_commands,
+    too_large_to_replace,
+    viable_command,
+)
+from sink.mongodb.rows.bulk_plan import Batch
+from sink.mongodb.rows.dead_letter import dead_letter
+from sink.mongodb.rows.exact_insert import holds_zero_time, may_hold_zero_time
+from sink.mongodb.rows.row_look import Compared, RowLook
+from sink.mongodb.rows.unexplained import OpenRow, Unexplained
+from sink.mongodb.rows.waiting import Chain, WaitingRows
+from sink.row import Deviation, FetchRow, RowChange, SourceRow, TargetTable, Unfinished, WriteResult
+
+_log = structlog.get_logger(__name__)
+
+_IMMUTABLE = 66
+_MISFIT = frozenset({2, 28, _IMMUTABLE})
+"""BadValue, PathNotViable, ImmutableField: of an update, not of the document it makes."""
+_TOO_LARGE = frozenset({10334, 17419, 17420})
+_ABOUT_A_ROW = _TOO_LARGE | {2, 9, 14, 15, 22, 40, 52, 56, 57}
+"""BadValue, FailedToParse, TypeMismatch, Overflow, InvalidBSON, and refused paths and names."""
+_NO_TRANSACTION = frozenset({20, 263})
+"""IllegalOperation, OperationNotSupportedInTransaction: a capped collection gives nothing up, a server alone has no transactions."""
+WAITING_BYTES = 64 << 20
+UNEXPLAINED_BYTES = 64 << 20
+_MOST_NAMED = 10
+_MISSING, _MISSING_OR_MISSHAPEN = "its document is missing", "its document is missing or has another shape"
+
+
+class WriteRun:
+    """The changes of one job: what has been found out so far, and what waits."""
+
+    def __init__(
+        self,
+        commander: Commander,
+        fetch: FetchRow | None,
+        dead_letter: TableName | None,
+        unfinished: Unfinished,
+        *,
+        repairs: bool,
+    ) -> None:
+        self._commander = commander
+        self._fetch = fetch if repairs else None
+        self._look = RowLook(commander, fetch)
+        self._dead_letter = dead_letter
+        self._unfinished = unfinished
+        self._replay = False
+        self._most = sys.maxsize
+        """Changes in a batch: fewer once one took too long."""
+        self._waiting = WaitingRows()
+        self._unexplained = Unexplained()
+        self._unsettled: set[TableId] = set()
+        """Tables known to be unsettled: what is skipped of them need not be remembered."""
+        self._ahead: set[TableId] = set()
+        """Tables of which a row was repaired though nothing of them was replayed: it is newer than the others."""
+        self.result = WriteResult()
+
+    def begin(self, *, replay: bool) -> None:
+        """Of changes that come together; the result is theirs."""
+        self._replay = replay
+        self.result = WriteResult()
+
+    def apply(self, batch: Batch, *, again: bool = False) -> None:
+        """Until every change of the batch is applied, waits, or is accounted for. `again`: some of it may have been applied."""
+        if len(batch.changes) > self._most:
+            self._in_parts(batch, again=again)
+            return
+        replay, attempt = self._replay or again, 0
+        while batch.changes:
+            if self._waiting:
+                batch = Batch([c for c in batch.changes if not self._waiting.queue(c)], batch.ordered, batch.joined)
+                if not batch.changes:
+                    return
+            try:
+                outcome, repeated = self._send(batch, divisible=len(batch.changes) > 1)
+            except TakesTooLong:
+                self._most = len(batch.changes) // 2
+                _log.info("batches_are_halved", changes=len(batch.changes), table=str(batch.changes[0].table.name))
+                self._in_parts(batch, again=True)
+                return
+            except RowRejected as error:
+                if not _about_a_row(error):
+                    raise
+                self._isolate(batch, error, again=replay)
+                return
+            replay = replay or repeated
+            left = self._resolve(batch, outcome, replay=replay)
+            if any(_passing(refusal) for refusal in outcome.refusals):
+                refusal = next(filter(_passing, outcome.refusals))
+                self._commander.wait(attempt, SinkUnavailable(self._said(batch.changes[refusal.index], refusal)))
+                replay, attempt = True, attempt + 1
+            batch = Batch(left, batch.ordered, batch.joined)
+
+    def _in_parts(self, batch: Batch, *, again: bool) -> None:
+        """So small that a slow target takes them in the time there is."""
+        most = self._most
+        for at in range(0, len(batch.changes), most):
+            self.apply(Batch(batch.changes[at : at + most], batch.ordered, batch.joined), again=again)
+            self._commander.go_on()
+
+    def _send(self, batch: Batch, *, divisible: bool = False) -> tuple[Outcome, bool]:
+        database, command = batch.command or command_of(batch)
+        first = batch.changes[0]
+        doing = f"{len(batch.changes)} row changes from {first.position} on into {first.table.name}"
+        reply = self._commander.send(database, command, doing, divisible=divisible)
+        return outcome_of(batch, reply.document, reply.results), reply.again
+
+    def _isolate(self, batch: Batch, error: RowRejected, *, again: bool) -> None:
+        """The command was refused as a whole: find the change that is at fault."""
+        if len(batch.changes) == 1:
+            [change] = batch.changes
+            if change.type is RowType.REPLACE and too_large_to_replace(change):
+                self._renew(change)
+            else:
+                self._reject(change, f"{change}, of {change.size} bytes: {error}")
+            return
+        middle = len(batch.changes) // 2
+        self.apply(Batch(batch.changes[:middle], batch.ordered, batch.joined), again=again)
+        self.apply(Batch(batch.changes[middle:], batch.ordered, batch.joined), again=again)
+
+    def _resolve(self, batch: Batch, outcome: Outcome, *, replay: bool) -> list[RowChange]:
+        """What is still to be sent, in order."""
+        left: list[RowChange] = []
+        present: list[RowChange] = []
+        for refusal in outcome.refusals:
+            change = batch.changes[refusal.index]
+            if _passing(refusal):
+                left.append(change)
+            elif change.type is RowType.INSERT and refusal.duplicate_id:
+                self.result.duplicates += 1
+                present.append(change._replace(type=RowType.REPLACE))
+            else:
+                self._refused(change, refusal, replay=replay)
+        if present:
+            self.apply(Batch(present, ordered=True, joined=batch.joined))
+        if outcome.unmatched:
+            self._unmatched(batch, outcome, replay=replay)
+        return [*left, *batch.changes[outcome.done :]]
+
+    def _refused(self, change: RowChange, refusal: Refusal, *, replay: bool) -> None:
+        if unauthorized_code(refusal.code, refusal.message):
+            raise SinkRefused(f"{self._said(change, refusal)}; check the roles of the sink's user")
+        if change.type is RowType.REPLACE and (refusal.duplicate_id or refusal.code == _IMMUTABLE):
+            self._displace(change)
+        elif refusal.duplicate and not refusal.duplicate_id:
+            self._waiting.begin(change, refusal, replay=self._replay)
+        elif change.type is RowType.UPDATE and _misfit(refusal):
+            if replay:
+                self._apply_viable(change, refusal.message)
+            else:
+                self._diverged([change], refusal.message)
+        else:
+            self._reject(change, self._said(change, refusal))
+
+    def _displace(self, change: RowChange) -> None:
+        """A document cannot become this one, only make room for it."""
+        if holds_zero_time(change.document) or too_large_to_replace(change):
+            self._renew(change)
+        else:
+            self._send_alone(change, displace_command(change))
+            self._replace(change)
+
+    def _renew(self, change: RowChange) -> None:
+        """Removed and inserted in one transaction."""
+        try:
+            self._commander.together(partial(_renewed, change), str(change))
+        except RowRejected as error:
+            refusal = _refusal_in(error)
+            if refusal is None:
+                self._reject(change, str(error))
+            elif refusal.code in _NO_TRANSACTION:
+                self._replace(change)
+            elif refusal.duplicate:
+                self._waiting.begin(change, refusal, replay=self._replay)
+            else:
+                self._reject(change, self._said(change, refusal))
+
+    def _replace(self, change: RowChange) -> None:
+        for refusal in self._send_alone(change, net_command([change])).refusals:
+            if refusal.duplicate and not refusal.duplicate_id:
+                self._waiting.begin(change, refusal, replay=self._replay)
+            else:
+                self._reject(change, self._said(change, refusal))
+
+    def _send_alone(self, change: RowChange, command: tuple[str, Command]) -> Outcome:
+        reply = self._commander.send(*command, str(change)).document
+        outcome = outcome_of(Batch([change], ordered=True), reply, [])
+        for refusal in filter(_passing, outcome.refusals):
+            raise SinkUnavailable(self._said(change, refusal))
+        return outcome
+
+    def _apply_viable(self, change: RowChange, reason: str) -> None:
+        self.result.skipped += 1
+        viable = viable_command(change)
+        if viable is None:
+            return
+        outcome = self._send_alone(change, viable)
+        if outcome.unmatched:
+            self._missing(change)
+        elif change.table.id not in self._unsettled:
+            self._unexplained.misfit(change, reason)
+        for refusal in outcome.refusals:
+            self._refused(change, refusal, replay=False)
+
+    def _missing(self, change: RowChange) -> None:
+        if change.table.id not in self._unsettled:
+            self._unexplained.missing(change, _MISSING)
+
+    def _unmatched(self, batch: Batch, outcome: Outcome, *, replay: bool) -> None:
+        refused = {refusal.index for refusal in outcome.refusals}
+        tried = [change for at, change in enumerate(batch.changes[: outcome.done]) if at not in refused]
+        if outcome.unmatched_at is not None:
+            lost = [batch.changes[at] for at in outcome.unmatched_at]
+        else:
+            lost = self._lost(tried, outcome.unmatched)
+        if not replay:
+            self._diverged(lost, _MISSING_OR_MISSHAPEN)
+            return
+        for change in lost:
+            if depends_on_shape(change):
+                self._apply_viable(change, _MISSING_OR_MISSHAPEN)
+            else:
+                self.result.skipped += 1
+                self._missing(change)
+
+    def _lost(self, changes: Sequence[RowChange], count: int) -> list[RowChange]:
+        """Those so many of these changes that met no document."""
+        updates = [change for change in changes if change.type is RowType.UPDATE]
+        absent = self._look.absent(updates)
+        return absent if absent is not None and len(absent) == count else self._locate(changes)
+
+    def _locate(self, changes: Sequence[RowChange]) -> list[RowChange]:
+        """Which of these updates meet no document, by halves: sending an update again changes nothing."""
+        outcome, _ = self._send(Batch(changes, ordered=False))
+        if not outcome.unmatched:
+            return []
+        if len(changes) == 1:
+            return list(changes)
+        middle = len(changes) // 2
+        return [*self._locate(changes[:middle]), *self._locate(changes[middle:])]
+
+    def _diverged(self, changes: Sequence[RowChange], reason: str) -> None:
+        if not changes:
+            return
+        if self._fetch is None:
+            raise _divergence([(change, reason) for change in changes])
+        for change in changes:
+            if (row := self._fetch(change)) is not None:
+                if not self._replay:
+                    self._ahead.add(change.table.id)
+                self._repair(change, reason, row)
+            else:
+                self._deviates(change, f"{reason}, and its table is gone from the source")
+
+    def _repair(self, change: RowChange, reason: str, row: SourceRow) -> None:
+        self._deviates(change, reason)
+        kind = RowType.DELETE if row.document is None else RowType.REPLACE
+        whole = change._replace(type=kind, document=row.document, update=None)
+        self._unexplained.explain([whole])
+        self.result.repaired(change.table.id, row.read_ts)
+        self.apply(Batch([whole], ordered=True))
+
+    def _deviates(self, change: RowChange, reason: str) -> None:
+        self.result.divergences.append(Deviation(change=change, reason=reason))
+
+    def explain(self, changes: Sequence[RowChange]) -> None:
+        """What was skipped, by all the changes that came with it or after it."""
+        self._unexplained.explain(changes)
+
+    def _judge(self) -> None:
+        """What was skipped and never explained."""
+        left: list[OpenRow] = []
+        for row in self._unexplained.take():
+            table = row.change.table.id
+            if table in self._unsettled or self._look.well(row):
+                continue
+            if self._unfinished(table):
+                self._unsettled.add(table)
+                self.result.unsettled.add(table)
+            else:
+                left.append(row)
+        differing: list[Compared] = []
+        for row in left:
+            if (compared := self._look.compared(row)) is None:
+                continue
+            if self._fetch is not None and compared.row is not None:
+                self._repair(row.change, row.reason, compared.row)
+                continue
+            differing.append(compared)
+            if len(differing) > _MOST_NAMED:
+                break
+        if differing:
+            raise _divergence([(row.change, row.reason) for row in differing])
+
+    def bound(self) -> None:
+        """So that what waits, and what is not explained yet, takes no more memory than it may."""
+        if self._unexplained.bytes > UNEXPLAINED_BYTES:
+            self._judge()
+        if self._waiting.bytes > WAITING_BYTES:
+            self._retry()
+        if self._waiting.bytes > WAITING_BYTES:
+            self._give_up()
+
+    def settle(self) -> None:
+        """Nothing comes any more. A repaired row may have to wait for a value, too."""
+        for _ in range(2):
+            self._retry()
+            self._exchange()
+            self._judge()
+        self._give_up()
+
+    def _retry(self) -> None:
+        """What waits, as long as some of it goes in: first change by change, then each key's changes in one."""
+        replay = self._replay
+        for attempt in (self._step, self._leap, self._step, self._leap):
+            while self._waiting and attempt():
+                pass
+        self._replay = replay
+
+    def _give_up(self) -> None:
+        for chain in self._waiting.take():
+            table = chain.changes[0].table.id
+            if self._unfinished(table) or table in self._ahead:
+                self.result.unsettled.add(table)
+                continue
+            for change in chain.changes:
+                self._reject(change, self._said(change, chain.refusal))
+
+    def _step(self) -> bool:
+        before = len(self._waiting)
+        for chain in self._waiting.take():
+            self._replay = chain.replay
+            for change in chain.changes:
+                self.apply(Batch([change], ordered=True))
+            self._unexplained.explain(chain.changes)
+        return len(self._waiting) < before
+
+    def _leap(self) -> bool:
+        before = len(self._waiting)
+        for chain in self._waiting.take():
+            missing = self._net(chain)
+            if missing is None:
+                self._waiting.restore(chain)
+            else:
+                self._went_in_together(chain, missing=missing)
+        return len(self._waiting) < before
+
+    def _net(self, chain: Chain) -> bool | None:
+        """Whether its document is missing; None when it did not go in. One that is there is not replaced by one with a zero timestamp, but renewed."""
+        last = chain.changes[-1]
+        if not any(may_hold_zero_time(change.document or change.update) for change in chain.changes):
+            outcome = self._send_alone(last, net_command(chain.changes))
+            return None if outcome.refusals else bool(outcome.unmatched)
+        try:
+            self._commander.together(partial(_exchanged, last.table, [chain]), str(last))
+        except RowRejected:
+            return None
+        return self._look.gone(last)
+
+    def _exchange(self) -> None:
+        """Where nothing is in the way of what waits but each other: rows that are to have one another's values take them in one transaction."""
+        by_table: dict[TableName, list[Chain]] = {}
+        for chain in self._waiting.take():
+            table = chain.changes[0].table
+            if self._unfinished(table.id):
+                self._waiting.restore(chain)
+            else:
+                by_table.setdefault(table.name, []).append(chain)
+        for name, waiting in by_table.items():
+            exchanged = partial(_exchanged, waiting[0].changes[0].table, waiting)
+            try:
+                self._commander.together(exchanged, f"an exchange of values in {name}")
+            except RowRejected:
+                for chain in waiting:
+                    self._waiting.restore(chain)
+            else:
+                for chain in waiting:
+                    self._went_in_together(chain, missing=self._look.gone(chain.changes[-1]))
+
+    def _went_in_together(self, chain: Chain, *, missing: bool = False) -> None:
+        """Nobody said which of the changes fitted."""
+        for change in chain.changes:
+            self._unexplained.doubted(change)
+        self._unexplained.explain(chain.changes)
+        if missing:
+            self._missing(chain.changes[-1])
+
+    def _reject(self, change: RowChange, said: str) -> None:
+        if self._dead_letter is None:
+            raise RowRejected(f"{said}; mend the target, or name a dead_letter collection for such rows")
+        self.result.rejected.append(Deviation(change=change, reason=said))
+        letter = dead_letter(change, said)
+        statement = {"q": {"_id": letter["_id"]}, "u": letter, "upsert": True, "multi": False}
+        command = {"update": self._dead_letter.coll, "updates": [statement], "writeConcern": {"w": "majority"}}
+        reply = self._commander.send(self._dead_letter.db, command, f"dead letter of {change}").document
+        if errors := reply.get("writeErrors"):
+            raise RowRejected(f"{said}; and {self._dead_letter} refuses the letter: {errors[0].get('errmsg')}")
+
+    @staticmethod
+    def _said(change: RowChange, refusal: Refusal) -> str:
+        return f"{change}: {change.table.name} answers: {refusal.message} (code {refusal.code})"
+
+
+def _exchanged(table: TargetTable, chains: Sequence[Chain], send: Send) -> None:
+    database = table.name.db
+    filters = [own_filter(chain.changes[0]) for chain in chains]
+    replies = [send(database, foretell_command(chain.changes)) for chain in chains]
+    documents = [
+        (filter_, bson.encode(document))
+        for filter_, reply in zip(filters, replies, strict=True)
+        for document in reply["cursor"]["firstBatch"]
+    ]
+    for command in exchange_commands(table, filters, documents):
+        send(database, command)
+
+
+def _renewed(change: RowChange, send: Send) -> None:
+    for command in renewal_commands(change):
+        send(change.table.name.db, command)
+
+
+def _refusal_in(error: RowRejected) -> Refusal | None:
+    cause = error.__cause__
+    if not isinstance(cause, OperationFailure):
+        return None
+    return Refusal(index=0, code=cause.code or 0, message=answer_of(cause))
+
+
+def _divergence(rows: Sequence[tuple[RowChange, str]]) -> Divergence:
+    named = "; ".join(f"{change}: {reason}" for change, reason in rows[:_MOST_NAMED])
+    more = f"; and more than {_MOST_NAMED} altogether" if len(rows) > _MOST_NAMED else ""
+    return Divergence(
+        f"{named}{more}. Somebody else writes to the target, or it was not equal when the changefeed began: make these rows what they are "
+        f"at the source, or let Sluice repair them (on_divergence: repair), or copy the table again; then resume"
+    )
+
+
+def _about_a_row(error: RowRejected) -> bool:
+    """Whether a command was refused for one of its statements: other rows are not to blame for what is wrong with the target."""
+    cause = error.__cause__
+    return isinstance(cause, BSONError) or (isinstance(cause, OperationFailure) and cause.code in _ABOUT_A_ROW)
+
+
+def _passing(refusal: Refusal) -> bool:
+    return retryable_code(refusal.code, refusal.message)
+
+
+def _misfit(refusal: Refusal) -> bool:
+    """Evaluating a pipeline fails with one of the server's many numbered assertions."""
+    return refusal.code in _MISFIT or (refusal.code >= 10_000 and refusal.code not in _TOO_LARGE)

@@ -1,0 +1,51 @@
+"""What a DDL says of its table, from the server's words for it: the same for an event of a change stream and an entry of the oplog. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from changefeed.documents.document import EMPTY, Document
+from changefeed.event import DdlType
+from changefeed.table import TableId
+from source.ddl.index_spec import indexes_description, normalised_index
+from source.ddl.view_definition import created_view, is_timeseries, modified_view
+
+
+def uuid_of(value: Any) -> TableId | None:
+    """From a BSON UUID, however the driver decoded it."""
+    if value is None or isinstance(value, bool):
+        return None
+    return TableId(value.hex() if isinstance(value, bytes) else value.hex)
+
+
+def describe(ddl_type: DdlType, stated: Mapping[str, Any]) -> Document:
+    """The operation as `DdlEvent.description` wants it, from the server's words for it."""
+    if not stated:
+        return EMPTY
+    match ddl_type:
+        case DdlType.CREATE_INDEXES | DdlType.DROP_INDEXES:
+            return indexes_description(stated["indexes"])
+        case DdlType.CREATE:
+            return Document.of(_created(stated))
+        case DdlType.MODIFY if "viewOn" in stated and is_timeseries(stated):
+            return Document.of(modified_view(stated))
+        case DdlType.RENAME | DdlType.DROP | DdlType.DROP_DATABASE:
+            return EMPTY
+        case _:
+            return Document.of(stated)
+
+
+def _created(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Without `temp`: a server that starts drops temporary collections, and which of them become permanent is the source's affair."""
+    if "viewOn" in stated:
+        return created_view(stated)
+    options = {name: value for name, value in stated.items() if name != "temp"}
+    if "idIndex" in options:
+        options["idIndex"] = normalised_index(options["idIndex"])
+    return options
+
+
+def wall_ms_of(wall: Any) -> int | None:
+    return int(wall.timestamp() * 1000) if isinstance(wall, datetime) else None

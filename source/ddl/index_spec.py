@@ -1,0 +1,32 @@
+"""Index specifications as a user would write them, the same whether they come from listIndexes, an event or the oplog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from changefeed.documents.document import Document
+from changefeed.documents.index_key import key_as_written
+
+_FIRST = ("v", "key", "name")
+_NOT_OURS = frozenset({"ns", "buildUUID", "background"})
+
+
+def normalised_index(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """`v`, `key` and `name` first and the options by name, so that equal indexes are equal bytes.
+
+    `ns` is the server's own note of where the index is (until 4.2), `background` means nothing since 4.2.
+    """
+    fields = {**spec, "key": key_as_written(spec)} if "key" in spec else dict(spec)
+    names = [name for name in _FIRST if name in fields]
+    names += sorted(name for name in fields if name not in _FIRST and name not in _NOT_OURS)
+    return {name: fields[name] for name in names}
+
+
+def index_document(spec: Mapping[str, Any]) -> Document:
+    return Document.of(normalised_index(spec))
+
+
+def indexes_description(specs: Iterable[Mapping[str, Any]]) -> Document:
+    """The `operationDescription` of createIndexes and dropIndexes."""
+    return Document.of({"indexes": [normalised_index(spec) for spec in specs]})

@@ -1,0 +1,48 @@
+"""From an event of a change stream to a `DdlEvent`. Pure; the oplog's counterpart is `oplog.ddl_entry`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from changefeed.event import SHOWN_BY_STREAMS, DdlEvent, DdlType
+from changefeed.table import SYSTEM_DATABASES, TableId, TableName, view_id
+from source.ddl.ddl_description import describe, uuid_of, wall_ms_of
+from source.ddl.resume_token import decode_token, position_of
+
+
+def ddl_of_change(change: Mapping[str, Any]) -> DdlEvent | None:
+    """None for what concerns the server itself: system databases, `system.*` collections."""
+    if change["operationType"] not in SHOWN_BY_STREAMS:
+        raise ValueError(f"{change['operationType']!r} is not a DDL event")
+    ddl_type = DdlType(change["operationType"])
+    token = change["_id"]["_data"]
+    db = change["ns"]["db"]
+    table = TableName(db, change["ns"]["coll"]) if "coll" in change["ns"] else None
+    if db in SYSTEM_DATABASES or (table is not None and table.system):
+        return None
+    stated = change.get("operationDescription") or {}
+    to = change.get("to") or stated.get("to")
+    return DdlEvent(
+        position=position_of(token),
+        type=ddl_type,
+        db=db,
+        table=table,
+        id=_id_of(change, token, table),
+        renamed_to=TableName(to["db"], to["coll"]) if to else None,
+        drop_target=uuid_of(stated.get("dropTarget")),
+        description=describe(ddl_type, stated),
+        wall_ms=wall_ms_of(change.get("wallTime")),
+    )
+
+
+def _id_of(change: Mapping[str, Any], token: str, table: TableName | None) -> TableId | None:
+    """A view has no UUID: we name it by its name. The token of its event holds the UUID of `system.views`, so it is asked only
+    where events say no UUID at all: before 6.0, which is also where they have no `wallTime` and views are not shown.
+    """
+    if table is None:
+        return None
+    stated = uuid_of(change.get("collectionUUID"))
+    if stated is None and "wallTime" not in change:
+        stated = decode_token(token).table
+    return stated or view_id(table)

@@ -1,0 +1,216 @@
+"""`LargeEvents`: change events that are more than a reply can hold, read in parts.
+
+An event repeats the `_id`: in the document, in the `documentKey`, and twice over in the resume token, which is hexadecimal. So a document of 16 MB with an
+`_id` of 9 KB makes an event that no server can show (16 MB and 16 KB is the most), and none can split: `$changeStreamSplitLargeEvent` puts
+each field of an event into one fragment as a whole. Neither is there where a server lacks that stage (before 6.0.9) and an event carries two images.
+
+What a `$project` leaves of the event is all that has to fit. So it is asked for in parts, each by a stream of its own that shows one event:
+
+    operationType, ns, documentKey, ...     the header
+    fullDocument without _id                the `_id` is put back from the key, where a stored document has it: first
+    fullDocumentBeforeChange without _id
+    updateDescription
+
+Parts of one event have one resume token, which is compared. From 5.0 on a server counts the token in the reply, too, so that a value of 16 MB does not fit beside an
+`_id` of more than 4 KB; it is then looked for in the oplog (`source/stream/events/logged_content.py`). What cannot be told even so is told as what it is, to whoever wants that event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import bson
+from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError, ServerSelectionTimeoutError
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.documents.key_text import key_text
+from changefeed.errors import EventTooLarge, InvariantError, SourceUnavailable
+from source.connection import Client
+from source.errors import EVENT_TOO_LARGE, told
+from source.raw.bson_bytes import document_of, elements, fields_of
+from source.raw.row_header import Header
+from source.stream.events.logged_content import large_key_entry, logged_content
+from source.stream.events.raw_event import scan, table_name
+from source.stream.events.raw_stream import RawStream
+
+_AWAIT_MS = 500
+_ATTEMPTS = 20
+_LOSSES = 3
+_LONGEST_ANSWER = 200
+_NAMES = ("operationType", "clusterTime", "collectionUUID", "ns")
+_HEADER = (*_NAMES, "wallTime", "documentKey")
+_DOCUMENTS = ("fullDocument", "fullDocumentBeforeChange")
+_DELTA = "updateDescription"
+Stage: TypeAlias = Mapping[str, object]
+_Place: TypeAlias = tuple[ClusterTime, str | None]
+_Sizes: TypeAlias = Mapping[str, int]
+_MOST_BYTES = (16 << 20) + (15 << 10)
+"""Of a value and the two tokens in one reply, which may have 16 MB and 16 KB; the rest of it has some hundred bytes."""
+
+
+def too_large(error: Exception) -> bool:
+    return isinstance(error, OperationFailure) and error.code in EVENT_TOO_LARGE
+
+
+def connection_lost(error: Exception) -> bool:
+    """By a server that was there."""
+    return isinstance(error, AutoReconnect) and not isinstance(error, ServerSelectionTimeoutError)
+
+
+def after_token(token: str) -> Stage:
+    """Tokens of one stream are sorted as text."""
+    return {"$match": {"_id._data": {"$gt": token}}}
+
+
+@dataclass(frozen=True, slots=True)
+class LargeEvent:
+    """`untold` says why the event lacks its content, or its key; empty when it is whole."""
+
+    event: bytes
+    untold: str = ""
+
+
+class _TooLarge(Exception):
+    """Even a part. `certain`: the server said so; else it closed the connection, again and again, while it answered other questions."""
+
+    def __init__(self, said: str, *, certain: bool) -> None:
+        super().__init__(said)
+        self.certain = certain
+
+
+@dataclass(frozen=True, slots=True)
+class LargeEvents:
+    client: Client
+    options: Mapping[str, object]
+    """Of `$changeStream`."""
+    stages: Sequence[Stage]
+    """Which events are wanted."""
+    last_stages: Sequence[Stage]
+    """A stream that splits large events has other tokens than one that does not (6.0.27)."""
+    measured: bool
+    """Whether the server is asked for sizes: from 5.0 on, where a reply that grows too large ends the connection."""
+
+    def first(self, start_ts: ClusterTime, after: str | None) -> LargeEvent:
+        """The first event that is wanted at `start_ts` or later, and after the event of that token."""
+        place = (start_ts, after)
+        try:
+            head, sizes = self._head(place)
+        except _TooLarge as error:
+            return self._without_key(place, error)
+        try:
+            return LargeEvent(self._with_content(place, head, sizes))
+        except _TooLarge as error:
+            return LargeEvent(head, _untold(head, error))
+
+    def _head(self, place: _Place) -> tuple[bytes, _Sizes]:
+        names = (*_DOCUMENTS, _DELTA) if self.measured else ()
+        measuring = {f"{name}Bytes": {"$bsonSize": f"${name}"} for name in names}
+        head = self._part(place, [{"$project": dict.fromkeys(_HEADER, 1) | measuring}])
+        fields = fields_of(head)
+        sizes = bson.decode(document_of([fields.pop(name.encode()) for name in measuring if name.encode() in fields]))
+        return document_of(list(fields.values())), {name: sizes.get(f"{name}Bytes") or 0 for name in names}
+
+    def _without_key(self, place: _Place, reason: _TooLarge) -> LargeEvent:
+        try:
+            head = self._part(place, [_keeping(*_NAMES)])
+        except _TooLarge as error:
+            named = large_key_entry(self.client, place[0])
+            if named is None and not error.certain:
+                raise SourceUnavailable(f"reading a change at {place[0]} or soon after in parts: {error}") from error
+            told_of = named or f"a change at {place[0]} or soon after"
+            raise EventTooLarge(f"{told_of}: {_TOLD} ({error}). {_REMEDY}") from error
+        return LargeEvent(head, _untold(head, reason))
+
+    def _with_content(self, place: _Place, head: bytes, sizes: _Sizes) -> bytes:
+        header, found = scan(head), fields_of(head)
+        id_ = fields_of(header.key)[b"_id"]
+        for name in (*_DOCUMENTS, _DELTA):
+            part = self._content(place, header, name, id_, sizes.get(name, 0))
+            if part is not None:
+                found[name.encode()] = b"\x03" + name.encode() + b"\0" + part
+        return document_of(list(found.values()))
+
+    def _content(self, place: _Place, header: Header, name: str, id_: bytes, size: int) -> bytes | None:
+        without_id = [] if name == _DELTA else [{"$project": {f"{name}._id": 0}}]
+        try:
+            if size - len(without_id) * len(id_) + 2 * len(header.token) > _MOST_BYTES:
+                said = f"{name} has {size} bytes, and a reply repeats its resume token of {len(header.token)}"
+                raise _TooLarge(said, certain=True)
+            part = self._field(place, header, name, _keeping(name), *without_id)
+        except _TooLarge as error:
+            if not error.certain:
+                raise SourceUnavailable(f"reading {_told(header)} in parts: {error}") from error
+            wanted = _DELTA if header.type == b"update" else "fullDocument"
+            logged = logged_content(self.client, header) if name == wanted else None
+            if logged is None:
+                raise
+            return logged
+        return document_of([id_, *fields_of(part).values()]) if part is not None and without_id else part
+
+    def _field(self, place: _Place, header: Header, name: str, *projections: Stage) -> bytes | None:
+        event = self._part(place, projections)
+        if scan(event).token != header.token:
+            raise SourceUnavailable(f"{_told(header)}: its parts were read from different events")
+        for field, _, at, end in elements(event):
+            if field == name.encode():
+                return event[at:end]
+        return None
+
+    def _part(self, place: _Place, projections: Sequence[Stage]) -> bytes:
+        for attempt in range(_LOSSES):
+            try:
+                return self._shown(place, projections)
+            except OperationFailure as error:
+                if not too_large(error):
+                    raise
+                raise _TooLarge(_briefly(error), certain=True) from error
+            except AutoReconnect as error:
+                if not connection_lost(error):
+                    raise
+                if attempt == _LOSSES - 1:
+                    raise _TooLarge(_briefly(error), certain=False) from error
+                self.client.admin.command("ping")
+        raise InvariantError("every attempt ends by itself")
+
+    def _shown(self, place: _Place, projections: Sequence[Stage]) -> bytes:
+        start_ts, after = place
+        later = [after_token(after)] if after is not None else []
+        stages = [*self.stages, *later, *projections, *self.last_stages]
+        with RawStream(self.client, start_ts=start_ts, options=self.options, stages=stages) as stream:
+            attempts = 0
+            while attempts < _ATTEMPTS:
+                reply = stream.next(await_ms=_AWAIT_MS, most=1)
+                if reply is not None and reply.events:
+                    return reply.events[0]
+                attempts += reply is not None
+        raise SourceUnavailable(
+            f"an event from {start_ts} on is too large to be shown whole, and was not shown in parts"
+        )
+
+
+def _keeping(*names: str) -> Stage:
+    return {"$project": dict.fromkeys(names, 1)}
+
+
+def _briefly(error: PyMongoError) -> str:
+    """The server repeats the beginning of what it could not send."""
+    text = told(error)
+    return text if len(text) <= _LONGEST_ANSWER else f"{text[:_LONGEST_ANSWER]}..."
+
+
+def _told(header: Header) -> str:
+    key = f" {key_text(header.key)}" if header.key else ", its _id has megabytes,"
+    return f"{header.type.decode()} of {table_name(header.ns)}{key} at {header.position.ts}"
+
+
+def _untold(head: bytes, error: _TooLarge) -> str:
+    return f"{_told(scan(head))}: {_TOLD} ({error}). {_REMEDY}"
+
+
+_TOLD = "its change event is larger than the 16 MB that a change stream can show, and a part of it is, too"
+_REMEDY = (
+    "Take its table out of the filter, or remove the changefeed and create it again with --start initial: "
+    "a copy holds documents of any size"
+)

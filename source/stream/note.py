@@ -1,0 +1,77 @@
+"""Making a quiet source write something, so that what stands before it is resolved (`resolved.py` says why and when).
+
+`appendOplogNote` writes an entry that no change stream shows. It needs the action of the same name on the cluster; a newer mongos
+passes it to every shard, an older one refuses it. Where it is refused, one document in `__sluice.heartbeat` is updated instead; that database is
+ours and is never replicated. Neither waits for the majority, which servers since 5.0 do by themselves: the stream that the note is for shows
+when the majority has it, and must not stand still with it.
+"""
+
+from __future__ import annotations
+
+import structlog
+from pymongo.errors import OperationFailure
+from pymongo.write_concern import WriteConcern
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.position import Position
+from changefeed.table import HEARTBEAT_COLLECTION, HEARTBEAT_DATABASE
+from source.connection import Client, session_time
+from source.errors import is_refusal, told, translated
+from source.stream.resolved import Note, end_of_source, note_wanted
+
+log = structlog.get_logger(__name__)
+
+
+class NoteKeeper:
+    """Looks at each reply of a stream and writes a note when one is wanted. For one thread."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._ways = [self._append_note, self._update_heartbeat]
+        self._previous_committed_ts: ClusterTime | None = None
+        self._last_note: Note | None = None
+
+    def look_at(self, resolved: Position, committed_ts: ClusterTime, *, quiet: bool) -> None:
+        wanted = quiet and note_wanted(
+            resolved=resolved,
+            committed_ts=committed_ts,
+            previous_committed_ts=self._previous_committed_ts,
+            last_note=self._last_note,
+        )
+        self._previous_committed_ts = committed_ts
+        if wanted:
+            self.write(committed_ts)
+
+    def end(self, committed_ts: ClusterTime) -> Position:
+        """Below it lies all that was committed by then and is not a note of ours."""
+        return end_of_source(committed_ts, self._last_note)
+
+    def write(self, after_ts: ClusterTime) -> None:
+        while self._ways:
+            with translated("writing a note at the source"):
+                try:
+                    written_ts = self._ways[0]()
+                except OperationFailure as error:
+                    if not is_refusal(error):
+                        raise
+                    log.warning(
+                        "source_note_refused", way=self._ways[0].__name__, left=len(self._ways) - 1, error=told(error)
+                    )
+                    del self._ways[0]
+                    continue
+            second = self._last_note is not None and after_ts == self._last_note.written_ts
+            self._last_note = Note(after_ts=after_ts, written_ts=written_ts, second=second)
+            return
+
+    def _append_note(self) -> ClusterTime:
+        with self._client.start_session(causal_consistency=False) as session:
+            note = {"appendOplogNote": 1, "data": {"sluice": "note"}, "writeConcern": {"w": 1}}
+            self._client.admin.command(note, session=session)
+            return session_time(session)
+
+    def _update_heartbeat(self) -> ClusterTime:
+        database = self._client[HEARTBEAT_DATABASE]
+        heartbeat = database.get_collection(HEARTBEAT_COLLECTION, write_concern=WriteConcern(1))
+        with self._client.start_session(causal_consistency=False) as session:
+            heartbeat.update_one({"_id": "note"}, {"$inc": {"count": 1}}, upsert=True, session=session)
+            return session_time(session)

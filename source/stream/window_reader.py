@@ -1,0 +1,261 @@
+"""`WindowReader`: the raw events of one window of the change stream, in order, each exactly once, until the window is proven complete.
+
+A worked example, the window [100.1/..2D, 100.3/..30), whose end is the position of a drop:
+
+    the stream is opened at 100.1       100.1/..2C  below the start: dropped
+    (startAtOperationTime knows         100.1/..2D  yielded
+    no tokens)                          100.2/..2E  yielded
+                                        token 100.2/..2E, nothing follows: not proven, the drop may come next. A note is written
+                                        token high water mark 100.4: everything before 100.4 was shown: the window is complete
+
+An empty batch proves nothing. What proves is an event at or past the end (let the match pass the DDL types: then the DDL at which a
+window ends is its own proof), or a resume token from which `resolved` at or past the end follows.
+
+Each reply of the source gives one batch, also an empty one, and so does each second of its silence, so that whoever reads can look after
+other things in between, and give up: close the iterator, and what runs at the source is killed.
+A batch holds at most one reply, 16 MB and one event; nothing else is kept, except the fragments of one split event.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import StrEnum
+
+import structlog
+from bson.errors import BSONError
+from bson.raw_bson import RawBSONDocument
+from pymongo.errors import OperationFailure, PyMongoError
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.documents.document import EMPTY, Document
+from changefeed.errors import HistoryLost, SluiceError, SourceUnavailable, SourceUnsupported
+from changefeed.position import Position, Window
+from source.connection import Client
+from source.errors import translate, translated
+from source.oplog.window import oldest_time_for_message
+from source.raw.raw_batch import RawBatch
+from source.stream.events.batch_size import BatchSize
+from source.stream.events.large_event import LargeEvents, Stage, after_token, connection_lost, too_large
+from source.stream.events.raw_event import scan
+from source.stream.events.raw_reply import Reply
+from source.stream.events.raw_stream import RawStream
+from source.stream.note import NoteKeeper
+from source.stream.window_progress import WindowProgress
+
+_SHORTEST_WAIT_MS = 10
+_LONGEST_WAIT_MS = 250
+_MANY = 1 << 14
+
+log = structlog.get_logger(__name__)
+
+
+class FullDocument(StrEnum):
+    """What an update event brings besides the change. Values are the server's."""
+
+    DEFAULT = "default"
+    UPDATE_LOOKUP = "updateLookup"
+    WHEN_AVAILABLE = "whenAvailable"
+    REQUIRED = "required"
+
+
+class BeforeChange(StrEnum):
+    """Whether pre-images are brought (6.0). Values are the server's."""
+
+    OFF = "off"
+    WHEN_AVAILABLE = "whenAvailable"
+    REQUIRED = "required"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    match: Document = EMPTY
+    """The filter for the server's `$match`; empty passes everything."""
+    full_document: FullDocument = FullDocument.DEFAULT
+    before_change: BeforeChange = BeforeChange.OFF
+    patience: timedelta = timedelta(seconds=30)
+    """How long the source may be unavailable at one place before the error is raised."""
+
+
+class WindowReader:
+    """Knows its client only; what a task needs to make one is `ReadOptions` and the source's URI."""
+
+    def __init__(self, client: Client, options: ReadOptions) -> None:
+        self._client = client
+        self._options = options
+        self._notes = NoteKeeper(client)
+        self._batch_size = BatchSize()
+        self._version: ServerVersion | None = None
+
+    def read(self, window: Window) -> Generator[RawBatch, None, None]:
+        """Opens the stream again where it broke off, as long as the source comes back within `patience`."""
+        progress, care = WindowProgress(window), Care()
+        failing_since: float | None = None
+        while not progress.complete:
+            before = progress.reached
+            try:
+                if care.next_is_large:
+                    yield self._large(progress, care)
+                else:
+                    yield from self._read_stream(progress, care)
+            except (SourceUnavailable, PyMongoError, BSONError) as error:
+                if too_large(error) or care.lost_again(error, progress.seen):
+                    care.failed(progress.seen)
+                    continue
+                if progress.reached != before or failing_since is None:
+                    failing_since = time.monotonic()
+                failure = self._failure(error, progress)
+                if not isinstance(failure, SourceUnavailable) or self._impatient(failing_since):
+                    raise failure from error
+                log.info("change_stream_reopened", reached=str(progress.reached), reason=str(failure))
+                time.sleep(failure.retry_after.total_seconds())
+
+    def took(self, taken: int, read: int) -> None:
+        """The server sends what its match lets through, whatever becomes of it."""
+
+    def try_at(self, start_ts: ClusterTime) -> None:
+        """Opens the stream that `read` opens: what the server would refuse then, it refuses now, within the second that it is given."""
+        with translated("opening the source's change stream of rows"):
+            try:
+                with self._stream(start_ts, Care()) as stream:
+                    stream.next(await_ms=_SHORTEST_WAIT_MS)
+            except OperationFailure as error:
+                if not too_large(error):
+                    raise
+
+    def _failure(self, error: SourceUnavailable | PyMongoError | BSONError, progress: WindowProgress) -> SluiceError:
+        if isinstance(error, SourceUnavailable):
+            return error
+        failure = translate(error, f"reading {progress.window} from the source's change stream at {progress.start_ts}")
+        if isinstance(failure, HistoryLost):
+            oldest = oldest_time_for_message(self._client)
+            return HistoryLost(f"{failure}; {oldest}; remove the changefeed and create it again with --start initial")
+        return failure
+
+    def _impatient(self, failing_since: float) -> bool:
+        return time.monotonic() - failing_since > self._options.patience.total_seconds()
+
+    def _read_stream(self, progress: WindowProgress, care: Care) -> Iterator[RawBatch]:
+        progress.reopened()
+        await_ms = _SHORTEST_WAIT_MS
+        with self._stream(progress.start_ts, care) as stream:
+            while not progress.complete:
+                reply = stream.next(await_ms=await_ms, most=care.most)
+                if reply is None:
+                    yield progress.silence()
+                    continue
+                if reply.events:
+                    care.succeeded()
+                before = progress.resolved
+                yield progress.take(reply)
+                quiet = not reply.events and progress.resolved == before
+                await_ms = min(2 * await_ms, _LONGEST_WAIT_MS) if quiet else _SHORTEST_WAIT_MS
+                if not progress.complete:
+                    self._notes.look_at(progress.resolved, reply.operation_ts, quiet=quiet)
+
+    def _large(self, progress: WindowProgress, care: Care) -> RawBatch:
+        """The event after the last one seen, by which the stream broke off."""
+        progress.reopened()
+        version, seen = self._known_version(), progress.seen
+        options = version.stream_options(self._options)
+        events = LargeEvents(
+            self._client, options, self._wanted(), version.last_stages(), measured=version.version >= (5, 0)
+        )
+        found = events.first(progress.start_ts, seen.token if seen else None)
+        position = scan(found.event).position
+        care.passed(position)
+        log.info("large_event_read_in_parts", ts=str(position.ts), bytes=len(found.event), untold=found.untold)
+        return replace(progress.take(Reply([found.event], None, position.ts, 0)), untold=found.untold)
+
+    def _stream(self, start_ts: ClusterTime, care: Care) -> RawStream:
+        version = self._known_version()
+        return RawStream(
+            self._client,
+            start_ts=start_ts,
+            options=version.stream_options(self._options),
+            stages=[*self._wanted(), *care.stages(start_ts), *version.last_stages()],
+            batch_size=self._batch_size,
+        )
+
+    def _wanted(self) -> list[dict[str, object]]:
+        match = self._options.match
+        return [{"$match": RawBSONDocument(match.raw)}] if match != EMPTY else []
+
+    def _known_version(self) -> ServerVersion:
+        if self._version is None:
+            self._version = ServerVersion.of(self._client)
+        return self._version
+
+
+@dataclass(slots=True)
+class Care:
+    """How a stream is read that broke off because an event is larger than a reply can hold.
+
+    The reply that broke off may have held others before it. So events are asked for one by one, then by twos, by fours; where even one breaks
+    the stream off, that one is read in parts, and the stream goes on behind it.
+
+    A server from 5.0 on that notices only when it puts the reply together closes the connection, as a server in trouble does. So one that does
+    so twice at one place is suspected.
+    """
+
+    most: int | None = None
+    next_is_large: bool = False
+    behind: Position | None = None
+    _lost_at: tuple[Position | None] | None = None
+
+    def lost_again(self, error: Exception, seen: Position | None) -> bool:
+        if self.next_is_large or not connection_lost(error):
+            return False
+        again, self._lost_at = self._lost_at == (seen,), (seen,)
+        return again
+
+    def failed(self, seen: Position | None) -> None:
+        self.next_is_large = self.most == 1
+        self.most, self.behind = 1, seen
+
+    def succeeded(self) -> None:
+        if self.most is not None:
+            self.most = 2 * self.most if self.most < _MANY else None
+
+    def passed(self, position: Position) -> None:
+        self.next_is_large, self.behind = False, position
+
+    def stages(self, start_ts: ClusterTime) -> list[Stage]:
+        """A stream begins at a time, and would show again what was seen, the large event too."""
+        return [after_token(self.behind.token)] if self.behind is not None and start_ts <= self.behind.ts else []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerVersion:
+    """What a source of that version can be asked for: less of an older one, never nothing."""
+
+    version: tuple[int, ...]
+
+    @classmethod
+    def of(cls, client: Client) -> ServerVersion:
+        return cls(version=tuple(client.server_info()["versionArray"][:3]))
+
+    @property
+    def splits_large_events(self) -> bool:
+        """It came with 7.0 and was put into 6.0.9, but not into the releases between."""
+        return self.version >= (7, 0) or (6, 0, 9) <= self.version < (6, 1)
+
+    def stream_options(self, options: ReadOptions) -> dict[str, object]:
+        modern = self.version >= (6, 0)
+        if options.before_change is not BeforeChange.OFF and not modern:
+            raise SourceUnsupported(f"pre-images are asked of a source that is {self}; they came with 6.0")
+        if options.full_document in (FullDocument.WHEN_AVAILABLE, FullDocument.REQUIRED) and not modern:
+            raise SourceUnsupported(f"post-images are asked of a source that is {self}; they came with 6.0")
+        stream: dict[str, object] = {"fullDocument": options.full_document.value}
+        if modern:
+            stream["showExpandedEvents"] = True
+            stream["fullDocumentBeforeChange"] = options.before_change.value
+        return stream
+
+    def last_stages(self) -> list[Stage]:
+        return [{"$changeStreamSplitLargeEvent": {}}] if self.splits_large_events else []
+
+    def __str__(self) -> str:
+        return f"MongoDB {'.'.join(map(str, self.version))}"

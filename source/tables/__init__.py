@@ -1,0 +1,1 @@
+"""What stands in the source now: its catalog, and the documents of its tables."""

@@ -1,0 +1,154 @@
+"""The source's catalog: what tables there are, and whether the look at them was undisturbed.
+
+Reading thousands of tables takes seconds, and no server gives them all as of one time. So the look is framed by two times:
+what was committed before it began is in it, what came after it ended is not. If the DDL watch shows no DDL between the
+two, everything in it holds at both times and in between:
+
+    majority time    listCollections, listIndexes ...    newest time      resolved
+    before_ts ────────────────────────────────────────── after_ts ─────── beyond it: decide
+               a DDL in here: the look may be half old, half new: look again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from pymongo.errors import OperationFailure
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.documents.document import Document
+from changefeed.event import DdlEvent
+from changefeed.position import Position
+from changefeed.table import SYSTEM_DATABASES, TableId, TableKind, TableName, TableSchema, view_id
+from source.connection import Client, is_router, read_command
+from source.ddl.ddl_description import uuid_of
+from source.ddl.index_spec import index_document
+from source.errors import translated
+from source.oplog.window import majority_time, newest_time
+
+_THREADS = 16
+_NAMESPACE_NOT_FOUND = 26
+_KINDS = {"view": TableKind.VIEW, "timeseries": TableKind.TIMESERIES}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogReading:
+    tables: tuple[TableSchema, ...]
+    position: Position
+    """What the tables are valid from, if the reading is stable."""
+    after_ts: ClusterTime
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    name: TableName
+    info: Mapping[str, Any]
+    over_buckets: bool
+
+
+class Stability(StrEnum):
+    UNDECIDED = "undecided"
+    """The DDL watch has not come past the reading yet."""
+    STABLE = "stable"
+    DISTURBED = "disturbed"
+
+
+def stability_of(reading: CatalogReading, ddls: Iterable[DdlEvent], resolved: Position) -> Stability:
+    """`ddls` are those that the watch has shown from the reading's position on and that concern the wanted tables."""
+    if any(reading.position <= ddl.position and ddl.position.ts <= reading.after_ts for ddl in ddls):
+        return Stability.DISTURBED
+    return Stability.STABLE if resolved.ts > reading.after_ts else Stability.UNDECIDED
+
+
+def read_catalog(
+    client: Client, wanted: Callable[[TableName], bool], *, valid_from: Position | None = None
+) -> CatalogReading:
+    """All wanted tables. With `valid_from` in the past, the reading is stable only if no DDL happened since."""
+    before_ts = majority_time(client)
+    position = valid_from if valid_from is not None else Position(before_ts.next())
+    with translated("reading the catalog of the source"), ThreadPoolExecutor(_THREADS, "catalog") as threads:
+        shard_keys = _shard_keys(client)
+        listed_names = read_command(client, "admin", {"listDatabases": 1, "nameOnly": True})["databases"]
+        databases = [each["name"] for each in listed_names if each["name"] not in SYSTEM_DATABASES]
+        listed = [table for tables in threads.map(lambda db: _listed(client, db), databases) for table in tables]
+        chosen = [table for table in listed if wanted(table.name)]
+        indexes = threads.map(lambda table: _indexes(client, table), chosen)
+        tables = tuple(
+            _schema(table, found, shard_keys.get(str(table.name)), position)
+            for table, found in zip(chosen, indexes, strict=True)
+        )
+    return CatalogReading(tables=tables, position=position, after_ts=newest_time(client))
+
+
+def _schema(
+    listed: _Listed, indexes: tuple[Document, ...], shard_key: Document | None, valid_from: Position
+) -> TableSchema:
+    options = {option: value for option, value in listed.info.get("options", {}).items() if option != "temp"}
+    kind = TableKind.TIMESERIES if "timeseries" in options else _KINDS.get(listed.info["type"], TableKind.COLLECTION)
+    return TableSchema(
+        id=_id_of(listed.name, listed.info, over_buckets=listed.over_buckets),
+        name=listed.name,
+        kind=kind,
+        options=Document.of(options),
+        indexes=indexes,
+        shard_key=shard_key,
+        valid_from=valid_from,
+    )
+
+
+def _id_of(name: TableName, info: Mapping[str, Any], *, over_buckets: bool) -> TableId:
+    """A time series over buckets is a view to the change stream, which says no UUID for it, so it has none here either."""
+    uuid = uuid_of(info.get("info", {}).get("uuid"))
+    return view_id(name) if uuid is None or over_buckets or info["type"] == "view" else uuid
+
+
+def _listed(client: Client, db: str) -> list[_Listed]:
+    infos = list(_cursor(client, db, {"listCollections": 1}))
+    names = {info["name"] for info in infos}
+    return [
+        _Listed(TableName(db, info["name"]), info, over_buckets=f"system.buckets.{info['name']}" in names)
+        for info in infos
+        if not info["name"].startswith("system.")
+    ]
+
+
+def _indexes(client: Client, table: _Listed) -> tuple[Document, ...]:
+    """In the order of their creation. One that is still being built counts from its createIndexes event on.
+
+    What a clustered collection shows as an index is its own order, which its options say.
+    """
+    if table.info["type"] == "view":
+        return ()
+    specifications = _list_indexes(client, table.name)
+    return tuple(index_document(spec) for spec in specifications if not {"buildUUID", "clustered"} & spec.keys())
+
+
+def _list_indexes(client: Client, name: TableName) -> Iterator[Mapping[str, Any]]:
+    command = {"listIndexes": name.coll, "includeBuildUUIDs": True}
+    try:
+        yield from _cursor(client, name.db, command)
+    except OperationFailure as error:
+        # dropped or renamed since it was listed: the DDL watch will show it, and the reading is disturbed
+        if error.code != _NAMESPACE_NOT_FOUND:
+            raise
+
+
+def _cursor(client: Client, db: str, command: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Asked by hand, since the driver's own helpers cannot read every date that may stand in a validator, and go to the primary."""
+    database = client[db]
+    return database.cursor_command(
+        command, codec_options=database.codec_options, read_preference=client.read_preference
+    )
+
+
+def _shard_keys(client: Client) -> Mapping[str, Document]:
+    if not is_router(client):
+        return {}
+    sharded = client["config"]["collections"].find(
+        {"dropped": {"$ne": True}, "unsplittable": {"$ne": True}}, {"key": 1}
+    )
+    return {entry["_id"]: Document.of(entry["key"]) for entry in sharded}

@@ -1,0 +1,209 @@
+"""`ChunkReader`: the documents of one chunk, and the cluster times between which they were read.
+
+**Snapshot** (5.0): `find` with read concern snapshot; the cursor says the time, and all documents are as they were then. A broken
+connection is nothing: the rest is read at the same time, from the last `_id` on. Older servers, capped collections, chunks that take
+longer than the source keeps snapshots (five minutes), and tables that were renamed or dropped meanwhile have none: `SnapshotLost`.
+
+**Watermark**: the majority's time before, a find that waits for that time, the newest time after. What was committed at the first
+is in what was read, nothing after the second is, what is in between may be:
+
+    after                   read                    until
+    ──┼─────────────────────────────────────────────────┼──▶ changes
+      held by the copy        to be replayed on it        new
+
+That is exact in every value. A replayed insert or replace says the whole document, a delete removes it, so what counts are the updates after
+the last of these. They set, one after the other, each field that changed in the span, so each ends as the last of them says;
+where one does not fit what was read later, a later one replaces what it did not fit (`sink/mongodb/rows/write_run.py`). `_id`s never change, so
+a scan along them misses no document that was there all the time. Only the order of fields may differ from the source's: a field that
+was removed and set again between the times. Broken off, such a read starts over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+import structlog
+from bson.codec_options import CodecOptions
+from bson.errors import BSONError
+from bson.raw_bson import RawBSONDocument
+from pymongo.errors import OperationFailure, PyMongoError
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.documents.key_range import LAST_KEY, KeyRange
+from changefeed.errors import InvariantError, SourceUnavailable
+from changefeed.position import Position
+from changefeed.table import TableKind, TableName
+from source.connection import Client
+from source.errors import translate
+from source.oplog.window import majority_time, newest_time
+from source.raw.raw_find import Found, RawFind, key_of
+
+_MOST_DOCUMENTS = 5_000
+"""In a reply, so that small documents are read while others are loaded, too; large ones end a reply by its 16 MB."""
+_SNAPSHOTS_SINCE = (5, 0)
+_NO_SNAPSHOT = frozenset(
+    {
+        20,  # IllegalOperation
+        72,  # InvalidOptions: not this read concern here
+        115,  # CommandNotSupported
+        148,  # ReadConcernMajorityNotEnabled
+        239,  # SnapshotTooOld
+        246,  # SnapshotUnavailable: capped collections, and DDL in between
+    }
+)
+
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
+
+log = structlog.get_logger(__name__)
+
+
+class SnapshotLost(SourceUnavailable):
+    """To be read by watermark, from its beginning."""
+
+
+class ReadWay(StrEnum):
+    SNAPSHOT = "snapshot"
+    WATERMARK = "watermark"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """What to read: the table under its present name, `whole` in natural order, not earlier than `not_before`."""
+
+    table: TableName
+    kind: TableKind = TableKind.COLLECTION
+    range: KeyRange = field(default_factory=KeyRange)
+    whole: bool = False
+    not_before: Position
+
+    def __str__(self) -> str:
+        return f"chunk {self.range} of {self.table}"
+
+
+def keeps_snapshots(version: tuple[int, int]) -> bool:
+    return version >= _SNAPSHOTS_SINCE
+
+
+class ChunkReader:
+    """For one chunk. `after` is known from the first batch on, `until` once all have been given."""
+
+    def __init__(
+        self, client: Client, chunk: Chunk, way: ReadWay, *, patience: timedelta = timedelta(seconds=30)
+    ) -> None:
+        self._client = client
+        self._chunk = chunk
+        self._way = way
+        self._patience = patience.total_seconds()
+        self._after: ClusterTime | None = None
+        self._until: ClusterTime | None = None
+        self._last_key: bytes | None = None
+
+    @property
+    def after(self) -> ClusterTime:
+        return self._known(self._after)
+
+    @property
+    def until(self) -> ClusterTime:
+        return self._known(self._until)
+
+    def batches(self) -> Iterator[list[bytes]]:
+        """Each is one reply of the source: up to 5,000 documents and 16 MB."""
+        if self._way is ReadWay.SNAPSHOT:
+            yield from self._by_snapshot()
+        else:
+            yield from self._by_watermark()
+
+    def _known(self, ts: ClusterTime | None) -> ClusterTime:
+        if ts is None:
+            raise InvariantError(f"{self._chunk}: its time is asked for before it has been read")
+        return ts
+
+    def _by_watermark(self) -> Iterator[list[bytes]]:
+        self._after = self._late_enough(majority_time(self._client))
+        concern = {"level": "majority", "afterClusterTime": self._after.to_bson()}
+        try:
+            yield from self._find(concern)
+        except (PyMongoError, BSONError) as error:
+            raise translate(error, f"reading {self._chunk}") from error
+        self._until = newest_time(self._client)
+
+    def _by_snapshot(self) -> Iterator[list[bytes]]:
+        concern: dict[str, Any] = {"level": "snapshot"}
+        failing_since, failing_at = time.monotonic(), self._last_key
+        while True:
+            try:
+                yield from self._find(concern)
+            except (PyMongoError, BSONError) as error:
+                if failing_at != self._last_key:
+                    failing_since, failing_at = time.monotonic(), self._last_key
+                retry_after = self._resumable(error, time.monotonic() - failing_since)
+                time.sleep(retry_after.total_seconds())
+                if self._after is not None:
+                    concern = {"level": "snapshot", "atClusterTime": self._after.to_bson()}
+            else:
+                return
+
+    def _resumable(self, error: PyMongoError | BSONError, failing_seconds: float) -> timedelta:
+        failure = translate(error, f"reading {self._chunk} at {self._after}")
+        if isinstance(error, OperationFailure) and error.code in _NO_SNAPSHOT:
+            raise SnapshotLost(str(failure)) from error
+        if not isinstance(failure, SourceUnavailable) or self._chunk.whole or failing_seconds > self._patience:
+            raise failure from error
+        log.info("chunk_read_on", chunk=str(self._chunk), at=str(self._after), reason=str(failure))
+        return failure.retry_after
+
+    def _find(self, concern: dict[str, Any]) -> Iterator[list[bytes]]:
+        yield from self._replies({**self._arguments(), "readConcern": concern})
+        if not self._chunk.whole and self._chunk.range.last_key_apart:
+            if self._way is ReadWay.SNAPSHOT:
+                concern = {"level": "snapshot", "atClusterTime": self.after.to_bson()}
+            yield from self._replies({"filter": RawBSONDocument(LAST_KEY.raw, _RAW), "readConcern": concern})
+
+    def _replies(self, arguments: dict[str, Any]) -> Iterator[list[bytes]]:
+        with RawFind(self._client, self._chunk.table, arguments, most=_MOST_DOCUMENTS) as replies:
+            for found in replies:
+                if self._way is ReadWay.SNAPSHOT:
+                    self._after = self._until = self._time_of(found)
+                yield self._unseen(found.documents)
+
+    def _time_of(self, found: Found) -> ClusterTime:
+        """A server finds nothing under a name that is gone, at whatever time, and says no time for it."""
+        if found.at_ts is None:
+            raise SnapshotLost(f"{self._chunk}: the source did not say of what time its snapshot is")
+        return self._late_enough(found.at_ts)
+
+    def _arguments(self) -> dict[str, Any]:
+        if self._chunk.kind is TableKind.TIMESERIES:
+            return {}
+        if self._chunk.whole:
+            return {"hint": {"$natural": 1}}
+        arguments: dict[str, Any] = {"hint": {"_id": 1}}
+        lower = self._last_key or (self._chunk.range.lower and self._chunk.range.lower.raw)
+        if lower:
+            arguments["min"] = RawBSONDocument(lower, _RAW)
+        if self._chunk.range.upper is not None:
+            arguments["max"] = RawBSONDocument(self._chunk.range.upper.raw, _RAW)
+        return arguments
+
+    def _unseen(self, documents: list[bytes]) -> list[bytes]:
+        """A read that was taken up again begins with the last document of the read before; so may the one of the last key."""
+        if self._chunk.whole or not documents:
+            return documents
+        if self._last_key is not None and key_of(documents[0]) == self._last_key:
+            documents = documents[1:]
+        if documents:
+            self._last_key = key_of(documents[-1])
+        return documents
+
+    def _late_enough(self, ts: ClusterTime) -> ClusterTime:
+        """After an election a server may be behind what its predecessor has told."""
+        if Position(ts.next()) < self._chunk.not_before:
+            raise SourceUnavailable(
+                f"{self._chunk}: would be read at {ts}, the copy begins at {self._chunk.not_before}; the source is behind"
+            )
+        return ts

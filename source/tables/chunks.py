@@ -1,0 +1,154 @@
+"""Dividing a table into chunks that are copied side by side.
+
+    capped, time-series, collation on `_id`    one, in natural order: the order counts, or only the server knows it
+    up to the size of a chunk                  one
+    sharded by {_id: 1}                        the bounds of its ranges in config.chunks, if they are many enough
+    a replica set whose primary is read        splitVector, which walks the index on `_id`
+    where that is refused, takes long,         the `_id`s of a random sample, sorted by the server: cheap for any size
+      or finds too little
+
+Bounds only have to be values in ascending order: whatever they are, the ranges between them hold every document, those with `_id`s of
+other types too, since ranges are read by `min` and `max` along the index and not by comparison. So it does not matter that a table grows while
+it is divided, or that a sample is uneven. A clustered collection has no index on `_id`; the server takes `hint: {_id: 1}` with `min` and `max` for
+a range of it all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import structlog
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.max_key import MaxKey
+from bson.min_key import MinKey
+from bson.raw_bson import RawBSONDocument
+from pymongo import ReadPreference
+from pymongo.errors import OperationFailure
+
+from changefeed.documents.bson_order import compare
+from changefeed.documents.document import Document
+from changefeed.table import TableKind, TableName, TableSchema
+from source.connection import Client, is_router, read_command
+from source.errors import translated
+
+CHUNK_BYTES = 64 << 20
+MOST_CHUNKS = 10_000
+_LONGEST_BOUND = 1024
+"""A longer `_id` makes no bound: bounds stand in etcd."""
+_SAMPLES_PER_CHUNK = 16
+_SMALLEST_FRACTION = 20
+"""A sample of more than a twentieth would make the server read the whole table."""
+_SPLITTING_MS = 20_000
+_NAMESPACE_NOT_FOUND = 26
+
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """`bounds` ascend; `whole`: one chunk, in natural order."""
+
+    bounds: tuple[Document, ...] = ()
+    whole: bool = False
+
+
+def divide(client: Client, schema: TableSchema, *, chunk_bytes: int = CHUNK_BYTES, most: int = MOST_CHUNKS) -> Division:
+    if _in_natural_order(schema):
+        return Division(whole=True)
+    with translated(f"dividing {schema.name} into chunks"):
+        documents, size = _extent(client, schema.name)
+        wanted = min(most, -(-size // chunk_bytes))
+        if wanted <= 1:
+            return Division()
+        found = _known_bounds(client, schema, chunk_bytes)
+        if len(found) < wanted // 2:
+            found = _sampled(client, schema.name, documents, wanted)
+    bounds = tuple(_even(_ascending(found), min(wanted, most) - 1))
+    log.info("table_divided", table=str(schema.name), documents=documents, bytes=size, chunks=len(bounds) + 1)
+    return Division(bounds=bounds)
+
+
+def _in_natural_order(schema: TableSchema) -> bool:
+    options = schema.options.decode()
+    collation = options.get("collation", {}).get("locale", "simple")
+    return schema.kind is TableKind.TIMESERIES or bool(options.get("capped")) or collation != "simple"
+
+
+def _extent(client: Client, name: TableName) -> tuple[int, int]:
+    """Documents and bytes, from the server's counters."""
+    try:
+        stats = read_command(client, name.db, {"collStats": name.coll})
+    except OperationFailure as error:
+        if error.code == _NAMESPACE_NOT_FOUND:
+            return 0, 0
+        raise
+    return int(stats.get("count", 0)), int(stats.get("size", 0))
+
+
+def _known_bounds(client: Client, schema: TableSchema, chunk_bytes: int) -> list[RawBSONDocument]:
+    if not is_router(client):
+        return _split_by_server(client, schema.name, chunk_bytes)
+    if schema.shard_key is not None and list(schema.shard_key.decode().items()) == [("_id", 1)]:
+        return _shard_ranges(client, schema)
+    return []
+
+
+def _split_by_server(client: Client, name: TableName, chunk_bytes: int) -> list[RawBSONDocument]:
+    """Its user may lack the privilege; hosted services refuse it, and so do secondaries. Then there is the sample."""
+    if client.read_preference != ReadPreference.PRIMARY:
+        return []
+    command = {"splitVector": str(name), "keyPattern": {"_id": 1}, "maxChunkSizeBytes": chunk_bytes}
+    try:
+        reply = read_command(client, "admin", {**command, "maxTimeMS": _SPLITTING_MS}, codec_options=_RAW)
+    except OperationFailure as error:
+        log.info("table_not_split_by_the_source", table=str(name), code=error.code)
+        return []
+    return list(reply["splitKeys"])
+
+
+def _shard_ranges(client: Client, schema: TableSchema) -> list[RawBSONDocument]:
+    """Servers before 5.0 know them by the collection's name, later ones by its UUID."""
+    config = client.get_database("config", codec_options=_RAW)
+    entry = config["collections"].find_one({"_id": str(schema.name)}, {"uuid": 1}) or {}
+    wanted: list[Mapping[str, Any]] = [{"ns": str(schema.name)}]
+    if "uuid" in entry:
+        wanted.append({"uuid": entry["uuid"]})
+    ranges = config["chunks"].find({"$or": wanted}, {"min": 1}, sort=[("min", 1)])
+    return [chunk["min"] for chunk in ranges][1:]
+
+
+def _sampled(client: Client, name: TableName, documents: int, wanted: int) -> list[RawBSONDocument]:
+    size = min(wanted * _SAMPLES_PER_CHUNK, documents // _SMALLEST_FRACTION)
+    if size < 1:
+        return []
+    table = client[name.db].get_collection(name.coll).with_options(_RAW)
+    return list(table.aggregate([{"$sample": {"size": size}}, {"$project": {"_id": 1}}, {"$sort": {"_id": 1}}]))
+
+
+def _ascending(found: Iterable[RawBSONDocument]) -> Iterator[Document]:
+    """Each one greater than the last in our own order, by which changes find their chunk.
+
+    A server scans from no `min` and up to no `max` that nothing can stand behind or before.
+    """
+    last: list[Any] = []
+    for document in found:
+        key = document["_id"]
+        if len(document.raw) > _LONGEST_BOUND or isinstance(key, MinKey | MaxKey):
+            continue
+        if not last or compare(last[0], key) < 0:
+            last = [key]
+            yield Document(bytes(document.raw))
+
+
+def _even(found: Iterable[T], wanted: int) -> Iterator[T]:
+    """So many of them, evenly spread; all when there are no more."""
+    values = list(found)
+    if len(values) <= wanted:
+        return iter(values)
+    return (values[(number + 1) * len(values) // (wanted + 1)] for number in range(wanted))

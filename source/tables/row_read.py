@@ -1,0 +1,86 @@
+"""One document of the source, by its key.
+
+A table keeps its UUID and may have another name by now: a find under the old name would say that the row is gone. Servers from 6.0 on compare the UUID in
+the find itself; before, the catalog has to say the same name before the find and after it, which misses two renames, there and back, within the millisecond between.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from bson.binary import UUID_SUBTYPE, Binary
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
+from pymongo.errors import OperationFailure
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import SourceUnavailable
+from changefeed.table import TableId, TableName
+from source.connection import Client, deployment_of, read_command
+from source.errors import readable, translated
+from source.raw.raw_find import parse_found
+
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
+_LONGEST_WAIT_MS = 5_000
+"""For a member that is behind the one that showed the change, as a primary is that was elected a moment ago."""
+_UUID_MISMATCH = 361
+_LOOKS = 5
+
+
+class Row(NamedTuple):
+    document: bytes | None
+    read_ts: ClusterTime
+    """The document is none of a later time."""
+
+
+def read_row(
+    client: Client,
+    table: TableName,
+    id_: TableId,
+    key: bytes,
+    *,
+    not_before: ClusterTime,
+    wait_ms: int = _LONGEST_WAIT_MS,
+) -> Row | None:
+    """As the majority has it, at this time or later: an older version would undo what came since. None when the table is gone."""
+    find = {
+        "filter": RawBSONDocument(key, _RAW),
+        "limit": 1,
+        "singleBatch": True,
+        "readConcern": {"level": "majority", "afterClusterTime": not_before.to_bson()},
+        "maxTimeMS": wait_ms,
+    }
+    with translated(f"reading a row of {table} as it is since {not_before}"):
+        guard = {"collectionUUID": _uuid(id_)} if deployment_of(client).shows_all_ddl else {}
+        for _ in range(_LOOKS):
+            name = _name(client, table.db, id_, not_before)
+            if name is None:
+                return None
+            row = _found(client, table.db, {"find": name, **find, **guard})
+            if row is not None and (guard or _name(client, table.db, id_, not_before) == name):
+                return row
+    raise SourceUnavailable(f"reading a row of {table}: the collection was renamed at each of {_LOOKS} attempts")
+
+
+def _found(client: Client, database: str, command: dict[str, Any]) -> Row | None:
+    """None when the collection is another one by now."""
+    try:
+        reply = read_command(client, database, command, codec_options=_RAW)
+    except OperationFailure as error:
+        if error.code == _UUID_MISMATCH:
+            return None
+        raise readable(error) from error
+    documents = parse_found(bytes(reply.raw)).documents
+    return Row(documents[0] if documents else None, ClusterTime.from_bson(reply["operationTime"]))
+
+
+def _name(client: Client, database: str, id_: TableId, not_before: ClusterTime) -> str | None:
+    """A collection that is renamed into another database gets another UUID."""
+    command = {"listCollections": 1, "filter": {"info.uuid": _uuid(id_)}}
+    concern = {"level": "local", "afterClusterTime": not_before.to_bson()}
+    named = read_command(client, database, {**command, "readConcern": concern})
+    return next((str(found["name"]) for found in named["cursor"]["firstBatch"]), None)
+
+
+def _uuid(id_: TableId) -> Binary:
+    return Binary(bytes.fromhex(id_), UUID_SUBTYPE)

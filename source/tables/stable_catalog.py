@@ -1,0 +1,71 @@
+"""Reading the catalog until a reading is undisturbed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from changefeed.errors import SourceUnavailable, SourceUnsupported
+from changefeed.event import DdlEvent
+from changefeed.position import Position
+from changefeed.table import TableName
+from source.connection import HELLO, Client, read_command
+from source.ddl.ddl_watch import DdlWatch
+from source.errors import translated
+from source.tables.catalog import CatalogReading, Stability, read_catalog, stability_of
+
+_ATTEMPTS = 20
+
+Wanted = Callable[[TableName], bool]
+
+
+def read_stable_catalog(
+    client: Client,
+    wanted: Wanted,
+    open_watch: Callable[[Position], DdlWatch],
+    *,
+    valid_from: Position | None = None,
+) -> CatalogReading:
+    """Blocks for as long as the reading takes, then some hundred milliseconds. `open_watch` opens a watch of its own for it.
+
+    With `valid_from` (a start in the past) there is one attempt: a DDL since then can not be undone in what is read now.
+    """
+    for _ in range(1 if valid_from is not None else _ATTEMPTS):
+        primary = _primary(client)
+        reading = read_catalog(client, wanted, valid_from=valid_from)
+        disturbing = _disturbing(reading, wanted, open_watch)
+        if disturbing is None and _primary(client) == primary:
+            return reading
+        if disturbing is not None and valid_from is not None:
+            raise SourceUnsupported(
+                f"the source's tables as of {valid_from} are not known: there was {disturbing} since; start after it, or with an initial copy"
+            )
+    raise SourceUnavailable("the catalog of the source changed during each attempt to read it")
+
+
+def concerns(ddl: DdlEvent, wanted: Wanted) -> bool:
+    """A dropped database concerns whoever has tables in it, so it is taken to concern all."""
+    return ddl.table is None or wanted(ddl.table) or (ddl.renamed_to is not None and wanted(ddl.renamed_to))
+
+
+def _disturbing(reading: CatalogReading, wanted: Wanted, open_watch: Callable[[Position], DdlWatch]) -> DdlEvent | None:
+    watch = open_watch(reading.position)
+    try:
+        while True:
+            batch = watch.poll()
+            if batch.trouble is not None:
+                raise batch.trouble
+            for ddl in batch.events:
+                if concerns(ddl, wanted) and stability_of(reading, [ddl], batch.resolved) is Stability.DISTURBED:
+                    return ddl
+            if stability_of(reading, [], batch.resolved) is Stability.STABLE:
+                return None
+    finally:
+        watch.close()
+
+
+def _primary(client: Client) -> Any:
+    """Changes with each election, which may take back what was read before a majority had it, and with the member that is read. None through mongos."""
+    with translated("asking the source for its primary"):
+        elected = client.admin.command(HELLO).get("electionId")
+        return elected and (elected, read_command(client, "admin", {HELLO: 1}).get("me"))

@@ -1,0 +1,178 @@
+"""Copies one table as a processor does, without Spark and without a loop: its decisions, its tasks, its records in etcd.
+
+As a program it is what a test kills: `copying.py SOURCE TARGET ETCD PREFIX DATABASE COLLECTION CHUNK_BYTES`. It prints the number of each chunk
+when it is recorded.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.documents.document import Document
+from changefeed.errors import RetryableError
+from changefeed.event import RowType
+from changefeed.position import Position, Window
+from changefeed.records import ChangefeedId, CopiedChunk, CopyPart, CopyRecord, CopyStage
+from changefeed.table import TableName
+from coordination.etcd.client import EtcdClient
+from coordination.etcd.connection import EtcdConfig
+from coordination.layout import Layout, decode
+from processor.copy import etcd_writes as copy_store
+from processor.copy.chunk_task import CopyOrder, CopyPlace, copy_chunk
+from processor.copy.plan import Begin, BuildIndexes, CatchUp, CopyChunks, CopySight, decide
+from processor.copy.table_copy import TableCopy
+from processor.copy.target_table import Creation, build_indexes, creation_of, prepare
+from processor.task.copied_ranges import Fate, Sieve
+from processor.task.rows.mounter import Mounter
+from schema_store.versions import SchemaVersions
+from sink.ddl import Routing
+from sink.mongodb.connection import connect as connect_to_target
+from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
+from sink.mongodb.rows.document_loader import MongoDocumentLoader
+from sink.mongodb.rows.row_writer import MongoRowWriter
+from source.connection import connect, deployment_of
+from source.oplog.window import majority_time
+from source.stream.events.raw_event import scan, update_of
+from source.stream.window_reader import ReadOptions, WindowReader
+from source.tables.catalog import read_catalog
+from source.tables.chunk_reader import Chunk
+from source.tables.chunks import divide
+
+ID = ChangefeedId("copying")
+
+
+def permit() -> float:
+    return 30.0
+
+
+@dataclass
+class Copying:
+    source_uri: str
+    target_uri: str
+    etcd_endpoint: str
+    prefix: str
+    name: TableName
+    chunk_bytes: int
+    on_chunk: Callable[[int], object] = lambda _: None
+
+    def __post_init__(self) -> None:
+        self.source, self.target = connect(self.source_uri), connect_to_target(self.target_uri)
+        self.etcd = EtcdClient(EtcdConfig(endpoints=(self.etcd_endpoint,)))
+        self.layout = Layout(self.prefix.strip("/"))
+        reading = read_catalog(self.source, self.name.__eq__)
+        [self.schema] = reading.tables
+        stored = self.stored()
+        self.checkpoint = stored.start if stored else reading.position
+        self.schema = replace(self.schema, valid_from=self.checkpoint)
+        routing = Routing(route=lambda name: name, tables={self.schema.id: self.name})
+        self.creation: Creation = creation_of(self.schema, self.name, routing)
+        self.table = Mounter(SchemaVersions.of([self.schema]), lambda name: name, update_of).mounted(self.schema).target
+        self.ddl = MongoDdlApplier(self.target, permit=permit)
+
+    def close(self) -> None:
+        self.source.close()
+        self.target.close()
+        self.etcd.close()
+
+    def stored(self) -> TableCopy | None:
+        table = self.layout.snapshot(ID, self.schema.id)
+        found = self.etcd.get(table)
+        if found is None:
+            return None
+        parts = self.etcd.range(f"{table}/").items
+        return TableCopy.from_records(decode(CopyRecord, found), [decode(CopyPart, kv) for kv in parts])
+
+    def loader(self, *, whole: bool) -> MongoDocumentLoader:
+        return MongoDocumentLoader(self.target, table=self.table, once=whole, permit=permit)
+
+    def run(self) -> TableCopy:
+        """Until the copy is done."""
+        while True:
+            copy = self.stored()
+            if copy is not None and copy.stage is CopyStage.DONE:
+                return copy
+            barrier = Position(majority_time(self.source))
+            sight = CopySight(
+                table=self.schema.id, start=self.checkpoint, checkpoint=self.checkpoint, barrier=barrier, parallelism=2
+            )
+            try:
+                self.act(copy, decide(copy, sight))
+            except RetryableError as error:
+                sys.stdout.write(f"again after: {error}\n")
+
+    def act(self, copy: TableCopy | None, action: object) -> None:
+        match action:
+            case Begin(start):
+                prepare(self.creation, self.ddl, self.loader(whole=False), ours=copy is not None)
+                division = divide(self.source, self.schema, chunk_bytes=self.chunk_bytes)
+                self.record(TableCopy.planned(start, division.bounds, whole=division.whole))
+            case CopyChunks(numbers) if copy is not None:
+                for number in numbers:
+                    copy = self.copy_one(copy, number)
+            case CatchUp(until) if copy is not None:
+                self.catch_up(copy, until)
+            case BuildIndexes() if copy is not None:
+                build_indexes(self.creation, self.ddl)
+                self.record(copy.done())
+            case _:
+                self.source[self.name.db]["__other"].update_one({"_id": 0}, {"$inc": {"n": 1}}, upsert=True)
+
+    def record(self, copy: TableCopy) -> None:
+        for op in copy_store.written(self.layout, ID, self.schema.id, copy):
+            self.etcd.txn((), [op])
+
+    def order(self, copy: TableCopy, number: int) -> CopyOrder:
+        chunk = Chunk(
+            table=self.name,
+            kind=self.schema.kind,
+            range=copy.chunks[number],
+            whole=copy.record.whole,
+            not_before=self.checkpoint,
+        )
+        version = deployment_of(self.source).version
+        return CopyOrder(number=number, chunk=chunk, creation=self.creation, copied_from=copy.start, version=version)
+
+    def copy_one(self, copy: TableCopy, number: int) -> TableCopy:
+        loader = self.loader(whole=copy.record.whole)
+        place = CopyPlace(source=self.source, loader=loader, ddl=self.ddl, still_wanted=permit)
+        copy = copy.with_chunk(number, copy_chunk(self.order(copy, number), place))
+        self.etcd.txn((), [copy_store.chunk_written(self.layout, ID, self.schema.id, copy, number)])
+        self.on_chunk(number)
+        return copy
+
+    def catch_up(self, copy: TableCopy, until: Position) -> None:
+        """What the lane's job does with a table in copy."""
+        kinds = {"$in": [kind.value for kind in RowType]}
+        match = Document.of({"ns.db": self.name.db, "ns.coll": self.name.coll, "operationType": kinds})
+        mounter = Mounter(SchemaVersions.of([self.schema]), lambda name: name, update_of)
+        writer, sieve = MongoRowWriter(self.target, permit=permit), Sieve(copy.ranges)
+        for batch in WindowReader(self.source, ReadOptions(match=match)).read(Window(self.checkpoint, until)):
+            changes = [mounter.mount(event, scan(event)) for event in batch.events]
+            fates = [sieve.fate(change.key, change.time) for change in changes]
+            for fate in (Fate.REPLAYED, Fate.NEW):
+                wanted = [change for change, found in zip(changes, fates, strict=True) if found is fate]
+                if wanted:
+                    writer.write(wanted, replay=fate is Fate.REPLAYED)
+        self.checkpoint = until
+
+    def catch_up_to_now(self) -> None:
+        """As any other table."""
+        self.source[self.name.db]["__other"].insert_one({})
+        nothing_held = TableCopy.planned(self.checkpoint, (), whole=True)
+        before = CopiedChunk(after=ClusterTime(0, 0), until=ClusterTime(0, 0), documents=0, bytes=0)
+        self.catch_up(nothing_held.with_chunk(0, before), Position(majority_time(self.source)))
+
+
+def main() -> None:
+    source, target, etcd, prefix, database, collection, size = sys.argv[1:]
+    copying = Copying(source, target, etcd, prefix, TableName(database, collection), int(size))
+    copying.on_chunk = lambda number: sys.stdout.write(f"{number}\n") and sys.stdout.flush()
+    copying.run()
+    copying.close()
+
+
+if __name__ == "__main__":
+    main()

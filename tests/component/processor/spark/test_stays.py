@@ -1,0 +1,268 @@
+"""Windows through tasks that stay, in a real Spark between real servers: their ends, good and bad."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+import psutil
+import pytest
+
+from changefeed.errors import PipelineUnavailable
+from coordination import failpoint
+from coordination.etcd.client import EtcdClient
+from coordination.etcd.protocol import Put
+from devstack.mongodb.server import Client
+from processor.spark.runner import Group, SparkRunner, SparkSettings
+from processor.task.job import JobSpec
+from tests.component.processor.spark.staying_lane import StayingLane
+from tests.component.processor.windowing import Windowing
+
+_DEADLINE_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def holds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a file holds the workers: the name of a point and a changefeed."""
+    directory = tmp_path_factory.mktemp("holds")
+    for point in ("window_read", "window_applied"):
+        (directory / point).mkdir()
+    return directory
+
+
+@pytest.fixture(scope="module")
+def spark(holds: Path) -> Iterator[SparkRunner]:
+    points = f"window_read=hold:{holds} window_applied=hold:{holds}"
+    options = {f"spark.executorEnv.{failpoint.VARIABLE}": points}
+    with SparkRunner(SparkSettings(master="local[2]", options=options)) as runner:
+        runner.run_one(Group("test", "warm"), int)
+        yield runner
+
+
+@pytest.fixture
+def windowing(
+    etcd_endpoint: str, source_uri: str, target_uri: str, source_client: Client, target_client: Client, database: str
+) -> Iterator[Windowing]:
+    for client, name in ((source_client, database), (target_client, f"{database}_to")):
+        client[name].create_collection("orders")
+    yield Windowing(etcd_endpoint, source_uri, target_uri, source_client, target_client, database)
+    target_client.drop_database(f"{database}_to")
+
+
+@pytest.fixture
+def lane(spark: SparkRunner, windowing: Windowing) -> Iterator[StayingLane]:
+    made = StayingLane(spark, windowing, follows=30.0, idle=20.0, longest=300.0)
+    yield made
+    made.close()
+
+
+def _until(condition: Callable[[], object], what: str, within: float = _DEADLINE_SECONDS) -> None:
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {within:g} s: {what}"
+        time.sleep(0.02)
+
+
+class _Held:
+    """The workers that reach a point wait there."""
+
+    def __init__(self, holds: Path, point: str) -> None:
+        self._file = holds / point / "windowing"
+        self._reached = Path(f"{self._file}.reached")
+
+    def __enter__(self) -> Self:
+        self._reached.unlink(missing_ok=True)
+        self._file.touch()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.unlink(missing_ok=True)
+
+    def worker(self) -> int:
+        _until(self._reached.exists, "a worker at the point")
+        _until(lambda: self._reached.read_text().strip(), "its process id")
+        return int(self._reached.read_text().split()[0])
+
+
+def test_windows_through_a_task_that_stays_give_what_jobs_give(lane: StayingLane) -> None:
+    table = lane.windowing.source[lane.windowing.database]["orders"]
+    for number in range(40):
+        lane.write()
+        table.update_one({"_id": number}, {"$set": {"n": number}})
+        table.delete_one({"_id": number - 5})
+        lane.succeed(lane.spec())
+    assert len(lane.jobs) == 1
+    assert lane.windowing.differences() == []
+
+
+@pytest.mark.parametrize("point", ["window_read", "window_applied"])
+def test_a_worker_killed_in_a_window_loses_it_and_its_next_attempt_replays_it(
+    lane: StayingLane, holds: Path, point: str
+) -> None:
+    for _ in range(3):
+        lane.step()
+    lane.write(10)
+    with _Held(holds, point) as held:
+        spec = lane.spec()
+        running = lane.begun(spec)
+        os.kill(held.worker(), signal.SIGKILL)
+        with pytest.raises(PipelineUnavailable):
+            running.result(_DEADLINE_SECONDS)
+    lane.attempt = f"{lane.windowing.attempt}/1"
+    lane.succeed(lane.spec(again=spec.job.window.start))
+    lane.step()
+    assert lane.windowing.differences() == []
+    assert len(lane.jobs) == 2
+
+
+def test_a_channel_cut_in_a_window_ends_what_its_task_writes(lane: StayingLane, holds: Path) -> None:
+    """The driver no longer waits. The task comes to life afterwards and finds that out before it writes."""
+    spec = _lost(lane, holds, lambda spec: lane.stays._at_work[spec.attempt].hang_up())
+    lane.attempt = f"{lane.windowing.attempt}/1"
+    lane.succeed(lane.spec(again=spec.job.window.start))
+    assert lane.windowing.differences() == []
+
+
+def test_a_cancelled_window_is_lost_at_once_and_writes_nothing(lane: StayingLane, holds: Path) -> None:
+    _lost(lane, holds, lambda spec: lane.pipeline.cancel(lane.shared, spec))
+
+
+def _lost(lane: StayingLane, holds: Path, lose: Callable[[JobSpec], None]) -> JobSpec:
+    """A window that is lost when its task has read it, which then writes nothing."""
+    for _ in range(3):
+        lane.step()
+    arrived = lane.arrived()
+    lane.write(10)
+    with _Held(holds, "window_read") as held:
+        spec = lane.spec()
+        running = lane.begun(spec)
+        held.worker()
+        lose(spec)
+        with pytest.raises(PipelineUnavailable):
+            running.result(_DEADLINE_SECONDS)
+    _until(lambda: not lane.jobs_at_work, "the end of the task")
+    assert lane.arrived() == arrived
+    return spec
+
+
+def test_a_revoked_attempt_writes_no_window_more_though_its_channel_holds(
+    lane: StayingLane, windowing: Windowing
+) -> None:
+    """As after a driver that lost sight of it and comes to hand over: the permit is asked, not the channel."""
+    for _ in range(3):
+        lane.step()
+    with EtcdClient(windowing.shared.context.fence.etcd) as etcd:
+        etcd.txn((), (Put(lane.attempt, b"{}"),))
+    time.sleep(2.1)  # by the monotonic clock of the worker: it looks again
+    arrived = lane.arrived()
+    lane.write()
+    outcome = lane.pipeline.run(lane.shared, lane.spec())
+    assert outcome.error is not None
+    assert outcome.error.code == "fenced"
+    assert lane.arrived() == arrived
+
+
+def test_a_window_of_another_context_begins_another_stay(lane: StayingLane) -> None:
+    for _ in range(3):
+        lane.step()
+    lane.stand_in()
+    for _ in range(3):
+        lane.step()
+    assert len(lane.jobs) == 2
+    assert lane.windowing.differences() == []
+    _until(lambda: len(lane.jobs_at_work) == 1, "the end of the first")
+
+
+def test_who_waits_for_a_slot_gets_it_from_a_task_that_stays(lane: StayingLane, spark: SparkRunner) -> None:
+    for _ in range(3):
+        lane.step()
+    _until(lambda: lane.jobs_at_work, "a stay")
+    begun_at = time.monotonic()
+    with lane.stays.beside(2), ThreadPoolExecutor(2) as threads:
+        both = threading.Barrier(2)
+        copies = [threads.submit(_together, spark, both, number) for number in range(2)]
+        for copy in copies:
+            copy.result(_DEADLINE_SECONDS)
+        assert time.monotonic() - begun_at < 10.0, "the task that stays was idle and kept its slot"
+        lane.step()
+        _until(lambda: not lane.jobs_at_work, "the end of a window that is a job", within=10)
+    lane.step()
+    _until(lambda: lane.jobs_at_work, "a stay once more")
+
+
+def _together(spark: SparkRunner, both: threading.Barrier, number: int) -> None:
+    both.wait()
+    spark.run_one(Group("copies", str(number)), _short)
+
+
+def _short() -> None:
+    time.sleep(0.5)
+
+
+def test_an_idle_stay_and_a_long_one_leave(spark: SparkRunner, windowing: Windowing) -> None:
+    lane = StayingLane(spark, windowing, follows=30.0, idle=1.0, longest=4.0)
+    try:
+        for _ in range(3):
+            lane.step()
+        _until(lambda: not lane.jobs_at_work, "the end of an idle stay", within=10)
+        deadline = time.monotonic() + 10
+        while len(lane.jobs) < 3:
+            lane.step()
+            assert time.monotonic() < deadline
+        assert lane.windowing.differences() == []
+    finally:
+        lane.close()
+
+
+def test_a_task_that_cannot_reach_its_driver_leaves_its_window_to_a_job(
+    spark: SparkRunner, windowing: Windowing
+) -> None:
+    lane = StayingLane(spark, windowing, follows=30.0)
+    try:
+        lane.step()
+        lane.step()
+        lane.stays._switchboard.close()  # type: ignore[union-attr]
+        lane.stand_in()
+        for _ in range(3):
+            lane.step()
+        assert lane.windowing.differences() == []
+        assert len(lane.jobs) == 2, "it is not tried again at each window"
+    finally:
+        lane.close()
+
+
+def test_a_context_that_the_task_cannot_use_is_an_error_of_the_window(lane: StayingLane) -> None:
+    for _ in range(3):
+        lane.step()
+    context = lane.windowing.shared.context
+    lane.stand_in(fence=replace(context.fence, run=2))
+    lane.write()
+    outcome = lane.pipeline.run(lane.shared, lane.spec())
+    assert outcome.error is not None
+    assert outcome.error.code == "fenced"
+
+
+@pytest.mark.soak
+def test_the_memory_of_a_worker_stays_flat_over_thousands_of_windows(lane: StayingLane, holds: Path) -> None:
+    """What it keeps grows for some hundred windows: caches, the allocator's pools."""
+    lane.step(5)
+    lane.step(5)
+    with _Held(holds, "window_applied") as held:
+        lane.write()
+        running = lane.begun(lane.spec())
+        worker = psutil.Process(held.worker())
+    assert running.result(_DEADLINE_SECONDS).error is None
+    for _ in range(500):
+        lane.step()
+    before = worker.memory_info().rss
+    for _ in range(2_500):
+        lane.step()
+    assert worker.memory_info().rss - before < 4 << 20
+    assert len(lane.jobs) == 1

@@ -1,0 +1,92 @@
+"""Replicates one window as a worker does, and prints how many events it applied and its largest resident set in bytes.
+
+python task_memory.py WAY ETCD SOURCE SINK DATABASE START END
+"""
+
+from __future__ import annotations
+
+import pickle
+import resource
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from changefeed.capture import Capture
+from changefeed.config.configuration import Configuration
+from changefeed.lifecycle import Lifecycle
+from changefeed.position import Position, Window
+from changefeed.records import ChangefeedId, ChangefeedStatus
+from changefeed.table import TableId, TableName, TableSchema
+from coordination.etcd.client import EtcdClient
+from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.protocol import Put
+from coordination.layout import encode
+from processor.lanes.lanes import LaneJob
+from processor.task.job import JobSpec
+from processor.task.job_context import Fence, JobContext
+from processor.task.window_task import Chunk, apply_bucket, read_slice, replicate_window
+from schema_store.versions import SchemaVersions
+from source.connection import connect
+from tests.component.processor.windowing import Handed
+
+
+def _schemas(source: str, database: str, valid_from: Position) -> SchemaVersions:
+    with connect(source) as client:
+        found = list(client[database].list_collections())
+    return SchemaVersions.of(
+        [
+            TableSchema(
+                id=TableId(entry["info"]["uuid"].hex()), name=TableName(database, entry["name"]), valid_from=valid_from
+            )
+            for entry in found
+        ]
+    )
+
+
+def _context(etcd: str, source: str, sink: str, database: str, start: Position) -> JobContext:
+    place, config = f"/memory-{uuid.uuid4().hex[:8]}", EtcdConfig(endpoints=(etcd,))
+    status = ChangefeedStatus(lifecycle=Lifecycle(), run=1, info_version=1, epoch=1)
+    with EtcdClient(config) as client:
+        epoch = client.txn((), (Put(f"{place}/node", b"{}"), Put(f"{place}/status", encode(status)))).revision
+    schemas = _schemas(source, database, start)
+    fields = {"id": "memory", "source": source, "sink": sink, "filter": {"tables": [f"{database}.*"]}}
+    return JobContext(
+        key=place,
+        changefeed=ChangefeedId("memory"),
+        configuration=Configuration.parse(fields),
+        capture=Capture.OPLOG,
+        schemas=schemas,
+        tables=frozenset(schema.id for schema in schemas.tables_at(start)),
+        fence=Fence(etcd=config, node_key=f"{place}/node", epoch=epoch, status_key=f"{place}/status", run=1),
+    )
+
+
+def _shuffled(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """Through files, as Spark has them: a worker runs one task at a time."""
+    directory = Path(tempfile.mkdtemp())
+    paths: list[Path] = []
+    for chunk in chunks:
+        paths.append(directory / str(len(paths)))
+        paths[-1].write_bytes(pickle.dumps(chunk))
+    return (pickle.loads(path.read_bytes()) for path in paths)
+
+
+def main(way: str, etcd: str, source: str, sink: str, database: str, start: str, end: str) -> None:
+    window = Window(Position.parse(start), Position.parse(end))
+    shared = Handed(_context(etcd, source, sink, database, window.start))
+    job = LaneJob(number=1, window=window, tables=shared.context.tables, replay_until=window.start)
+    spec = JobSpec(attempt=f"{shared.key}/revoked", job=job, default=True)
+    if way == "narrow":
+        outcome = replicate_window(shared, spec)
+    else:
+        outcome = apply_bucket(shared, spec, _shuffled(read_slice(shared, spec, 0, window, 1)))
+    if outcome.error is not None:
+        raise SystemExit(f"{outcome.error.code}: {outcome.error.message}")
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    sys.stdout.write(f"{sum(outcome.applied.values())} {largest}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

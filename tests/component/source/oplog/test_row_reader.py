@@ -1,0 +1,195 @@
+"""A range of the oplog is complete, or an error says why it is not: where members lag, fail or forget, and where most of it is nobody's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pymongo import WriteConcern
+from pymongo.errors import PyMongoError
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import HistoryLost, SourceUnavailable
+from changefeed.position import Position, Window
+from changefeed.table import TableName
+from devstack.mongodb.server import TESTING, MongoDB
+from devstack.process import wait_until
+from source.connection import Client, connect
+from source.oplog import find
+from source.oplog.row_entry import scan
+from source.oplog.row_reader import OplogReader
+from source.oplog.window import majority_time, newest_time
+from source.stream.events.raw_event import table_name
+from tests.conftest import ReplicaSets
+from tests.forgetful import forget
+
+SOON = timedelta(seconds=1)
+LONG = timedelta(seconds=60)
+
+
+def read(reader: OplogReader, window: Window, table: TableName) -> int:
+    """How many rows of the table are in the window."""
+    found = 0
+    for batch in reader.read(window):
+        mine = sum(table_name(scan(event).ns) == table for event in batch.events)
+        reader.took(mine, len(batch.events))
+        found += mine
+    return found
+
+
+def since(client: Client, start_ts: ClusterTime) -> Window:
+    return Window(Position(start_ts), Position(newest_time(client).next()))
+
+
+def test_history_that_was_removed_is_never_passed_over_in_silence(forgetful: MongoDB) -> None:
+    with connect(forgetful.uri) as client:
+        start_ts = majority_time(client)
+        client.shop.a.insert_one({"_id": 1})
+        window = since(client, start_ts)
+        assert read(OplogReader(client, [], patience=SOON), window, TableName("shop", "a")) == 1
+        forget(client, start_ts.to_bson())
+        with pytest.raises(HistoryLost, match=r"begins at \d+\.\d+, and history is wanted from .* create it again"):
+            read(OplogReader(client, [], patience=SOON), since(client, start_ts), TableName("shop", "a"))
+
+
+def test_a_range_whose_place_is_removed_is_asked_for_again_and_only_then_called_lost(
+    forgetful: MongoDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By rows and by DDL: whether what is wanted is still there is another question than whether a cursor is."""
+    monkeypatch.setattr(find, "_MOST_ENTRIES", 2)
+    with connect(forgetful.uri) as client:
+        start_ts = majority_time(client)
+        client.shop.a.insert_many([{"_id": f"removed {number}"} for number in range(9)])
+        end_ts = newest_time(client).next()
+        replies = find.entries(client, start_ts, end_ts, {})
+        next(replies)
+        forget(client, end_ts.to_bson())
+        with pytest.raises(SourceUnavailable, match="removed under the cursor"):
+            list(replies)
+        with pytest.raises(HistoryLost):
+            list(find.entries(client, start_ts, end_ts, {}))
+
+
+def test_a_member_that_lags_is_waited_for(own_replica_set: ReplicaSets) -> None:
+    """The end of the range was majority-committed elsewhere; a member that is behind shows nothing less than all of it."""
+    members = own_replica_set("rs", parameters=TESTING)
+    table = TableName("shop", "a")
+    with connect(members.uri) as client:
+        rows = client["shop"].get_collection("a", write_concern=WriteConcern("majority"))
+        rows.insert_one({"_id": 0})
+        start_ts = majority_time(client).next()
+        members.hold_majority()
+        try:
+            rows.with_options(write_concern=WriteConcern(1)).insert_many([{"_id": number} for number in range(1, 10)])
+            window = since(client, start_ts)
+            with pytest.raises(SourceUnavailable):
+                _impatiently(client, window, table)
+        finally:
+            members.release_majority()
+        assert read(OplogReader(client, [], patience=LONG), window, table) == 9
+
+
+def _impatiently(client: Client, window: Window, table: TableName) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(find, "_LONGEST_MS", 300)
+        read(OplogReader(client, [], patience=timedelta()), window, table)
+
+
+def test_a_primary_that_steps_down_under_the_reader_loses_nothing(own_replica_set: ReplicaSets) -> None:
+    members = own_replica_set("rs", parameters=TESTING)
+    table = TableName("shop", "a")
+    with connect(members.uri) as client:
+        rows = client["shop"].get_collection("a", write_concern=WriteConcern("majority"))
+        members.wait_until_whole()
+        rows.insert_one({"_id": "every member's oplog holds this"})
+        start_ts = majority_time(client).next()
+        rows.insert_many([{"_id": number, "filling": "x" * 100_000} for number in range(600)])
+        window = since(client, start_ts)
+        reader = OplogReader(client, [], patience=LONG)
+        stepped, found = threading.Event(), []
+        for batch in reader.read(window):
+            found += [scan(event).key for event in batch.events if table_name(scan(event).ns) == table]
+            if not stepped.is_set():
+                members.step_down()
+                stepped.set()
+        assert len(found) == len(set(found)) == 600
+
+
+def test_the_history_of_one_member_is_not_vouched_for_by_another(own_replica_set: ReplicaSets) -> None:
+    """The primary is gone between a range's first reply and the look at the oldest entry, which its successor may keep for longer."""
+    members = own_replica_set("rs", parameters=TESTING)
+    with connect(members.uri) as client, pytest.MonkeyPatch.context() as patched:
+        members.wait_until_whole()
+        client["shop"].get_collection("a", write_concern=WriteConcern("majority")).insert_one({"_id": 1})
+        end_ts = majority_time(client).next()
+        start_ts = ClusterTime(end_ts.seconds, 0)
+        """Nothing was written just before it, so the oldest entry is asked for."""
+        look, elections = find.refuse_a_gap, [members.step_down]
+
+        def look_after_an_election(*arguments: Any) -> None:
+            if elections:
+                elections.pop()()
+                _until_a_primary_answers(client)
+            look(*arguments)
+
+        patched.setattr(find, "refuse_a_gap", look_after_an_election)  # nothing else comes between the two
+        entries = find.entries(client, start_ts, end_ts, {})
+        with pytest.raises(SourceUnavailable, match="another one is read"):
+            next(entries)
+        assert next(find.entries(client, start_ts, end_ts, {}))
+
+
+def _until_a_primary_answers(client: Client) -> None:
+    def answers() -> bool:
+        try:
+            client.admin.command("ping")
+        except PyMongoError:
+            return False
+        return True
+
+    assert wait_until(answers, 60.0)
+
+
+def test_what_nobody_wants_is_left_to_the_server_once_it_is_most(client_of: Client, database: str) -> None:
+    """A range begun with all of it goes on with the wanted names, and misses and repeats nothing; transactions come all the same."""
+    client, table = client_of, TableName(database, "wanted")
+    start_ts = majority_time(client).next()
+    db = client[database]
+    filling = "x" * 2_000
+    for turn in range(6):
+        db["noise"].insert_many([{"filling": filling} for _ in range(6_000)])
+        db["wanted"].insert_one({"_id": turn})
+        with client.start_session() as session, session.start_transaction():
+            db["noise"].insert_one({}, session=session)
+            db["wanted"].insert_one({"_id": -1 - turn}, session=session)
+    window = since(client, start_ts)
+    reader = OplogReader(client, [str(table)], patience=SOON)
+    shown = _counted(reader)
+    assert read(reader, window, table) == 12
+    first = shown()
+    assert first < 36_000, "the server was never asked for less"
+    assert read(reader, window, table) == 12
+    assert shown() - first < 200
+
+
+@pytest.fixture
+def client_of(source_uri: str) -> Any:
+    with connect(source_uri) as client:
+        yield client
+
+
+def _counted(reader: OplogReader) -> Callable[[], int]:
+    """How many entries the reader has yielded."""
+    total = [0]
+    inner = reader.read
+
+    def counting(window: Window) -> Any:
+        for batch in inner(window):
+            total[0] += len(batch.events)
+            yield batch
+
+    reader.read = counting  # type: ignore[method-assign]
+    return lambda: total[0]

@@ -1,0 +1,24 @@
+"""Reads a window in which nothing is to be found, and which takes half a minute: python silent_reader.py URI START END."""
+
+from __future__ import annotations
+
+import sys
+
+from changefeed.documents.document import Document
+from changefeed.position import Position, Window
+from source.connection import connect
+from source.stream.window_reader import ReadOptions, WindowReader
+
+_SLOW = "function() { const until = Date.now() + 2; while (Date.now() < until); return false; }"
+NOTHING_SLOWLY = ReadOptions(match=Document.of({"$expr": {"$function": {"body": _SLOW, "args": [], "lang": "js"}}}))
+"""As if there were far more to skip."""
+
+
+def main(uri: str, start: str, end: str) -> None:
+    with connect(uri) as client:
+        for batch in WindowReader(client, NOTHING_SLOWLY).read(Window(Position.parse(start), Position.parse(end))):
+            sys.stdout.write(f"{batch.reached}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

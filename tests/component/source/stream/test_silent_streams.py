@@ -1,0 +1,117 @@
+"""Streams that have much to skip, on each version: nobody gives them up, whoever does leaves nothing at the source, and heartbeats are places to stop at."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo import WriteConcern
+
+from changefeed.capture import Capture
+from changefeed.cluster_time import ClusterTime
+from changefeed.documents.document import Document
+from changefeed.position import Position, Window
+from devstack.mongodb.release import VERSIONS
+from devstack.mongodb.server import MongoDB
+from source.connection import Client, connect
+from source.opening import open_ddl_watch
+from source.stream.events.raw_event import scan
+from source.stream.window_reader import ReadOptions, WindowReader
+from tests.component.source.stream.silent_reader import NOTHING_SLOWLY
+
+_ENTRIES = 20_000
+_DEADLINE_SECONDS = 60.0
+_SOON_SECONDS = 5.0
+"""The server looks for its client twice a second."""
+
+
+@dataclass(frozen=True)
+class Quiet:
+    """A source whose other tables fill the oplog from `start` on; a row of ours is at the end."""
+
+    server: MongoDB
+    client: Client
+    window: Window
+
+    def busy(self) -> list[dict[str, Any]]:
+        """What reads change streams there now."""
+        with self.server.client() as client:
+            seen = client.admin.aggregate([{"$currentOp": {"allUsers": True}}, {"$match": {"active": True}}])
+            return [each for each in seen if _reads_stream(each)]
+
+    def until(self, condition: Callable[[], object], within: float = _DEADLINE_SECONDS) -> None:
+        deadline = time.monotonic() + within
+        while not condition():
+            assert time.monotonic() < deadline, self.busy()
+            time.sleep(0.05)
+
+
+def _reads_stream(operation: dict[str, Any]) -> bool:
+    asked = operation.get("cursor", {}).get("originatingCommand") or operation.get("command", {})
+    pipeline = asked.get("pipeline") or [{}]
+    return "$changeStream" in pipeline[0]
+
+
+def _now(client: Client) -> Position:
+    return Position(ClusterTime.from_bson(client.admin.command("ping")["operationTime"]).next())
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def quiet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Quiet]:
+    directory = tmp_path_factory.mktemp("quiet")
+    server = MongoDB("quiet", directory / "data", directory / "log", version=request.param)
+    with server, connect(server.uri) as client:
+        client["ours"]["rows"].insert_one({"_id": "before"})
+        start = _now(client)
+        others = client["others"].get_collection("rows", write_concern=WriteConcern(1))
+        others.insert_many([{"s": "x" * 150} for _ in range(_ENTRIES)], ordered=False)
+        client["ours"]["rows"].insert_one({"_id": "ours"})
+        yield Quiet(server, client, Window(start, _now(client)))
+
+
+def _options() -> ReadOptions:
+    return ReadOptions(match=Document.of({"ns.db": "ours"}))
+
+
+def _reading(quiet: Quiet) -> subprocess.Popen[bytes]:
+    """By a process of its own; back when the source is at it."""
+    script = Path(__file__).with_name("silent_reader.py")
+    window = quiet.window
+    process = subprocess.Popen([sys.executable, str(script), quiet.server.uri, str(window.start), str(window.end)])
+    quiet.until(quiet.busy)
+    return process
+
+
+def test_what_a_killed_reader_had_running_ends(quiet: Quiet) -> None:
+    process = _reading(quiet)
+    process.kill()
+    process.wait()
+    quiet.until(lambda: not quiet.busy(), within=_SOON_SECONDS)
+
+
+def test_silence_is_told_each_second_and_whoever_gives_up_leaves_nothing(quiet: Quiet) -> None:
+    with closing(WindowReader(quiet.client, NOTHING_SLOWLY).read(quiet.window)) as batches:
+        batch = next(batches)
+        assert (batch.events, batch.reached) == ([], quiet.window.start)
+        assert quiet.busy()
+    assert not quiet.busy()
+
+
+def test_a_row_behind_what_is_skipped_arrives(quiet: Quiet) -> None:
+    batches = list(WindowReader(quiet.client, _options()).read(quiet.window))
+    assert [scan(event).ns for batch in batches for event in batch.events]
+    assert batches[-1].reached == quiet.window.end
+    assert not quiet.busy()
+
+
+def test_a_ddl_watch_that_is_closed_leaves_nothing(quiet: Quiet) -> None:
+    with open_ddl_watch(quiet.client, quiet.window.start, Capture.CHANGE_STREAM) as watch:
+        watch.poll()
+    assert not quiet.busy()

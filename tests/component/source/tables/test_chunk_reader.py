@@ -1,0 +1,58 @@
+"""A chunk is read at one time, or the reader says that it was not: a server answers a find under a name that is gone with no documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from bson.raw_bson import RawBSONDocument
+
+from changefeed.position import Position
+from changefeed.table import TableName
+from devstack.mongodb.server import Client
+from source.connection import connect
+from source.oplog.window import majority_time
+from source.tables.chunk_reader import Chunk, ChunkReader, ReadWay, SnapshotLost
+
+_DOCUMENTS = 12_000
+"""More than two replies hold."""
+
+
+@pytest.fixture
+def reader(source_uri: str, source_client: Client, database: str) -> Iterator[ChunkReader]:
+    with connect(source_uri) as client:
+        source_client[database]["t"].insert_many([{"_id": key} for key in range(_DOCUMENTS)])
+        chunk = Chunk(table=TableName(database, "t"), not_before=Position(majority_time(client)))
+        yield ChunkReader(client, chunk, ReadWay.SNAPSHOT)
+
+
+@pytest.mark.since("5.0")
+def test_a_snapshot_holds_what_was_there_at_its_time(reader: ChunkReader, source_client: Client, database: str) -> None:
+    batches = reader.batches()
+    documents = next(batches)
+    source_client[database]["t"].delete_many({})
+    source_client[database]["t"].create_index("x")
+    documents += [document for batch in batches for document in batch]
+    assert [RawBSONDocument(document)["_id"] for document in documents] == list(range(_DOCUMENTS))
+    assert reader.after == reader.until
+
+
+@pytest.mark.since("5.0")
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        lambda database: database["t"].rename("u"),
+        lambda database: database["t"].drop(),
+        lambda database: (database["t"].drop(), database.create_collection("t")),
+        lambda database: (database.create_collection("o"), database["o"].rename("t", dropTarget=True)),
+    ],
+    ids=["rename", "drop", "drop and create", "replaced"],
+)
+def test_a_snapshot_whose_name_went_away_is_lost_and_not_taken_for_complete(
+    reader: ChunkReader, source_client: Client, database: str, ddl: Callable[[object], object]
+) -> None:
+    batches = reader.batches()
+    assert next(batches)
+    ddl(source_client[database])
+    with pytest.raises(SnapshotLost):
+        list(batches)

@@ -1,0 +1,156 @@
+"""What a user's verbs make of a changefeed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from admin.desired import verbs
+from changefeed.capture import Capture
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.capture_choice import CaptureChoice
+from changefeed.config.configuration import Configuration
+from changefeed.errors import ConfigurationError, ConflictError, WrongState
+from changefeed.lifecycle import Lifecycle, State
+from changefeed.position import Position
+from changefeed.records import ChangefeedInfo, ChangefeedStatus, DesiredState
+from coordination.layout import encode
+
+_CONFIGURATION = Configuration.parse({"id": "f", "source": "mongodb://a", "sink": "mongodb://b"})
+_OTHER = Configuration.parse({"id": "f", "source": "mongodb://a", "sink": "mongodb://b", "on_divergence": "fail"})
+_INFO = ChangefeedInfo(configuration=_CONFIGURATION, created_at=datetime(2026, 11, 21, tzinfo=UTC))
+_AT = Position(ClusterTime(100, 1))
+_STREAM = CaptureChoice(capture=Capture.CHANGE_STREAM, reason="it was asked for")
+_OPLOG = CaptureChoice(capture=Capture.OPLOG, reason="its oplog can be read")
+
+
+def _status(state: State, *, version: int = 1, begun: bool = True) -> ChangefeedStatus:
+    at = _AT if begun else None
+    return ChangefeedStatus(lifecycle=Lifecycle(state=state), checkpoint=at, resolved=at, info_version=version, epoch=1)
+
+
+def test_pause_and_resume_count_as_changes_once() -> None:
+    paused = verbs.paused(_INFO, _status(State.NORMAL))
+    assert (paused.desired, paused.version) == (DesiredState.PAUSED, 2)
+    assert verbs.paused(paused, _status(State.NORMAL)) == paused
+    resumed = verbs.resumed(paused, _status(State.STOPPED, version=2), None)
+    assert (resumed.desired, resumed.version) == (DesiredState.RUNNING, 3)
+    assert verbs.resumed(resumed, _status(State.NORMAL, version=3), None) == resumed
+
+
+def test_resume_before_the_owner_obeyed_the_pause_still_counts() -> None:
+    paused = verbs.paused(_INFO, _status(State.NORMAL))
+    assert verbs.resumed(paused, _status(State.NORMAL), None).version == 3
+
+
+@pytest.mark.parametrize("state", [State.FAILED, State.FINISHED])
+def test_what_has_ended_is_not_paused(state: State) -> None:
+    with pytest.raises(WrongState, match="nothing to pause"):
+        verbs.paused(_INFO, _status(state))
+
+
+def test_a_new_start_is_for_what_rests_and_is_forgotten_once_obeyed() -> None:
+    with pytest.raises(WrongState, match="pause it first"):
+        verbs.resumed(_INFO, _status(State.NORMAL), _AT)
+    info = replace(_INFO, desired=DesiredState.PAUSED)
+    restarted = verbs.resumed(info, _status(State.STOPPED), _AT)
+    assert (restarted.resume_from, restarted.version) == (_AT, 2)
+    assert verbs.paused(restarted, _status(State.STOPPED)).resume_from == _AT
+    assert verbs.paused(restarted, _status(State.NORMAL, version=2, begun=False)).resume_from == _AT
+    assert verbs.paused(restarted, _status(State.NORMAL, version=2)).resume_from is None
+
+
+def test_an_update_is_for_what_rests_and_for_the_version_that_was_seen() -> None:
+    with pytest.raises(WrongState, match="pause it first"):
+        verbs.updated(_INFO, _status(State.NORMAL), _OTHER, 1, _STREAM)
+    with pytest.raises(WrongState, match="pause it first"):
+        verbs.updated(replace(_INFO, version=2), _status(State.STOPPED), _OTHER, 2, _STREAM)
+    with pytest.raises(ConflictError, match="is at version 1, and was to be at 7"):
+        verbs.updated(_INFO, _status(State.STOPPED), _OTHER, 7, _STREAM)
+    with pytest.raises(ConfigurationError, match="does not rename"):
+        verbs.updated(_INFO, _status(State.STOPPED), _OTHER.model_copy(update={"id": "g"}), 1, _STREAM)
+    updated = verbs.updated(_INFO, _status(State.STOPPED), _OTHER, 0, _STREAM)
+    assert (updated.configuration, updated.version, updated.desired) == (_OTHER, 2, DesiredState.PAUSED)
+    assert verbs.updated(_INFO, _status(State.STOPPED), _CONFIGURATION, 1, _STREAM) == _INFO
+
+
+def test_an_end_is_set_once_and_only_comes_nearer() -> None:
+    now, later = ClusterTime(200, 0), ClusterTime(300, 0)
+    ending = verbs.ending(_INFO, _status(State.NORMAL), now)
+    assert (ending.configuration.target, ending.version) == (now, 2)
+    assert verbs.ending(ending, _status(State.NORMAL), later) == ending
+    far = replace(_INFO, configuration=_CONFIGURATION.model_copy(update={"target": later}))
+    assert verbs.ending(far, _status(State.NORMAL), now).configuration.target == now
+    assert verbs.ending(_INFO, _status(State.FINISHED), now) == _INFO
+    with pytest.raises(WrongState, match="resume it"):
+        verbs.ending(replace(_INFO, desired=DesiredState.PAUSED), _status(State.STOPPED), now)
+
+
+def test_what_finished_goes_on_only_with_a_later_end_or_none() -> None:
+    def ends_at(target: ClusterTime) -> ChangefeedInfo:
+        return replace(_INFO, configuration=_CONFIGURATION.model_copy(update={"target": target}))
+
+    with pytest.raises(WrongState, match="has reached its target"):
+        verbs.resumed(ends_at(_AT.ts), _status(State.FINISHED), None)
+    for info in (_INFO, ends_at(_AT.ts.next())):
+        assert verbs.resumed(info, _status(State.FINISHED), None).version == 2
+
+
+def test_what_is_being_removed_takes_no_other_verb() -> None:
+    removed = verbs.removed(_INFO, _status(State.NORMAL))
+    assert (removed.desired, verbs.removed(removed, None)) == (DesiredState.REMOVED, removed)
+    status = _status(State.NORMAL)
+    others: list[Callable[[], object]] = [
+        lambda: verbs.paused(removed, status),
+        lambda: verbs.resumed(removed, status, None),
+        lambda: verbs.updated(removed, status, _OTHER, 0, _STREAM),
+        lambda: verbs.ending(removed, status, ClusterTime(1, 0)),
+    ]
+    for verb in others:
+        with pytest.raises(WrongState, match="is being removed"):
+            verb()
+
+
+def test_what_was_decided_is_recorded_with_its_reason() -> None:
+    created = verbs.created(_CONFIGURATION, _OPLOG, _INFO.created_at)
+    assert (created.capture, created.capture_reason) == (Capture.OPLOG, "its oplog can be read")
+    changed = verbs.updated(created, _status(State.STOPPED), _OTHER, 1, _STREAM, level=created)
+    assert (changed.capture, changed.capture_reason, changed.version) == (Capture.CHANGE_STREAM, "it was asked for", 2)
+
+
+def test_nodes_that_know_no_capture_cannot_take_one_that_is_read_by_the_oplog_for_theirs() -> None:
+    """They would pass over what was decided, but never over an option of the configuration."""
+    oplog = verbs.created(_CONFIGURATION, _OPLOG, _INFO.created_at)
+    assert json.loads(encode(oplog))["configuration"]["capture"] == "auto"
+    stream = verbs.created(_CONFIGURATION, _STREAM, _INFO.created_at)
+    assert "capture" not in json.loads(encode(stream))["configuration"]
+
+
+def test_another_capture_is_taken_only_where_nothing_was_asked_for_since_its_positions_were_seen() -> None:
+    stopped = _status(State.STOPPED, version=2)
+    paused = replace(_INFO, desired=DesiredState.PAUSED, version=2)
+    for level in (None, _INFO, replace(paused, version=1)):
+        with pytest.raises(ConflictError, match="changed by somebody else meanwhile"):
+            verbs.updated(paused, stopped, _OTHER, 0, _OPLOG, level=level)
+    assert verbs.updated(paused, stopped, _OTHER, 0, _OPLOG, level=paused).capture is Capture.OPLOG
+    with pytest.raises(WrongState, match="pause it first"):
+        verbs.updated(replace(paused, version=3), stopped, _OTHER, 0, _OPLOG, level=replace(paused, version=3))
+
+
+@pytest.mark.parametrize(
+    ("capture", "own", "foreign"),
+    [(Capture.OPLOG, "00000002", "82" * 20), (Capture.CHANGE_STREAM, "82" * 20, "00000002")],
+)
+def test_a_start_between_changes_of_one_time_is_one_that_its_capture_names(
+    capture: Capture, own: str, foreign: str
+) -> None:
+    info, status = replace(_INFO, capture=capture), _status(State.STOPPED)
+    for token in (own, ""):
+        start = Position(_AT.ts, token)
+        assert verbs.resumed(info, status, start).resume_from == start
+    with pytest.raises(ConfigurationError, match=f"{capture} does not name; write its time alone, 100.1"):
+        verbs.resumed(info, status, Position(_AT.ts, foreign))

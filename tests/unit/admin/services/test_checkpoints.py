@@ -1,0 +1,105 @@
+"""How far a changefeed is, as etcd says."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from admin.cluster_reader import ClusterReader
+from admin.services.checkpoints import EtcdCheckpoints
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.configuration import Configuration
+from changefeed.lifecycle import Lifecycle, State
+from changefeed.position import Position
+from changefeed.records import (
+    AssignedTable,
+    Assignment,
+    ChangefeedId,
+    ChangefeedInfo,
+    ChangefeedStatus,
+    NodeId,
+    PositionReport,
+)
+from changefeed.table import TableId, TableName, TableSchema
+from coordination.etcd.memory import MemoryEtcd
+from coordination.etcd.protocol import Put
+from coordination.layout import Layout, assignment_puts, encode
+from coordination.mirror import Mirror
+from verify.documents.settling import Passed
+
+ID, NODE, TABLE = ChangefeedId("orders"), NodeId("n1"), TableId("ab" * 16)
+LAYOUT = Layout("test")
+AT_ONCE = timedelta(0)
+
+
+def at(seconds: int) -> Position:
+    return Position(ClusterTime(seconds, 1))
+
+
+class Cluster:
+    """The changefeed's checkpoint is 10; its one table is at 20."""
+
+    def __init__(self, state: State = State.NORMAL) -> None:
+        self.etcd = MemoryEtcd()
+        configuration = Configuration.parse({"id": ID, "source": "mongodb://a", "sink": "mongodb://b"})
+        schema = TableSchema(id=TABLE, name=TableName("shop", "orders"), valid_from=at(1))
+        assignment = Assignment(tables={TABLE: AssignedTable(start=at(1))})
+        self.put(LAYOUT.info(ID), ChangefeedInfo(configuration=configuration, created_at=datetime.now(UTC)))
+        self.put(LAYOUT.schema(ID, TABLE), schema)
+        puts = assignment_puts(LAYOUT.assignment(ID, NODE), Assignment(), assignment)
+        rev = self.etcd.txn([], puts).revision
+        report = PositionReport(run=1, barrier_rev=1, assignment_rev=rev, checkpoint=at(20))
+        self.put(LAYOUT.position(ID, NODE), report)
+        self.become(state, checkpoint=10)
+        self.mirror = Mirror(self.etcd.connect(), LAYOUT.root)
+        while self.mirror.poll(AT_ONCE):
+            pass
+        self.checkpoints = EtcdCheckpoints(ClusterReader(self.mirror, LAYOUT), ID, threading.Event())
+
+    def become(self, state: State, checkpoint: int) -> None:
+        lifecycle = Lifecycle(state=state)
+        status = ChangefeedStatus(
+            lifecycle=lifecycle, start=at(1), checkpoint=at(checkpoint), run=1, info_version=1, epoch=1
+        )
+        self.put(LAYOUT.status(ID), status)
+
+    def put(self, key: str, record: object) -> None:
+        self.etcd.txn([], [Put(key, encode(record))])
+
+    def passed(self, seconds: int, *tables: TableId) -> Passed:
+        return self.checkpoints.wait_past(ClusterTime(seconds, 1), tables, AT_ONCE)
+
+
+@pytest.mark.parametrize(("seconds", "passed"), [(9, Passed.PASSED), (10, Passed.OVERDUE), (11, Passed.OVERDUE)])
+def test_a_checkpoint_passes_only_what_is_before_it(seconds: int, passed: Passed) -> None:
+    assert Cluster().passed(seconds) is passed
+
+
+def test_a_table_may_be_further_than_its_changefeed() -> None:
+    cluster = Cluster()
+    assert cluster.passed(15, TABLE) is Passed.PASSED
+    assert cluster.passed(20, TABLE) is Passed.OVERDUE
+
+
+def test_for_a_table_with_no_node_the_changefeed_counts() -> None:
+    assert Cluster().passed(9, TableId("cd" * 16)) is Passed.PASSED
+    assert Cluster().passed(15, TABLE, TableId("cd" * 16)) is Passed.OVERDUE
+
+
+@pytest.mark.parametrize("state", [State.STOPPED, State.FAILED, State.FINISHED])
+def test_nobody_is_waited_for_who_does_not_replicate(state: State) -> None:
+    assert Cluster(state).passed(9) is Passed.STANDING
+
+
+def test_waiting_ends_when_the_checkpoint_has_come() -> None:
+    cluster = Cluster()
+    cluster.mirror.start()
+    try:
+        timer = threading.Timer(0.2, lambda: cluster.become(State.NORMAL, checkpoint=30))
+        timer.start()
+        assert cluster.checkpoints.wait_past(ClusterTime(25, 1), (), timedelta(seconds=30)) is Passed.PASSED
+    finally:
+        cluster.mirror.stop()
+        timer.join()

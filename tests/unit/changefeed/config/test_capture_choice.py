@@ -1,0 +1,101 @@
+"""By which capture a changefeed reads, and what it says about that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from changefeed.capture import Capture
+from changefeed.config.capture_choice import (
+    MAJORITY_READS_DISABLED,
+    ROUTER,
+    Obstacle,
+    choose,
+    image_obstacles,
+    node_obstacles,
+    not_allowed,
+)
+from changefeed.config.configuration import Configuration
+from changefeed.errors import ConfigurationError
+
+_BOTH = frozenset({Capture.OPLOG, Capture.CHANGE_STREAM})
+
+
+def configuration(**fields: Any) -> Configuration:
+    return Configuration.parse({"id": "f", "source": "mongodb://a", "sink": "mongodb://b", **fields})
+
+
+def images_of(**fields: Any) -> list[str]:
+    return [obstacle.reason for obstacle in image_obstacles(configuration(**fields))]
+
+
+def test_auto_is_the_oplog_where_nothing_is_in_the_way() -> None:
+    choice = choose(Capture.AUTO, [])
+    assert (choice.capture, choice.reason) == (Capture.OPLOG, "the source is a replica set whose oplog can be read")
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "said"),
+    [
+        (ROUTER, "mongos shows no oplog"),
+        (not_allowed("the source answers Unauthorized"), "read on database local or the role clusterMonitor"),
+        (MAJORITY_READS_DISABLED, "enableMajorityReadConcern"),
+    ],
+)
+def test_auto_is_the_change_stream_where_the_oplog_cannot_be_read_and_says_why(obstacle: Obstacle, said: str) -> None:
+    choice = choose(Capture.AUTO, [obstacle])
+    assert choice.capture is Capture.CHANGE_STREAM
+    assert said in choice.reason
+    with pytest.raises(
+        ConfigurationError, match=f"^capture: oplog is not possible, since .*{said}.*; .*write change_stream"
+    ):
+        choose(Capture.OPLOG, [obstacle])
+
+
+def test_all_that_is_in_the_way_is_said_at_once() -> None:
+    assert choose(Capture.AUTO, [Obstacle("a", "x"), Obstacle("b", "y")]).reason == "a; b"
+    with pytest.raises(ConfigurationError) as refused:
+        choose(Capture.OPLOG, [Obstacle("a", "x"), Obstacle("b", "y")])
+    assert refused.value.problems == (
+        "capture: oplog is not possible, since a; x",
+        "capture: oplog is not possible, since b; y",
+    )
+
+
+def test_a_capture_that_is_asked_for_and_possible_is_taken() -> None:
+    assert choose(Capture.OPLOG, []).capture is Capture.OPLOG
+    assert choose(Capture.CHANGE_STREAM, [ROUTER]).capture is Capture.CHANGE_STREAM
+
+
+@pytest.mark.parametrize("condition", ["update_old", "update_new", "delete"])
+def test_a_condition_on_a_document_before_or_after_a_change_needs_change_streams(condition: str) -> None:
+    rule = {"tables": ["shop.audit"], "ignore_where": {condition: {"level": "debug"}}}
+    [said] = images_of(filter={"events": [rule]})
+    assert (
+        said == "filter.events asks for documents before or after changes of shop.audit, which only change streams show"
+    )
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"insert": {"level": "debug"}},
+        {"replace": {"level": "debug"}},
+        {"delete": {"_id": 1}},
+        {"update_new": {"_id": 1}},
+    ],
+)
+def test_a_condition_on_what_an_entry_holds_needs_none(where: dict[str, Any]) -> None:
+    assert images_of(filter={"events": [{"tables": ["shop.audit"], "ignore_where": where}]}) == []
+
+
+def test_pre_images_need_change_streams() -> None:
+    [said] = images_of(pipeline={"pre_images": ["shop.orders"]})
+    assert said.startswith("pipeline.pre_images asks for documents")
+
+
+def test_a_node_that_does_not_know_the_oplog_is_named() -> None:
+    nodes = {"n1 (0.2.0)": _BOTH, "n2 (0.1.0)": frozenset({Capture.CHANGE_STREAM})}
+    [obstacle] = node_obstacles(nodes)
+    assert obstacle == Obstacle("node n2 (0.1.0) does not know this capture", "upgrade it")

@@ -1,0 +1,95 @@
+"""URIs are expanded where they are used and hidden everywhere else."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import TypeAdapter
+
+from changefeed.config.uri import ConnectionUri
+from changefeed.errors import ConfigurationError
+
+
+def no_file(path: str) -> str:
+    raise FileNotFoundError(2, "No such file or directory", path)
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("mongodb://db1.example", "mongodb://db1.example"),
+        (
+            "mongodb://reader:hunter2@db1.example:27018,db2.example/shop?w=1",
+            "mongodb://***@db1.example:27018,db2.example/shop",
+        ),
+        ("mongodb://db1.example/?authMechanismProperties=AWS_SESSION_TOKEN:hunter2", "mongodb://db1.example/"),
+        ("mongodb+srv://${env:USER}:${file:/run/secrets/p@ss}@c.example/", "mongodb+srv://***@c.example/"),
+        ("mongodb://[::1]:27017", "mongodb://[::1]:27017"),
+        ("blackhole://", "blackhole://"),
+    ],
+)
+def test_what_is_shown_is_scheme_hosts_and_database(written: str, shown: str) -> None:
+    uri = ConnectionUri.parse(written)
+
+    assert str(uri) == shown
+    assert repr(uri) == f"ConnectionUri({shown!r})"
+
+
+def test_credentials_come_from_environment_and_file_and_are_escaped() -> None:
+    uri = ConnectionUri.parse("mongodb://${env:USER}:${file:/run/secrets/dr}@db1.example/?replicaSet=${env:SET}")
+    files = {"/run/secrets/dr": "p@ss/word\n"}
+
+    expanded = uri.expand({"USER": "reader", "SET": "rs/0"}, files.__getitem__)
+
+    assert expanded == "mongodb://reader:p%40ss%2Fword@db1.example/?replicaSet=rs/0"
+
+
+def test_a_reference_may_stand_for_all_that_follows_the_scheme() -> None:
+    uri = ConnectionUri.parse("mongodb://${file:/run/secrets/source}")
+
+    assert uri.expand({}, lambda path: "u:p%40@db1.example/?w=1\n") == "mongodb://u:p%40@db1.example/?w=1"
+
+
+def test_a_variable_that_is_not_set_is_named_but_nothing_else() -> None:
+    uri = ConnectionUri.parse("mongodb://hunter2:${env:PASSWORD}@db1.example")
+
+    with pytest.raises(ConfigurationError) as caught:
+        uri.expand({}, no_file)
+
+    assert (
+        str(caught.value)
+        == "mongodb://***@db1.example: the environment variable PASSWORD is not set on this node; set it"
+    )
+
+
+def test_a_file_that_cannot_be_read_is_named() -> None:
+    uri = ConnectionUri.parse("mongodb://u:${file:/run/secrets/dr}@db1.example")
+
+    with pytest.raises(ConfigurationError) as caught:
+        uri.expand({}, no_file)
+
+    assert str(caught.value) == (
+        "mongodb://***@db1.example: the file /run/secrets/dr cannot be read on this node: "
+        "[Errno 2] No such file or directory: '/run/secrets/dr'"
+    )
+
+
+def test_a_stored_uri_keeps_its_references() -> None:
+    adapter = TypeAdapter(ConnectionUri)
+    uri = ConnectionUri.parse("mongodb://u:${env:PASSWORD}@db1.example")
+
+    assert adapter.dump_json(uri) == b'"mongodb://u:${env:PASSWORD}@db1.example"'
+    assert adapter.validate_json(adapter.dump_json(uri)) == uri
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "same"),
+    [
+        ("mongodb://a,b", "mongodb://B:27017,c", True),
+        ("mongodb://a:27018", "mongodb://a", False),
+        ("mongodb://u@a/x", "mongodb://v@a/y", True),
+        ("blackhole://", "mongodb://a", False),
+        ("mongodb+srv://c.example", "mongodb+srv://c.example/?w=1", True),
+    ],
+)
+def test_uris_of_one_deployment_share_a_host(left: str, right: str, same: bool) -> None:
+    assert bool(ConnectionUri.parse(left).hosts & ConnectionUri.parse(right).hosts) is same

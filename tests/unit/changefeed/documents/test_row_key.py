@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from typing import Any
+
+import bson
+import pytest
+from bson.binary import Binary
+from bson.datetime_ms import DatetimeMS
+from bson.decimal128 import Decimal128
+from bson.int64 import Int64
+from bson.objectid import ObjectId
+from bson.timestamp import Timestamp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from changefeed.documents.row_key import only_id, row_key
+
+
+def _key(identity: Any, **shard_key: Any) -> bytes:
+    return row_key(bson.encode({"_id": identity, **shard_key}))
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        [1, 1.0, Int64(1), Decimal128("1"), Decimal128("1.000"), Decimal128("10E-1")],
+        [0, -0.0, 0.0, Decimal128("-0"), Decimal128("0E+3")],
+        [2**62, float(2**62), Int64(2**62), Decimal128(str(2**62))],
+        [float("nan"), Decimal128("NaN"), Decimal128("-NaN")],
+        [float("inf"), Decimal128("Infinity")],
+        [0.5, Decimal128("0.50")],
+        [-3, -3.0, Decimal128("-3")],
+        [1e300, 1e300],
+        [{"a": 1, "b": {"c": 2}}, {"a": 1.0, "b": {"c": Int64(2)}}],
+    ],
+)
+def test_numbers_that_the_server_takes_for_equal_are_one_key(same: list[Any]) -> None:
+    assert len({_key(identity) for identity in same}) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (1, "1"),
+        (1, True),
+        (0, None),
+        (0.1, Decimal128("0.1")),
+        (2**53, 2**53 + 1),
+        (float(2**63), 2**63 - 1),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ({"a": 1}, {"a": [1]}),
+        ({"a": "x"}, {"a": Binary(b"x")}),
+        (Binary(b"x", 0), Binary(b"x", 4)),
+        (DatetimeMS(1), Timestamp(0, 1)),
+        (DatetimeMS(-(2**62)), DatetimeMS(2**62)),
+        (float("nan"), float("inf")),
+        (Decimal128("1E+6000"), Decimal128("1E+6001")),
+        ({"a": "b\x00"}, {"a": "b"}),
+    ],
+)
+def test_different_identities_are_different_keys(one: Any, other: Any) -> None:
+    assert _key(one) != _key(other)
+
+
+@pytest.mark.parametrize(
+    "identity",
+    ["text", "", ObjectId(), 5, 2.5, None, True, DatetimeMS(-1), Binary(b"0" * 16, 4), {"a": 1}, Timestamp(1, 2)],
+)
+def test_a_shard_key_beside_the_id_changes_nothing(identity: Any) -> None:
+    beside = bson.encode({"region": "eu", "_id": identity})
+    assert row_key(beside) == _key(identity) == _key(identity, region=3)
+    assert only_id(bson.encode({"_id": identity}))
+    assert not only_id(beside)
+    assert not only_id(bson.encode({"_id": identity, "region": 3}))
+
+
+@given(
+    st.one_of(st.integers(-(2**63), 2**63 - 1), st.floats()), st.one_of(st.integers(-(2**63), 2**63 - 1), st.floats())
+)
+def test_keys_are_equal_exactly_when_numbers_are(one: float, other: float) -> None:
+    equal = one == other or (one != one and other != other)  # noqa: PLR0124 - NaN is the one number that differs from itself
+    assert (_key(one) == _key(other)) == equal

@@ -1,0 +1,73 @@
+"""Who goes on in another's place waits for what the other has sent."""
+
+from __future__ import annotations
+
+import threading
+
+from changefeed.records import ChangefeedId
+from owner.ddl.in_flight import UnderWay
+
+_FEED, _OTHER = ChangefeedId("feed"), ChangefeedId("other")
+
+
+def _long() -> float:
+    return 60.0
+
+
+class Caller:
+    """Jobs with one call, which lasts until it is told to end."""
+
+    def __init__(self, under_way: UnderWay, changefeed: ChangefeedId) -> None:
+        self.begun, self._end = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._call, args=(under_way, changefeed), daemon=True)
+        self._thread.start()
+
+    def _call(self, under_way: UnderWay, changefeed: ChangefeedId) -> None:
+        with under_way.call(changefeed, self):
+            self.begun.set()
+            self._end.wait(60)
+
+    def end(self) -> None:
+        self._end.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+
+def test_a_call_waits_for_those_of_the_changefeeds_earlier_jobs() -> None:
+    under_way = UnderWay(_long)
+    earlier = Caller(under_way, _FEED)
+    assert earlier.begun.wait(60)
+    later, elsewhere = Caller(under_way, _FEED), Caller(under_way, _OTHER)
+    assert elsewhere.begun.wait(60)
+    assert not later.begun.is_set()
+    earlier.end()
+    assert later.begun.wait(60)
+    later.end()
+    elsewhere.end()
+
+
+def test_nobody_waits_for_what_can_no_longer_do_anything() -> None:
+    under_way = UnderWay(lambda: 0.0)
+    earlier = Caller(under_way, _FEED)
+    assert earlier.begun.wait(60)
+    with under_way.call(_FEED, object()):
+        earlier.end()
+
+
+def test_calls_of_the_same_jobs_go_on_side_by_side() -> None:
+    under_way, jobs = UnderWay(_long), object()
+    with under_way.call(_FEED, jobs), under_way.call(_FEED, jobs):
+        pass
+
+
+def test_an_end_waits_until_none_is_left_or_none_can_be() -> None:
+    under_way = UnderWay(_long)
+    caller = Caller(under_way, _FEED)
+    assert caller.begun.wait(60)
+    under_way.wait(0.0)
+    assert caller.begun.is_set()
+    waiting = threading.Thread(target=under_way.wait, args=(60.0,), daemon=True)
+    waiting.start()
+    caller.end()
+    waiting.join(30)
+    assert not waiting.is_alive()

@@ -1,0 +1,104 @@
+"""Each step of a DDL follows from what is durable and what this process knows, so any owner can take it up anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.tables.filter import Disposition
+from changefeed.errors import DdlAmbiguous, DdlRefused, DdlUnsupported, SinkUnavailable
+from changefeed.event import DdlEvent, DdlType
+from changefeed.position import Position
+from changefeed.records import DdlRecord, DdlState, Observation, Scope
+from owner.ddl.steps import (
+    Applied,
+    Apply,
+    Failed,
+    Observe,
+    Observed,
+    Progress,
+    RecordExecuting,
+    Release,
+    Running,
+    Step,
+    TakeBack,
+    next_step,
+)
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+BEFORE = Observation(tables={})
+PENDING = DdlRecord(
+    event=DdlEvent(position=Position(ClusterTime(100, 1)), type=DdlType.DROP, db="shop"),
+    scope=Scope(),
+    seen_at=NOW - timedelta(seconds=1),
+)
+EXECUTING = replace(PENDING, state=DdlState.EXECUTING, before=BEFORE, executing_at=NOW)
+
+
+def step(record: DdlRecord, progress: Progress | None, *, skip: bool = False, monotonic: float = 50.0) -> Step | None:
+    return next_step(record, progress, skip_unsupported=skip, monotonic=monotonic, now=NOW)
+
+
+def test_the_downstream_is_looked_at_before_anything_is_recorded() -> None:
+    assert step(PENDING, None) == Observe(PENDING)
+
+
+def test_what_was_seen_is_recorded_before_anything_is_applied() -> None:
+    assert step(PENDING, Observed(BEFORE)) == RecordExecuting(EXECUTING)
+
+
+def test_an_owner_that_takes_over_applies_with_what_was_recorded() -> None:
+    assert step(EXECUTING, None) == Apply(EXECUTING)
+
+
+def test_applied_and_not_yet_recorded_is_released() -> None:
+    assert step(EXECUTING, Applied("")) == Release(replace(EXECUTING, state=DdlState.DONE, done_at=NOW))
+
+
+def test_nothing_is_begun_twice() -> None:
+    assert step(PENDING, Running()) is None
+    assert step(EXECUTING, Running()) is None
+
+
+def test_a_failure_that_may_go_away_is_tried_again_at_the_step_that_failed_when_its_delay_is_over() -> None:
+    failed = Failed(SinkUnavailable("no primary"), NOW, retry_deadline=60.0)
+    assert step(PENDING, failed, monotonic=59.9) is None
+    assert step(PENDING, failed, monotonic=60.0) == Observe(PENDING)
+    assert step(EXECUTING, failed, monotonic=60.0) == Apply(EXECUTING)
+
+
+def test_a_refused_ddl_is_pending_again_and_not_tried_by_itself() -> None:
+    refused = Failed(DdlRefused("duplicate key"), NOW, retry_deadline=0.0)
+    assert step(EXECUTING, refused) == TakeBack(PENDING)
+    assert step(PENDING, refused) is None
+
+
+def test_after_mending_the_downstream_is_looked_at_anew() -> None:
+    taken_back = step(EXECUTING, Failed(DdlRefused("stands there"), NOW, retry_deadline=0.0))
+    assert isinstance(taken_back, TakeBack)
+    assert step(taken_back.record, None) == Observe(PENDING)
+
+
+def test_what_is_neither_as_before_nor_as_after_stays_compared_with_what_was_recorded() -> None:
+    assert step(EXECUTING, Failed(DdlAmbiguous("another UUID"), NOW, retry_deadline=0.0)) is None
+
+
+def test_an_unsupported_ddl_is_skipped_only_where_the_user_said_so() -> None:
+    failed = Failed(DdlUnsupported("the target is not sharded"), NOW, retry_deadline=0.0)
+    assert step(PENDING, failed) is None
+    released = step(PENDING, failed, skip=True)
+    assert isinstance(released, Release)
+    assert (released.record.state, released.record.note) == (DdlState.SKIPPED, "the target is not sharded")
+
+
+def test_a_refusal_is_never_skipped() -> None:
+    refused = Failed(DdlRefused("duplicate key"), NOW, retry_deadline=0.0)
+    assert step(EXECUTING, refused, skip=True) == TakeBack(PENDING)
+    assert step(PENDING, refused, skip=True) is None
+
+
+def test_a_ddl_that_the_user_does_not_want_downstream_goes_through_the_schema_store_only() -> None:
+    released = step(replace(PENDING, disposition=Disposition.SCHEMA_ONLY), None)
+    assert isinstance(released, Release)
+    assert released.record.state is DdlState.SKIPPED

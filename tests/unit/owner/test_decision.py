@@ -1,0 +1,342 @@
+"""The owner's decision, accident by accident; the machine beside it walks all ways at random."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+import pytest
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.configuration import Configuration
+from changefeed.documents.document import Document
+from changefeed.errors import (
+    DdlRefused,
+    DdlUnsupported,
+    SinkUnavailable,
+    SourceMajorityStalled,
+    SourceUnavailable,
+    SourceUnsupported,
+)
+from changefeed.event import DdlEvent, DdlType
+from changefeed.lifecycle import ErrorReport, Lifecycle, State
+from changefeed.position import Position
+from changefeed.records import Barrier, ChangefeedInfo, ChangefeedStatus, DdlRecord, DdlState
+from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
+from owner.ddl.scope import DdlClassifier
+from owner.ddl.sightings import Sighting, Sightings
+from owner.ddl.steps import Failed, Progress
+from owner.decision import (
+    ChangefeedState,
+    Decision,
+    LookUp,
+    PublishBarrier,
+    PublishStatus,
+    RecordDdls,
+    ReleaseDdls,
+    decide,
+)
+from schema_store.versions import SchemaVersions
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+A, B = TableId("a" * 32), TableId("b" * 32)
+
+
+def at(increment: int) -> Position:
+    return Position(ClusterTime(100, increment))
+
+
+def ddl(increment: int, type: DdlType, coll: str, id: TableId | None = None, **more: Any) -> DdlEvent:
+    return DdlEvent(position=at(increment), type=type, db="shop", table=TableName("shop", coll), id=id, **more)
+
+
+def table(id: TableId, coll: str, kind: TableKind = TableKind.COLLECTION) -> TableSchema:
+    return TableSchema(id=id, name=TableName("shop", coll), kind=kind, valid_from=at(1))
+
+
+class Checkpoints:
+    def __init__(self, places: Mapping[TableId, Position]) -> None:
+        self._places = places
+
+    def of(self, table: TableId) -> Position | None:
+        return self._places.get(table)
+
+    @property
+    def least(self) -> Position | None:
+        return min(self._places.values(), default=None)
+
+
+class Feed:
+    """One changefeed at rest at 5, with the tables given; `decide` says what an owner does with what is shown."""
+
+    def __init__(self, *tables: TableSchema, **configuration: Any) -> None:
+        fields = {
+            "id": "f",
+            "source": "mongodb://s",
+            "sink": "mongodb://t",
+            "filter": {"tables": ["shop.*", "!shop.private"]},
+        }
+        self.configuration = Configuration.parse(fields | configuration)
+        self.classifier = DdlClassifier(
+            filter=self.configuration.filter, routes=self.configuration.routes, background_indexes=True
+        )
+        self.status = ChangefeedStatus(checkpoint=at(5), resolved=at(5), run=1, info_version=1, epoch=1)
+        self.tip = SchemaVersions.of(tables)
+        self.records: dict[Position, DdlRecord] = {}
+
+    def decide(
+        self,
+        arrived: Sequence[DdlEvent] = (),
+        resolved: int = 20,
+        places: Mapping[TableId, Position] | None = None,
+        *,
+        executions: Mapping[Position, Progress] | None = None,
+        barrier: Barrier | None = None,
+        copying: bool = False,
+        errors: Sequence[ErrorReport] = (),
+        sightings: Sightings | None = None,
+        watching: bool = True,
+        now: datetime = NOW,
+    ) -> Decision:
+        state = ChangefeedState(
+            epoch=1,
+            info=ChangefeedInfo(configuration=self.configuration, created_at=NOW),
+            status=self.status,
+            barrier=barrier,
+            records=self.records,
+            reports=(),
+            checkpoints=Checkpoints(places or {}),
+            tip=self.tip,
+            arrived=arrived,
+            resolved=at(resolved),
+            executions=executions or {},
+            copying=copying,
+            errors=errors,
+            sightings=sightings or Sightings(),
+            watching=watching,
+        )
+        return decide(state, self.classifier, now=now, monotonic=0.0, random=Random(1))
+
+    def knows(self, event: DdlEvent, state: DdlState = DdlState.PENDING) -> DdlRecord:
+        record = self.classifier.classify(event, self.tip, NOW)
+        assert record is not None
+        self.records[event.position] = replace(record, state=state)
+        self.tip = self.tip.apply(record.event)
+        return self.records[event.position]
+
+
+def barrier_of(decision: Decision) -> Barrier:
+    [action] = [action for action in decision.actions if isinstance(action, PublishBarrier)]
+    return action.barrier
+
+
+def status_of(decision: Decision) -> ChangefeedStatus:
+    [action] = [action for action in decision.actions if isinstance(action, PublishStatus)]
+    return action.status
+
+
+def test_a_ddl_is_recorded_before_the_barrier_passes_it() -> None:
+    decision = Feed(table(A, "a")).decide([ddl(11, DdlType.DROP, "a", A)], places={A: at(5)})
+    kinds = [type(action) for action in decision.actions]
+    assert kinds.index(RecordDdls) < kinds.index(PublishBarrier)
+    assert barrier_of(decision).held == {A: at(11)}
+
+
+def test_a_ddl_is_not_lost_when_the_owner_dies_after_the_checkpoint_reached_it() -> None:
+    """All that is left of it is its record; the watch of the next owner begins past it."""
+    feed = Feed(table(A, "a"))
+    feed.knows(ddl(11, DdlType.DROP, "a", A))
+    feed.status = replace(feed.status, checkpoint=at(10), resolved=at(20))
+    decision = feed.decide(places={A: at(11)}, barrier=Barrier(epoch=0, position=at(20), held={A: at(11)}))
+    assert "Observe" in [type(action).__name__ for action in decision.actions]
+    assert status_of(decision).checkpoint == at(11)
+
+
+def test_a_new_epoch_publishes_the_barrier_anew() -> None:
+    feed = Feed()
+    assert barrier_of(feed.decide(barrier=Barrier(epoch=0, position=at(20)))).epoch == 1
+
+
+def test_an_event_of_a_filtered_out_table_is_no_ddl_of_this_changefeed() -> None:
+    decision = Feed().decide([ddl(11, DdlType.CREATE, "private", A)])
+    assert not any(isinstance(action, RecordDdls) for action in decision.actions)
+    assert barrier_of(decision) == Barrier(epoch=1, position=at(20))
+
+
+def test_nothing_passes_a_table_of_which_nothing_is_known_yet() -> None:
+    rename = ddl(11, DdlType.RENAME, "private", A, renamed_to=TableName("shop", "a"))
+    later = ddl(12, DdlType.CREATE, "b", B)
+    decision = Feed().decide([rename, later])
+    assert LookUp(rename) in decision.actions
+    assert decision.waiting == (rename, later)
+    assert barrier_of(decision).position == at(11)
+
+
+def test_a_flood_of_ddl_is_recorded_in_parts_and_the_barrier_waits_for_the_rest() -> None:
+    creates = [ddl(10 + n, DdlType.CREATE, f"t{n}", TableId(f"{n:032x}")) for n in range(1_200)]
+    decision = Feed().decide(creates, resolved=2_000)
+    [recorded] = [action for action in decision.actions if isinstance(action, RecordDdls)]
+    assert len(recorded.records) == 500
+    assert barrier_of(decision).position == creates[500].position
+    assert decision.waiting == tuple(creates[500:])
+
+
+def test_what_may_be_skipped_does_not_fail_the_changefeed() -> None:
+    unsupported = Failed(DdlUnsupported("not sharded"), NOW, retry_deadline=0.0)
+    for policy, state in (("skip", State.NORMAL), ("fail", State.FAILED)):
+        feed = Feed(table(A, "a"), ddl={"unsupported": policy})
+        feed.knows(ddl(11, DdlType.DROP, "a", A))
+        decision = feed.decide(places={A: at(11)}, executions={at(11): unsupported})
+        released = [action for action in decision.actions if isinstance(action, ReleaseDdls)]
+        assert bool(released) == (policy == "skip")
+        assert status_of(decision).lifecycle.state is state
+
+
+def test_a_ddl_that_is_tried_again_for_hours_warns_and_stops_no_other_table() -> None:
+    feed = Feed(table(A, "a"), table(B, "b"))
+    feed.knows(ddl(11, DdlType.DROP, "a", A))
+    busy = Failed(SinkUnavailable("an index is being built"), NOW - timedelta(hours=3), retry_deadline=0.0)
+    for since in (None, NOW - timedelta(hours=3)):
+        state = State.NORMAL if since is None else State.WARNING
+        feed.status = replace(feed.status, checkpoint=at(11), lifecycle=Lifecycle(state=state, since_at=since))
+        decision = feed.decide(places={A: at(11), B: at(20)}, executions={at(11): busy})
+        assert status_of(decision).lifecycle.state is State.WARNING
+        assert barrier_of(decision).of(B) == at(20)
+
+
+def test_what_a_majority_that_stands_still_explains_is_not_told_and_makes_no_back_off() -> None:
+    feed = Feed(table(A, "a"))
+    long_ago = NOW - timedelta(hours=3)
+    stalled = ErrorReport.of(SourceMajorityStalled("it stands still"), NOW)
+    timed_out = ErrorReport.of(SourceUnavailable("it did not answer in time"), NOW)
+    elsewhere = ErrorReport.of(SinkUnavailable("the target is away"), NOW)
+    feed.status = replace(feed.status, lifecycle=Lifecycle(state=State.WARNING, error=timed_out, since_at=long_ago))
+    lifecycle = status_of(feed.decide(resolved=5, errors=[timed_out, stalled])).lifecycle
+    assert (lifecycle.state, lifecycle.error) == (State.WARNING, stalled)
+    lifecycle = status_of(feed.decide(resolved=5, errors=[stalled, elsewhere])).lifecycle
+    assert (lifecycle.state, lifecycle.error) == (State.PENDING, elsewhere)
+
+
+def test_a_refused_ddl_that_the_filter_ignores_from_now_on_is_released() -> None:
+    rule = {"tables": ["shop.a"], "ignore": ["createIndexes"]}
+    feed = Feed(table(A, "a"), filter={"tables": ["shop.*"], "events": [rule]})
+    unique = Document.of({"indexes": [{"v": 2, "key": {"x": 1}, "name": "x_1", "unique": True}]})
+    wanted_before = Feed(table(A, "a")).knows(ddl(11, DdlType.CREATE_INDEXES, "a", A, description=unique))
+    feed.records[at(11)] = replace(wanted_before, state=DdlState.PENDING)
+    refused = Failed(DdlRefused("duplicate key"), NOW, retry_deadline=0.0)
+    feed.status = replace(feed.status, lifecycle=replace(feed.status.lifecycle, state=State.STOPPED))
+    held = Barrier(epoch=1, position=at(20), held={A: at(11)})
+    decision = feed.decide(places={A: at(11)}, executions={at(11): refused}, barrier=held)
+    [released] = [action for action in decision.actions if isinstance(action, ReleaseDdls)]
+    assert released.records[0].state is DdlState.SKIPPED
+
+
+def test_a_dropped_database_takes_its_views_along() -> None:
+    view = view_id(TableName("shop", "v"))
+    feed = Feed(table(A, "a"), table(view, "v", TableKind.VIEW))
+    event = DdlEvent(position=at(11), type=DdlType.DROP_DATABASE, db="shop")
+    scope = feed.knows(event).scope
+    assert (set(scope.tables), set(scope.apart)) == ({A}, {view})
+
+
+def test_a_table_that_gets_a_new_identity_is_not_guessed_about() -> None:
+    resharded = Document.of({"shardKey": {"x": 1}, "reshardUUID": B})
+    with pytest.raises(SourceUnsupported, match="create it again with --start initial"):
+        Feed(table(A, "a")).decide([ddl(11, DdlType.RESHARD_COLLECTION, "a", A, description=resharded)])
+
+
+def test_the_barrier_ends_at_the_target_and_the_changefeed_when_all_tables_are_there() -> None:
+    feed = Feed(table(A, "a"), target="100.15")
+    assert barrier_of(feed.decide(places={A: at(5)})).position == at(15)
+    there = feed.decide(places={A: at(15)}, barrier=Barrier(epoch=1, position=at(15)))
+    assert status_of(there).lifecycle.state is State.FINISHED
+
+
+def test_a_copy_goes_on_beyond_the_target_to_its_end_and_the_changefeed_ends_there() -> None:
+    """Its chunks were read later than the target: before the barrier has passed them, the table cannot be made whole."""
+    feed = Feed(table(A, "a"), target="100.15")
+    beyond = feed.decide(places={A: at(5)}, resolved=30, copying=True)
+    assert barrier_of(beyond).position == at(30)
+    later = Barrier(epoch=1, position=at(30))
+    copied = feed.decide(places={A: at(20)}, resolved=40, barrier=later)
+    assert not any(isinstance(action, PublishBarrier) for action in copied.actions)
+    assert status_of(copied).lifecycle.state is State.NORMAL
+    assert status_of(feed.decide(places={A: at(30)}, resolved=40, barrier=later)).lifecycle.state is State.FINISHED
+
+
+def test_a_ddl_beyond_the_target_is_kept_for_a_copy_that_comes_before_it() -> None:
+    feed = Feed(table(A, "a"), target="100.15")
+    drop = ddl(18, DdlType.DROP, "a", A)
+    decision = feed.decide([drop], places={A: at(5)})
+    assert decision.waiting == (drop,)
+    assert barrier_of(feed.decide(decision.waiting, places={A: at(5)}, copying=True)).held == {A: at(18)}
+
+
+def seconds(count: float) -> datetime:
+    return NOW + timedelta(seconds=count)
+
+
+def seen(*pairs: tuple[int, float]) -> Sightings:
+    return Sightings(tuple(Sighting(at(end), seconds(moment)) for end, moment in pairs))
+
+
+def lag_of(decision: Decision, moment: float) -> float:
+    lag = status_of(decision).lag(seconds(moment))
+    assert lag is not None
+    return lag.total_seconds()
+
+
+def test_a_changefeed_lags_by_the_age_of_what_was_committed_after_its_checkpoint() -> None:
+    feed = Feed(table(A, "a"))
+    source = seen((5, 0), (11, 7), (14, 8), (15, 9))
+    decision = feed.decide(places={A: at(14)}, sightings=source, now=seconds(9))
+    assert lag_of(decision, 9) == 1
+    assert lag_of(decision, 10) == 2
+
+
+def test_a_changefeed_that_has_all_that_the_source_had_lags_by_nothing() -> None:
+    feed = Feed(table(A, "a"))
+    decision = feed.decide(places={A: at(15)}, sightings=seen((5, 0), (15, 9)), now=seconds(9))
+    assert lag_of(decision, 9) == lag_of(decision, 20) == 0
+
+
+def test_what_nobody_has_confirmed_for_long_is_not_taken_for_granted() -> None:
+    feed = Feed(table(A, "a"))
+    decision = feed.decide(places={A: at(15)}, sightings=seen((15, 9)), now=seconds(9))
+    assert lag_of(decision, 40) == 31
+
+
+def test_a_source_that_cannot_be_seen_may_have_more() -> None:
+    feed = Feed(table(A, "a"))
+    decision = feed.decide(places={A: at(15)}, sightings=seen((15, 9)), watching=False, now=seconds(12))
+    assert lag_of(decision, 12) == 3
+
+
+def test_a_silent_source_is_confirmed_now_and_then_and_not_at_each_tick() -> None:
+    feed = Feed(table(A, "a"))
+    feed.status = status_of(feed.decide(places={A: at(15)}, sightings=seen((15, 0))))
+    feed.status = replace(feed.status, resolved=at(20))
+
+    def told(moment: float) -> bool:
+        decision = feed.decide(places={A: at(15)}, sightings=seen((15, moment)), now=seconds(moment))
+        return any(isinstance(action, PublishStatus) for action in decision.actions)
+
+    assert [told(moment) for moment in (0.1, 1, 10)] == [False] * 3
+    assert told(10.1)
+
+
+def test_a_checkpoint_older_than_all_that_this_owner_has_seen_lags_by_the_sources_own_time() -> None:
+    feed = Feed(table(A, "a"))
+    now = at(5).ts.to_datetime() + timedelta(hours=1)
+    decision = feed.decide(places={A: at(6)}, sightings=Sightings((Sighting(at(15), now),)), now=now)
+    assert status_of(decision).lag(now) == timedelta(hours=1)
+
+
+def test_a_new_owner_goes_on_from_what_the_last_one_knew() -> None:
+    feed = Feed(table(A, "a"))
+    feed.status = replace(feed.status, current_at=seconds(0), behind=False)
+    decision = feed.decide(places={A: at(6)}, sightings=seen((15, 8)), now=seconds(8))
+    assert lag_of(decision, 8) == 8

@@ -1,0 +1,189 @@
+"""One table's copy, decision by decision; times are increments of one second."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.documents.document import EMPTY, Document
+from changefeed.errors import InvariantError
+from changefeed.event import DdlEvent, DdlType
+from changefeed.position import Position
+from changefeed.records import CopiedChunk
+from changefeed.table import TableId, TableName
+from processor.copy.plan import (
+    Begin,
+    BuildIndexes,
+    CatchUp,
+    CopyAction,
+    CopyChunks,
+    CopySight,
+    Empty,
+    Release,
+    StopCopying,
+    Wait,
+    decide,
+)
+from processor.copy.table_copy import TableCopy
+
+TABLE = TableId("ab" * 16)
+
+
+def at(increment: int, token: str = "") -> Position:
+    return Position(ClusterTime(100, increment), token)
+
+
+def copy(*times: int | None) -> TableCopy:
+    """Three chunks, copied at these times."""
+    planned = TableCopy.planned(at(1), [Document.of({"_id": 1}), Document.of({"_id": 2})], whole=False)
+    chunks = {
+        number: CopiedChunk(after=ClusterTime(100, time), until=ClusterTime(100, time), documents=1, bytes=1)
+        for number, time in enumerate(times)
+        if time is not None
+    }
+    return replace(planned, copied=chunks)
+
+
+def sight(barrier: int, *, checkpoint: Position | None = None, running: tuple[int, ...] = ()) -> CopySight:
+    return CopySight(
+        table=TABLE,
+        start=at(1),
+        checkpoint=checkpoint or at(1),
+        barrier=at(barrier),
+        running=frozenset(running),
+        parallelism=2,
+    )
+
+
+def ddl(type: DdlType, time: int = 7, drop_target: TableId | None = None, **description: Any) -> DdlEvent:
+    return DdlEvent(
+        position=at(time, "82"),
+        type=type,
+        db="shop",
+        table=TableName("shop", "orders"),
+        id=TABLE if drop_target is None else TableId("cd" * 16),
+        drop_target=drop_target,
+        description=Document.of(description) if description else EMPTY,
+    )
+
+
+def held(by: DdlEvent, *, checkpoint: Position | None = None, running: tuple[int, ...] = ()) -> CopySight:
+    return replace(sight(0, checkpoint=checkpoint, running=running), barrier=by.position, held_by=by)
+
+
+RENAME = ddl(DdlType.RENAME)
+UNIQUE = ddl(DdlType.CREATE_INDEXES, indexes=[{"key": {"u": 1}, "name": "u_1", "unique": True}])
+PLAIN = ddl(DdlType.CREATE_INDEXES, indexes=[{"key": {"u": 1}, "name": "u_1"}])
+
+
+def test_a_table_is_prepared_copied_caught_up_and_indexed_and_then_done() -> None:
+    assert decide(None, sight(1)) == Begin(at(1))
+    assert decide(copy(), sight(5)) == CopyChunks((0, 1))
+    assert decide(copy(4), sight(5, running=(1,))) == CopyChunks((2,))
+    assert decide(copy(4), sight(5, running=(1, 2))) == Wait()
+    assert decide(copy(4, 9, 6), sight(9)) == Wait()
+    assert decide(copy(4, 9, 6), sight(11)) == CatchUp(at(10))
+    assert decide(copy(4, 9, 6), sight(12, checkpoint=at(8))) == CatchUp(at(10))
+    assert decide(copy(4, 9, 6), sight(12, checkpoint=at(10))) == BuildIndexes(at(10))
+    with pytest.raises(InvariantError):
+        decide(copy(4, 9, 6).done(), sight(12, checkpoint=at(10)))
+
+
+def test_finished_chunks_are_not_copied_again_after_a_restart() -> None:
+    assert decide(copy(None, 5, None), sight(9)) == CopyChunks((0, 2))
+    assert decide(copy(3, 5, None), sight(9)) == CopyChunks((2,))
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        ddl(DdlType.DROP),
+        ddl(DdlType.DROP_DATABASE),
+        ddl(DdlType.RENAME, drop_target=TABLE),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("found", [None, copy(), copy(4, 5, 6), copy(4, 9, 6), TableCopy.restarting(at(3, "82"))])
+def test_the_end_of_a_table_is_reached_with_nothing_more_copied(found: TableCopy | None, by: DdlEvent) -> None:
+    assert decide(found, held(by, running=(2,))) == StopCopying()
+    assert decide(found, held(by)) == Release(by.position)
+    assert decide(found, held(by, checkpoint=by.position)) == Wait()
+
+
+@pytest.mark.parametrize("by", [ddl(DdlType.DROP), RENAME, UNIQUE, PLAIN], ids=str)
+@pytest.mark.parametrize("found", [copy(4, 5), copy(4, 5, 6), copy(4, 9, 6)])
+def test_a_ddl_waits_for_the_window_that_is_catching_up(found: TableCopy, by: DdlEvent) -> None:
+    assert decide(found, replace(held(by), catching_up=True)) == Wait()
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        RENAME,
+        UNIQUE,
+        ddl(DdlType.CREATE_INDEXES, indexes=[{"key": {"u": 1}, "name": "u_1", "prepareUnique": True}]),
+        ddl(DdlType.MODIFY, index={"name": "u_1", "hidden": True}),
+        ddl(DdlType.SHARD_COLLECTION),
+        ddl(DdlType.RESHARD_COLLECTION),
+        ddl(DdlType.REFINE_SHARD_KEY),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("found", [copy(), copy(4, 5), copy(4, 9, 6), copy(4, 7, 6)])
+def test_a_ddl_that_matters_begins_the_copy_anew_when_it_is_done(found: TableCopy, by: DdlEvent) -> None:
+    assert decide(found, held(by, running=(2,))) == StopCopying()
+    assert decide(found, held(by)) == Empty(by.position)
+    again = TableCopy.restarting(by.position)
+    assert decide(again, held(by)) == Empty(by.position), "the node died before it reported the checkpoint"
+    assert decide(again, held(by, checkpoint=by.position)) == Wait()
+    assert decide(again, replace(sight(9, checkpoint=by.position), barrier=by.position)) == Wait()
+    assert decide(again, sight(9, checkpoint=by.position)) == Begin(by.position)
+
+
+def test_a_ddl_behind_all_that_was_copied_changes_nothing() -> None:
+    for by in (RENAME, UNIQUE, PLAIN):
+        assert decide(copy(4, 5, 6), held(by)) == CatchUp(at(7))
+        assert decide(copy(4, 5, 6), held(by, checkpoint=at(7))) == BuildIndexes(at(7))
+
+
+@pytest.mark.parametrize(
+    "by",
+    [PLAIN, ddl(DdlType.DROP_INDEXES), ddl(DdlType.MODIFY, validator={}), ddl(DdlType.MODIFY)],
+    ids=str,
+)
+def test_a_harmless_ddl_is_passed_over_with_what_is_copied(by: DdlEvent) -> None:
+    assert decide(copy(4, 9), held(by, running=(2,))) == Wait()
+    assert decide(copy(4, 9), held(by)) == CatchUp(by.position)
+    assert decide(copy(4, 9), held(by, checkpoint=by.position)) == Wait()
+    assert decide(copy(4, 9), sight(9, checkpoint=by.position)) == CopyChunks((2,))
+    assert decide(copy(4, 9, 12), sight(20, checkpoint=by.position)) == CatchUp(at(13))
+
+
+def test_a_harmless_ddl_finds_a_table_that_is_copied_whole_empty_or_full_but_never_away() -> None:
+    """Its only chunk makes the target's table anew, and may break off in between."""
+    by = ddl(DdlType.MODIFY, validationLevel="off")
+    planned = TableCopy.planned(at(1), [], whole=True)
+    assert decide(planned, held(by, running=(0,))) == Wait()
+    assert decide(planned, held(by)) == Empty(by.position)
+    chunk = CopiedChunk(after=ClusterTime(100, 9), until=ClusterTime(100, 9), documents=1, bytes=1)
+    assert decide(replace(planned, copied={0: chunk}), held(by)) == CatchUp(by.position)
+
+
+def test_an_index_of_before_the_end_of_a_table_finds_it_at_the_target() -> None:
+    """What makes the target's table anew may have broken off: before any record, behind a restart, and in the one chunk of a whole table."""
+    by, whole = ddl(DdlType.DROP), TableCopy.planned(at(1), [], whole=True)
+    for found in (None, TableCopy.restarting(at(3, "82")), whole):
+        assert decide(found, replace(held(by), index_to_come=True)) == Empty(by.position)
+        assert decide(found, replace(held(by, running=(0,)), index_to_come=True)) == StopCopying()
+        assert decide(found, held(by)) == Release(by.position)
+    assert decide(copy(4), replace(held(by), index_to_come=True)) == Release(by.position)
+
+
+def test_a_ddl_that_comes_before_the_copy_has_begun_finds_an_empty_and_complete_table() -> None:
+    for by in (RENAME, UNIQUE, PLAIN):
+        decision: CopyAction = decide(None, held(by))
+        assert decision == Empty(by.position)
+        assert decide(TableCopy.restarting(at(3, "82")), held(by, checkpoint=at(3, "82"))) == Empty(by.position)

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import bson
+import pytest
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import SourceUnavailable
+from changefeed.event import RowType
+from changefeed.position import Position, Window
+from changefeed.table import TableId, TableName
+from processor.lanes.lanes import LaneJob
+from processor.task.rows import applier
+from processor.task.rows.applier import Applier
+from sink.row import RowChange, TargetTable, Unfinished, Write, WriteResult
+from tests.unit.processor.task.rows.beside import BESIDE
+
+A, B = TableId("aa" * 16), TableId("bb" * 16)
+
+
+def at(seconds: int, token: str = "") -> Position:
+    return Position(ClusterTime(seconds, 0), token)
+
+
+class RecordingWriter:
+    def __init__(self) -> None:
+        self.written: list[tuple[list[tuple[str, int]], bool]] = []
+
+    def begin(self, unfinished: Unfinished) -> RecordingWriter:
+        self.unfinished = [table for table in (A, B) if unfinished(table)]
+        return self
+
+    def prepare(self, changes: Sequence[RowChange], *, replay: bool) -> Write:
+        return partial(self._write, changes, replay=replay)
+
+    def _write(self, changes: Sequence[RowChange], *, replay: bool) -> WriteResult:
+        rows = [(change.table.id[0], bson.decode(change.key)["_id"]) for change in changes]
+        self.written.append((rows, replay))
+        return WriteResult(skipped=int(replay))
+
+    def settle(self) -> WriteResult:
+        return WriteResult(unsettled=set(self.unfinished))
+
+    def close(self) -> None:
+        pass
+
+
+def change(table: TableId, seconds: int, id: int, kind: RowType = RowType.INSERT) -> RowChange:
+    target = TargetTable(id=table, source=TableName("s", table[0]), name=TableName("t", table[0]))
+    document = None if kind is RowType.DELETE else bson.encode({"_id": id})
+    return RowChange(target, kind, bson.encode({"_id": id}), document, None, seconds << 32, b"82")
+
+
+def job(**replay: Any) -> LaneJob:
+    return LaneJob(
+        number=1, window=Window(at(100), at(200)), tables=frozenset({A, B}), **{"replay_until": at(100), **replay}
+    )
+
+
+def test_what_may_have_been_applied_is_written_first_and_as_a_replay() -> None:
+    writer = RecordingWriter()
+    applying = Applier(writer, job(replay_until=at(150), own_replay={B: at(120)}), BESIDE)
+    for table, seconds, id in ((A, 110, 1), (B, 119, 2), (B, 120, 3), (A, 149, 4), (A, 150, 5)):
+        applying.add(change(table, seconds, id))
+    applying.finish()
+    assert writer.written == [([("a", 1), ("b", 2), ("a", 4)], True), ([("b", 3), ("a", 5)], False)]
+    assert applying.outcome.skipped == 1
+
+
+def test_without_replay_everything_goes_in_one_write() -> None:
+    writer = RecordingWriter()
+    applying = Applier(writer, job(), BESIDE)
+    applying.add(change(A, 110, 1))
+    applying.add(change(B, 111, 2))
+    applying.finish()
+    assert writer.written == [([("a", 1), ("b", 2)], False)]
+
+
+def test_events_are_counted_as_they_came_though_they_were_folded() -> None:
+    writer = RecordingWriter()
+    applying = Applier(writer, job(), BESIDE)
+    applying.add(change(A, 110, 1))
+    applying.add(change(A, 111, 1, RowType.DELETE))
+    applying.finish()
+    assert writer.written == [([("a", 1)], False)]
+    assert applying.outcome.applied == {RowType.INSERT: 1, RowType.DELETE: 1}
+
+
+def test_a_batch_is_written_when_it_is_large() -> None:
+    writer = RecordingWriter()
+    applying = Applier(writer, job(), BESIDE)
+    for id in range(applier.BATCH_CHANGES + 1):
+        applying.add(change(A, 110, id))
+    applying.finish()
+    assert [len(rows) for rows, _ in writer.written] == [applier.BATCH_CHANGES, 1]
+
+
+class SlowWriter(RecordingWriter):
+    """Its first write waits to be let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_go = threading.Event()
+
+    def _write(self, changes: Sequence[RowChange], *, replay: bool) -> WriteResult:
+        assert self.let_go.wait(10)
+        return super()._write(changes, replay=replay)
+
+
+def test_the_next_batch_is_gathered_while_one_is_written() -> None:
+    writer = SlowWriter()
+    with Applier(writer, job(), BESIDE) as applying:
+        for id in range(2 * applier.BATCH_CHANGES - 1):
+            applying.add(change(A, 110, id))
+        assert writer.written == []
+        writer.let_go.set()
+        applying.finish()
+    ids = [id for rows, _ in writer.written for _, id in rows]
+    assert ids == list(range(2 * applier.BATCH_CHANGES - 1))
+
+
+def test_a_task_that_fails_has_written_the_batch_under_way() -> None:
+    writer = SlowWriter()
+
+    def fail() -> None:
+        with Applier(writer, job(), BESIDE) as applying:
+            for id in range(applier.BATCH_CHANGES):
+                applying.add(change(A, 110, id))
+            threading.Timer(0.2, writer.let_go.set).start()
+            raise SourceUnavailable("gone")
+
+    with pytest.raises(SourceUnavailable):
+        fail()
+    assert len(writer.written) == 1
+
+
+def test_nothing_is_written_when_there_is_nothing() -> None:
+    writer = RecordingWriter()
+    Applier(writer, job(), BESIDE).finish()
+    assert writer.written == []
+
+
+def test_rows_of_a_table_that_is_replayed_beyond_its_window_may_stay_unsettled() -> None:
+    applying = Applier(RecordingWriter(), job(replay_until=at(200), own_replay={B: at(201)}), BESIDE)
+    applying.finish()
+    assert applying.outcome.unsettled == {B}

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import bson
+import pytest
+from bson.binary import Binary
+from bson.timestamp import Timestamp
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import InvariantError
+from changefeed.position import Position, Window
+from changefeed.table import TableId, TableName, TableSchema
+from processor.lanes.lanes import LaneJob
+from processor.task.job import Held
+from processor.task.rows.gate import Gate
+from schema_store.versions import SchemaVersions
+from source.raw.row_header import Header
+from source.stream.events.raw_event import scan
+
+A, B, C, D, E, F = (TableId(letter * 32) for letter in "abcdef")
+
+
+def at(seconds: int, token: str = "") -> Position:
+    return Position(ClusterTime(seconds, 0), token)
+
+
+def name(table: TableId) -> TableName:
+    return TableName("shop", f"table_{table[0]}")
+
+
+SCHEMAS = SchemaVersions.of(TableSchema(id=table, name=name(table), valid_from=at(1)) for table in (A, B, C, D))
+
+
+def header(seconds: int, table: TableId, *, named_only: bool = False, token: str = "82") -> Header:
+    identity = {} if named_only else {"collectionUUID": Binary(bytes.fromhex(table), 4)}
+    event = {
+        "_id": {"_data": token},
+        "operationType": "insert",
+        "clusterTime": Timestamp(seconds, 0),
+        **identity,
+        "fullDocument": {"_id": 1},
+        "ns": {"db": name(table).db, "coll": name(table).coll},
+        "documentKey": {"_id": 1},
+    }
+    return scan(bson.encode(event))
+
+
+def gate(held: Held | None = None, **own: tuple[int, int]) -> Gate:
+    windows = {TableId(letter * 32): Window(at(start), at(end)) for letter, (start, end) in own.items()}
+    job = LaneJob(
+        number=1,
+        window=Window(at(100), at(110)),
+        tables=frozenset({A, B, C}),
+        own_windows=windows,
+        replay_until=at(100),
+    )
+    return Gate(job, SCHEMAS, held or Held())
+
+
+def test_the_worked_example() -> None:
+    worked = gate(Held(tables=frozenset({E})), b=(100, 105), c=(107, 110))
+    assert worked.takes(header(101, A))
+    assert worked.takes(header(101, B))
+    assert not worked.takes(header(101, C))
+    assert worked.takes(header(106, A))
+    assert not worked.takes(header(106, B))
+    assert worked.takes(header(108, C))
+    assert not worked.takes(header(108, D))
+    assert not worked.takes(header(108, E))
+    with pytest.raises(InvariantError, match="a DDL was missed"):
+        worked.takes(header(108, F))
+
+
+@pytest.mark.parametrize("named_only", [False, True])
+def test_rows_of_tables_that_nobody_knew_before_the_patterns_changed_are_passed_over(named_only: bool) -> None:
+    """Others of the scan are still behind that place, and the source's server filters by the patterns of now."""
+    behind = gate(Held(patterns_since=at(105)))
+    assert not behind.takes(header(103, F, named_only=named_only))
+    with pytest.raises(InvariantError, match="a DDL was missed"):
+        behind.takes(header(105, F, named_only=named_only))
+
+
+def test_a_held_table_that_nobody_knows_yet_is_passed_over_however_often_it_comes() -> None:
+    holding = gate(Held(tables=frozenset({E})))
+    assert [holding.takes(header(seconds, E)) for seconds in (105, 106)] == [False, False]
+
+
+def test_a_window_ends_between_events_of_one_cluster_time() -> None:
+    job = LaneJob(
+        number=1, window=Window(at(100, "8205"), at(110, "8207")), tables=frozenset({A}), replay_until=at(100)
+    )
+    narrow = Gate(job, SCHEMAS, Held())
+    wider = Gate(
+        LaneJob(
+            number=1,
+            window=Window(at(99), at(99)),
+            own_windows={A: Window(at(100, "8205"), at(110, "8207")), B: Window(at(100), at(111))},
+            replay_until=at(100),
+        ),
+        SCHEMAS,
+        Held(),
+    )
+    assert narrow.takes(header(110, A, token="8206"))
+    taken = [
+        wider.takes(header(seconds, A, token=token))
+        for seconds, token in ((100, "8204"), (100, "8205"), (110, "8206"), (110, "8207"))
+    ]
+    assert taken == [False, True, True, False]
+
+
+def test_a_table_without_a_part_in_the_job_is_left_out() -> None:
+    assert not gate(a=(100, 100)).takes(header(101, A))
+
+
+def test_events_with_names_only_are_of_the_table_that_has_the_name() -> None:
+    named = gate(Held(names=frozenset({name(E)})), b=(100, 105))
+    assert named.takes(header(101, A, named_only=True))
+    assert not named.takes(header(106, B, named_only=True))
+    assert not named.takes(header(106, D, named_only=True))
+    assert not named.takes(header(106, E, named_only=True))
+    with pytest.raises(InvariantError, match="table_f"):
+        named.takes(header(106, F, named_only=True))

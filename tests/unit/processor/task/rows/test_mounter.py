@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from typing import Any
+
+import bson
+import pytest
+from bson.binary import Binary
+from bson.timestamp import Timestamp
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.configuration import OrderBy
+from changefeed.documents.document import Document
+from changefeed.errors import InvariantError
+from changefeed.event import DdlEvent, DdlType, RowType
+from changefeed.position import Position
+from changefeed.table import TableId, TableName, TableSchema
+from processor.task.rows.mounter import Mounter, MountOptions
+from schema_store.versions import SchemaVersions
+from sink.row import RowChange
+from source.stream.events.raw_event import scan, update_of
+
+_A = TableId("aa" * 16)
+_ORDERS, _SALES = TableName("shop", "orders"), TableName("shop", "sales")
+_UNIQUE = Document.of({"key": {"n": 1}, "name": "n_1", "unique": True})
+
+
+def _at(seconds: int, token: str = "") -> Position:
+    return Position(ClusterTime(seconds, 1), token)
+
+
+def _versions(**schema: Any) -> SchemaVersions:
+    base = TableSchema(id=_A, name=_ORDERS, valid_from=_at(1), **schema)
+    return SchemaVersions.of([base])
+
+
+def _renamed() -> SchemaVersions:
+    return _versions().apply(
+        DdlEvent(position=_at(9, "8205"), type=DdlType.RENAME, db="shop", table=_ORDERS, id=_A, renamed_to=_SALES)
+    )
+
+
+def _route(name: TableName) -> TableName | None:
+    return TableName("copy", name.coll) if name.db == "shop" else None
+
+
+def _event(name: TableName, seconds: int, *, id: TableId | None = _A, token: str = "8204", **fields: Any) -> bytes:
+    header: dict[str, Any] = {"_id": {"_data": token}, "operationType": "insert", "clusterTime": Timestamp(seconds, 1)}
+    if id is not None:
+        header["collectionUUID"] = Binary(bytes.fromhex(id), 4)
+    content = {"fullDocument": {"_id": 1}, "ns": {"db": name.db, "coll": name.coll}, "documentKey": {"_id": 1}}
+    return bson.encode({**header, **content, **fields})
+
+
+def _mount(mounter: Mounter, event: bytes) -> RowChange:
+    return mounter.mount(event, scan(event))
+
+
+def test_an_event_becomes_a_row_change_with_its_bytes_untouched() -> None:
+    change = _mount(Mounter(_versions(), _route, update_of), _event(_ORDERS, 5))
+    assert change == RowChange(
+        change.table, RowType.INSERT, bson.encode({"_id": 1}), bson.encode({"_id": 1}), None, 5 << 32 | 1, b"8204"
+    )
+    assert (change.table.source, change.table.name, change.table.ordered) == (
+        _ORDERS,
+        TableName("copy", "orders"),
+        False,
+    )
+
+
+def test_an_update_carries_its_description_and_not_the_looked_up_document() -> None:
+    description = {"updatedFields": {"a": 1}, "removedFields": []}
+    change = _mount(
+        Mounter(_versions(), _route, update_of),
+        _event(_ORDERS, 5, operationType="update", updateDescription=description),
+    )
+    assert (change.type, change.document, change.update) == (RowType.UPDATE, None, bson.encode(description))
+
+
+@pytest.mark.parametrize("table", [_A, None], ids=["by id", "by name"])
+def test_the_name_downstream_follows_a_rename_at_its_position(table: TableId | None) -> None:
+    mounter = Mounter(_renamed(), _route, update_of)
+    names = [
+        _mount(mounter, _event(name, seconds, id=table, token=token)).table.name.coll
+        for name, seconds, token in [
+            (_ORDERS, 8, "8204"),
+            (_ORDERS, 9, "8204"),
+            (_SALES, 9, "8206"),
+            (_SALES, 10, "8207"),
+        ]
+    ]
+    assert names == ["orders", "orders", "sales", "sales"]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        _event(_ORDERS, 10),
+        _event(_SALES, 8),
+        _event(_ORDERS, 5, id=TableId("bb" * 16)),
+        _event(_ORDERS, 10, id=None),
+        _event(TableName("other", "t"), 5),
+        _event(_ORDERS, 5, fullDocument={}, documentKey={}, operationType="update"),
+        _event(_ORDERS, 5, operationType="sing"),
+    ],
+    ids=[
+        "old name",
+        "new name too early",
+        "unknown id",
+        "name without table",
+        "unknown name",
+        "no content",
+        "no row event",
+    ],
+)
+def test_an_event_that_the_schema_store_cannot_explain_is_an_error(event: bytes) -> None:
+    mounter = Mounter(_renamed(), _route, update_of)
+    _mount(mounter, _event(_ORDERS, 8))
+    _mount(mounter, _event(_SALES, 10))
+    with pytest.raises(InvariantError):
+        _mount(mounter, event)
+
+
+def test_a_table_outside_the_filter_is_an_error() -> None:
+    with pytest.raises(InvariantError, match="leaves it out"):
+        _mount(Mounter(_versions(), lambda _: None, update_of), _event(_ORDERS, 5))
+
+
+def test_the_schema_decides_order_and_keys() -> None:
+    sharded = _versions(indexes=(_UNIQUE,), shard_key=Document.of({"region": 1}))
+    for options, expected in [
+        (MountOptions(), (True, False)),
+        (MountOptions(order_by=OrderBy.ID, sharded_target=True), (True, True)),
+    ]:
+        target = _mount(Mounter(sharded, _route, update_of, options), _event(_ORDERS, 5)).table
+        assert (target.ordered, target.sharded) == expected
+
+
+def test_the_schema_store_is_asked_once_for_a_table_that_does_not_change_any_more() -> None:
+    mounter = Mounter(_renamed(), _route, update_of)
+    tables = [mounter.table(scan(_event(_SALES, seconds))) for seconds in range(10, 20)]
+    assert len({id(table) for table in tables}) == 1
+    mounter._schemas = SchemaVersions()
+    assert mounter.table(scan(_event(_SALES, 30))) is tables[0]

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from typing import Any
+
+import bson
+import pytest
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.configuration import OrderBy
+from changefeed.documents.document import Document
+from changefeed.position import Position
+from changefeed.table import TableId, TableKind, TableName, TableSchema
+from processor.task.shuffle.routing import TableRoute, dependent, divisible
+
+_ID_INDEX = {"v": 2, "key": {"_id": 1}, "name": "_id_", "unique": True}
+
+
+def _schema(
+    *indexes: dict[str, Any], options: dict[str, Any] | None = None, kind: TableKind = TableKind.COLLECTION
+) -> TableSchema:
+    return TableSchema(
+        id=TableId("ab" * 16),
+        name=TableName("shop", "orders"),
+        kind=kind,
+        options=Document.of(options or {}),
+        indexes=tuple(map(Document.of, (_ID_INDEX, *indexes))),
+        valid_from=Position(ClusterTime(1, 0)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (_schema(), False),
+        (_schema({"key": {"a": 1}, "name": "a_1"}), False),
+        (_schema({"key": {"a": 1}, "name": "a_1", "unique": True}), True),
+        (_schema({"key": {"_id": 1, "a": 1}, "name": "both", "unique": True}), True),
+        (_schema(options={"capped": True, "size": 4096}), True),
+        (_schema(options={"collation": {"locale": "en", "strength": 2}}), True),
+        (_schema(options={"collation": {"locale": "simple"}}), False),
+        (_schema(kind=TableKind.TIMESERIES), True),
+    ],
+)
+def test_rows_depend_on_each_other_where_the_schema_says_so(schema: TableSchema, expected: bool) -> None:
+    assert dependent(schema) is expected
+
+
+_UNIQUE = _schema({"key": {"a": 1}, "name": "a_1", "unique": True})
+
+
+@pytest.mark.parametrize(
+    ("schema", "order_by", "whole"),
+    [
+        (_schema(), OrderBy.AUTO, False),
+        (_schema(), OrderBy.TABLE, True),
+        (_UNIQUE, OrderBy.AUTO, True),
+        (_UNIQUE, OrderBy.ID, False),
+    ],
+)
+def test_a_table_goes_whole_or_by_id(schema: TableSchema, order_by: OrderBy, whole: bool) -> None:
+    route = TableRoute.of(schema, order_by)
+    buckets = {route.bucket(bson.encode({"_id": number}), 8) for number in range(200)}
+    assert len(buckets) == (1 if whole else 8)
+
+
+def test_equal_ids_meet_in_one_bucket_whatever_their_bytes() -> None:
+    route = TableRoute.of(_schema(), OrderBy.AUTO)
+    for number in range(100):
+        assert route.bucket(bson.encode({"_id": number}), 64) == route.bucket(bson.encode({"_id": float(number)}), 64)
+
+
+def test_the_bucket_is_the_same_in_every_process() -> None:
+    route = TableRoute.of(_schema(), OrderBy.AUTO)
+    assert [route.bucket(bson.encode({"_id": key}), 1000) for key in (1, "a", None)] == [318, 199, 140]
+
+
+_COLLATED = {"locale": "en", "strength": 2}
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (_schema(), False),
+        (_schema({"key": {"a": 1}, "name": "a_1"}), False),
+        (_UNIQUE, True),
+        (_schema({"key": {"a": -1.0, "b.c": 1}, "name": "both", "unique": True, "sparse": True}), True),
+        (_schema({"key": {"a": 1}, "name": "a_1", "prepareUnique": True}), True),
+        (_schema({"key": {"a": 1}, "name": "a_1", "unique": True, "collation": {"locale": "simple"}}), True),
+        (_schema({"key": {"a": 1}, "name": "a_1", "unique": True, "collation": _COLLATED}), False),
+        (_schema({"key": {"a": 1, "b": "2d"}, "name": "place", "unique": True}), False),
+        (_schema({"key": {"a": 1}, "name": "a_1", "unique": True}, options={"capped": True, "size": 4096}), False),
+        (_schema({"key": {"a": 1}, "name": "a_1", "unique": True}, options={"collation": _COLLATED}), False),
+        (_schema({"key": {"a": 1}, "name": "a_1", "unique": True}, kind=TableKind.TIMESERIES), False),
+    ],
+)
+def test_a_table_is_divisible_whose_rows_share_nothing_but_plain_unique_values(
+    schema: TableSchema, expected: bool
+) -> None:
+    assert divisible(schema) is expected
+    assert dependent(schema) or not expected

@@ -1,0 +1,124 @@
+"""What a driver and a task that stays say to each other, over real sockets."""
+
+from __future__ import annotations
+
+import pickle
+import queue
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from processor.task.channel import Call, Channel, ChannelLost, Switchboard, dial
+
+
+@pytest.fixture
+def board() -> Iterator[Switchboard]:
+    made = Switchboard("127.0.0.1", "127.0.0.1")
+    yield made
+    made.close()
+
+
+class Told:
+    """What nobody but the two sides may have unpickled."""
+
+    def __init__(self) -> None:
+        self.opened = False
+
+    def __setstate__(self, state: object) -> None:
+        raise AssertionError("it was unpickled")
+
+    def __getstate__(self) -> dict[str, bool]:
+        return {"opened": True}
+
+
+def _connected(board: Switchboard) -> tuple[Channel, Channel, Call]:
+    met: queue.Queue[Channel] = queue.Queue()
+    call = board.expect(met.put)
+    return dial(call), met.get(timeout=5), call
+
+
+def test_messages_arrive_in_order_both_ways(board: Switchboard) -> None:
+    task, driver, _ = _connected(board)
+    with task, driver:
+        assert task.silent(0)
+        for number in range(3):
+            driver.send({"window": number, "large": b"x" * 3_000_000}) if number == 2 else driver.send(number)
+            received = task.receive()
+            task.send(received)
+            assert driver.receive() == received
+        assert task.silent(0)
+
+
+def test_a_lost_connection_is_no_silence(board: Switchboard) -> None:
+    task, driver, _ = _connected(board)
+    with task, driver:
+        driver.hang_up()
+        assert not task.silent(1)
+        with pytest.raises(ChannelLost):
+            task.receive()
+        with pytest.raises(ChannelLost):
+            driver.receive()
+
+
+def test_hanging_up_wakes_who_waits(board: Switchboard) -> None:
+    task, driver, _ = _connected(board)
+    lost = threading.Event()
+
+    def wait() -> None:
+        with pytest.raises(ChannelLost):
+            driver.receive()
+        lost.set()
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    driver.hang_up()
+    assert lost.wait(5)
+    waiter.join()
+    task.close()
+
+
+def test_nothing_is_unpickled_without_the_key(board: Switchboard) -> None:
+    met: queue.Queue[Channel] = queue.Queue()
+    call = board.expect(met.put)
+    with pytest.raises(ChannelLost):
+        dial(replace(call, key=b"another key"))
+    with socket.create_connection((call.host, call.port)) as stranger:
+        content = pickle.dumps(Told())
+        stranger.sendall(call.name + len(content).to_bytes(8, "big") + b"\0" * 32 + content)
+        assert stranger.recv(1) == b""
+    assert met.empty()
+    with dial(call), met.get(timeout=5):
+        pass
+
+
+def test_a_message_cannot_be_sent_back_or_repeated(board: Switchboard) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    raw = socket.create_connection(listener.getsockname())
+    met, _ = listener.accept()
+    task = Channel(met, b"key", driver=False)
+    with listener, raw, task:
+        task.send("outcome")
+        frame = raw.recv(1000)
+        raw.sendall(frame)
+        with pytest.raises(ChannelLost, match="not signed"):
+            task.receive()
+
+
+def test_a_stay_is_dialled_once_and_not_when_nobody_expects_it_any_more(board: Switchboard) -> None:
+    task, driver, call = _connected(board)
+    with task, driver, pytest.raises(ChannelLost):
+        dial(call)
+    forgotten = board.expect(lambda _: None)
+    board.forget(forgotten)
+    with pytest.raises(ChannelLost):
+        dial(forgotten)
+
+
+def test_a_driver_that_is_not_there_is_told_with_its_address(board: Switchboard) -> None:
+    call = board.expect(lambda _: None)
+    board.close()
+    with pytest.raises(ChannelLost, match=f"127.0.0.1:{call.port}"):
+        dial(call)

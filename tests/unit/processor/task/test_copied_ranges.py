@@ -1,0 +1,189 @@
+"""Chunks read at times of their own, the changes after them, and what comes of both: always the source."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import bson
+from bson.datetime_ms import DatetimeMS
+from bson.dbref import DBRef
+from bson.decimal128 import Decimal128
+from bson.max_key import MaxKey
+from bson.min_key import MinKey
+from bson.objectid import ObjectId
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.documents.document import Document
+from changefeed.records import CopiedChunk
+from processor.task.copied_ranges import CopiedRanges, Fate, Sieve
+
+Row: TypeAlias = dict[str, int]
+Rows: TypeAlias = dict[int, Row]
+KEYS = range(4)
+
+
+@dataclass(frozen=True)
+class Change:
+    key: int
+    kind: str
+    fields: Row = field(default_factory=dict)
+    unset: str = ""
+
+
+def apply(rows: Rows, change: Change, *, replay: bool) -> None:
+    """As the sink does it: insert or replace whole, update what is there, skip what does not fit a replay."""
+    if change.kind == "delete":
+        rows.pop(change.key, None)
+    elif change.kind == "put":
+        rows[change.key] = dict(change.fields)
+    elif change.key in rows:
+        rows[change.key].update(change.fields)
+        rows[change.key].pop(change.unset, None)
+    else:
+        assert replay, "an update of a missing document outside a replay is divergence"
+
+
+names = st.sampled_from("fgh")
+values = st.dictionaries(names, st.integers(0, 3), max_size=3)
+puts = st.builds(Change, st.sampled_from(KEYS), st.just("put"), values)
+deletes = st.builds(Change, st.sampled_from(KEYS), st.just("delete"))
+sets = st.builds(Change, st.sampled_from(KEYS), st.just("update"), values)
+unsets = st.builds(Change, st.sampled_from(KEYS), st.just("update"), st.just({}), names)
+
+
+def history(changes: list[Change]) -> tuple[list[Rows], list[Change]]:
+    """The source after each change, with the changes that did something: no update without a document, no delete either."""
+    rows: Rows = {0: {"f": 1}, 1: {"g": 1}}
+    states, events = [{key: dict(row) for key, row in rows.items()}], []
+    for change in changes:
+        if change.kind == "put" or change.key in rows:
+            apply(rows, change, replay=False)
+            events.append(change)
+            states.append({key: dict(row) for key, row in rows.items()})
+    return states, events
+
+
+def chunk(after: int, until: int) -> CopiedChunk:
+    return CopiedChunk(after=ClusterTime(0, after), until=ClusterTime(0, until), documents=0, bytes=0)
+
+
+def bound(value: Any) -> Document:
+    return Document.of({"_id": value})
+
+
+def key(value: Any) -> bytes:
+    return bson.encode({"_id": value})
+
+
+def ordered(rows: Rows) -> dict[int, list[tuple[str, int]]]:
+    return {number: list(row.items()) for number, row in rows.items()}
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.one_of(puts, deletes, sets, unsets), max_size=12),
+    st.lists(st.integers(0, 12), min_size=3, max_size=3),
+)
+@example([Change(0, "update", unset="f"), Change(0, "update", {"f": 2}), Change(0, "update", {"g": 3})], [3, 3, 3])
+def test_chunks_of_different_times_and_the_changes_after_each_make_the_source_field_by_field(
+    changes: list[Change], times: list[int]
+) -> None:
+    states, events = history(changes)
+    at = [min(time, len(events)) for time in times]
+    sieve = Sieve(CopiedRanges.of([bound(1), bound(2), None], [chunk(time, time) for time in at]))
+    target = {
+        number: dict(states[at[min(number, 2)]][number]) for number in KEYS if number in states[at[min(number, 2)]]
+    }
+    for time, change in enumerate(events, start=1):
+        if sieve.fate(key(change.key), time) is not Fate.HELD:
+            apply(target, change, replay=False)
+    assert ordered(target) == ordered(states[-1])
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.one_of(puts, deletes, sets, unsets), max_size=12),
+    st.integers(0, 12),
+    st.lists(st.integers(0, 12), min_size=4, max_size=4),
+)
+def test_a_chunk_read_without_a_snapshot_comes_right_by_replaying_what_happened_meanwhile(
+    changes: list[Change], after: int, spread: list[int]
+) -> None:
+    """Each document is read at a moment of its own between the two times."""
+    states, events = history(changes)
+    after = min(after, len(events))
+    read_at = [min(after + later, len(events)) for later in spread]
+    sieve = Sieve(CopiedRanges.of([None], [chunk(after, max(read_at))]))
+    target = {number: dict(states[at][number]) for number, at in enumerate(read_at) if number in states[at]}
+    for time, change in enumerate(events, start=1):
+        fate = sieve.fate(key(change.key), time)
+        if fate is not Fate.HELD:
+            apply(target, change, replay=fate is Fate.REPLAYED)
+    assert target == states[-1]
+
+
+def test_replaying_all_of_the_history_on_a_copy_would_reorder_fields() -> None:
+    states, events = history(
+        [Change(0, "update", unset="f"), Change(0, "update", {"f": 2}), Change(0, "update", {"g": 3})]
+    )
+    replayed = {0: dict(states[-1][0])}
+    for change in events:
+        apply(replayed, change, replay=True)
+    assert replayed[0] == states[-1][0]
+    assert list(replayed[0]) != list(states[-1][0])
+
+
+def test_changes_of_chunks_not_copied_yet_are_held_until_they_are() -> None:
+    sieve = Sieve(CopiedRanges.of([bound(10), None], [chunk(4, 6), None]))
+    fates = [sieve.fate(key(value), time) for value, time in ((3, 4), (3, 5), (3, 6), (3, 7), (10, 7), (12, 2**63))]
+    assert fates == [Fate.HELD, Fate.REPLAYED, Fate.REPLAYED, Fate.NEW, Fate.HELD, Fate.HELD]
+
+
+def test_keys_of_all_types_are_found_in_the_order_in_which_the_server_keeps_them() -> None:
+    ascending: list[Any] = [
+        MinKey(),
+        None,
+        float("-inf"),
+        -5,
+        Decimal128("-4.5"),
+        2**53,
+        2**53 + 1,
+        "",
+        "Z",
+        "a",
+        {"a": 1},
+        {"$ref": "x", "$id": 1},
+        b"a",
+        b"bb",
+        ObjectId("0" * 24),
+        ObjectId("f" * 24),
+        False,
+        True,
+        DatetimeMS(-(2**60)),
+        DatetimeMS(0),
+        DatetimeMS(2**60),
+        MaxKey(),
+    ]
+    sieve = Sieve(
+        CopiedRanges.of([*map(bound, ascending), None], [chunk(at, at) for at in range(1, len(ascending) + 2)])
+    )
+    for place, value in enumerate(ascending, start=2):
+        assert sieve.fate(key(value), place) is Fate.HELD, value
+        assert sieve.fate(key(value), place + 1) is Fate.NEW, value
+    assert sieve.fate(key(-5.0), 5) is Fate.HELD
+    assert sieve.fate(key(DBRef("x", 1)), 13) is Fate.HELD
+
+
+def test_a_key_beside_shard_key_fields_is_found_by_its_id() -> None:
+    sieve = Sieve(CopiedRanges.of([bound(10), None], [chunk(4, 4), chunk(8, 8)]))
+    assert sieve.fate(bson.encode({"region": "eu", "_id": 11}), 6) is Fate.HELD
+    assert sieve.fate(bson.encode({"region": "eu", "_id": 9}), 6) is Fate.NEW
+
+
+def test_ranges_travel_to_tasks() -> None:
+    ranges = CopiedRanges.of([bound(10), None], [chunk(4, 6), None])
+    assert pickle.loads(pickle.dumps(ranges)) == ranges

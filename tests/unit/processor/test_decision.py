@@ -1,0 +1,246 @@
+"""What a node does for one changefeed, tick by tick."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import FencedError, PermanentError, SinkMajorityStalled, SinkUnavailable, SluiceError
+from changefeed.event import RowType
+from changefeed.lifecycle import ErrorReport
+from changefeed.position import Position
+from changefeed.records import AssignedTable, Assignment, Barrier, PositionReport
+from changefeed.table import TableId
+from processor import decision
+from processor.decision import Following, Orders
+from processor.lanes.lane_plan import LaneLimits
+from processor.lanes.lanes import LaneJob, Lanes
+from processor.lanes.windows import WindowLimits
+from processor.task.job import JobOutcome
+
+A, B, C = (TableId(letter) for letter in "abc")
+LIMITS, WINDOWS = LaneLimits(), WindowLimits()
+
+
+def at(seconds: int) -> Position:
+    return Position(ClusterTime(seconds, 0))
+
+
+def assignment(leaving: str = "", **starts: int) -> Assignment:
+    tables = {TableId(name): AssignedTable(start=at(start)) for name, start in starts.items()}
+    return Assignment(tables=tables, leaving=frozenset(TableId(name) for name in leaving))
+
+
+def orders(barrier: int, given: Assignment, *, run: int = 1, running: bool = True, rev: int = 10) -> Orders:
+    return Orders(
+        life=1,
+        running=running,
+        run=run,
+        barrier=Barrier(epoch=1, position=at(barrier)),
+        barrier_rev=barrier,
+        assignment=given,
+        assignment_rev=rev,
+    )
+
+
+def reported(following: Following, given: Orders, copying: frozenset[TableId] = frozenset()) -> PositionReport:
+    return decision.report(following, given, copying=copying, now=2000.0)
+
+
+class Node:
+    def __init__(self) -> None:
+        self.following = Following(lanes=Lanes.empty(at(100)))
+        self.now = 1000.0
+
+    def tick(self, given: Orders, *, copying: dict[TableId, Position] | None = None) -> list[LaneJob]:
+        self.following = decision.obey(self.following, given)
+        jobs = decision.begin(self.following, given, LIMITS, now=self.now, copying=copying or {})
+        for job in jobs:
+            self.following = decision.begun(self.following, job)
+        self.following.lanes.check()
+        return jobs
+
+    def succeed(self, job: LaneJob) -> None:
+        outcome = JobOutcome(applied=Counter({RowType.INSERT: 1}), bytes=10, took=timedelta(seconds=1))
+        self.following = decision.succeeded(self.following, job.number, outcome, WINDOWS, now=self.now)
+
+    def fail(self, job: LaneJob, error: SluiceError) -> None:
+        report = ErrorReport.of(error, datetime.now(UTC))
+        self.following = decision.failed(self.following, job.number, report, now=self.now)
+
+    def places(self, given: Orders) -> dict[str, int]:
+        report = reported(self.following, given)
+        return {table: report.of(table).ts.seconds for table in self.following.lanes.tables}
+
+
+def test_tables_follow_the_barrier_job_by_job() -> None:
+    node, given = Node(), orders(110, assignment(a=100, b=104))
+    [job] = node.tick(given)
+    assert node.tick(given) == []
+    node.succeed(job)
+    assert node.places(given) == {"a": 110, "b": 110}
+    assert node.tick(given) == []
+
+
+def test_a_checkpoint_is_reported_only_after_its_job() -> None:
+    node, given = Node(), orders(110, assignment(a=100))
+    node.tick(given)
+    assert node.places(given) == {"a": 100}
+
+
+def test_a_pause_begins_nothing_and_says_that_all_stands_only_when_it_does() -> None:
+    node, given = Node(), orders(110, assignment(a=100))
+    [job] = node.tick(given)
+    paused = replace(given, running=False)
+    assert node.tick(paused) == []
+    assert reported(node.following, paused).run == 1
+    node.fail(job, FencedError("the run is over"))
+    assert reported(node.following, paused).run == 0
+    [again] = node.tick(orders(110, assignment(a=100), run=2))
+    assert again.replay_of(A) == at(110)
+    assert reported(node.following, orders(110, assignment(a=100), run=2)).run == 2
+
+
+def test_a_new_run_begins_only_when_no_job_of_the_last_is_left() -> None:
+    node = Node()
+    [job] = node.tick(orders(110, assignment(a=100)))
+    following_run = orders(120, assignment(a=100), run=2)
+    assert node.tick(following_run) == []
+    assert reported(node.following, following_run).run == 1
+    node.succeed(job)
+    [_] = node.tick(following_run)
+    assert reported(node.following, following_run).run == 2
+
+
+def test_what_may_pass_is_tried_again_after_a_pause_that_grows() -> None:
+    node, given = Node(), orders(110, assignment(a=100))
+    pauses = []
+    for _ in range(3):
+        [job] = node.tick(given)
+        node.fail(job, SinkUnavailable("away"))
+        began = node.now
+        while not node.tick(replace(given, running=False)) and node.now < _retry_at(node):
+            node.now = _retry_at(node)
+        pauses.append(node.now - began)
+    assert pauses == [0.5, 1.0, 2.0]
+
+
+def test_pauses_do_not_grow_while_the_target_answers_and_only_its_majority_stands_still() -> None:
+    node, given = Node(), orders(110, assignment(a=100))
+    pauses = []
+    for _ in range(4):
+        [job] = node.tick(given)
+        node.fail(job, SinkMajorityStalled("it stands still"))
+        pauses.append(_retry_at(node) - node.now)
+        node.now = _retry_at(node)
+    assert pauses == [0.5] * 4
+
+
+def _retry_at(node: Node) -> float:
+    trouble = node.following.trouble
+    assert trouble is not None
+    assert trouble.retry_at is not None
+    return trouble.retry_at
+
+
+def test_nothing_is_begun_during_a_pause_and_success_ends_the_trouble() -> None:
+    node, given = Node(), orders(110, assignment(a=100))
+    [job] = node.tick(given)
+    node.fail(job, SinkUnavailable("away"))
+    assert node.tick(given) == []
+    error = reported(node.following, given).error
+    assert error is not None
+    assert error.code == "sink_unavailable"
+    node.now += 1
+    [job] = node.tick(given)
+    node.succeed(job)
+    assert reported(node.following, given).error is None
+
+
+def test_what_waiting_cannot_mend_waits_for_the_next_run() -> None:
+    node, given = Node(), orders(110, assignment(a=100))
+    [job] = node.tick(given)
+    node.fail(job, PermanentError("no"))
+    node.now += 3600
+    assert node.tick(given) == []
+    [_] = node.tick(replace(given, run=2))
+    assert reported(node.following, replace(given, run=2)).error is None
+
+
+def test_a_fence_is_no_error_of_the_changefeed() -> None:
+    node, given = Node(), orders(110, assignment(a=100))
+    [job] = node.tick(given)
+    node.fail(job, FencedError("not confirmed"))
+    assert reported(node.following, given).error is None
+
+
+def test_a_table_that_leaves_is_released_once_its_job_is_over() -> None:
+    node = Node()
+    [job] = node.tick(orders(110, assignment(a=100, b=100)))
+    leaving = orders(120, assignment(a=100, b=100, leaving="b"), rev=11)
+    assert node.tick(leaving) == []
+    assert reported(node.following, leaving).released == {}
+    node.succeed(job)
+    node.tick(leaving)
+    report = reported(node.following, leaving)
+    assert report.released == {B: at(110)}
+    assert report.assignment_rev == 11
+
+
+def test_a_table_that_was_never_begun_is_released_at_its_start() -> None:
+    node, leaving = Node(), orders(110, assignment(a=100, b=103, leaving="b"))
+    node.tick(leaving)
+    assert reported(node.following, leaving).released == {B: at(103)}
+
+
+def test_a_table_given_again_begins_at_its_new_start() -> None:
+    node = Node()
+    node.tick(orders(100, assignment(a=100, b=100)))
+    node.tick(orders(100, assignment(a=100, b=100, leaving="b"), rev=11))
+    node.tick(orders(100, assignment(a=100), rev=12))
+    given = orders(130, assignment(a=100, b=120), rev=13)
+    jobs = node.tick(given)
+    assert node.places(given) == {"a": 100, "b": 120}
+    assert [job.of(B).start for job in jobs if job.of(B)] == [at(120)]  # type: ignore[union-attr]  # filtered
+
+
+def test_an_assignment_is_obeyed_when_no_table_waits_for_a_job() -> None:
+    node = Node()
+    [job] = node.tick(orders(110, assignment(a=100, b=100)))
+    given = orders(120, assignment(a=100), rev=11)
+    node.tick(given)
+    assert reported(node.following, given).assignment_rev == 10
+    node.succeed(job)
+    node.tick(given)
+    assert reported(node.following, given).assignment_rev == 11
+    assert node.following.lanes.tables == {A}
+
+
+def test_a_table_in_copy_stays_at_its_start_and_holds_no_other() -> None:
+    node, given = Node(), orders(110, assignment(a=100, c=100))
+    [job] = node.tick(given, copying={C: at(100)})
+    node.succeed(job)
+    assert node.places(given) == {"a": 110, "c": 100}
+
+
+def test_a_table_that_leaves_while_its_copy_moves_it_is_released_where_it_came_to() -> None:
+    node = Node()
+    begun = orders(300, assignment(a=100))
+    node.tick(begun, copying={A: at(100)})
+    leaving = orders(300, assignment(leaving="a", a=100), rev=11)
+    node.following = decision.obey(node.following, leaving, frozenset({A}))
+    assert reported(node.following, leaving, copying=frozenset({A})).released == {}
+    node.following = decision.moved(node.following, {A: at(120)}, leaving)
+    assert node.tick(leaving, copying={A: at(120)}) == []
+    assert reported(node.following, leaving).released == {A: at(120)}
+
+
+def test_rows_in_scope_are_told_to_flow_for_a_second() -> None:
+    node, given = Node(), orders(110, assignment(a=100))
+    assert not decision.report(node.following, given, now=node.now).flowing
+    [job] = node.tick(given)
+    node.succeed(job)
+    assert decision.report(node.following, given, now=node.now + 0.9).flowing
+    assert not decision.report(node.following, given, now=node.now + 1.0).flowing

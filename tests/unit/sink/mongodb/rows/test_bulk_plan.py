@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import bson
+import pytest
+from bson.timestamp import Timestamp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from changefeed.documents.row_key import row_key
+from changefeed.event import RowType
+from changefeed.table import TableId, TableName
+from sink.mongodb.rows.bulk_plan import Batch, Limits, phase, plan
+from sink.row import RowChange, TargetTable
+
+_ALONE, _JOINED = Limits(joined=False), Limits(joined=True)
+_I, _U, _R, _D = RowType.INSERT, RowType.UPDATE, RowType.REPLACE, RowType.DELETE
+
+
+def _table(name: str, *, ordered: bool = False) -> TargetTable:
+    full = TableName("shop", name)
+    return TargetTable(id=TableId("ab" * 16), source=full, name=full, ordered=ordered)
+
+
+_ORDERS, _BILLS, _UNIQUE = _table("orders"), _table("bills"), _table("unique", ordered=True)
+
+
+def _change(kind: RowType, key: float, table: TargetTable = _ORDERS, *, time: int = 0, size: int = 0) -> RowChange:
+    return RowChange(table, kind, bson.encode({"_id": key}), b"x" * size, None, time, b"82")
+
+
+def _shape(batches: Sequence[Batch]) -> list[tuple[list[str], bool, bool]]:
+    def text(change: RowChange) -> str:
+        return f"{change.type} {bson.decode(change.key)['_id']:g} {change.table.name.coll}"
+
+    return [([text(change) for change in batch.changes], batch.ordered, batch.joined) for batch in batches]
+
+
+def test_independent_changes_are_sorted_by_kind_and_a_key_keeps_its_order() -> None:
+    changes = [_change(_I, 1), _change(_U, 1), _change(_D, 2), _change(_I, 2.0), _change(_I, 3)]
+    assert _shape(plan(changes, _ALONE)) == [
+        (["insert 1 orders", "insert 3 orders"], False, False),
+        (["update 1 orders"], False, False),
+        (["delete 2 orders"], False, False),
+        (["insert 2 orders"], False, False),
+    ]
+
+
+def test_a_key_that_comes_twice_in_a_command_makes_it_an_ordered_one() -> None:
+    assert _shape(plan([_change(_U, 1), _change(_U, 2), _change(_R, 1)], _ALONE)) == [
+        (["update 1 orders", "update 2 orders", "replace 1 orders"], True, False)
+    ]
+
+
+def test_an_ordered_table_is_applied_as_it_comes() -> None:
+    changes = [_change(kind, key, _UNIQUE) for kind, key in [(_D, 1), (_I, 2), (_I, 3), (_U, 2)]]
+    assert [len(batch.changes) for batch in plan(changes, _ALONE)] == [1, 2, 1]
+    assert plan(changes, _JOINED) == [Batch(changes, ordered=True, joined=True)]
+
+
+def test_small_commands_of_a_level_are_one_where_the_server_takes_it() -> None:
+    changes = [_change(_D, 1), _change(_I, 1, _BILLS), _change(_U, 2, _BILLS)]
+    assert _shape(plan(changes, _JOINED)) == [(["insert 1 bills", "update 2 bills", "delete 1 orders"], False, True)]
+
+
+def test_a_command_worth_its_round_trip_goes_alone() -> None:
+    changes = [_change(_I, key) for key in range(100)] + [_change(_I, 1, _BILLS), _change(_D, 2, _BILLS)]
+    assert [(len(batch.changes), batch.joined) for batch in plan(changes, _JOINED)] == [(100, False), (2, True)]
+
+
+@pytest.mark.parametrize(
+    ("limits", "sizes", "expected"),
+    [
+        (Limits(joined=False, changes=2), [10] * 5, [2, 2, 1]),
+        (Limits(joined=False, bytes=1000), [300, 300, 5000, 10], [2, 1, 1]),
+    ],
+)
+def test_commands_stay_within_the_limits_of_a_message(limits: Limits, sizes: list[int], expected: list[int]) -> None:
+    changes = [_change(_I, key, size=size) for key, size in enumerate(sizes)]
+    assert [len(batch.changes) for batch in plan(changes, limits)] == expected
+
+
+def test_a_document_too_large_for_a_joined_command_goes_by_itself() -> None:
+    changes = [_change(_I, 1, size=9 << 20), _change(_I, 2, _BILLS), _change(_U, 3, _BILLS, size=9 << 20)]
+    assert [(len(batch.changes), batch.joined) for batch in plan(changes, _JOINED)] == [
+        (1, False),
+        (1, True),
+        (1, False),
+    ]
+
+
+_TABLES = st.sampled_from([_ORDERS, _BILLS, _UNIQUE])
+_CHANGES = st.lists(st.tuples(st.sampled_from(list(RowType)), st.sampled_from([1, 1.0, 2, 3, 4]), _TABLES), max_size=30)
+
+
+@settings(max_examples=200)
+@given(_CHANGES, st.sampled_from([_ALONE, _JOINED, Limits(joined=True, changes=3, joined_changes=2)]))
+def test_the_order_that_counts_is_kept_and_no_change_is_lost(
+    drawn: list[tuple[RowType, float, TargetTable]], limits: Limits
+) -> None:
+    changes = [_change(kind, key, table, time=time) for time, (kind, key, table) in enumerate(drawn)]
+    batches = plan(changes, limits)
+    planned = [change for batch in batches for change in batch.changes]
+    assert sorted(change.time for change in planned) == list(range(len(changes)))
+    for chain in _chains(planned):
+        assert chain == sorted(chain)
+    for batch in batches:
+        rows = [change for change in batch.changes if change.type is not _I]
+        assert batch.ordered or all(len(chain) == 1 for chain in _chains(rows))
+        assert batch.joined or len({(change.table.name, phase(change)) for change in batch.changes}) == 1
+
+
+def _chains(changes: Sequence[RowChange]) -> list[list[int]]:
+    chains: dict[object, list[int]] = {}
+    for change in changes:
+        identity = change.table.name if change.table.ordered else (change.table.name, row_key(change.key))
+        chains.setdefault(identity, []).append(change.time)
+    return list(chains.values())
+
+
+def test_no_command_is_larger_than_the_driver_sends() -> None:
+    """It refuses more than the largest document and what a command may add to it, though servers take messages of 48 MB."""
+    changes = [_change(_I, number, size=15 << 20) for number in range(2)]
+    assert [len(batch.changes) for batch in plan(changes, _ALONE)] == [1, 1]
+
+
+def test_an_insert_of_a_zero_timestamp_is_an_update_and_keeps_its_place() -> None:
+    zero = _change(RowType.INSERT, 2)._replace(document=bson.encode({"_id": 2, "t": Timestamp(0, 0)}))
+    changes = [_change(RowType.INSERT, 1), zero, _change(RowType.UPDATE, 2), _change(RowType.INSERT, 3)]
+    batches = plan(changes, Limits(joined=False))
+    assert [[int(bson.decode(change.key)["_id"]) for change in batch.changes] for batch in batches] == [[1, 3], [2, 2]]
+    assert [phase(batch.changes[0]) for batch in batches] == [0, 1]
+    assert batches[1].ordered

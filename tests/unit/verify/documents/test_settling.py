@@ -1,0 +1,165 @@
+"""Differences are told from what is on its way."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+import bson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from verify.documents.settling import LOOKS, Look, Passed, Settling
+from verify.report import DifferenceKind, DocumentDifference
+
+KEYS = [bson.encode({"_id": number}) for number in range(6)]
+
+
+@dataclass(slots=True)
+class Replication:
+    """A source, and a target that follows it with a lag and never gets what concerns the `broken` keys.
+
+    A value is written once only, so no document comes back to what it was.
+    """
+
+    chance: random.Random
+    broken: Collection[int] = ()
+    busy: Collection[int] = ()
+    """Written to at each opportunity."""
+    source: dict[int, int] = field(default_factory=dict)
+    target: dict[int, int] = field(default_factory=dict)
+    log: list[tuple[int, int | None]] = field(default_factory=list)
+    applied: int = 0
+
+    def write(self, key: int) -> None:
+        value = None if key in self.source and self.chance.random() < 0.3 else len(self.log)
+        if value is None:
+            del self.source[key]
+        else:
+            self.source[key] = value
+        self.log.append((key, value))
+
+    def replicate(self, until: int) -> None:
+        for key, value in self.log[self.applied : until]:
+            if key in self.broken:
+                continue
+            if value is None:
+                self.target.pop(key, None)
+            else:
+                self.target[key] = value
+        self.applied = max(self.applied, until)
+
+    def look(self, keys: Collection[bytes]) -> Iterator[Look]:
+        for raw in keys:
+            key = bson.decode(raw)["_id"]
+            target = documents(self.target, key)
+            self.go_on()
+            yield Look(raw, documents(self.source, key), target)
+
+    def wait(self) -> Passed:
+        noted = len(self.log)
+        self.go_on()
+        self.replicate(self.chance.randint(noted, len(self.log)))
+        return Passed.PASSED
+
+    def go_on(self) -> None:
+        for key in self.busy:
+            if self.chance.random() < 0.5:
+                self.write(key)
+        if self.chance.random() < 0.5:
+            self.replicate(self.chance.randint(self.applied, len(self.log)))
+
+
+def documents(table: dict[int, int], key: int) -> tuple[bytes, ...]:
+    return (bson.encode({"_id": key, "value": table[key]}),) if key in table else ()
+
+
+def key_of(difference: DocumentDifference) -> int:
+    return int(difference.key)
+
+
+@given(seed=st.integers(0, 10**6), writes=st.lists(st.integers(0, 5), max_size=30), broken=st.sets(st.integers(0, 5)))
+@settings(max_examples=200)
+def test_beside_replication_exactly_the_broken_keys_are_differences(
+    seed: int, writes: list[int], broken: set[int]
+) -> None:
+    replication = Replication(random.Random(seed), broken)
+    for key in writes:
+        replication.write(key)
+    found = Settling(look=replication.look, wait=replication.wait).settle(KEYS)
+    replication.replicate(len(replication.log))
+    differing = {key for key in range(6) if replication.source.get(key) != replication.target.get(key)}
+    assert {key_of(each) for each in found} == differing
+    assert all(each.kind is not DifferenceKind.UNSETTLED for each in found)
+
+
+@given(seed=st.integers(0, 10**6), busy=st.sets(st.integers(0, 5)), broken=st.sets(st.integers(0, 5)))
+@settings(max_examples=200)
+def test_keys_that_are_written_to_all_the_time_are_never_called_different(
+    seed: int, busy: set[int], broken: set[int]
+) -> None:
+    replication = Replication(random.Random(seed), broken, busy)
+    for key in range(6):
+        replication.write(key)
+    for each in Settling(look=replication.look, wait=replication.wait).settle(KEYS):
+        if each.kind is not DifferenceKind.UNSETTLED:
+            assert key_of(each) in broken
+
+
+def at_rest(source: dict[int, int], target: dict[int, int]) -> list[DocumentDifference]:
+    def look(keys: Collection[bytes]) -> Iterator[Look]:
+        for raw in keys:
+            key = bson.decode(raw)["_id"]
+            yield Look(raw, documents(source, key), documents(target, key))
+
+    return Settling(look=look, wait=lambda: Passed.STANDING).settle(KEYS)
+
+
+def test_each_kind_of_difference_says_its_key_and_what_differs() -> None:
+    assert at_rest({0: 1, 1: 1, 3: 1}, {1: 2, 2: 1, 3: 1}) == [
+        DocumentDifference(DifferenceKind.MISSING, "0"),
+        DocumentDifference(DifferenceKind.CHANGED, "1", ("value is 1 at the source, 2 at the target",)),
+        DocumentDifference(DifferenceKind.EXTRA, "2"),
+    ]
+
+
+def test_a_key_that_never_rests_is_unsettled_after_some_looks() -> None:
+    looks = 0
+
+    def look(keys: Collection[bytes]) -> Iterator[Look]:
+        nonlocal looks
+        looks += 1
+        yield Look(KEYS[0], documents({0: looks}, 0), ())
+
+    (found,) = Settling(look=look, wait=lambda: Passed.PASSED).settle(KEYS[:1])
+    assert (found.kind, looks) == (DifferenceKind.UNSETTLED, LOOKS)
+
+
+def test_replication_that_does_not_come_past_leaves_keys_unsettled() -> None:
+    replication = Replication(random.Random(1))
+    replication.source[0] = 1
+    (found,) = Settling(look=replication.look, wait=lambda: Passed.OVERDUE).settle(KEYS[:1])
+    assert found.kind is DifferenceKind.UNSETTLED
+    assert "did not come past" in found.details[0]
+
+
+@pytest.mark.parametrize(("target", "expected"), [((KEYS[0],), []), ((), [DifferenceKind.MISSING])])
+def test_under_a_shared_name_one_of_the_documents_must_stand(
+    target: tuple[bytes, ...], expected: list[DifferenceKind]
+) -> None:
+    sources = (KEYS[0], bson.encode({"_id": 0, "other": 1}))
+
+    def look(keys: Collection[bytes]) -> Iterator[Look]:
+        yield Look(KEYS[0], sources, target)
+
+    found = Settling(look=look, wait=lambda: Passed.STANDING, fan_in=True).settle(KEYS[:1])
+    assert [each.kind for each in found] == expected
+
+
+def test_nothing_is_waited_for_when_there_is_nothing_to_settle() -> None:
+    def never() -> Passed:
+        raise AssertionError("waited")
+
+    assert Settling(look=lambda keys: (), wait=never).settle([]) == []

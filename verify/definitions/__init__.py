@@ -1,0 +1,1 @@
+"""Comparing what the two sides say of their tables."""

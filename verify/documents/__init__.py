@@ -1,0 +1,1 @@
+"""Comparing the documents of a pair of tables."""

@@ -1,0 +1,182 @@
+"""Comparing one range of documents: first by a digest of each side, and where these differ key by key. Pure.
+
+    source      1 2 3 4 5     digest a7..          source      1 2 3 4 5
+    target      1 2 3 4 5     digest a7..: equal   target      1 2 3' 5 6    digest 0c..: join the two
+                                                   joined      3 changed, 4 missing, 6 extra
+
+The digest runs over whole batches, so an equal range costs little more than its transfer. Both sides read in the order of their index on `_id`;
+should two servers order keys differently (an `_id` that stands on two shards, another version's collation), digests differ and the join
+finds nothing, for it does not depend on any order. It holds one range's keys and digests of documents, never the documents.
+
+A key is what the server takes for one: 1 and 1.0 are the same key, yet not the same document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from zlib import crc32
+
+from changefeed.documents.row_key import row_key
+from verify.documents.raw_document import Canonical, as_it_is, count_in, document_key, documents_in
+from verify.report import DifferenceKind
+
+_SIZE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    count: int
+    value: bytes
+
+
+def ordered_digest(batches: Iterable[bytes], canonical: Canonical = as_it_is) -> Digest:
+    """Of the documents in their order; where the batches are cut does not matter."""
+    count, running = 0, blake2b(digest_size=_SIZE)
+    for batch in batches:
+        count += count_in(batch)
+        if canonical is as_it_is:
+            running.update(batch)
+        else:
+            for document in documents_in(batch):
+                running.update(canonical(document))
+    return Digest(count, running.digest())
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Some of the `of` shares into which keys fall by a hash: by these a range too large to be joined at once is narrowed."""
+
+    numbers: frozenset[int] = frozenset({0})
+    of: int = 1
+
+    def has(self, row: bytes) -> bool:
+        return self.of == 1 or crc32(row) % self.of in self.numbers
+
+
+EVERY_KEY = Share()
+
+
+def share_digests(batches: Iterable[bytes], of: int, canonical: Canonical = as_it_is) -> list[Digest]:
+    """Of the documents of each share, in any order: the sum of their digests."""
+    counts, totals = [0] * of, [0] * of
+    for batch in batches:
+        for document in documents_in(batch):
+            number = crc32(row_key(document_key(document))) % of if of > 1 else 0
+            counts[number] += 1
+            totals[number] += int.from_bytes(fingerprint([canonical(document)]), "little")
+    sums = ((total % 2 ** (8 * _SIZE)).to_bytes(_SIZE, "little") for total in totals)
+    return [Digest(count, total) for count, total in zip(counts, sums, strict=True)]
+
+
+def differing_shares(source: Sequence[Digest], target: Sequence[Digest], most: int) -> Iterator[Share]:
+    """Together in one while they hold no more than `most` documents of the source."""
+    numbers: set[int] = set()
+    documents = 0
+    for number, (left, right) in enumerate(zip(source, target, strict=True)):
+        if left == right:
+            continue
+        if numbers and documents + left.count > most:
+            yield Share(frozenset(numbers), len(source))
+            numbers, documents = set(), 0
+        numbers.add(number)
+        documents += left.count
+    if numbers:
+        yield Share(frozenset(numbers), len(source))
+
+
+def fingerprint(documents: Iterable[bytes]) -> bytes:
+    """Of a few documents, in any order."""
+    digests = sorted(blake2b(document, digest_size=_SIZE).digest() for document in documents)
+    return digests[0] if len(digests) == 1 else blake2b(b"".join(digests), digest_size=_SIZE).digest()
+
+
+def alike(source: Sequence[bytes], target: Sequence[bytes], *, fan_in: bool) -> bool:
+    """Whether the canonical documents of one key are equal. Of several tables under one name the one that was written last stands there."""
+    if fan_in and source:
+        return len(target) == 1 and target[0] in source
+    return sorted(source) == sorted(target)
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """`candidates` are keys whose documents differed when they were read."""
+
+    source: int
+    target: int
+    candidates: tuple[bytes, ...]
+    excused: Mapping[DifferenceKind, int]
+    complete: bool
+
+
+@dataclass(slots=True)
+class _Known:
+    key: bytes
+    documents: list[bytes]
+
+
+@dataclass(slots=True)
+class Join:
+    """Takes the source's batches (of each table under the name), then the target's."""
+
+    canonical: Canonical = as_it_is
+    excused: Collection[DifferenceKind] = ()
+    most: int = 1_000
+    fan_in: bool = False
+    share: Share = EVERY_KEY
+    _known: dict[bytes, _Known] = field(default_factory=dict)
+    _source: int = 0
+    _target: int = 0
+    _candidates: list[bytes] = field(default_factory=list)
+    _excused: dict[DifferenceKind, int] = field(default_factory=dict)
+
+    def take_source(self, batch: bytes) -> None:
+        for document in documents_in(batch):
+            self._source += 1
+            key = document_key(document)
+            row = row_key(key)
+            if self.share.has(row):
+                known = self._known.setdefault(row, _Known(key, []))
+                known.documents.append(fingerprint([self.canonical(document)]))
+
+    def take_target(self, batch: bytes) -> bool:
+        """False when nothing more is wanted: there are as many candidates as may be."""
+        for document in documents_in(batch):
+            if self._full:
+                return False
+            self._target += 1
+            key = document_key(document)
+            row = row_key(key)
+            if not self.share.has(row):
+                continue
+            known = self._known.get(row)
+            if known is None:
+                self._add(DifferenceKind.EXTRA, key)
+                continue
+            found = fingerprint([self.canonical(document)])
+            if found not in known.documents:
+                self._add(DifferenceKind.CHANGED, known.key)
+                del self._known[row]
+            elif self.fan_in or len(known.documents) == 1:
+                del self._known[row]
+            else:
+                known.documents.remove(found)
+        return True
+
+    def joined(self) -> Joined:
+        for known in self._known.values():
+            if self._full:
+                break
+            self._add(DifferenceKind.MISSING, known.key)
+        return Joined(self._source, self._target, tuple(self._candidates), self._excused, not self._full)
+
+    @property
+    def _full(self) -> bool:
+        return len(self._candidates) >= self.most
+
+    def _add(self, kind: DifferenceKind, key: bytes) -> None:
+        if kind in self.excused:
+            self._excused[kind] = self._excused.get(kind, 0) + 1
+        else:
+            self._candidates.append(key)

@@ -1,0 +1,81 @@
+"""Documents as bytes: their keys, their form when the order of fields does not count, their text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from struct import Struct
+from typing import Any, TypeAlias
+
+import bson
+from bson import json_util
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.json_util import JSONMode, JSONOptions
+
+from source.raw.bson_bytes import document_of, elements
+
+Canonical: TypeAlias = Callable[[bytes], bytes]
+"""Gives equal bytes for documents that count as equal."""
+
+OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
+    dict, datetime_conversion=DatetimeConversion.DATETIME_MS, unicode_decode_error_handler="replace"
+)
+_JSON = JSONOptions(json_mode=JSONMode.CANONICAL)
+_RELAXED = JSONOptions(json_mode=JSONMode.RELAXED)
+_INT32: Callable[[bytes, int], tuple[int]] = Struct("<i").unpack_from
+_ID_FIRST = b"_id\x00"
+
+
+def documents_in(batch: bytes) -> Iterator[bytes]:
+    """From one document after the other."""
+    at = 0
+    while at < len(batch):
+        end = at + _INT32(batch, at)[0]
+        yield batch[at:end]
+        at = end
+
+
+def count_in(batch: bytes) -> int:
+    count = at = 0
+    while at < len(batch):
+        at += _INT32(batch, at)[0]
+        count += 1
+    return count
+
+
+def document_key(document: bytes) -> bytes:
+    """`{_id: ...}` as the document has it."""
+    for name, kind, at, end in elements(document):
+        if name == b"_id":
+            return document_of([bytes((kind,)), _ID_FIRST, document[at:end]])
+    return document_of([])
+
+
+def as_it_is(document: bytes) -> bytes:
+    return document
+
+
+def fields_sorted(document: bytes) -> bytes:
+    """The order of fields does not count, that of an array's elements does."""
+    return bson.encode(_sorted(bson.decode(document, OPTIONS)))
+
+
+def columns_sorted(measurement: bytes) -> bytes:
+    """A time series keeps each field of its measurements in a column of its own, and gives them back in any order."""
+    return document_of(
+        sorted(bytes((kind,)) + name + b"\x00" + measurement[at:end] for name, kind, at, end in elements(measurement))
+    )
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _sorted(value[name]) for name in sorted(value)}
+    return [_sorted(part) for part in value] if isinstance(value, list) else value
+
+
+def key_text(key: bytes) -> str:
+    """The `_id` as Extended JSON: with its type where a person could take it for another."""
+    return value_text(bson.decode(key, OPTIONS).get("_id"), relaxed=True)
+
+
+def value_text(value: Any, *, relaxed: bool = False) -> str:
+    return json_util.dumps(value, json_options=_RELAXED if relaxed else _JSON, ensure_ascii=False)

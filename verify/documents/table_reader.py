@@ -1,0 +1,126 @@
+"""`TableReader`: the documents of one table of one side, by ranges of `_id` or by single keys, as bytes."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self, TypeAlias, cast
+
+from bson.raw_bson import RawBSONDocument
+from pymongo import MongoClient
+from pymongo.collection import Collection as MongoCollection
+from pymongo.errors import OperationFailure
+from pymongo.read_concern import ReadConcern
+
+from changefeed.documents.document import Document
+from changefeed.documents.key_range import LAST_KEY
+from changefeed.documents.row_key import row_key
+from changefeed.errors import PermanentError
+from changefeed.table import TableName
+from sink.mongodb.errors import NAMESPACE_NOT_FOUND
+from sink.mongodb.errors import translated as translated_of_target
+from source.errors import translated as translated_of_source
+from source.raw.bson_bytes import document_of, elements
+from verify.documents.id_range import EVERYTHING, KeyRange
+from verify.documents.raw_document import document_key, documents_in
+
+_KEYS_AT_ONCE = 100
+_ID_INDEX = {"_id": 1}
+_THE_LAST = LAST_KEY.decode()
+_NOT_THE_LAST = {"_id": {"$ne": _THE_LAST["_id"]}}
+"""A scan without an upper bound shows the last key in a clustered collection only."""
+_NEARLY_FULL = 0.9
+
+Client: TypeAlias = MongoClient[dict[str, Any]]
+Translated: TypeAlias = Callable[[], AbstractContextManager[None]]
+
+
+class Stopped(Exception):
+    """Whoever asked for the verification is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableReader:
+    """Of the source it reads what a majority has, since nothing else is replicated; a target may be a server that has no majority."""
+
+    collection: MongoCollection[dict[str, Any]]
+    translated: Translated
+    stop: threading.Event
+
+    @classmethod
+    def of_source(cls, client: Client, name: TableName, stop: threading.Event) -> Self:
+        collection = client[name.db].get_collection(name.coll, read_concern=ReadConcern("majority"))
+        return cls(collection, partial(translated_of_source, f"reading {name} of the source"), stop)
+
+    @classmethod
+    def of_target(cls, client: Client, name: TableName, stop: threading.Event) -> Self:
+        doing = f"reading {name} of the target"
+        return cls(client[name.db][name.coll], partial(translated_of_target, doing, PermanentError), stop)
+
+    def batches(self, keys: KeyRange = EVERYTHING) -> Iterator[bytes]:
+        """Documents of the range, one after the other, in the order of the index on `_id`."""
+        bounds: dict[str, Any] = {}
+        if keys.low is not None:
+            bounds["min"] = RawBSONDocument(keys.low)
+        if keys.high is not None:
+            bounds["max"] = RawBSONDocument(keys.high)
+        if bounds:
+            bounds["hint"] = _ID_INDEX
+        last_key_apart = keys.low is not None and keys.high is None
+        if last_key_apart:
+            bounds["filter"] = _NOT_THE_LAST
+        yield from self._read(bounds | {"sort": _ID_INDEX})
+        if last_key_apart:
+            yield from self._read({"filter": _THE_LAST})
+
+    def unordered(self) -> Iterator[bytes]:
+        """All documents, of a table that may have no index on `_id`."""
+        return self._read({})
+
+    def look_up(self, keys: Collection[bytes]) -> Iterator[tuple[bytes, tuple[bytes, ...]]]:
+        """Each key's documents: one, none, or several where a key stands on several shards."""
+        remaining = list(keys)
+        while remaining:
+            some, remaining = remaining[:_KEYS_AT_ONCE], remaining[_KEYS_AT_ONCE:]
+            found: dict[bytes, list[bytes]] = defaultdict(list)
+            for batch in self._read({"filter": RawBSONDocument(_one_of(some))}):
+                for document in documents_in(batch):
+                    found[row_key(document_key(document))].append(document)
+            for key in some:
+                yield key, tuple(found[row_key(key)])
+
+    def nearly_full(self, options: Document) -> bool:
+        """Whether a capped collection of these options drops, or soon drops, its oldest documents."""
+        bounds = options.decode()
+        with self.translated():
+            try:
+                stats = self.collection.database.command({"collStats": self.collection.name})
+            except OperationFailure as error:
+                # dropped since the catalogs were read
+                if error.code != NAMESPACE_NOT_FOUND:
+                    raise
+                return False
+        sizes = (stats.get("size", 0), bounds.get("size", 0)), (stats.get("count", 0), bounds.get("max", 0))
+        return any(most > 0 and size >= _NEARLY_FULL * most for size, most in sizes)
+
+    def _read(self, options: Mapping[str, Any]) -> Iterator[bytes]:
+        with self.translated(), self.collection.find_raw_batches(**options) as cursor:
+            for batch in cursor:
+                if self.stop.is_set():
+                    raise Stopped
+                yield cast("bytes", batch)  # what the driver says in its documentation, if not in its types
+
+
+def _one_of(keys: Collection[bytes]) -> bytes:
+    """`{_id: {$in: [...]}}` of the very bytes of the keys."""
+    values = []
+    for number, key in enumerate(keys):
+        ((_, kind, at, end),) = elements(key)
+        values.append(bytes((kind,)) + str(number).encode() + b"\x00" + key[at:end])
+    array = document_of(values)
+    wanted = document_of([b"\x04$in\x00", array])
+    return document_of([b"\x03_id\x00", wanted])
