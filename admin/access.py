@@ -32,15 +32,15 @@ class Access(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Token:
+class AccessToken:
     access: Access
     secret: str
 
 
-def read_tokens(text: str, *, name: str) -> tuple[Token, ...]:
+def read_tokens(text: str, *, name: str) -> tuple[AccessToken, ...]:
     """`name` is the file's, for messages, which never show a token."""
     problems: list[str] = []
-    tokens: list[Token] = []
+    tokens: list[AccessToken] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -53,7 +53,7 @@ def read_tokens(text: str, *, name: str) -> tuple[Token, ...]:
                 "make one, for example with: openssl rand -hex 32"
             )
         else:
-            tokens.append(Token(Access(role), secret))
+            tokens.append(AccessToken(Access(role), secret))
     if not tokens and not problems:
         problems.append(f"{name}: it holds no token; write a line role:token")
     if problems:
@@ -65,7 +65,7 @@ def read_tokens(text: str, *, name: str) -> tuple[Token, ...]:
 class Guard:
     """`tokens` None: whoever got as far as to call is an operator."""
 
-    tokens: tuple[Token, ...] | None = None
+    tokens: tuple[AccessToken, ...] | None = None
 
     def demand(self, needed: Access, metadata: Iterable[tuple[str, str | bytes]]) -> None:
         """Raises unless the caller may do what needs this access."""
@@ -78,7 +78,7 @@ class Guard:
             )
 
     @staticmethod
-    def _granted(tokens: tuple[Token, ...], metadata: Mapping[str, str | bytes]) -> Access:
+    def _granted(tokens: tuple[AccessToken, ...], metadata: Mapping[str, str | bytes]) -> Access:
         given = str(metadata.get("authorization", ""))
         if not given.lower().startswith(_BEARER):
             raise NotAuthenticated("this server wants a token; send the metadata authorization: Bearer TOKEN")

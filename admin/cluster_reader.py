@@ -19,13 +19,13 @@ from changefeed.records import Assignment, ChangefeedId, NodeId, NodeRecord
 from changefeed.table import TableId, TableSchema
 from coordination import decoded
 from coordination.decoded import Decoded
-from coordination.election import Owner, owner_in
+from coordination.election import ElectedOwner, owner_in
 from coordination.layout import Layout, child
 from coordination.mirror import Mirror, View
 from owner import etcd_view
-from owner.etcd_view import Stored
+from owner.etcd_view import OwnerView
 from owner.tables.known_tables import KnownTables
-from owner.tables.progress import Floor, Progress
+from owner.tables.progress import Floor, TableProgress
 from schema_store.store import SchemaStore
 
 _PATIENCE = timedelta(seconds=2)
@@ -36,7 +36,7 @@ class ChangefeedTables:
     """The tables of a changefeed now, and how far they are."""
 
     living: tuple[TableSchema, ...]
-    progress: Progress
+    progress: TableProgress
 
     def of(self, table: TableId) -> Position | None:
         """None for what has no rows, as a view, or is with no node."""
@@ -52,11 +52,11 @@ class ClusterView:
         self._layout = layout
 
     @property
-    def owner(self) -> Owner | None:
+    def owner(self) -> ElectedOwner | None:
         return owner_in(self._view, self._layout)
 
     @property
-    def nodes(self) -> Mapping[NodeId, decoded.Stored[NodeRecord]]:
+    def nodes(self) -> Mapping[NodeId, decoded.StoredRecord[NodeRecord]]:
         found = self._reader.group(NodeRecord, self._view, self._layout.nodes)
         return {NodeId(node): record for node, record in found.items()}
 
@@ -66,16 +66,16 @@ class ClusterView:
         found = (group for group in groups if self._view.get(f"{group}info") is not None)
         return [ChangefeedId(child(group, self._layout.changefeeds)) for group in found]
 
-    def changefeed(self, id: ChangefeedId) -> Stored:
+    def changefeed(self, id: ChangefeedId) -> OwnerView:
         found = etcd_view.read(self._reader, self._view, self._layout, id)
         if found is None:
             raise no_such_changefeed(id)
         return found
 
-    def changefeeds(self) -> dict[ChangefeedId, Stored]:
+    def changefeeds(self) -> dict[ChangefeedId, OwnerView]:
         return {id: self.changefeed(id) for id in self.ids}
 
-    def assignments(self, id: ChangefeedId) -> Mapping[NodeId, decoded.Stored[Assignment]]:
+    def assignments(self, id: ChangefeedId) -> Mapping[NodeId, decoded.StoredRecord[Assignment]]:
         return self._reader.assignments(self._view, id)
 
 
@@ -115,14 +115,14 @@ class ClusterReader:
         return view
 
 
-def tables_of(known: Stored) -> ChangefeedTables:
+def tables_of(known: OwnerView) -> ChangefeedTables:
     if known.status is None or known.status.checkpoint is None:
-        return ChangefeedTables(living=(), progress=Progress())
+        return ChangefeedTables(living=(), progress=TableProgress())
     replicated = KnownTables(known.status.copy_starts, known.bases, known.records.values()).replicated
     versions = SchemaStore.from_records(known.bases.values(), known.records.values()).versions
     living = tuple(schema for _, schema in versions.living())
     floor = Floor(known.status.checkpoint, known.records.values())
-    return ChangefeedTables(living=living, progress=Progress().next(replicated, known.nodes({}), floor))
+    return ChangefeedTables(living=living, progress=TableProgress().next(replicated, known.nodes({}), floor))
 
 
 def no_such_changefeed(id: ChangefeedId) -> NotFoundError:

@@ -20,7 +20,7 @@ from admin.services.messages import lifecycle_now
 from changefeed.errors import SluiceError
 from changefeed.lifecycle import ErrorReport, State
 from changefeed.records import ChangefeedId, DdlState
-from owner.etcd_view import Stored
+from owner.etcd_view import OwnerView
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _BYTES = (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 23, 1 << 26, 1 << 29)
@@ -139,7 +139,7 @@ def _tables(view: ClusterView, id: ChangefeedId) -> int:
     return sum(len(assigned.record.tables) for assigned in view.assignments(id).values())
 
 
-def _gauges(found: Mapping[ChangefeedId, Stored], now: datetime) -> Iterator[Metric]:
+def _gauges(found: Mapping[ChangefeedId, OwnerView], now: datetime) -> Iterator[Metric]:
     begun = {id: known.status for id, known in found.items() if known.status and known.status.checkpoint}
     checkpoints = {id: status.checkpoint.ts.seconds for id, status in begun.items() if status.checkpoint}
     resolved = {id: status.resolved.ts.seconds for id, status in begun.items() if status.resolved}
@@ -161,7 +161,7 @@ def _gauges(found: Mapping[ChangefeedId, Stored], now: datetime) -> Iterator[Met
     yield _by_changefeed("sluice_copy_chunks", "Chunks of the tables now in copy", chunks)
 
 
-def _states(found: Mapping[ChangefeedId, Stored], unwritable: ErrorReport | None) -> Iterator[Metric]:
+def _states(found: Mapping[ChangefeedId, OwnerView], unwritable: ErrorReport | None) -> Iterator[Metric]:
     family = GaugeMetricFamily("sluice_changefeed_state", "1 for the state it is in", labels=(*_FEED, "state"))
     for id, known in found.items():
         present = lifecycle_now(known, unwritable).state
@@ -170,7 +170,7 @@ def _states(found: Mapping[ChangefeedId, Stored], unwritable: ErrorReport | None
     yield family
 
 
-def _ddl_seconds(found: Mapping[ChangefeedId, Stored]) -> Metric:
+def _ddl_seconds(found: Mapping[ChangefeedId, OwnerView]) -> Metric:
     """Over the DDLs that stand in etcd: the newest hundred or so of each changefeed."""
     family = HistogramMetricFamily(
         "sluice_ddl_held_seconds", "From when a DDL was seen until it was done, of the newest ones", labels=_FEED

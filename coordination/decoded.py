@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Stored(Generic[T]):
+class StoredRecord(Generic[T]):
     """A record and its revisions: `mod_rev` is what its next writer compares with, `create_rev` of a node its epoch."""
 
     record: T
@@ -39,9 +39,9 @@ class Decoded:
         self._layout = layout
         self._groups: dict[str, _Group] = {}
         self._singles: dict[str, tuple[KeyValue, Any]] = {}
-        self._assignments: dict[str, tuple[Mapping[str, KeyValue], Stored[Assignment]]] = {}
+        self._assignments: dict[str, tuple[Mapping[str, KeyValue], StoredRecord[Assignment]]] = {}
 
-    def group(self, kind: type[T], view: View, group: str) -> Mapping[str, Stored[T]]:
+    def group(self, kind: type[T], view: View, group: str) -> Mapping[str, StoredRecord[T]]:
         """The records of a group, by the node, table or place that they are about, in key order."""
         source = view.group(group)
         cached = self._groups.get(group)
@@ -51,37 +51,37 @@ class Decoded:
             self._groups[group] = cached
         return cached.records
 
-    def one(self, kind: type[T], view: View, key: str) -> Stored[T] | None:
+    def one(self, kind: type[T], view: View, key: str) -> StoredRecord[T] | None:
         kv = view.get(key)
         if kv is None:
             self._singles.pop(key, None)
             return None
         cached, stored = self._singles.get(key, (None, None))
         if cached is None or cached.mod_rev != kv.mod_rev:
-            stored = Stored(decode(kind, kv), kv.create_rev, kv.mod_rev)
+            stored = StoredRecord(decode(kind, kv), kv.create_rev, kv.mod_rev)
             self._singles[key] = (kv, stored)
         return stored
 
-    def assignments(self, view: View, changefeed: ChangefeedId) -> Mapping[NodeId, Stored[Assignment]]:
+    def assignments(self, view: View, changefeed: ChangefeedId) -> Mapping[NodeId, StoredRecord[Assignment]]:
         """Of all nodes that have one; `mod_rev` is the revision of the assignment as a whole."""
         prefix = self._layout.assignments(changefeed)
         return {NodeId(child(group, prefix)): self._assignment(view, group) for group in view.groups_below(prefix)}
 
-    def _assignment(self, view: View, group: str) -> Stored[Assignment]:
+    def _assignment(self, view: View, group: str) -> StoredRecord[Assignment]:
         source = view.group(group)
         cached = self._assignments.get(group)
         if cached is None or cached[0] is not source:
             assignment, rev = join_assignment(source.values())
             created = min((kv.create_rev for kv in source.values()), default=0)
-            cached = self._assignments[group] = (source, Stored(assignment, created, rev))
+            cached = self._assignments[group] = (source, StoredRecord(assignment, created, rev))
         return cached[1]
 
 
 def _refreshed(
     kind: type[T], group: str, source: Mapping[str, KeyValue], before: _Group
-) -> Iterator[tuple[str, Stored[T]]]:
+) -> Iterator[tuple[str, StoredRecord[T]]]:
     for key, kv in sorted(source.items()):
         name = child(key, group)
         known = before.source.get(key)
         unchanged = known is not None and known.mod_rev == kv.mod_rev
-        yield name, before.records[name] if unchanged else Stored(decode(kind, kv), kv.create_rev, kv.mod_rev)
+        yield name, before.records[name] if unchanged else StoredRecord(decode(kind, kv), kv.create_rev, kv.mod_rev)

@@ -27,7 +27,7 @@ from coordination.mirror import View
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class ElectedOwner:
     node: NodeId
     epoch: int
 
@@ -95,8 +95,8 @@ class Candidate:
         return False
 
 
-def owner_in(view: View, layout: Layout) -> Owner | None:
+def owner_in(view: View, layout: Layout) -> ElectedOwner | None:
     """Who leads in a view of the mirror."""
     line = view.group(layout.owners).values()
     first = min(line, key=lambda kv: kv.create_rev, default=None)
-    return Owner(decode(OwnerRecord, first).node, first.create_rev) if first else None
+    return ElectedOwner(decode(OwnerRecord, first).node, first.create_rev) if first else None

@@ -23,7 +23,7 @@ from types import MappingProxyType
 import structlog
 
 from changefeed.errors import CoordinationUnavailable, InvariantError, RetryableError, SluiceError
-from coordination.etcd.protocol import Etcd, HistoryCompacted, KeyValue, Snapshot, Update, Watch
+from coordination.etcd.protocol import Etcd, HistoryCompacted, KeyValue, Snapshot, Watch, WatchUpdate
 
 _RETRY_AFTER = timedelta(milliseconds=200)
 _POLL = timedelta(milliseconds=500)
@@ -73,7 +73,7 @@ class Replica:
         self._groups, self._shared = groups, set()
         self.revision = snapshot.revision
 
-    def apply(self, update: Update) -> None:
+    def apply(self, update: WatchUpdate) -> None:
         """Updates up to the present revision were seen before, through the snapshot or an earlier watch."""
         if update.revision <= self.revision:
             return

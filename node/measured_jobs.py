@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from admin.metrics import Metrics, WindowFacts
 from changefeed.records import ChangefeedId
-from processor.copy.copy_work import CopyAnswers, CopyWork
+from processor.copy.steps import CopyAnswers, CopyStep
 from processor.spark.pipeline import Pipeline, SharedContext
 from processor.task.job import JobOutcome, JobSpec
 
@@ -31,8 +31,8 @@ class MeasuredJobs:
         self._metrics.window_done(ChangefeedId(shared.context.changefeed), facts)
         return outcome
 
-    def copy(self, shared: SharedContext, works: Sequence[CopyWork], attempt: str) -> CopyAnswers:
-        return self._pipeline.copy(shared, works, attempt)
+    def copy(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:
+        return self._pipeline.copy(shared, steps, attempt)
 
     def cancel(self, shared: SharedContext, spec: JobSpec) -> None:
         self._pipeline.cancel(shared, spec)

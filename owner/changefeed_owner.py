@@ -42,15 +42,15 @@ from coordination.mirror import View
 from owner import capture_change, etcd_view
 from owner.background import Background
 from owner.ddl.feed import DdlFeed, Subscription, Taken
-from owner.ddl.in_flight import UnderWay
+from owner.ddl.in_flight import InFlightDdl
 from owner.ddl.jobs import DdlJobs
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.sightings import Sightings
 from owner.ddl.steps import Apply, Observe, RecordExecuting, TakeBack
 from owner.decision import (
-    Action,
     ChangefeedState,
     LookUp,
+    OwnerAction,
     PublishBarrier,
     PublishStatus,
     RecordDdls,
@@ -61,13 +61,13 @@ from owner.decision import (
 from owner.deployments.heartbeats import Heartbeats, HeartbeatWriter
 from owner.deployments.oplog_guard import OplogGuard, OplogLeft
 from owner.error_reports import ErrorReports
-from owner.etcd_view import Stored
+from owner.etcd_view import OwnerView
 from owner.etcd_writes import ChangefeedWriter
 from owner.starts.catalog_at_start import Catalog, look_up
-from owner.starts.table_starts import Beginnings
+from owner.starts.table_starts import TableStarts
 from owner.tables import scheduler
 from owner.tables.known_tables import KnownTables
-from owner.tables.progress import Floor, Progress
+from owner.tables.progress import Floor, TableProgress
 from schema_store.store import fold
 from schema_store.versions import SchemaVersions
 from sink.ddl import DdlApplier, DownstreamDdl, Routing, downstream
@@ -79,7 +79,7 @@ _HISTORY = 100
 """Settled DDLs that stay in etcd for those who ask what was applied when."""
 
 
-class Source(Catalog, HeartbeatWriter, Protocol):
+class OwnerSource(Catalog, HeartbeatWriter, Protocol):
     @property
     def feed(self) -> DdlFeed: ...
 
@@ -89,13 +89,13 @@ class Source(Catalog, HeartbeatWriter, Protocol):
 class Clusters(Protocol):
     """The ways to the source and to the sink."""
 
-    def acquire(self, uri: ConnectionUri, capture: Capture) -> Source: ...
+    def acquire(self, uri: ConnectionUri, capture: Capture) -> OwnerSource: ...
     def release(self, uri: ConnectionUri, capture: Capture) -> None: ...
     def open_sink(self, configuration: Configuration) -> DdlApplier: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
+class OwnerTerm:
     """What all changefeeds share while this node is the owner."""
 
     store: FencedStore
@@ -105,7 +105,7 @@ class Term:
     wake: Callable[[], None]
     margin: timedelta
     """How long the Spark tasks of a node may still write after its lease is gone."""
-    under_way: UnderWay
+    in_flight: InFlightDdl
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ class _Memory:
     """What this owner derived from etcd and from the DDL feed; dropped whenever it may be wrong."""
 
     tables: KnownTables | None = None
-    progress: Progress = field(default_factory=Progress)
+    progress: TableProgress = field(default_factory=TableProgress)
     entered: dict[Position, Document] = field(default_factory=dict)
     arrived: list[DdlEvent] = field(default_factory=list)
     error: SluiceError | None = None
@@ -139,7 +139,7 @@ class _Memory:
 class ChangefeedOwner:
     """For the owner's thread; `close` ends what it began in others."""
 
-    def __init__(self, id: ChangefeedId, configuration: Configuration, capture: Capture, term: Term) -> None:
+    def __init__(self, id: ChangefeedId, configuration: Configuration, capture: Capture, term: OwnerTerm) -> None:
         self.configuration = configuration
         self.capture = capture
         self._id = id
@@ -161,13 +161,13 @@ class ChangefeedOwner:
         self._guard = OplogGuard(id, self._background, self._source.oplog_window)
         self._heartbeats = Heartbeats(f"{term.layout.cluster}/{id}", self._background, self._source)
         self._reports = ErrorReports()
-        self._beginnings = Beginnings(
+        self._table_starts = TableStarts(
             configuration, self._source, self._open_sink, self._writer, self._background, self._reports, self._random
         )
 
     def _new_jobs(self) -> DdlJobs:
-        under_way = partial(self._term.under_way.call, self._id)
-        return DdlJobs(self._open_sink, self._downstream, self._term.wake, under_way)
+        in_flight = partial(self._term.in_flight.call, self._id)
+        return DdlJobs(self._open_sink, self._downstream, self._term.wake, in_flight)
 
     def _open_sink(self) -> DdlApplier:
         return self._term.clusters.open_sink(self.configuration)
@@ -201,7 +201,7 @@ class ChangefeedOwner:
             self._forget()
             self._fail(known, error)
 
-    def _step(self, known: Stored) -> None:
+    def _step(self, known: OwnerView) -> None:
         status = known.status or self._unbegun(known)
         never_began = known.info.desired is DesiredState.REMOVED and status.checkpoint is None
         if status.lifecycle.state is State.REMOVED or never_began:
@@ -210,22 +210,22 @@ class ChangefeedOwner:
         elif _restarts(known, status):
             self._restart(known, status)
         elif status.checkpoint is None:
-            self._beginnings.begin(known, status)
+            self._table_starts.begin(known, status)
         elif status.capture is not known.info.capture:
             self._change_capture(known, status)
-        elif self._beginnings.wanted(known, status):
-            if self._beginnings.change_tables(known, status):
+        elif self._table_starts.wanted(known, status):
+            if self._table_starts.change_tables(known, status):
                 self._begin_anew()
         else:
             self._go_on(known, status)
 
-    def _unbegun(self, known: Stored) -> ChangefeedStatus:
+    def _unbegun(self, known: OwnerView) -> ChangefeedStatus:
         """The user's first wish, which may be a pause, has not been taken into account."""
         return ChangefeedStatus(
             info_version=known.info.version - 1, epoch=self._writer.epoch, capture=known.info.capture
         )
 
-    def _stands_still(self, known: Stored) -> bool:
+    def _stands_still(self, known: OwnerView) -> bool:
         """Each living node says that its pipelines stand, and the margin of those that are gone is over.
 
         A node that says so may not have heard of the last start yet. So the barrier is written once more after the status that ended
@@ -246,15 +246,15 @@ class ChangefeedOwner:
                 return False
         return True
 
-    def _restart(self, known: Stored, status: ChangefeedStatus) -> None:
+    def _restart(self, known: OwnerView, status: ChangefeedStatus) -> None:
         if status.lifecycle.running:
             stopped = status.lifecycle.after(Command.PAUSE, now=datetime.now(UTC), random=self._random)
             self._writer.status(replace(status, lifecycle=stopped, epoch=self._writer.epoch), status)
         elif self._stands_still(known):
-            self._writer.restart(self._beginnings.fresh_status(known, run=status.run + 1))
+            self._writer.restart(self._table_starts.fresh_status(known, run=status.run + 1))
             self._begin_anew()
 
-    def _change_capture(self, known: Stored, status: ChangefeedStatus) -> None:
+    def _change_capture(self, known: OwnerView, status: ChangefeedStatus) -> None:
         """Nothing runs before it is done. What is in the way was looked for when it was asked for, and nothing has moved since."""
         standing = known.standing()
         assert standing is not None
@@ -270,7 +270,7 @@ class ChangefeedOwner:
         self._jobs = self._new_jobs()
         self._forget()
 
-    def _fail(self, known: Stored, error: Exception) -> None:
+    def _fail(self, known: OwnerView, error: Exception) -> None:
         if not isinstance(error, SluiceError):
             self._log.error("changefeed_tick_broke", exc_info=error)
             error = InvariantError(repr(error))
@@ -298,7 +298,7 @@ class ChangefeedOwner:
     def _beats(self) -> bool:
         return self.capture is Capture.CHANGE_STREAM
 
-    def _go_on(self, known: Stored, status: ChangefeedStatus) -> None:
+    def _go_on(self, known: OwnerView, status: ChangefeedStatus) -> None:
         memory = self._memory
         if self._beats and status.checkpoint is not None:
             self._heartbeats.tick(status.checkpoint)
@@ -327,7 +327,7 @@ class ChangefeedOwner:
             self._schedule(known)
             self._fold(known, status, memory.tables)
 
-    def _state(self, known: Stored, status: ChangefeedStatus, tables: KnownTables) -> ChangefeedState:
+    def _state(self, known: OwnerView, status: ChangefeedStatus, tables: KnownTables) -> ChangefeedState:
         errors: list[SluiceError] = []
         resolved = status.resolved
         assert resolved is not None
@@ -364,7 +364,7 @@ class ChangefeedOwner:
             errors=[self._reports.of(error) for error in errors],
         )
 
-    def _carry_out(self, action: Action, known: Stored) -> None:
+    def _carry_out(self, action: OwnerAction, known: OwnerView) -> None:
         match action:
             case LookUp(event):
                 self._look_up(event)
@@ -410,14 +410,14 @@ class ChangefeedOwner:
         names = {table: schema.name for table, schema in before.items() if schema is not None}
         return downstream(record.event, Routing(route=route, tables=names))
 
-    def _schedule(self, known: Stored) -> None:
+    def _schedule(self, known: OwnerView) -> None:
         actions = scheduler.decide(self._memory.progress, known.moves, now=time.monotonic(), margin=self._term.margin)
         before = {node: assigned.record for node, assigned in known.assignments.items()}
         self._writer.end_copies(actions)
         self._writer.schedule(before, scheduler.assignments_after(before, actions))
         self._writer.forget(actions, known.reports, known.rows)
 
-    def _fold(self, known: Stored, status: ChangefeedStatus, tables: KnownTables) -> None:
+    def _fold(self, known: OwnerView, status: ChangefeedStatus, tables: KnownTables) -> None:
         """The oldest settled DDLs become part of the bases, when there are twice as many as are kept for show."""
         settled = sorted(position for position, record in known.records.items() if not record.open)
         if len(settled) <= 2 * _HISTORY or status.checkpoint is None:
@@ -440,7 +440,7 @@ def _reach(point: str, records: Iterable[DdlRecord]) -> None:
         failpoint.reach(point, record.event.type)
 
 
-def _restarts(known: Stored, status: ChangefeedStatus) -> bool:
+def _restarts(known: OwnerView, status: ChangefeedStatus) -> bool:
     """The user gave a new start with a change that has not been obeyed yet."""
     asked = known.info.resume_from is not None and known.info.desired is DesiredState.RUNNING
     return asked and known.info.version != status.info_version and status.checkpoint is not None

@@ -40,7 +40,7 @@ from changefeed.table import TableId
 from owner.ddl import barrier
 from owner.ddl.scope import DdlClassifier, Tables
 from owner.ddl.sightings import Sightings
-from owner.ddl.steps import Apply, Failed, Observe, Progress, RecordExecuting, Release, Step, TakeBack, next_step
+from owner.ddl.steps import Apply, DdlProgress, Failed, Observe, RecordExecuting, ReleaseDdl, Step, TakeBack, next_step
 
 _MOST_RELEASED = 16
 """By one decision, since it is one transaction: etcd takes 1.5 MiB, and a DDL's record holds options and indexes."""
@@ -59,7 +59,7 @@ class Tip(Tables, Protocol):
     def apply(self, event: DdlEvent) -> Tip: ...
 
 
-class Checkpoints(Protocol):
+class TableCheckpoints(Protocol):
     """How far the tables are, as far as the owner can be sure."""
 
     def of(self, table: TableId) -> Position | None:
@@ -78,7 +78,7 @@ class ChangefeedState:
     barrier: Barrier | None
     records: Mapping[Position, DdlRecord]
     reports: Iterable[PositionReport]
-    checkpoints: Checkpoints
+    checkpoints: TableCheckpoints
     tip: Tip
     arrived: Sequence[DdlEvent]
     """Shown by the watch and not recorded yet, in stream order; none is at or past `resolved`."""
@@ -87,7 +87,7 @@ class ChangefeedState:
     """None yet while it does not run."""
     watching: bool = True
     """The watch has no error."""
-    executions: Mapping[Position, Progress]
+    executions: Mapping[Position, DdlProgress]
     still: bool = False
     """No pipeline of its last run is at work any more; looked for while it rests."""
     copying: bool = False
@@ -126,14 +126,14 @@ class PublishStatus:
     status: ChangefeedStatus
 
 
-Action: TypeAlias = (
+OwnerAction: TypeAlias = (
     LookUp | RecordDdls | PublishBarrier | ReleaseDdls | PublishStatus | Observe | Apply | RecordExecuting | TakeBack
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    actions: tuple[Action, ...]
+    actions: tuple[OwnerAction, ...]
     tip: Tip
     waiting: tuple[DdlEvent, ...] = ()
     """Events to be shown again with the next state."""
@@ -153,12 +153,12 @@ def decide(
     gate = barrier.decide(resolved, records.values(), state.checkpoints.of)
     checkpoint = barrier.changefeed_checkpoint(state.checkpoints.least, records.values(), resolved)
     steps = _steps(state, gate, classifier, now, monotonic)
-    released = {step.record.position: step.record for step in steps if isinstance(step, Release)}
+    released = {step.record.position: step.record for step in steps if isinstance(step, ReleaseDdl)}
     gate = barrier.decide(resolved, (records | released).values(), state.checkpoints.of)
-    actions: list[Action] = [LookUp(seen.unknown)] if seen.unknown else []
+    actions: list[OwnerAction] = [LookUp(seen.unknown)] if seen.unknown else []
     actions += [RecordDdls(recorded)] if recorded else []
     actions += _gate_actions(state, gate, tuple(released.values()))
-    actions += [step for step in steps if not isinstance(step, Release)]
+    actions += [step for step in steps if not isinstance(step, ReleaseDdl)]
     status = _status(state, checkpoint, resolved, now, random)
     if status != state.status:
         actions.append(PublishStatus(status))
@@ -227,7 +227,9 @@ def _record(state: ChangefeedState, classifier: DdlClassifier, now: datetime) ->
     return seen
 
 
-def _gate_actions(state: ChangefeedState, gate: barrier.Gate, released: tuple[DdlRecord, ...]) -> list[Action]:
+def _gate_actions(
+    state: ChangefeedState, gate: barrier.BarrierDecision, released: tuple[DdlRecord, ...]
+) -> list[OwnerAction]:
     newest = Barrier(epoch=state.epoch, position=gate.position, held=gate.held)
     if released:
         return [ReleaseDdls(released, newest)]
@@ -237,7 +239,7 @@ def _gate_actions(state: ChangefeedState, gate: barrier.Gate, released: tuple[Dd
 
 
 def _steps(
-    state: ChangefeedState, gate: barrier.Gate, classifier: DdlClassifier, now: datetime, monotonic: float
+    state: ChangefeedState, gate: barrier.BarrierDecision, classifier: DdlClassifier, now: datetime, monotonic: float
 ) -> list[Step]:
     """A changefeed that stands still begins nothing, but what has been applied is still recorded."""
     releases: list[Step] = []
@@ -253,7 +255,7 @@ def _steps(
             now=now,
         )
         if step is not None:
-            (releases if isinstance(step, Release) else others).append(step)
+            (releases if isinstance(step, ReleaseDdl) else others).append(step)
     return releases[:_MOST_RELEASED] + (others[:_MOST_STEPS] if state.status.lifecycle.running else [])
 
 

@@ -1,4 +1,4 @@
-"""`Stored`: all that etcd says about one changefeed, at one revision."""
+"""`OwnerView`: all that etcd says about one changefeed, at one revision."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from coordination.mirror import View
 from owner.capture_change import Standing
 from owner.decision import published
 from owner.tables.known_tables import KnownTables
-from owner.tables.progress import Floor, NodeState, Progress
+from owner.tables.progress import Floor, NodeState, TableProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class OwnerView:
     info: ChangefeedInfo
     status: ChangefeedStatus | None
     status_rev: int
@@ -44,7 +44,7 @@ class Stored:
     barrier_rev: int
     records: Mapping[Position, DdlRecord]
     bases: Mapping[TableId, TableSchema]
-    assignments: Mapping[NodeId, decoded.Stored[Assignment]]
+    assignments: Mapping[NodeId, decoded.StoredRecord[Assignment]]
     reports: Mapping[NodeId, PositionReport]
     rows: RowCounts
     """What nodes that are gone have counted."""
@@ -75,7 +75,7 @@ class Stored:
             return None
         tables = KnownTables(status.copy_starts, self.bases, self.records.values())
         floor = Floor(status.checkpoint, self.records.values())
-        progress = Progress().next(tables.replicated, self.nodes({}), floor)
+        progress = TableProgress().next(tables.replicated, self.nodes({}), floor)
         names = {schema.id: schema.name for _, schema in tables.settled}
         return Standing(
             still=status.still,
@@ -102,7 +102,7 @@ class Stored:
         return frozenset((self.assignments.keys() | self.reports.keys()) - self.processors.keys())
 
 
-def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Stored | None:
+def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> OwnerView | None:
     """None when there is no such changefeed."""
     info = reader.one(ChangefeedInfo, view, layout.info(id))
     if info is None:
@@ -116,7 +116,7 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Store
     copies = reader.group(CopyRecord, view, layout.snapshots(id))
     nodes = reader.group(NodeRecord, view, layout.nodes)
     rows = reader.one(RowCounts, view, layout.rows(id))
-    return Stored(
+    return OwnerView(
         info=info.record,
         status=status.record if status else None,
         status_rev=status.mod_rev if status else 0,

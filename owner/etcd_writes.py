@@ -25,7 +25,7 @@ from coordination.etcd.protocol import MAX_TXN_BYTES, MAX_TXN_OPS, Delete, Delet
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, assignment_puts, encode
 from owner.tables.filter_change import FilterChange
-from owner.tables.scheduler import Action, ForgetMove, ForgetNode, Remove
+from owner.tables.scheduler import ForgetMove, ForgetNode, Remove, SchedulerAction
 from schema_store.store import FoldStep
 
 _log = structlog.get_logger()
@@ -128,7 +128,7 @@ class ChangefeedWriter:
         for whole_parts in _whole_parts(puts):
             self._commit(whole_parts)
 
-    def end_copies(self, actions: Iterable[Action]) -> None:
+    def end_copies(self, actions: Iterable[SchedulerAction]) -> None:
         """Before the tables are taken from their nodes: one that comes back into the filter is copied as a new one."""
         ended = [action.table for action in actions if isinstance(action, Remove)]
         self._store.commit_in_parts([op for table in ended for op in self._copy_forgotten(table)])
@@ -137,7 +137,9 @@ class ChangefeedWriter:
         layout, id = self._layout, self._id
         return [Delete(layout.snapshot(id, table)), DeletePrefix(layout.snapshot_parts(id, table))]
 
-    def forget(self, actions: Iterable[Action], reports: Mapping[NodeId, PositionReport], rows: RowCounts) -> None:
+    def forget(
+        self, actions: Iterable[SchedulerAction], reports: Mapping[NodeId, PositionReport], rows: RowCounts
+    ) -> None:
         """What the scheduler no longer needs to know. `rows` is what nodes forgotten before have counted: nothing is counted twice."""
         for action in actions:
             match action:

@@ -25,8 +25,8 @@ from coordination.interruption import Interruption
 from coordination.layout import Layout, ResignRequest, child, decode
 from coordination.mirror import Mirror, View
 from coordination.session import Session
-from owner.changefeed_owner import ChangefeedOwner, Clusters, Term
-from owner.ddl.in_flight import UnderWay
+from owner.changefeed_owner import ChangefeedOwner, Clusters, OwnerTerm
+from owner.ddl.in_flight import InFlightDdl
 from sink.mongodb.commander import Permit
 
 _log = structlog.get_logger()
@@ -137,14 +137,14 @@ class Owner:
     def _lead(self, store: FencedStore) -> None:
         self._log.info("owner_elected", epoch=store.epoch)
         self.leads.set()
-        term = Term(
+        term = OwnerTerm(
             store=store,
             layout=self._layout,
             reader=Decoded(self._layout),
             clusters=self._connect(self._permit),
             wake=self._hurry,
             margin=self._margin,
-            under_way=UnderWay(self._permit),
+            in_flight=InFlightDdl(self._permit),
         )
         changefeeds: dict[ChangefeedId, ChangefeedOwner] = {}
         try:
@@ -159,12 +159,12 @@ class Owner:
             latest = self._session.lost_at
             for changefeed in changefeeds.values():
                 changefeed.close()
-            term.under_way.wait(latest - time.monotonic())
+            term.in_flight.wait(latest - time.monotonic())
 
     def _permit(self) -> float:
         return 0.0 if self.over else self._session.lost_at - time.monotonic()
 
-    def _round(self, term: Term, changefeeds: dict[ChangefeedId, ChangefeedOwner]) -> None:
+    def _round(self, term: OwnerTerm, changefeeds: dict[ChangefeedId, ChangefeedOwner]) -> None:
         try:
             view = self._view(term)
         except RetryableError as error:
@@ -181,7 +181,7 @@ class Owner:
             self._etcd_trouble.over()
         self.oplog_left = {id: known.oplog_left.left for id, known in changefeeds.items() if known.oplog_left}
 
-    def _view(self, term: Term) -> View:
+    def _view(self, term: OwnerTerm) -> View:
         return self._mirror.at_least(term.store.settle(), _VIEW_TIMEOUT)
 
     def _present(self, view: View, changefeeds: dict[ChangefeedId, ChangefeedOwner]) -> list[ChangefeedId]:
@@ -192,7 +192,7 @@ class Owner:
             self._troubles.pop(id, None)
         return present
 
-    def _tick(self, id: ChangefeedId, term: Term, changefeeds: dict[ChangefeedId, ChangefeedOwner]) -> bool:
+    def _tick(self, id: ChangefeedId, term: OwnerTerm, changefeeds: dict[ChangefeedId, ChangefeedOwner]) -> bool:
         """One changefeed's trouble is its own. Whether etcd gave none."""
         try:
             view = self._view(term)
@@ -214,7 +214,7 @@ class Owner:
 
     @staticmethod
     def _owner_of(
-        info: ChangefeedInfo, term: Term, changefeeds: dict[ChangefeedId, ChangefeedOwner]
+        info: ChangefeedInfo, term: OwnerTerm, changefeeds: dict[ChangefeedId, ChangefeedOwner]
     ) -> ChangefeedOwner:
         """One whose configuration was changed gets a new one."""
         id = ChangefeedId(info.configuration.id)

@@ -30,10 +30,10 @@ from coordination.fenced import FencedStore
 from coordination.layout import Layout, encode
 from coordination.mirror import View
 from processor import decision
-from processor.copy.copy_work import CopyAnswers, CopyWork
+from processor.copy.steps import CopyAnswers, CopyStep
 from processor.copy.table_copies import TableCopies
 from processor.decision import Following
-from processor.etcd_view import Stored
+from processor.etcd_view import ProcessorView
 from processor.lanes.lane_plan import LaneLimits
 from processor.lanes.lanes import Lanes
 from processor.lanes.windows import WindowLimits
@@ -54,13 +54,13 @@ class Jobs(Protocol):
 
     def run(self, shared: SharedContext, spec: JobSpec) -> JobOutcome: ...
 
-    def copy(self, shared: SharedContext, works: Sequence[CopyWork], attempt: str) -> CopyAnswers: ...
+    def copy(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers: ...
 
     def cancel(self, shared: SharedContext, spec: JobSpec) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ProcessorSession:
     """What all changefeeds of a node share during one session."""
 
     store: FencedStore
@@ -85,23 +85,23 @@ class _Running:
 class ChangefeedProcessor:
     """For the processor's thread. A changefeed that begins anew gets a new one."""
 
-    def __init__(self, id: ChangefeedId, stored: Stored, surroundings: Surroundings) -> None:
+    def __init__(self, id: ChangefeedId, stored: ProcessorView, session: ProcessorSession) -> None:
         self._id = id
         self._life = stored.orders.life
         self._configuration = stored.configuration
         self._capture = stored.capture
-        self._surroundings = surroundings
+        self._session = session
         self._info_rev = stored.info_rev
-        self._log = _log.bind(changefeed=id, node=surroundings.node)
+        self._log = _log.bind(changefeed=id, node=session.node)
         self._following = Following(lanes=Lanes.empty(stored.orders.barrier.position))
-        self._copies = TableCopies(id, surroundings.layout)
+        self._copies = TableCopies(id, session.layout)
         self._copies_written = False
         self._schemas = SchemaStore()
         self._interrupted: tuple[SchemaVersions | None, Assignment | None, tuple[TableId, ...]] = (None, None, ())
         self._records: Mapping[str, object] = {}
         self._bases: object = None
         self._contexts = 0
-        self._lane_attempt = surroundings.attempts.new()
+        self._lane_attempt = session.attempts.new()
         """Of the default lane's windows: they follow one another, so one that is lost is the only one that the attempt has at work."""
         self._shared: SharedContext | None = None
         self._retired: list[SharedContext] = []
@@ -110,21 +110,21 @@ class ChangefeedProcessor:
         self._reported_at = float("-inf")
         self._unreported = True
 
-    def serves(self, stored: Stored) -> bool:
+    def serves(self, stored: ProcessorView) -> bool:
         """Not a changefeed that began anew since: nothing of before counts for it."""
         return stored.orders.life == self._life
 
     def wound_up(self) -> bool:
         """Cancels what is at work; whether all of it has ended."""
         self.cancel()
-        return all(running.future.done() for running in self._running.values()) and not self._copies.at_work
+        return all(running.future.done() for running in self._running.values()) and not self._copies.has_running
 
     def due(self, now: float) -> bool:
         """Whether there is something to do that no change in etcd announces."""
         if (
             self._unreported
             or self._copies_written
-            or self._copies.ended
+            or self._copies.has_finished
             or any(running.future.done() for running in self._running.values())
         ):
             return True
@@ -134,9 +134,9 @@ class ChangefeedProcessor:
     def cancel(self) -> None:
         """Ends what is at work as soon as Spark can; to be waited for by ticks, or by nobody."""
         for running in self._running.values():
-            self._surroundings.jobs.cancel(running.shared, running.spec)
+            self._session.jobs.cancel(running.shared, running.spec)
 
-    def tick(self, view: View, stored: Stored) -> None:
+    def tick(self, view: View, stored: ProcessorView) -> None:
         """Raises what concerns the whole session: the fence, and etcd. What is wrong with the changefeed itself is reported."""
         now = time.monotonic()
         self._take_finished(now)
@@ -151,16 +151,16 @@ class ChangefeedProcessor:
         self._retire_contexts()
         self._report(stored, now)
 
-    def _go_on(self, view: View, stored: Stored, now: float) -> None:
+    def _go_on(self, view: View, stored: ProcessorView, now: float) -> None:
         self._derive_schemas(stored)
         if (stored.configuration, stored.capture) != (self._configuration, self._capture):
             self._configuration, self._capture = stored.configuration, stored.capture
             self._renew_context()
-        self._following = decision.obey(self._following, stored.orders, self._copies.busy)
+        self._following = decision.obey(self._following, stored.orders, self._copies.tables_with_tasks)
         limits = self._tick_copies(view, stored, now)
         self._begin_jobs(stored, now, {**limits, **self._ended(stored)})
 
-    def _ended(self, stored: Stored) -> Mapping[TableId, Position]:
+    def _ended(self, stored: ProcessorView) -> Mapping[TableId, Position]:
         """Tables that have ended where they stand, though the assignment still names them: what they may be once more is given anew."""
         versions, assignment, lanes = self._schemas.versions, stored.orders.assignment, self._following.lanes
         if self._interrupted[0] is not versions or self._interrupted[1] is not assignment:
@@ -168,7 +168,7 @@ class ChangefeedProcessor:
         standing = {table: lanes.checkpoint_of(table) for table in self._interrupted[2] if table in lanes.tables}
         return {table: at for table, at in standing.items() if versions.at(table, at) is None}
 
-    def _derive_schemas(self, stored: Stored) -> None:
+    def _derive_schemas(self, stored: ProcessorView) -> None:
         """Only settled records make versions; the barrier of the same view lets nothing pass that presumes others.
 
         They are derived anew from other bases: a node that did not look for a while has not seen the records that were settled and folded
@@ -186,7 +186,7 @@ class ChangefeedProcessor:
             self._renew_context()
         self._records, self._bases = stored.records, stored.bases
 
-    def _tick_copies(self, view: View, stored: Stored, now: float) -> Mapping[TableId, Position]:
+    def _tick_copies(self, view: View, stored: ProcessorView, now: float) -> Mapping[TableId, Position]:
         """How far the tables in copy may go."""
         submit = partial(self._submit_copy, stored)
         begins = decision.may_begin(self._following, stored.orders, now=now)
@@ -194,38 +194,38 @@ class ChangefeedProcessor:
         tick = self._copies.tick(view, stored, self._schemas.versions, lanes, submit if begins else None)
         self._copies_written = bool(tick.ops)
         if tick.ops:
-            self._surroundings.store.commit_in_parts(tick.ops)
+            self._session.store.commit_in_parts(tick.ops)
         self._following = decision.moved(self._following, tick.moved, stored.orders)
         for error in tick.errors:
             self._log.warning("copy_failed", code=error.code, error=error.message)
             self._following = decision.troubled(self._following, error, now=now)
         return {**tick.limits, **tick.moved}
 
-    def _submit_copy(self, stored: Stored, works: Sequence[CopyWork]) -> Future[CopyAnswers]:
+    def _submit_copy(self, stored: ProcessorView, steps: Sequence[CopyStep]) -> Future[CopyAnswers]:
         shared = self._context_for(frozenset(), stored)
-        future = self._surroundings.threads.submit(_copied, self._surroundings, shared, works)
-        future.add_done_callback(lambda _: self._surroundings.wake())
+        future = self._session.threads.submit(_copied, self._session, shared, steps)
+        future.add_done_callback(lambda _: self._session.wake())
         return future
 
-    def _begin_jobs(self, stored: Stored, now: float, limits: Mapping[TableId, Position]) -> None:
-        jobs = decision.begin(self._following, stored.orders, self._surroundings.lanes, now=now, copying=limits)
+    def _begin_jobs(self, stored: ProcessorView, now: float, limits: Mapping[TableId, Position]) -> None:
+        jobs = decision.begin(self._following, stored.orders, self._session.lanes, now=now, copying=limits)
         if not jobs:
             return
         held = _held(stored)
         for job in jobs:
             self._following = decision.begun(self._following, job)
             copied = self._copies.ranges({table for table in job.own_windows if job.of(table)})
-            attempt = self._lane_attempt if job.tables else self._surroundings.attempts.new()
+            attempt = self._lane_attempt if job.tables else self._session.attempts.new()
             density = self._following.paces.of(job).density
             spec = JobSpec.of(attempt, job, held, copied, density=density)
             self._submit(spec, self._context_for(job.tables, stored))
 
     def _submit(self, spec: JobSpec, shared: SharedContext) -> None:
-        future = self._surroundings.threads.submit(_ran, self._surroundings, shared, spec)
+        future = self._session.threads.submit(_ran, self._session, shared, spec)
         self._running[spec.job.number] = _Running(spec, shared, future)
-        future.add_done_callback(lambda _: self._surroundings.wake())
+        future.add_done_callback(lambda _: self._session.wake())
 
-    def _context_for(self, tables: frozenset[TableId], stored: Stored) -> SharedContext:
+    def _context_for(self, tables: frozenset[TableId], stored: ProcessorView) -> SharedContext:
         """The same one as long as schemas, tables and run are the same. Its tables are the default lane's."""
         shared = self._shared
         stale = shared is None or shared.context.fence.run != stored.orders.run
@@ -235,21 +235,21 @@ class ChangefeedProcessor:
             self._shared = SharedContext(self._new_context(tables, stored))
         return self._shared
 
-    def _new_context(self, tables: frozenset[TableId], stored: Stored) -> JobContext:
-        surroundings = self._surroundings
+    def _new_context(self, tables: frozenset[TableId], stored: ProcessorView) -> JobContext:
+        session = self._session
         self._contexts += 1
         return JobContext(
-            key=f"{surroundings.node}/{self._id}/{self._life}/{self._contexts}",
+            key=f"{session.node}/{self._id}/{self._life}/{self._contexts}",
             changefeed=self._id,
             configuration=self._configuration,
             capture=self._capture,
             schemas=self._schemas.versions,
             tables=tables,
             fence=Fence(
-                etcd=surroundings.etcd,
-                node_key=surroundings.layout.node(surroundings.node),
-                epoch=surroundings.store.epoch,
-                status_key=surroundings.layout.status(self._id),
+                etcd=session.etcd,
+                node_key=session.layout.node(session.node),
+                epoch=session.store.epoch,
+                status_key=session.layout.status(self._id),
                 run=stored.orders.run,
             ),
         )
@@ -261,19 +261,19 @@ class ChangefeedProcessor:
 
     def _retire_contexts(self) -> None:
         """Those that no job uses; while tables are copied, none."""
-        if self._copies.busy:
+        if self._copies.tables_with_tasks:
             return
         used = {id(running.shared) for running in self._running.values()}
         for shared in [shared for shared in self._retired if id(shared) not in used]:
             self._retired.remove(shared)
-            self._surroundings.threads.submit(shared.close)
+            self._session.threads.submit(shared.close)
 
     def _take_finished(self, now: float) -> None:
         for number, running in list(self._running.items()):
             if running.future.done():
                 del self._running[number]
                 if running.spec.default and running.future.exception() is not None:
-                    self._lane_attempt = self._surroundings.attempts.new()
+                    self._lane_attempt = self._session.attempts.new()
                 self._take(number, running.future, now)
 
     def _take(self, number: int, future: Future[JobOutcome], now: float) -> None:
@@ -290,7 +290,7 @@ class ChangefeedProcessor:
             self._log.warning("window_failed", job=number, code=outcome.error.code, error=outcome.error.message)
             self._following = decision.failed(self._following, number, outcome.error, now=now)
         else:
-            limits = replace(self._surroundings.windows, bytes=self._configuration.pipeline.max_lag_batch)
+            limits = replace(self._session.windows, bytes=self._configuration.pipeline.max_lag_batch)
             self._following = decision.succeeded(self._following, number, outcome, limits, now=now)
         self._following = decision.counted(self._following, outcome)
         self._tell(number, outcome)
@@ -306,22 +306,22 @@ class ChangefeedProcessor:
         if outcome.divergences or outcome.rejected:
             self._log.warning("rows_deviated", job=number, repaired=outcome.divergences, rejected=outcome.rejected)
 
-    def _report(self, stored: Stored, now: float) -> None:
+    def _report(self, stored: ProcessorView, now: float) -> None:
         """At most ten times a second; what is kept back makes a later tick due."""
         copies = self._copies
-        report = decision.report(self._following, stored.orders, copies.progress, copies.busy, now=now)
+        report = decision.report(self._following, stored.orders, copies.progress, copies.tables_with_tasks, now=now)
         self._unreported = report != self._reported
         if not self._unreported or now < self._reported_at + _REPORT_EVERY:
             return
-        surroundings = self._surroundings
-        surroundings.store.commit(
-            [Put(surroundings.layout.position(self._id, surroundings.node), encode(report))],
-            [CreateRevIs(surroundings.layout.info(self._id), self._info_rev)],
+        session = self._session
+        session.store.commit(
+            [Put(session.layout.position(self._id, session.node), encode(report))],
+            [CreateRevIs(session.layout.info(self._id), self._info_rev)],
         )
         self._reported, self._reported_at, self._unreported = report, now, False
 
 
-def _held(stored: Stored) -> Held:
+def _held(stored: ProcessorView) -> Held:
     """A create holds no table, as nobody has it yet: its own id says whose events come later."""
     events = [record.event for record in stored.ddls() if record.open]
     names = [name for event in events for name in (event.table, event.renamed_to) if name is not None]
@@ -329,17 +329,17 @@ def _held(stored: Stored) -> Held:
     return Held(tables=frozenset(tables), names=frozenset(names), patterns_since=stored.patterns_since)
 
 
-def _ran(surroundings: Surroundings, shared: SharedContext, spec: JobSpec) -> JobOutcome:
-    return surroundings.attempts.until_over(spec.attempt, lambda: surroundings.jobs.run(shared, spec))
+def _ran(session: ProcessorSession, shared: SharedContext, spec: JobSpec) -> JobOutcome:
+    return session.attempts.until_over(spec.attempt, lambda: session.jobs.run(shared, spec))
 
 
-def _copied(surroundings: Surroundings, shared: SharedContext, works: Sequence[CopyWork]) -> CopyAnswers:
-    attempt = surroundings.attempts.new()
+def _copied(session: ProcessorSession, shared: SharedContext, steps: Sequence[CopyStep]) -> CopyAnswers:
+    attempt = session.attempts.new()
     try:
-        return surroundings.attempts.until_over(attempt, lambda: surroundings.jobs.copy(shared, works, attempt))
+        return session.attempts.until_over(attempt, lambda: session.jobs.copy(shared, steps, attempt))
     except SluiceError as error:
         return [ErrorReport.of(error, datetime.now(UTC))]
     except Exception as error:  # noqa: BLE001 - the edge of the copy's thread: it travels on as a report
-        _log.exception("copy_work_failed", works=len(works))
+        _log.exception("copy_steps_failed", steps=len(steps))
         bug = InvariantError(f"the work of a copy failed with {type(error).__name__}: {error}")
         return [ErrorReport.of(bug, datetime.now(UTC))]

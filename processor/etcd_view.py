@@ -26,7 +26,7 @@ from processor.decision import Orders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class ProcessorView:
     """`records` and `bases` are the same objects as long as nothing in them changed."""
 
     configuration: Configuration
@@ -38,8 +38,8 @@ class Stored:
     """The changefeed's: no table is behind it, on any node."""
     patterns_since: Position | None
     """Where the filter got its present patterns; None: at the changefeed's start."""
-    records: Mapping[str, decoded.Stored[DdlRecord]]
-    bases: Mapping[str, decoded.Stored[TableSchema]]
+    records: Mapping[str, decoded.StoredRecord[DdlRecord]]
+    bases: Mapping[str, decoded.StoredRecord[TableSchema]]
 
     def ddls(self) -> list[DdlRecord]:
         return [stored.record for stored in self.records.values()]
@@ -48,7 +48,7 @@ class Stored:
         return [stored.record for stored in self.bases.values()]
 
 
-def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId, node: NodeId) -> Stored | None:
+def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId, node: NodeId) -> ProcessorView | None:
     """None as long as the changefeed has not begun."""
     info = reader.one(ChangefeedInfo, view, layout.info(id))
     status = reader.one(ChangefeedStatus, view, layout.status(id))
@@ -65,7 +65,7 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId, node: No
         assignment=assigned.record if assigned else Assignment(),
         assignment_rev=assigned.mod_rev if assigned else 0,
     )
-    return Stored(
+    return ProcessorView(
         configuration=info.record.configuration,
         capture=info.record.capture,
         info_rev=info.create_rev,

@@ -28,8 +28,8 @@ from coordination.layout import Layout, child
 from coordination.mirror import Mirror, View
 from coordination.session import Session
 from processor import etcd_view
-from processor.changefeed_processor import ChangefeedProcessor, Jobs, Surroundings
-from processor.etcd_view import Stored
+from processor.changefeed_processor import ChangefeedProcessor, Jobs, ProcessorSession
+from processor.etcd_view import ProcessorView
 from processor.lanes.lane_plan import LaneLimits
 from processor.lanes.windows import WindowLimits
 from processor.spark.attempts import Attempts
@@ -70,7 +70,7 @@ class Processor:
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._threads = ThreadPoolExecutor(_MOST_JOBS, thread_name_prefix="job")
-        self._surroundings = Surroundings(
+        self._processor_session = ProcessorSession(
             store=store,
             node=session.node,
             layout=layout,
@@ -148,7 +148,7 @@ class Processor:
             self._etcd_trouble.over()
 
     def _view(self) -> View:
-        return self._mirror.at_least(self._surroundings.store.settle(), _VIEW_TIMEOUT)
+        return self._mirror.at_least(self._processor_session.store.settle(), _VIEW_TIMEOUT)
 
     def _present(self, view: View) -> set[ChangefeedId]:
         groups = (group for group in view.groups_below(self._layout.changefeeds) if view.get(f"{group}info"))
@@ -187,14 +187,14 @@ class Processor:
             self._follow(id, view, known)
         self._seen[id] = groups
 
-    def _follow(self, id: ChangefeedId, view: View, known: Stored) -> None:
+    def _follow(self, id: ChangefeedId, view: View, known: ProcessorView) -> None:
         changefeed = self._changefeeds.get(id)
         if changefeed is not None and not changefeed.serves(known):
             if not changefeed.wound_up():
                 return
             changefeed = None
         if changefeed is None:
-            changefeed = self._changefeeds[id] = ChangefeedProcessor(id, known, self._surroundings)
+            changefeed = self._changefeeds[id] = ChangefeedProcessor(id, known, self._processor_session)
         changefeed.tick(view, known)
 
     def _groups(self, id: ChangefeedId, view: View) -> _Groups:

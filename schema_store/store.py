@@ -24,7 +24,7 @@ from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records import DdlRecord
 from changefeed.table import TableId, TableSchema
-from schema_store.versions import Effect, SchemaVersions
+from schema_store.versions import SchemaChange, SchemaVersions
 
 MAX_OPERATIONS = 100
 """In one transaction; etcd takes 128, and the writer's fence needs some."""
@@ -114,10 +114,10 @@ class _OpenStep:
     bases: dict[TableId, TableSchema]
     max_operations: int
     max_bytes: int
-    changes: Effect = field(default_factory=dict)
+    changes: SchemaChange = field(default_factory=dict)
     ddls: list[Position] = field(default_factory=list)
 
-    def takes(self, effect: Effect) -> bool:
+    def takes(self, effect: SchemaChange) -> bool:
         """A single change is always taken, however large: it cannot be smaller."""
         together = self.changes | effect
         size = sum(_bytes(schema) for schema in together.values() if schema is not None)

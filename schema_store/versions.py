@@ -42,7 +42,7 @@ from schema_store.timeline import Timeline
 _Tables = dict[TableId, Timeline[TableSchema]]
 _Names = dict[str, dict[TableName, Timeline[TableId]]]
 
-Effect: TypeAlias = dict[TableId, TableSchema | None]
+SchemaChange: TypeAlias = dict[TableId, TableSchema | None]
 """New versions; None where a table ends."""
 
 
@@ -60,7 +60,7 @@ class SchemaVersions:
 
     def adopt(self, bases: Iterable[TableSchema]) -> SchemaVersions:
         """With tables that become known as they are from a position on: at the start, or by entering the filter."""
-        draft = _Draft(self._tables, self._names, self._floor)
+        draft = _VersionsDraft(self._tables, self._names, self._floor)
         for base in sorted(bases, key=lambda base: (base.valid_from, base.id)):
             draft.adopt(base)
         return draft.finish()
@@ -70,14 +70,14 @@ class SchemaVersions:
 
     def apply_all(self, events: Iterable[DdlEvent]) -> SchemaVersions:
         """In stream order. One copy for all of them: a dropDatabase brings thousands."""
-        draft = _Draft(self._tables, self._names, self._floor)
+        draft = _VersionsDraft(self._tables, self._names, self._floor)
         for event in sorted(events, key=lambda event: event.position):
             draft.apply(event)
         return draft.finish()
 
-    def effects(self, events: Iterable[DdlEvent]) -> Iterator[tuple[DdlEvent, Effect]]:
+    def effects(self, events: Iterable[DdlEvent]) -> Iterator[tuple[DdlEvent, SchemaChange]]:
         """What each event makes of the tables it changes, one after the other."""
-        draft = _Draft(self._tables, self._names, self._floor)
+        draft = _VersionsDraft(self._tables, self._names, self._floor)
         for event in sorted(events, key=lambda event: event.position):
             draft.effect = {}
             draft.apply(event)
@@ -137,7 +137,7 @@ def _names_since(names: Mapping[TableName, Timeline[TableId]], before: Position)
     return {name: kept for name, tenants in names.items() if (kept := tenants.since(before))}
 
 
-class _Draft:
+class _VersionsDraft:
     """The next `SchemaVersions` while it is made. Databases are copied when first touched."""
 
     def __init__(
@@ -150,7 +150,7 @@ class _Draft:
         self._shared = names
         self._own: _Names = {}
         self._floor = floor
-        self.effect: Effect = {}
+        self.effect: SchemaChange = {}
 
     def finish(self) -> SchemaVersions:
         return SchemaVersions(self._tables, {**self._shared, **self._own}, self._floor)

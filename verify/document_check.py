@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from changefeed.table import TableKind
+from sink.mongodb.connection import Client
 from source.tables.chunks import divide
 from verify.definitions.pairing import Pair
 from verify.documents.comparison import EVERY_KEY, Join, Joined, Share, differing_shares, ordered_digest, share_digests
-from verify.documents.id_range import EVERYTHING, KeyRange, ranges_between
+from verify.documents.id_range import EVERYTHING, IdRange, ranges_between
 from verify.documents.raw_document import Canonical, as_it_is, columns_sorted
 from verify.documents.settling import Look, Settling
-from verify.documents.table_reader import Client, TableReader
+from verify.documents.table_reader import TableReader
 from verify.passing import Passing
 from verify.report import DifferenceKind, DocumentDifference, DocumentsReport
 
@@ -58,14 +59,14 @@ class DocumentCheck:
         allowed = {**_natural(pair, sources, target), **excuses}
         return cls(pair, sides, sources, target, canonical, allowed, most)
 
-    def ranges(self, range_bytes: int) -> tuple[KeyRange, ...]:
+    def ranges(self, range_bytes: int) -> tuple[IdRange, ...]:
         """Bounds are the source's; on a target of another collation they would not ascend."""
         division = divide(self.sides.source, self.pair.sources[0], chunk_bytes=range_bytes, most=_MOST_RANGES)
         if division.whole or self._collated_at_target:
             return (EVERYTHING,)
         return ranges_between([bound.raw for bound in division.bounds])
 
-    def compare(self, keys: KeyRange) -> DocumentsReport:
+    def compare(self, keys: IdRange) -> DocumentsReport:
         if self._timeseries:
             return self._compare_measurements()
         counts, shares = self._differing(keys)
@@ -87,7 +88,7 @@ class DocumentCheck:
             complete=complete and len(found) <= self.most,
         )
 
-    def _settled(self, keys: KeyRange, share: Share) -> tuple[list[DocumentDifference], Joined]:
+    def _settled(self, keys: IdRange, share: Share) -> tuple[list[DocumentDifference], Joined]:
         """More candidates than are settled at once are met again by the next attempt, if they are differences."""
         for _ in range(_ATTEMPTS):
             joined = self._join(keys, share)
@@ -96,7 +97,7 @@ class DocumentCheck:
                 break
         return found, joined
 
-    def _differing(self, keys: KeyRange) -> tuple[DocumentsReport, list[Share]]:
+    def _differing(self, keys: IdRange) -> tuple[DocumentsReport, list[Share]]:
         """How many documents there are, and the shares of the keys in which some differ.
 
         Several tables under one name have no common order; they are joined at once.
@@ -115,7 +116,7 @@ class DocumentCheck:
         at_source, at_target = (share_digests(reader.batches(keys), of, self.canonical) for reader in readers)
         return counts, list(differing_shares(at_source, at_target, _JOINED_AT_ONCE))
 
-    def _join(self, keys: KeyRange, share: Share) -> Joined:
+    def _join(self, keys: IdRange, share: Share) -> Joined:
         join = Join(self.canonical, self.excuses, max(_MOST_CANDIDATES, self.most), self.pair.fan_in, share)
         for reader in self.sources:
             for batch in reader.batches(keys):

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from changefeed.table import TableId
+from sink.mongodb.connection import Client
 from source.oplog.window import newest_time
 from source.stream.note import NoteKeeper
 from verify.checkpoints import Checkpoints
 from verify.documents.settling import Passed
-from verify.documents.table_reader import Client
 
 _PROMPT = timedelta(seconds=1)
 

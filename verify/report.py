@@ -104,7 +104,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class VerifyProgress:
     """Ranges are those of the tables begun so far, documents those read at the source."""
 
     tables: int

@@ -16,6 +16,7 @@ from changefeed.config.configuration import Configuration
 from changefeed.config.tables.pattern import TablePattern, any_matches
 from changefeed.errors import RetryableError
 from changefeed.table import TableKind, TableName
+from sink.mongodb.connection import Client
 from source.tables.catalog import read_catalog
 from verify.checkpoints import Checkpoints
 from verify.definitions.definition_check import Definition, settled_definitions
@@ -23,11 +24,11 @@ from verify.definitions.definitions import definition_results, excuses
 from verify.definitions.pairing import origin, pairs
 from verify.definitions.target_catalog import read_target
 from verify.document_check import RANGE_BYTES, DocumentCheck, Sides
-from verify.documents.id_range import KeyRange
+from verify.documents.id_range import IdRange
 from verify.documents.raw_document import as_it_is, fields_sorted
-from verify.documents.table_reader import Client, Stopped
+from verify.documents.table_reader import Stopped
 from verify.passing import Passing
-from verify.report import Aspect, DocumentsReport, Outcome, Progress, Report, TableReport
+from verify.report import Aspect, DocumentsReport, Outcome, Report, TableReport, VerifyProgress
 from verify.table_result import TableResult
 
 _RETRIES = 5
@@ -57,7 +58,7 @@ class Wishes:
 class Listener(Protocol):
     """Called on the thread that runs the verification."""
 
-    def progress(self, progress: Progress) -> None: ...
+    def progress(self, progress: VerifyProgress) -> None: ...
 
     def table(self, report: TableReport) -> None: ...
 
@@ -68,7 +69,7 @@ class _Table:
 
     check: DocumentCheck
     result: TableResult
-    ranges: list[KeyRange]
+    ranges: list[IdRange]
     running: int = 0
     reported: bool = False
 
@@ -125,7 +126,7 @@ class Verification:
         while running:
             self._collect(running)
 
-    def _work(self, definitions: tuple[Definition, ...], sides: Sides) -> Iterator[tuple[_Table, KeyRange]]:
+    def _work(self, definitions: tuple[Definition, ...], sides: Sides) -> Iterator[tuple[_Table, IdRange]]:
         for definition in definitions:
             table = self._patiently(partial(self._open, definition, sides))
             if table is None:
@@ -192,7 +193,7 @@ class Verification:
 
     def _tell(self) -> None:
         self.listener.progress(
-            Progress(
+            VerifyProgress(
                 tables=self._tables,
                 tables_done=len(self._reports),
                 ranges=self._ranges,

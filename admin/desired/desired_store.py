@@ -15,7 +15,7 @@ from admin.cluster_reader import no_such_changefeed
 from changefeed.errors import ConflictError, FencedError, NotFoundError
 from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus, MoveRequest, NodeId, NodeRecord
 from changefeed.table import TableId
-from coordination.election import Owner
+from coordination.election import ElectedOwner
 from coordination.etcd.protocol import CreateRevIs, Etcd, ModRevIs, Put
 from coordination.fenced import compare_and_swap
 from coordination.layout import Layout, ResignRequest, decode, encode
@@ -89,7 +89,7 @@ class DesiredStore:
         _log.info("node_drained", drained=node)
         return rev
 
-    def resign(self, owner: Owner) -> int:
+    def resign(self, owner: ElectedOwner) -> int:
         """For the owner of that epoch alone, and only as long as it leads."""
         line = self._etcd.range(self._layout.owners).items
         leader = next((kv for kv in line if kv.create_rev == owner.epoch), None)

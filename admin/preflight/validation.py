@@ -19,7 +19,7 @@ from changefeed.records import ChangefeedId, DesiredState
 from changefeed.table import TableName, TableSchema
 from owner.decision import published
 from owner.deployments.connections import expanded
-from owner.etcd_view import Stored
+from owner.etcd_view import OwnerView
 from owner.tables import filter_change
 
 _MOST_NAMED = 5
@@ -44,14 +44,14 @@ class Validator:
     def __init__(self, reader: ClusterReader) -> None:
         self._reader = reader
 
-    def check(self, configuration: Configuration, *, replaces: Stored | None = None) -> Accepted:
+    def check(self, configuration: Configuration, *, replaces: OwnerView | None = None) -> Accepted:
         found = self.findings(configuration, replaces=replaces)
         if found.problems:
             raise ConfigurationError(found.problems)
         assert found.choice is not None
         return Accepted(warnings=found.warnings, choice=found.choice)
 
-    def findings(self, configuration: Configuration, *, replaces: Stored | None = None) -> Findings:
+    def findings(self, configuration: Configuration, *, replaces: OwnerView | None = None) -> Findings:
         """`replaces`: what an update replaces the configuration of."""
         unusable = list(_unusable_uris(configuration))
         if unusable:
@@ -85,7 +85,7 @@ class Validator:
         )
 
 
-def _decided(configuration: Configuration, replaces: Stored | None) -> CaptureChoice | None:
+def _decided(configuration: Configuration, replaces: OwnerView | None) -> CaptureChoice | None:
     """What was decided stays, until a user asks for something else."""
     if replaces is None or replaces.info.configuration.capture is not configuration.capture:
         return None
@@ -120,7 +120,7 @@ def _target_databases(configuration: Configuration) -> set[str]:
 
 
 def _shared_targets(
-    configuration: Configuration, tables: Sequence[TableSchema], others: Mapping[ChangefeedId, Stored]
+    configuration: Configuration, tables: Sequence[TableSchema], others: Mapping[ChangefeedId, OwnerView]
 ) -> Iterator[str]:
     mine = {_target(configuration, table.name): table.name for table in tables}
     for id, known in sorted(others.items()):
@@ -141,7 +141,7 @@ def _shared_targets(
             )
 
 
-def _writes_no_more(known: Stored) -> bool:
+def _writes_no_more(known: OwnerView) -> bool:
     ended = known.status is not None and known.status.lifecycle.state is State.FINISHED
     return ended or known.info.desired is DesiredState.REMOVED
 
@@ -155,7 +155,7 @@ def _uncopied(configuration: Configuration, tables: Sequence[TableSchema]) -> It
         )
 
 
-def _unfinished_ddls(configuration: Configuration, replaces: Stored) -> Iterator[str]:
+def _unfinished_ddls(configuration: Configuration, replaces: OwnerView) -> Iterator[str]:
     status = replaces.status
     if status is None or status.checkpoint is None or status.follows(configuration):
         return

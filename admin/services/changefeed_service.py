@@ -27,7 +27,7 @@ from changefeed.errors import ConfigurationError, NotFoundError, RetryableError,
 from changefeed.position import Position
 from changefeed.records import ChangefeedId, ChangefeedInfo
 from owner import capture_change
-from owner.etcd_view import Stored
+from owner.etcd_view import OwnerView
 
 _MOST_STREAMS = 32
 """Each holds a thread; what is left of them answers the other calls."""
@@ -146,7 +146,7 @@ class ChangefeedService(ChangefeedServiceServicer):
         unwritable = self._reader.serving.unwritable()
         return messages.changefeed(ChangefeedId(id), known, now=datetime.now(UTC), unwritable=unwritable)
 
-    def _level(self, known: Stored, wanted: Capture) -> ChangefeedInfo | None:
+    def _level(self, known: OwnerView, wanted: Capture) -> ChangefeedInfo | None:
         """What is asked of a changefeed whose positions allow another capture. Waits for pipelines that are about to stand still."""
         if wanted is known.info.capture:
             return None

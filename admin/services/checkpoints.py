@@ -13,14 +13,14 @@ from changefeed.lifecycle import State
 from changefeed.position import Position
 from changefeed.records import ChangefeedId
 from changefeed.table import TableId
-from owner.etcd_view import Stored
+from owner.etcd_view import OwnerView
 from verify.documents.settling import Passed
 
 _LOOK_EVERY = 0.1
 _FOLLOWING = frozenset({State.NORMAL, State.WARNING, State.PENDING})
 
 
-def follows(known: Stored) -> bool:
+def follows(known: OwnerView) -> bool:
     """Whether its tables are replicated now, or will go on by themselves."""
     return known.status is not None and known.status.lifecycle.state in _FOLLOWING
 
@@ -45,7 +45,7 @@ class EtcdCheckpoints:
                 return Passed.OVERDUE
 
 
-def _place(known: Stored, tables: Collection[TableId]) -> Position | None:
+def _place(known: OwnerView, tables: Collection[TableId]) -> Position | None:
     """The changefeed's checkpoint counts for what is with no node: everything before it is downstream."""
     least = known.status.checkpoint if known.status else None
     if not tables:

@@ -25,7 +25,7 @@ from changefeed.lifecycle import State
 from changefeed.records import ChangefeedId
 from changefeed.table import TableKind
 from owner.deployments.connections import expanded
-from owner.etcd_view import Stored
+from owner.etcd_view import OwnerView
 from sink.mongodb.commander import Commander
 from sink.mongodb.connection import connect
 from sink.mongodb.ddl.ttl import restore_ttl
@@ -64,7 +64,7 @@ class CutOver:
             yield progress
 
 
-def _progress(known: Stored) -> pb.FinalizeProgress:
+def _progress(known: OwnerView) -> pb.FinalizeProgress:
     checkpoint = known.status.checkpoint if known.status else None
     target = known.info.configuration.target
     progress = pb.FinalizeProgress(checkpoint=messages.text(checkpoint), target=str(target or ""))
@@ -74,7 +74,7 @@ def _progress(known: Stored) -> pb.FinalizeProgress:
     return progress
 
 
-def _check_goes_on(id: ChangefeedId, known: Stored) -> None:
+def _check_goes_on(id: ChangefeedId, known: OwnerView) -> None:
     lifecycle = known.status.lifecycle if known.status else None
     if lifecycle is not None and lifecycle.state in _STILL:
         reason = f": {lifecycle.error.message}" if lifecycle.error else ""
@@ -83,7 +83,7 @@ def _check_goes_on(id: ChangefeedId, known: Stored) -> None:
         )
 
 
-def _restore(known: Stored) -> Restored:
+def _restore(known: OwnerView) -> Restored:
     """Every table is tried, whatever became of the others."""
     configuration = known.info.configuration
     if configuration.sink.scheme == "blackhole" or configuration.ddl.ttl is not Ttl.DEFERRED:

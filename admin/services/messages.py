@@ -18,14 +18,14 @@ from changefeed.position import Position
 from changefeed.records import ChangefeedId, CopyProgress, NodeId, RowCounts
 from changefeed.table import TableId, TableKind, TableName, TableSchema
 from owner.ddl import barrier
-from owner.etcd_view import Stored
+from owner.etcd_view import OwnerView
 
 _TABLE_ID = re.compile(r"\b[0-9a-f]{32}\b")
 _TOKEN = re.compile(r"(?<=\d)/[0-9A-F]{8,}")
 
 
 def changefeed(
-    id: ChangefeedId, known: Stored, *, now: datetime, unwritable: ErrorReport | None = None
+    id: ChangefeedId, known: OwnerView, *, now: datetime, unwritable: ErrorReport | None = None
 ) -> pb.Changefeed:
     status, info = known.status, known.info
     lifecycle = lifecycle_now(known, unwritable)
@@ -60,7 +60,7 @@ def _rows(counts: RowCounts) -> pb.RowCounts:
     return pb.RowCounts(skipped=counts.skipped, repaired=counts.repaired, rejected=counts.rejected)
 
 
-def lifecycle_now(known: Stored, unwritable: ErrorReport | None) -> Lifecycle:
+def lifecycle_now(known: OwnerView, unwritable: ErrorReport | None) -> Lifecycle:
     """What stands in etcd; but while nothing can be written there, pipelines that run according to it soon stand still.
 
     Their state cannot be recorded, so it is shown by the node that is asked.
@@ -94,7 +94,7 @@ def nodes(view: ClusterView, serving: ServingNode) -> Iterator[pb.Node]:
         )
 
 
-def tables(known: Stored, found: ChangefeedTables) -> Iterator[pb.Table]:
+def tables(known: OwnerView, found: ChangefeedTables) -> Iterator[pb.Table]:
     in_copy = copies(known)
     for schema in sorted(found.living, key=lambda schema: schema.name):
         node = found.progress.home.get(schema.id)
@@ -114,7 +114,7 @@ def tables(known: Stored, found: ChangefeedTables) -> Iterator[pb.Table]:
         )
 
 
-def ddls(known: Stored, found: ChangefeedTables) -> Iterator[pb.Ddl]:
+def ddls(known: OwnerView, found: ChangefeedTables) -> Iterator[pb.Ddl]:
     records = sorted(known.records.values(), key=lambda record: record.position)
     names = {schema.id: schema.name for schema in found.living}
     for record in records:
@@ -133,7 +133,7 @@ def ddls(known: Stored, found: ChangefeedTables) -> Iterator[pb.Ddl]:
         )
 
 
-def copies(known: Stored) -> dict[TableId, CopyProgress]:
+def copies(known: OwnerView) -> dict[TableId, CopyProgress]:
     """Those under way."""
     return {table: copy for report in known.reports.values() for table, copy in report.copies.items()}
 
@@ -189,7 +189,7 @@ def _readable(reason: str, names: Mapping[TableId, TableName]) -> str:
     return _TOKEN.sub("", named)
 
 
-def _target(known: Stored, schema: TableSchema) -> str:
+def _target(known: OwnerView, schema: TableSchema) -> str:
     configuration = known.info.configuration
     return str(configuration.routes.target(schema.name)) if configuration.filter.wants_table(schema.name) else ""
 

@@ -16,7 +16,7 @@ from admin.stubs.sluice.admin.v1.admin_pb2_grpc import DdlServiceServicer, Table
 from changefeed.errors import NotFoundError, WrongState
 from changefeed.records import ChangefeedId, Role
 from changefeed.table import TableKind, TableSchema
-from owner.etcd_view import Stored
+from owner.etcd_view import OwnerView
 
 
 class TableService(TableServiceServicer):
@@ -57,7 +57,7 @@ class DdlService(DdlServiceServicer):
         yield from messages.ddls(known, tables_of(known))
 
 
-def _known(reader: ClusterReader, id: str) -> Stored:
+def _known(reader: ClusterReader, id: str) -> OwnerView:
     with reader.read() as view:
         return view.changefeed(ChangefeedId(id))
 

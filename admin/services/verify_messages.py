@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from admin.stubs.sluice.admin.v1 import verify_pb2 as pb
-from verify.report import DocumentDifference, DocumentsReport, Outcome, Progress, Report, TableReport
+from verify.report import DocumentDifference, DocumentsReport, Outcome, Report, TableReport, VerifyProgress
 
 
-def progress(found: Progress) -> pb.VerifyEvent:
+def progress(found: VerifyProgress) -> pb.VerifyEvent:
     return pb.VerifyEvent(
         progress=pb.VerifyProgress(
             tables=found.tables,

@@ -22,7 +22,7 @@ from changefeed.records import ChangefeedId
 from owner.deployments.connections import expanded
 from sink.mongodb.connection import connect as connect_to_target
 from source.connection import connect
-from verify.report import Progress, TableReport
+from verify.report import TableReport, VerifyProgress
 from verify.verification import Verification, Wishes
 
 _MOST = 4
@@ -96,7 +96,7 @@ class _Run:
                 raise told
             yield told
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: VerifyProgress) -> None:
         self._told.put(verify_messages.progress(progress))
 
     def table(self, report: TableReport) -> None:

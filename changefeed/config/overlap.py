@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import product
 
 from changefeed.config.configuration import Configuration
-from changefeed.config.tables.pattern import Token, around_star, escaped, literal, tokens
+from changefeed.config.tables.pattern import PatternToken, around_star, escaped, literal, tokens
 from changefeed.table import TableName
 
 _ANYTHING = "example"
@@ -84,13 +84,13 @@ def common_texts(one: str, other: str) -> Iterator[str]:
             yield text
 
 
-def _filled(part: str, wide: bool) -> tuple[Token, ...]:
-    word = tuple(map(Token, _ANYTHING)) if wide else ()
+def _filled(part: str, wide: bool) -> tuple[PatternToken, ...]:
+    word = tuple(map(PatternToken, _ANYTHING)) if wide else ()
     return tuple(each for token in tokens(part) for each in ((*word, token) if token.any_text else (token,)))
 
 
 @lru_cache(maxsize=4096)
-def _common(one: tuple[Token, ...], other: tuple[Token, ...]) -> str | None:
+def _common(one: tuple[PatternToken, ...], other: tuple[PatternToken, ...]) -> str | None:
     """The shortest text, by walking both at once: a place in each, and the text that led there."""
     waiting = deque([(0, 0, "")])
     seen = {(0, 0)}
@@ -106,7 +106,7 @@ def _common(one: tuple[Token, ...], other: tuple[Token, ...]) -> str | None:
     return None
 
 
-def _steps(one: tuple[Token, ...], other: tuple[Token, ...]) -> Iterator[tuple[int, int, str]]:
+def _steps(one: tuple[PatternToken, ...], other: tuple[PatternToken, ...]) -> Iterator[tuple[int, int, str]]:
     """A `*` ends, or both take one character; a `*` that takes one stays."""
     if one and one[0].any_text:
         yield 1, 0, ""

@@ -30,7 +30,7 @@ from coordination.etcd.protocol import (
     Put,
     Refused,
     Snapshot,
-    Update,
+    WatchUpdate,
 )
 
 _MAX_TXN_OPS = 128
@@ -62,7 +62,7 @@ class MemoryEtcd:
         self.progress_rev = 0
         self._space = Space.FREE
         self._keys: dict[str, KeyValue] = {}
-        self._history: list[Update] = []
+        self._history: list[WatchUpdate] = []
         self._leases: dict[int, _GrantedLease] = {}
         self._last_lease = 0
         self._now = timedelta(0)
@@ -124,13 +124,13 @@ class MemoryEtcd:
                 self._refuse_when_full()
             return Committed(self.revision)
 
-    def since(self, revision: int, prefix: str) -> Update | None:
+    def since(self, revision: int, prefix: str) -> WatchUpdate | None:
         """The first update at or after a revision that touches the prefix."""
         start = bisect_left(self._history, revision, key=lambda update: update.revision)
         for update in self._history[start:]:
             changes = tuple(change for change in update.changes if change.key.startswith(prefix))
             if changes:
-                return Update(revision=update.revision, changes=changes)
+                return WatchUpdate(revision=update.revision, changes=changes)
         return None
 
     def grant(self, ttl: timedelta) -> Lease:
@@ -205,7 +205,7 @@ class MemoryEtcd:
                     self._drop(sorted(kv.key for kv in self._below(prefix)), changes)
         if changes:
             self.revision = rev
-            self._history.append(Update(revision=rev, changes=tuple(changes.values())))
+            self._history.append(WatchUpdate(revision=rev, changes=tuple(changes.values())))
             self.changed.notify_all()
 
     def _drop(self, keys: Iterable[str], changes: dict[str, Change]) -> None:
@@ -284,7 +284,7 @@ class MemoryWatch:
         self._told_rev = start_rev - 1
         self._closed = False
 
-    def next(self, timeout: timedelta) -> Update | None:
+    def next(self, timeout: timedelta) -> WatchUpdate | None:
         changed = self._client.server.changed
         with changed:
             changed.wait_for(lambda: self._over() or self._peek() is not None, timeout.total_seconds())
@@ -302,7 +302,7 @@ class MemoryWatch:
             self._closed = True
             changed.notify_all()
 
-    def _peek(self) -> Update | None:
+    def _peek(self) -> WatchUpdate | None:
         server = self._client.server
         limit = server.revision if self._client.seen_limit is None else self._client.seen_limit
         update = server.since(self._next_rev, self._prefix)
@@ -310,7 +310,7 @@ class MemoryWatch:
             return update if update.revision <= limit else None
         self._next_rev = max(self._next_rev, server.revision + 1)
         progress = server.progress_rev
-        return Update(revision=progress) if self._told_rev < progress <= limit else None
+        return WatchUpdate(revision=progress) if self._told_rev < progress <= limit else None
 
     def _over(self) -> bool:
         return self._closed or not self._client.connected or self._next_rev <= self._client.server.compacted_rev

@@ -109,7 +109,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
+class WatchUpdate:
     """One whole revision, never a part of one. Without changes it is progress: nothing up to `revision` was left out."""
 
     revision: int
@@ -125,7 +125,7 @@ class Lease:
 class Watch(Protocol):
     """Updates in revision order. One thread reads it; any thread may close it."""
 
-    def next(self, timeout: timedelta) -> Update | None:
+    def next(self, timeout: timedelta) -> WatchUpdate | None:
         """The next update, None when there is none in time.
 
         Raises `HistoryCompacted`, or `CoordinationUnavailable` when the stream broke or was closed: the watch is then over.

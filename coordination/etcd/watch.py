@@ -23,7 +23,7 @@ from etcd3 import etcdrpc as rpc
 from changefeed.errors import CoordinationUnavailable, SluiceError
 from coordination.etcd.connection import status
 from coordination.etcd.errors import translate
-from coordination.etcd.protocol import Change, HistoryCompacted, KeyValue, Update, prefix_end
+from coordination.etcd.protocol import Change, HistoryCompacted, KeyValue, WatchUpdate, prefix_end
 
 _DELETE = 1
 
@@ -55,7 +55,7 @@ class EtcdWatch:
         self._endpoint = endpoint
         self._finished = threading.Event()
         self._call = stream(self._held_open(rpc.WatchRequest(create_request=create)), metadata=metadata)
-        self._items: queue.SimpleQueue[Update | SluiceError | _Created] = queue.SimpleQueue()
+        self._items: queue.SimpleQueue[WatchUpdate | SluiceError | _Created] = queue.SimpleQueue()
         self._over: SluiceError | None = None
         threading.Thread(target=self._read, name=f"etcd-watch {endpoint}", daemon=True).start()
         try:
@@ -67,9 +67,9 @@ class EtcdWatch:
             self.close()
             raise CoordinationUnavailable(f"etcd at {endpoint}: no answer to a watch request within {timeout}")
 
-    def next(self, timeout: timedelta) -> Update | None:
+    def next(self, timeout: timedelta) -> WatchUpdate | None:
         item = self._take(timeout)
-        return item if isinstance(item, Update) else None
+        return item if isinstance(item, WatchUpdate) else None
 
     def close(self) -> None:
         self._finished.set()
@@ -80,7 +80,7 @@ class EtcdWatch:
         yield request
         self._finished.wait()
 
-    def _take(self, timeout: timedelta) -> Update | _Created | None:
+    def _take(self, timeout: timedelta) -> WatchUpdate | _Created | None:
         if self._over is not None:
             raise self._over
         try:
@@ -104,7 +104,7 @@ class EtcdWatch:
         finally:
             self._finished.set()
 
-    def _items_of(self, response: Any) -> Iterator[Update | SluiceError | _Created]:
+    def _items_of(self, response: Any) -> Iterator[WatchUpdate | SluiceError | _Created]:
         if response.canceled:
             yield self._cancelled(response)
         elif response.created:
@@ -112,7 +112,7 @@ class EtcdWatch:
         elif response.events:
             yield from (update for update in _updates(response.events) if update.revision >= self._start_rev)
         else:
-            yield Update(revision=response.header.revision)
+            yield WatchUpdate(revision=response.header.revision)
 
     def _cancelled(self, response: Any) -> SluiceError:
         if response.compact_revision:
@@ -129,9 +129,9 @@ def key_value(kv: Any) -> KeyValue:
     )
 
 
-def _updates(events: Any) -> Iterator[Update]:
+def _updates(events: Any) -> Iterator[WatchUpdate]:
     for revision, changes in groupby(events, key=lambda event: event.kv.mod_revision):
-        yield Update(revision=revision, changes=tuple(_change(event) for event in changes))
+        yield WatchUpdate(revision=revision, changes=tuple(_change(event) for event in changes))
 
 
 def _change(event: Any) -> Change:

@@ -33,7 +33,7 @@ CheckpointOf = Callable[[TableId], Position | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
+class BarrierDecision:
     """The barrier to publish, and the open DDLs whose time has come."""
 
     position: Position
@@ -41,10 +41,10 @@ class Gate:
     runnable: tuple[DdlRecord, ...]
 
 
-def decide(resolved: Position, records: Iterable[DdlRecord], checkpoint_of: CheckpointOf) -> Gate:
+def decide(resolved: Position, records: Iterable[DdlRecord], checkpoint_of: CheckpointOf) -> BarrierDecision:
     """`records` are those of the changefeed in any order and state; the result depends on the open ones."""
     open_records = sorted((record for record in records if record.open), key=lambda record: record.position)
-    return Gate(
+    return BarrierDecision(
         position=resolved,
         held=_held(open_records, resolved),
         runnable=tuple(
@@ -110,7 +110,7 @@ def changefeed_checkpoint(tables: Position | None, records: Iterable[DdlRecord],
     return min(first_open, resolved if tables is None else tables)
 
 
-def check_invariants(gate: Gate, records: Iterable[DdlRecord], checkpoint_of: CheckpointOf) -> None:
+def check_invariants(gate: BarrierDecision, records: Iterable[DdlRecord], checkpoint_of: CheckpointOf) -> None:
     """What must hold after every decision; the tests call it after every step."""
     open_records = [record for record in records if record.open]
     for table, position in gate.held.items():

@@ -1,4 +1,4 @@
-"""`UnderWay`: the short DDL calls that a sink has not answered yet.
+"""`InFlightDdl`: the short DDL calls that a sink has not answered yet.
 
 Whoever goes on in another's place waits for the other's: no UUID guards a create, so one that took effect after the successor's drop would
 bring the table back. Their commands end with the session at the latest (`sink/mongodb/command.py`), so nobody waits for longer than that.
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from changefeed.records import ChangefeedId
 
 
-class UnderWay:
+class InFlightDdl:
     """Of one term, for many threads. `permit` is for how many seconds a command that is sent now may last."""
 
     def __init__(self, permit: Callable[[], float]) -> None:

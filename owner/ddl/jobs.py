@@ -1,6 +1,6 @@
 """`DdlJobs`: looks at the sink and applies DDLs to it in worker threads, so that the owner's tick never waits.
 
-A job's outcome is a `Progress` that the next tick reads. A job that outlives the owner's term is harmless: its outcome is read by
+A job's outcome is a `DdlProgress` that the next tick reads. A job that outlives the owner's term is harmless: its outcome is read by
 nobody, and what it does downstream is compared and done once by whoever has taken over.
 """
 
@@ -20,7 +20,7 @@ from changefeed.errors import FencedError, InvariantError, RetryableError, Sluic
 from changefeed.position import Position
 from changefeed.records import DdlRecord, Observation
 from coordination import failpoint
-from owner.ddl.steps import Applied, Apply, Failed, Observe, Observed, Progress, Running
+from owner.ddl.steps import Applied, Apply, DdlProgress, Failed, Observe, Observed, Running
 from owner.workers import Workers
 from sink.ddl import CreateIndexes, DdlApplier, DownstreamDdl, RenameTable, ShardTable, names_of
 
@@ -48,14 +48,14 @@ class DdlJobs:
         self._wake = wake
         self._enter = enter
         self._lock = threading.Lock()
-        self._progress: dict[Position, Progress] = {}
+        self._progress: dict[Position, DdlProgress] = {}
         self._sink: DdlApplier | None = None
         self._workers = Workers("ddl", _THREADS)
         self._background = Workers("background-ddl", _BACKGROUND_THREADS)
         self._closed = False
 
     @property
-    def progress(self) -> Mapping[Position, Progress]:
+    def progress(self) -> Mapping[Position, DdlProgress]:
         with self._lock:
             return dict(self._progress)
 
@@ -104,12 +104,12 @@ class DdlJobs:
             outcome = self._failed(job, InvariantError(f"{job.record.event}: {error!r}"))
         self._end(job, outcome)
 
-    def _end(self, job: Observe | Apply, outcome: Progress) -> None:
+    def _end(self, job: Observe | Apply, outcome: DdlProgress) -> None:
         with self._lock:
             self._progress[job.record.position] = outcome
         self._wake()
 
-    def _outcome(self, job: Observe | Apply, ddl: DownstreamDdl) -> Progress:
+    def _outcome(self, job: Observe | Apply, ddl: DownstreamDdl) -> DdlProgress:
         sink = self._connected()
         match job:
             case Observe(record):

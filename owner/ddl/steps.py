@@ -50,7 +50,7 @@ class Failed:
     retry_deadline: float
 
 
-Progress: TypeAlias = Running | Observed | Applied | Failed
+DdlProgress: TypeAlias = Running | Observed | Applied | Failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Apply:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ReleaseDdl:
     record: DdlRecord
 
 
@@ -78,20 +78,20 @@ class TakeBack:
     record: DdlRecord
 
 
-Step: TypeAlias = Observe | RecordExecuting | Apply | Release | TakeBack
+Step: TypeAlias = Observe | RecordExecuting | Apply | ReleaseDdl | TakeBack
 
 
 def next_step(
-    record: DdlRecord, progress: Progress | None, *, skip_unsupported: bool, monotonic: float, now: datetime
+    record: DdlRecord, progress: DdlProgress | None, *, skip_unsupported: bool, monotonic: float, now: datetime
 ) -> Step | None:
     """For a DDL whose time has come; None while there is nothing to do but wait."""
     if record.disposition is Disposition.SCHEMA_ONLY:
-        return Release(_skipped(record, "the filter keeps it from the target", now))
+        return ReleaseDdl(_skipped(record, "the filter keeps it from the target", now))
     match progress:
         case Running():
             return None
         case Applied(note):
-            return Release(replace(record, state=DdlState.DONE, note=note, done_at=now))
+            return ReleaseDdl(replace(record, state=DdlState.DONE, note=note, done_at=now))
         case Failed(error, _, retry_deadline):
             if isinstance(error, RetryableError):
                 return None if monotonic < retry_deadline else _forward(record, progress, now)
@@ -102,13 +102,13 @@ def next_step(
 
 def _refused(record: DdlRecord, error: SluiceError, now: datetime, *, skip_unsupported: bool) -> Step | None:
     if skip_unsupported and isinstance(error, DdlUnsupported):
-        return Release(_skipped(record, str(error), now))
+        return ReleaseDdl(_skipped(record, str(error), now))
     if isinstance(error, DdlRefused) and record.state is DdlState.EXECUTING:
         return TakeBack(replace(record, state=DdlState.PENDING, before=None, executing_at=None))
     return None
 
 
-def _forward(record: DdlRecord, progress: Progress | None, now: datetime) -> Step:
+def _forward(record: DdlRecord, progress: DdlProgress | None, now: datetime) -> Step:
     if record.state is DdlState.EXECUTING:
         return Apply(record)
     if isinstance(progress, Observed):

@@ -1,6 +1,6 @@
 """`Connections`: the clusters that changefeeds read from, each connected once and shared, and those they write to.
 
-Nothing here waits for a cluster but the methods of `Source`: a cluster that does not answer must not hold up the owner's tick, which
+Nothing here waits for a cluster but the methods of `SourceConnection`: a cluster that does not answer must not hold up the owner's tick, which
 serves the changefeeds of other clusters too.
 """
 
@@ -34,7 +34,7 @@ from source.tables.catalog import CatalogReading
 from source.tables.stable_catalog import read_stable_catalog
 
 
-class Source:
+class SourceConnection:
     """One source cluster, read by one capture and connected at its first use. Its methods wait for the network: they are for worker threads."""
 
     def __init__(self, uri: ConnectionUri, capture: Capture) -> None:
@@ -89,7 +89,7 @@ class Source:
 
 @dataclass(slots=True)
 class _Shared:
-    source: Source
+    source: SourceConnection
     users: int
 
 
@@ -101,12 +101,12 @@ class Connections:
         self._lock = threading.Lock()
         self._shared: dict[tuple[str, Capture], _Shared] = {}
 
-    def acquire(self, uri: ConnectionUri, capture: Capture) -> Source:
+    def acquire(self, uri: ConnectionUri, capture: Capture) -> SourceConnection:
         """Each user releases it once."""
         with self._lock:
             shared = self._shared.get((uri.reference, capture))
             if shared is None:
-                shared = self._shared[uri.reference, capture] = _Shared(Source(uri, capture), 0)
+                shared = self._shared[uri.reference, capture] = _Shared(SourceConnection(uri, capture), 0)
             shared.users += 1
             return shared.source
 

@@ -1,4 +1,4 @@
-"""`Beginnings`: where the tables of a changefeed begin: all of them at its start, some where a changed filter takes them in.
+"""`TableStarts`: where the tables of a changefeed begin: all of them at its start, some where a changed filter takes them in.
 
 Both ask the source's catalog in a thread, tick after tick until it has answered, make the views that are to be copied, and write what they
 found before the status says so.
@@ -24,7 +24,7 @@ from changefeed.records import Barrier, ChangefeedStatus
 from owner.background import Background
 from owner.decision import commanded, published
 from owner.error_reports import ErrorReports
-from owner.etcd_view import Stored
+from owner.etcd_view import OwnerView
 from owner.etcd_writes import ChangefeedWriter
 from owner.starts.catalog_at_start import Beginning, Catalog, begin, tables_at
 from owner.starts.views import make_views
@@ -36,7 +36,7 @@ from sink.ddl import DdlApplier
 _log = structlog.get_logger()
 
 
-class Beginnings:
+class TableStarts:
     """For the owner's thread."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Beginnings:
         self._random = random
         self._log = _log.bind(changefeed=configuration.id, epoch=writer.epoch)
 
-    def begin(self, known: Stored, status: ChangefeedStatus) -> None:
+    def begin(self, known: OwnerView, status: ChangefeedStatus) -> None:
         """For a changefeed without a checkpoint. Until it has one, its status tells why not."""
         lifecycle = self._commanded(known, status)
         lifecycle = lifecycle.after(Sign.TICK, now=datetime.now(UTC), random=self._random)
@@ -85,12 +85,12 @@ class Beginnings:
             make_views(beginning.tables, self._configuration, self._open_sink)
         return beginning
 
-    def fresh_status(self, known: Stored, *, run: int) -> ChangefeedStatus:
+    def fresh_status(self, known: OwnerView, *, run: int) -> ChangefeedStatus:
         return ChangefeedStatus(
             run=run, info_version=known.info.version, epoch=self._writer.epoch, capture=known.info.capture
         )
 
-    def _write_beginning(self, known: Stored, status: ChangefeedStatus, beginning: Beginning) -> None:
+    def _write_beginning(self, known: OwnerView, status: ChangefeedStatus, beginning: Beginning) -> None:
         begun = replace(
             self.fresh_status(known, run=status.run + 1),
             start=beginning.position,
@@ -103,11 +103,11 @@ class Beginnings:
         self._writer.beginning(beginning.tables, begun, barrier)
         self._log.info("changefeed_begun", position=str(beginning.position), tables=len(beginning.tables))
 
-    def wanted(self, known: Stored, status: ChangefeedStatus) -> bool:
+    def wanted(self, known: OwnerView, status: ChangefeedStatus) -> bool:
         """Whether the tables are to be changed now: the user wants them otherwise, and the changefeed to run."""
         return not status.follows(self._configuration) and self._commanded(known, status).running
 
-    def change_tables(self, known: Stored, status: ChangefeedStatus) -> bool:
+    def change_tables(self, known: OwnerView, status: ChangefeedStatus) -> bool:
         """Whether it is done. Raises what hinders it."""
         position, patterns = published(status, known.barrier), self._configuration.filter
         if blocking := filter_change.in_the_way(patterns, position, known.records.values()):
@@ -132,7 +132,7 @@ class Beginnings:
         self._log.info("tables_changed", position=str(position), taken_in=len(change.taken_in))
         return True
 
-    def _change(self, known: Stored, position: Position) -> FilterChange:
+    def _change(self, known: OwnerView, position: Position) -> FilterChange:
         """What is known stays as it is until this is answered: nothing runs."""
         patterns = self._configuration.filter
         found = tables_at(self._source, patterns.wants_table, position)
@@ -140,11 +140,11 @@ class Beginnings:
         make_views(change.taken_in, self._configuration, self._open_sink)
         return change
 
-    def _commanded(self, known: Stored, status: ChangefeedStatus) -> Lifecycle:
+    def _commanded(self, known: OwnerView, status: ChangefeedStatus) -> Lifecycle:
         return commanded(known.info, status, now=datetime.now(UTC), random=self._random)
 
 
-def _copy_starts(known: Stored, status: ChangefeedStatus) -> frozenset[Position]:
+def _copy_starts(known: OwnerView, status: ChangefeedStatus) -> frozenset[Position]:
     """The records that say so of tables that a rename brought in are about to go."""
     replicated = KnownTables(status.copy_starts, known.bases, known.records.values()).replicated
     return frozenset(assigned.start for assigned in replicated.values() if assigned.copy)

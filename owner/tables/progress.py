@@ -1,4 +1,4 @@
-"""`Progress`: where each table is and how far, as far as the owner can be sure. Pure.
+"""`TableProgress`: where each table is and how far, as far as the owner can be sure. Pure.
 
 What a node reports counts for a table only if the node had seen the assignment that says what the table is to it now:
 
@@ -11,7 +11,7 @@ So a report under an old assignment says nothing of a table given since, nor tha
 report counts only for the tables that its node's assignment names now: one that an expired node left behind is silent about a table as
 soon as another node has it; until then it is the truth, for an expired node's writes are refused.
 
-A `Progress` is derived from the one before, with work for what has changed: nothing but the nodes when no assignment has. An owner that takes
+A `TableProgress` is derived from the one before, with work for what has changed: nothing but the nodes when no assignment has. An owner that takes
 over begins with none: what is not covered is at the start that its assignment says, which is at or before its checkpoint.
 
 That start may be long ago, and DDLs may have been done since: from there, a table's rows would be written once more to where it no longer
@@ -77,7 +77,7 @@ class _Uncovered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class TableProgress:
     """`tables` are those to be replicated, with where the first node of each begins; the same object as long as they are the same."""
 
     tables: Mapping[TableId, AssignedTable] = field(default_factory=dict)
@@ -93,14 +93,14 @@ class Progress:
 
     def next(
         self, tables: Mapping[TableId, AssignedTable], nodes: Mapping[NodeId, NodeState], floor: Floor
-    ) -> Progress:
+    ) -> TableProgress:
         uncovered = {node: self._still_uncovered(node, state, floor) for node, state in nodes.items()}
         if tables is self.tables and _revisions(nodes) == _revisions(self.nodes):
             return replace(self, nodes=dict(nodes), _uncovered=uncovered)
         home = _homes(nodes)
         unassigned = tuple(sorted(tables.keys() - home.keys()))
         ended = tuple(sorted(home.keys() - tables.keys()))
-        return Progress(
+        return TableProgress(
             tables=tables,
             nodes=dict(nodes),
             home=home,

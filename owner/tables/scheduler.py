@@ -34,7 +34,7 @@ from typing import TypeAlias
 
 from changefeed.records import AssignedTable, Assignment, NodeId
 from changefeed.table import TableId
-from owner.tables.progress import NodeState, Progress
+from owner.tables.progress import NodeState, TableProgress
 
 MOST_REBALANCING = 16
 """Tables on their way at one time for evenness alone."""
@@ -80,12 +80,14 @@ class ForgetNode:
     node: NodeId
 
 
-Action: TypeAlias = Assign | Withdraw | Remove | ForgetMove | ForgetNode
+SchedulerAction: TypeAlias = Assign | Withdraw | Remove | ForgetMove | ForgetNode
 
 
-def decide(progress: Progress, moves: Mapping[TableId, NodeId], *, now: float, margin: timedelta) -> tuple[Action, ...]:
+def decide(
+    progress: TableProgress, moves: Mapping[TableId, NodeId], *, now: float, margin: timedelta
+) -> tuple[SchedulerAction, ...]:
     """`moves` are the requests that stand in etcd, `now` this owner's monotonic clock."""
-    actions: list[Action] = [Remove(table, progress.home[table]) for table in progress.ended]
+    actions: list[SchedulerAction] = [Remove(table, progress.home[table]) for table in progress.ended]
     actions += [ForgetMove(table) for table in sorted(moves) if _settled(progress, table, moves[table])]
     actions += [
         ForgetNode(node)
@@ -106,7 +108,7 @@ def decide(progress: Progress, moves: Mapping[TableId, NodeId], *, now: float, m
 class _Loads:
     """How many tables each node that takes tables has, and will have once all on their way have arrived."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: TableProgress) -> None:
         self.counts: dict[NodeId, int] = {
             node: len(state.assignment.tables) - len(state.assignment.leaving)
             for node, state in progress.nodes.items()
@@ -127,7 +129,7 @@ class _Loads:
         heapq.heappush(self._heap, (self.counts[node], node))
 
     def expect(
-        self, progress: Progress, moves: Mapping[TableId, NodeId], withdrawn: Mapping[TableId, Withdraw]
+        self, progress: TableProgress, moves: Mapping[TableId, NodeId], withdrawn: Mapping[TableId, Withdraw]
     ) -> None:
         """Tables that have no new node yet will come to one as those do that are placed now."""
         for table, withdraw in withdrawn.items():
@@ -145,7 +147,7 @@ class _Loads:
         return self._heap[0][1]
 
 
-def _settled(progress: Progress, table: TableId, target: NodeId) -> bool:
+def _settled(progress: TableProgress, table: TableId, target: NodeId) -> bool:
     state = progress.nodes.get(target)
     if table not in progress.tables or state is None or state.gone_at is not None or state.draining:
         return True
@@ -153,7 +155,7 @@ def _settled(progress: Progress, table: TableId, target: NodeId) -> bool:
 
 
 def _assign(
-    progress: Progress, moves: Mapping[TableId, NodeId], loads: _Loads, *, lost_before: float
+    progress: TableProgress, moves: Mapping[TableId, NodeId], loads: _Loads, *, lost_before: float
 ) -> Iterator[Assign]:
     for table in progress.unassigned:
         yield Assign(table, loads.place(table, moves.get(table)), progress.tables[table])
@@ -165,7 +167,7 @@ def _assign(
             yield Assign(table, loads.place(table, moves.get(table)), assigned, taken_from=node)
 
 
-def _given_up(progress: Progress, state: NodeState, *, lost_before: float) -> Iterator[TableId]:
+def _given_up(progress: TableProgress, state: NodeState, *, lost_before: float) -> Iterator[TableId]:
     if state.gone_at is not None and state.gone_at <= lost_before:
         given_up: Iterable[TableId] = state.assignment.tables
     else:
@@ -173,7 +175,7 @@ def _given_up(progress: Progress, state: NodeState, *, lost_before: float) -> It
     return (table for table in given_up if table in progress.tables)
 
 
-def _requested(progress: Progress, moves: Mapping[TableId, NodeId], loads: _Loads) -> dict[TableId, Withdraw]:
+def _requested(progress: TableProgress, moves: Mapping[TableId, NodeId], loads: _Loads) -> dict[TableId, Withdraw]:
     return {
         table: Withdraw(table, node)
         for table, target in sorted(moves.items())
@@ -188,7 +190,7 @@ def _stays(state: NodeState, table: TableId) -> bool:
     return state.gone_at is None and table not in state.assignment.leaving
 
 
-def _drained(progress: Progress) -> dict[TableId, Withdraw]:
+def _drained(progress: TableProgress) -> dict[TableId, Withdraw]:
     return {
         table: Withdraw(table, node)
         for node, state in sorted(progress.nodes.items())
@@ -199,7 +201,7 @@ def _drained(progress: Progress) -> dict[TableId, Withdraw]:
 
 
 def _rebalanced(
-    progress: Progress, spoken_for: AbstractSet[TableId], arrived: AbstractSet[TableId], loads: _Loads
+    progress: TableProgress, spoken_for: AbstractSet[TableId], arrived: AbstractSet[TableId], loads: _Loads
 ) -> Iterator[Withdraw]:
     """Once begun, it goes on until the nodes are even: a table leaving a node that is to keep tables says that it has begun."""
     leaving = {table for node in loads.counts for table in progress.nodes[node].assignment.leaving - spoken_for}
@@ -223,20 +225,22 @@ def _rebalanced(
         tolerance = 1
 
 
-def _movable(progress: Progress, state: NodeState, but: AbstractSet[TableId]) -> Iterator[TableId]:
+def _movable(progress: TableProgress, state: NodeState, but: AbstractSet[TableId]) -> Iterator[TableId]:
     tables = state.assignment.tables
     settled = (table for table in tables.keys() - state.assignment.leaving - but if table in progress.tables)
     return iter(heapq.nsmallest(MOST_REBALANCING, settled, key=lambda table: (tables[table].copy, table)))
 
 
-def assignments_after(assignments: Mapping[NodeId, Assignment], actions: Iterable[Action]) -> dict[NodeId, Assignment]:
+def assignments_after(
+    assignments: Mapping[NodeId, Assignment], actions: Iterable[SchedulerAction]
+) -> dict[NodeId, Assignment]:
     """What is to be written: the assignments that the actions change, as they leave them."""
-    drafts: dict[NodeId, _Draft] = {}
+    drafts: dict[NodeId, _AssignmentDraft] = {}
 
-    def draft(node: NodeId) -> _Draft:
+    def draft(node: NodeId) -> _AssignmentDraft:
         if node not in drafts:
             known = assignments.get(node, Assignment())
-            drafts[node] = _Draft(dict(known.tables), set(known.leaving))
+            drafts[node] = _AssignmentDraft(dict(known.tables), set(known.leaving))
         return drafts[node]
 
     for action in actions:
@@ -257,7 +261,7 @@ def assignments_after(assignments: Mapping[NodeId, Assignment], actions: Iterabl
 
 
 @dataclass(slots=True)
-class _Draft:
+class _AssignmentDraft:
     tables: dict[TableId, AssignedTable]
     leaving: set[TableId]
 

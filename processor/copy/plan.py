@@ -32,7 +32,7 @@ A worked example, three chunks, two at once, a unique createIndexes at 100.7:
 
     copying, none copied        CopyChunks(0, 1)
     0 copied at 100.4           CopyChunks(2)
-    barrier 100.7, held         StopCopying: 1 and 2 are on their way and may read beyond 100.7
+    barrier 100.7, held         Wait: 1 and 2 are on their way and may read beyond 100.7
     both have ended             Empty(100.7): the checkpoint is 100.7, the owner builds the index on the empty table
     barrier 100.9               Begin at 100.7
 """
@@ -68,11 +68,6 @@ class CopyChunks:
 
 
 @dataclass(frozen=True, slots=True)
-class StopCopying:
-    """Cancel the chunks that are on their way."""
-
-
-@dataclass(frozen=True, slots=True)
 class CatchUp:
     """The table's lane goes on to here and no further."""
 
@@ -94,17 +89,17 @@ class Empty:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class EndCopy:
     """Move the checkpoint here: the table ends, and its copy with it."""
 
     at: Position
 
 
-CopyAction: TypeAlias = Wait | Begin | CopyChunks | StopCopying | CatchUp | BuildIndexes | Empty | Release
+CopyAction: TypeAlias = Wait | Begin | CopyChunks | CatchUp | BuildIndexes | Empty | EndCopy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopySight:
+class CopyInputs:
     """What is known outside the copy. `held_by` is the DDL that holds the table; it stands at the barrier."""
 
     table: TableId
@@ -122,41 +117,40 @@ class CopySight:
     parallelism: int
 
 
-def decide(copy: TableCopy | None, sight: CopySight) -> CopyAction:
+def decide(copy: TableCopy | None, inputs: CopyInputs) -> CopyAction:
     """`copy` is None before the table's copy has a record."""
     if copy is not None and copy.stage is CopyStage.DONE:
-        raise InvariantError(f"the copy of table {sight.table} is done, and asked what to do next")
-    if sight.held_by is not None:
-        return _held(copy, sight, sight.held_by)
+        raise InvariantError(f"the copy of table {inputs.table} is done, and asked what to do next")
+    if inputs.held_by is not None:
+        return _held(copy, inputs, inputs.held_by)
     if copy is None or copy.stage is CopyStage.RESTART:
-        start = sight.start if copy is None else copy.start
-        return Begin(start) if copy is None or sight.barrier > start else Wait()
-    return _copying(copy, sight)
+        start = inputs.start if copy is None else copy.start
+        return Begin(start) if copy is None or inputs.barrier > start else Wait()
+    return _copying(copy, inputs)
 
 
-def _held(copy: TableCopy | None, sight: CopySight, ddl: DdlEvent) -> CopyAction:
-    begun = copy is not None and copy.stage is CopyStage.COPYING
-    if sight.checkpoint == ddl.position or sight.catching_up:
+def _held(copy: TableCopy | None, inputs: CopyInputs, ddl: DdlEvent) -> CopyAction:
+    if inputs.checkpoint == ddl.position or inputs.catching_up:
         return Wait()
-    if ends(ddl, sight.table):
-        if sight.running:
-            return StopCopying()
-        stands = copy is not None and begun and copy.stands
-        return Empty(ddl.position) if sight.index_to_come and not stands else Release(ddl.position)
-    if copy is not None and begun and copy.complete and copy.upto < ddl.position:
-        return _copying(copy, sight)
-    if copy is not None and begun and harmless(ddl) and (sight.running or copy.stands):
-        return Wait() if sight.running else CatchUp(ddl.position)
-    return StopCopying() if sight.running else Empty(ddl.position)
+    going = copy is not None and copy.stage is CopyStage.COPYING
+    over = ends(ddl, inputs.table)
+    if copy is not None and going and copy.complete and copy.upto < ddl.position and not over:
+        return _copying(copy, inputs)
+    if inputs.running:
+        return Wait()
+    stands = copy is not None and going and copy.stands
+    if over:
+        return Empty(ddl.position) if inputs.index_to_come and not stands else EndCopy(ddl.position)
+    return CatchUp(ddl.position) if stands and harmless(ddl) else Empty(ddl.position)
 
 
-def _copying(copy: TableCopy, sight: CopySight) -> CopyAction:
+def _copying(copy: TableCopy, inputs: CopyInputs) -> CopyAction:
     if copy.complete:
-        if copy.upto >= sight.barrier:
+        if copy.upto >= inputs.barrier:
             return Wait()
-        return BuildIndexes(copy.upto) if sight.checkpoint >= copy.upto else CatchUp(copy.upto)
-    free = max(0, sight.parallelism - len(sight.running))
-    wanted = tuple(number for number in copy.missing() if number not in sight.running)[:free]
+        return BuildIndexes(copy.upto) if inputs.checkpoint >= copy.upto else CatchUp(copy.upto)
+    free = max(0, inputs.parallelism - len(inputs.running))
+    wanted = tuple(number for number in copy.missing() if number not in inputs.running)[:free]
     return CopyChunks(wanted) if wanted else Wait()
 
 

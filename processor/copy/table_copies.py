@@ -20,27 +20,27 @@ from coordination.etcd.protocol import KeyValue, Op
 from coordination.layout import Layout
 from coordination.mirror import View
 from processor.copy import etcd_writes
-from processor.copy.copy_work import CopyAnswer, CopyAnswers, CopyChunk, CopyWork, Index, MakeEmpty, Prepare
 from processor.copy.plan import (
     Begin,
     BuildIndexes,
     CatchUp,
     CopyAction,
     CopyChunks,
-    CopySight,
+    CopyInputs,
     Empty,
-    Release,
+    EndCopy,
     decide,
 )
+from processor.copy.steps import CopyAnswer, CopyAnswers, CopyChunk, CopyStep, IndexTable, MakeEmpty, Prepare
 from processor.copy.table_copy import TableCopy, part_of
-from processor.copy.task_sharing import Lots
-from processor.etcd_view import Stored
+from processor.copy.task_sharing import TaskSharing
+from processor.etcd_view import ProcessorView
 from processor.lanes.lanes import Lanes
 from processor.task.copied_ranges import CopiedRanges
 from schema_store.versions import SchemaVersions
 from source.tables.chunks import Division
 
-Submit = Callable[[Sequence[CopyWork]], "Future[CopyAnswers]"]
+Submit = Callable[[Sequence[CopyStep]], "Future[CopyAnswers]"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,26 +54,26 @@ class CopyTick:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
-    """A work of one table; `at`: the position that it is for."""
+class _PlannedStep:
+    """A step of one table; `at`: the position that it is for."""
 
     table: TableId
-    work: CopyWork
+    step: CopyStep
     at: Position
     small: bool
 
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """`place`: which of its task's works it is."""
+    """`place`: which of its task's steps it is."""
 
-    step: _Step
+    step: _PlannedStep
     task: Future[CopyAnswers]
     place: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownCopy:
     """A copy as etcd has it, as long as it does not change there."""
 
     record: KeyValue | None
@@ -87,17 +87,17 @@ class TableCopies:
     def __init__(self, id: ChangefeedId, layout: Layout) -> None:
         self._id = id
         self._layout = layout
-        self._known: dict[TableId, _Known] = {}
+        self._known: dict[TableId, _KnownCopy] = {}
         self._begun: dict[TableId, list[_Begun]] = {}
         self._unfinished: tuple[object, object, list[TableId]] = (None, None, [])
         self._progress: dict[TableId, CopyProgress] = {}
 
     @property
-    def busy(self) -> frozenset[TableId]:
+    def tables_with_tasks(self) -> frozenset[TableId]:
         return frozenset(self._begun)
 
     @property
-    def at_work(self) -> bool:
+    def has_running(self) -> bool:
         return any(not task.done() for task in self._tasks())
 
     @property
@@ -105,7 +105,7 @@ class TableCopies:
         return dict(self._progress)
 
     @property
-    def ended(self) -> bool:
+    def has_finished(self) -> bool:
         """Whether something waits to be taken."""
         return any(task.done() for task in self._tasks())
 
@@ -118,14 +118,14 @@ class TableCopies:
     def tick(
         self,
         view: View,
-        stored: Stored,
+        stored: ProcessorView,
         schemas: SchemaVersions,
         lanes: Lanes,
         submit: Submit | None,
     ) -> CopyTick:
         """Without `submit` nothing is begun. Ops have to be written before the next tick.
 
-        A table is released only when no task is at work that could create it once more, and one that has ended where it stands is
+        A table is released only when no task is at step that could create it once more, and one that has ended where it stands is
         left alone until the assignment no longer names it.
         """
         self._forget_others(stored)
@@ -134,7 +134,7 @@ class TableCopies:
         ops: list[Op] = []
         errors: list[ErrorReport] = []
         at_work = sum(not task.done() for task in self._tasks())
-        lots: Lots[_Step] = Lots(stored.configuration.pipeline.parallelism - at_work)
+        sharing: TaskSharing[_PlannedStep] = TaskSharing(stored.configuration.pipeline.parallelism - at_work)
         for table in self._in_copy(view, stored):
             copy, given = self._copy(view, table), stored.orders.assignment.tables[table]
             checkpoint = limits[table] = lanes.checkpoint_of(table)
@@ -145,21 +145,21 @@ class TableCopies:
             leaving = table in stored.orders.assignment.leaving
             if submit is None or leaving or schemas.at(table, checkpoint) is None:
                 continue
-            action = decide(copy, self._sight(table, given.start, lanes, stored, lots.room))
+            action = decide(copy, self._inputs(table, given.start, lanes, stored, sharing.room))
             match action:
                 case CatchUp(until):
                     limits[table] = until
-                case Release(at) if table not in self._begun:
+                case EndCopy(at) if table not in self._begun:
                     moved[table] = at
                     ops += etcd_writes.forgotten(self._layout, self._id, table)
-                case _ if lots.room and (isinstance(action, CopyChunks) or table not in self._begun):
+                case _ if sharing.room and (isinstance(action, CopyChunks) or table not in self._begun):
                     for step in _steps(table, copy, action, schemas, checkpoint):
-                        lots.add(step, small=step.small)
+                        sharing.add(step, small=step.small)
         if submit is not None:
-            self._begin(lots, submit)
+            self._begin(sharing, submit)
         return CopyTick(limits=limits, moved=moved, ops=tuple(ops), errors=tuple(errors))
 
-    def _in_copy(self, view: View, stored: Stored) -> list[TableId]:
+    def _in_copy(self, view: View, stored: ProcessorView) -> list[TableId]:
         """Looked for among all tables only when the assignment or a record changes; parts of copies lie elsewhere."""
         assignment, records = stored.orders.assignment, view.group(self._layout.snapshots(self._id))
         if self._unfinished[0] is not assignment or self._unfinished[1] is not records:
@@ -180,19 +180,21 @@ class TableCopies:
         known = self._known.get(table)
         if known is None or known.record is not record or known.parts is not parts:
             copy = etcd_writes.read(view, self._layout, self._id, table)
-            known = self._known[table] = _Known(record, parts, copy)
+            known = self._known[table] = _KnownCopy(record, parts, copy)
             if copy is not None:
                 self._progress[table] = copy.progress
         return known.copy
 
-    def _sight(self, table: TableId, start: Position, lanes: Lanes, stored: Stored, parallelism: int) -> CopySight:
-        works = [begun.step.work for begun in self._begun.get(table, ())]
-        running = frozenset(work.number for work in works if isinstance(work, CopyChunk))
+    def _inputs(
+        self, table: TableId, start: Position, lanes: Lanes, stored: ProcessorView, parallelism: int
+    ) -> CopyInputs:
+        steps = [begun.step.step for begun in self._begun.get(table, ())]
+        running = frozenset(step.number for step in steps if isinstance(step, CopyChunk))
         held_at = stored.orders.barrier.held.get(table)
         meeting = [record for record in stored.ddls() if table in record.scope.tables] if held_at else []
         holding = [record.event for record in meeting if record.position == held_at]
         to_come = [record for record in meeting if record.open and held_at is not None and record.position < held_at]
-        return CopySight(
+        return CopyInputs(
             table=table,
             start=start,
             checkpoint=lanes.checkpoint_of(table),
@@ -204,9 +206,9 @@ class TableCopies:
             parallelism=parallelism + len(running),
         )
 
-    def _begin(self, lots: Lots[_Step], submit: Submit) -> None:
-        for steps in lots.tasks():
-            task = submit([step.work for step in steps])
+    def _begin(self, sharing: TaskSharing[_PlannedStep], submit: Submit) -> None:
+        for steps in sharing.tasks():
+            task = submit([step.step for step in steps])
             for place, step in enumerate(steps):
                 self._begun.setdefault(step.table, []).append(_Begun(step, task, place))
 
@@ -221,17 +223,17 @@ class TableCopies:
         copied: dict[int, int] = {}
         for begun in [begun for begun in self._begun.get(table, []) if begun.task.done()]:
             self._begun[table].remove(begun)
-            work, at = begun.step.work, begun.step.at
+            step, at = begun.step.step, begun.step.at
             for answer in begun.task.result()[begun.place : begun.place + 1]:
                 if isinstance(answer, ErrorReport):
                     errors.append(answer)
                     continue
-                copy = _after(copy, work, at, answer)
-                if isinstance(work, CopyChunk):
-                    copied[part_of(work.number)] = work.number
+                copy = _after(copy, step, at, answer)
+                if isinstance(step, CopyChunk):
+                    copied[part_of(step.number)] = step.number
                 else:
                     ops += etcd_writes.written(self._layout, self._id, table, copy)
-                if isinstance(work, MakeEmpty):
+                if isinstance(step, MakeEmpty):
                     moved[table] = at
         if copy is not None:
             ops += [etcd_writes.chunk_written(self._layout, self._id, table, copy, one) for one in copied.values()]
@@ -239,7 +241,7 @@ class TableCopies:
             self._begun.pop(table, None)
         return ops
 
-    def _forget_others(self, stored: Stored) -> None:
+    def _forget_others(self, stored: ProcessorView) -> None:
         """Tables that this node has no more; what still runs of them is waited for."""
         for table in self._known.keys() - stored.orders.assignment.tables.keys():
             del self._known[table]
@@ -251,13 +253,15 @@ class TableCopies:
 
 def _steps(
     table: TableId, copy: TableCopy | None, action: CopyAction, schemas: SchemaVersions, checkpoint: Position
-) -> Iterator[_Step]:
+) -> Iterator[_PlannedStep]:
     match action:
         case Begin(at):
-            yield _Step(table, Prepare(schema=_schema(schemas, table, at), ours=copy is not None), at, small=True)
+            yield _PlannedStep(
+                table, Prepare(schema=_schema(schemas, table, at), ours=copy is not None), at, small=True
+            )
         case CopyChunks(numbers) if copy is not None:
             for number in numbers:
-                work = CopyChunk(
+                step = CopyChunk(
                     schema=_schema(schemas, table, checkpoint),
                     number=number,
                     range=copy.chunks[number],
@@ -265,11 +269,11 @@ def _steps(
                     not_before=checkpoint,
                     copied_from=copy.start,
                 )
-                yield _Step(table, work, copy.start, small=_small(copy))
+                yield _PlannedStep(table, step, copy.start, small=_small(copy))
         case BuildIndexes(at):
-            yield _Step(table, Index(schema=_schema(schemas, table, at)), at, small=_small(copy))
+            yield _PlannedStep(table, IndexTable(schema=_schema(schemas, table, at)), at, small=_small(copy))
         case Empty(at):
-            yield _Step(table, MakeEmpty(schema=_before(schemas, table, at)), at, small=True)
+            yield _PlannedStep(table, MakeEmpty(schema=_before(schemas, table, at)), at, small=True)
         case _:
             return
 
@@ -279,18 +283,18 @@ def _small(copy: TableCopy | None) -> bool:
     return copy is not None and copy.record.chunks == 1 and not copy.record.whole
 
 
-def _after(copy: TableCopy | None, work: CopyWork, at: Position, answer: CopyAnswer) -> TableCopy:
-    match work, answer:
+def _after(copy: TableCopy | None, step: CopyStep, at: Position, answer: CopyAnswer) -> TableCopy:
+    match step, answer:
         case Prepare(), Division():
             return TableCopy.planned(at, answer.bounds, whole=answer.whole)
         case CopyChunk(number=number), CopiedChunk() if copy is not None:
             return copy.with_chunk(number, answer)
-        case Index(), None if copy is not None:
+        case IndexTable(), None if copy is not None:
             return copy.done()
         case MakeEmpty(), None:
             return TableCopy.restarting(at)
         case _:
-            raise InvariantError(f"{type(work).__name__} of a copy was answered with {answer!r}")
+            raise InvariantError(f"{type(step).__name__} of a copy was answered with {answer!r}")
 
 
 def _schema(schemas: SchemaVersions, table: TableId, position: Position) -> TableSchema:

@@ -17,14 +17,14 @@ from changefeed.lifecycle import ErrorReport
 from changefeed.position import Window
 from changefeed.table import TableId
 from coordination import failpoint
-from processor.copy.copy_work import CopyAnswers, CopyWork, do_copy_works
+from processor.copy.steps import CopyAnswers, CopyStep, run_copy_steps
 from processor.lanes.windows import WindowLimits, slices
 from processor.spark.runner import Group, SparkRunner
 from processor.spark.stays import Stays
 from processor.task.job import JobOutcome, JobSpec
 from processor.task.job_context import JobContext
 from processor.task.shuffle.division import divided_tables
-from processor.task.window_task import Chunk, apply_bucket, divide_tables, read_slice, replicate_window
+from processor.task.window_task import ShuffledBlob, apply_bucket, divide_tables, read_slice, replicate_window
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +99,11 @@ class Pipeline:
         failpoint.reach("window_ended", *outcome.applied, *([outcome.error.code] if outcome.error else []))
         return outcome
 
-    def copy(self, shared: SharedContext, works: Sequence[CopyWork], attempt: str) -> CopyAnswers:
+    def copy(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:
         """Works of initial copies, in one task."""
         group = Group(shared.context.changefeed, f"{shared.context.fence.run}-copy")
         with self._beside(1), self._broadcast(shared) as handle:
-            answers = self._spark.run_one(group, partial(do_copy_works, handle, works, attempt))
+            answers = self._spark.run_one(group, partial(run_copy_steps, handle, steps, attempt))
         for answer in answers:
             if isinstance(answer, ErrorReport):
                 _expect_one_attempt(answer)
@@ -160,6 +160,6 @@ def _expect_one_attempt(error: ErrorReport | None) -> None:
 
 def _read(
     handle: BroadcastContext, spec: JobSpec, buckets: int, divided: tuple[TableId, ...], cut: tuple[int, Window]
-) -> Iterator[Chunk]:
+) -> Iterator[ShuffledBlob]:
     number, window = cut
     return read_slice(handle, spec, number, window, buckets, divided)

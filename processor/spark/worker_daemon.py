@@ -8,7 +8,7 @@ them it is ready at once, and shares their memory. Nothing that is imported here
 
 from pyspark.daemon import manager
 
-import processor.copy.copy_work
+import processor.copy.steps
 import processor.task.staying_task
 import processor.task.window_task  # noqa: F401 - to be there
 

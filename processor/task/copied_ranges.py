@@ -41,7 +41,7 @@ _NEVER = 2**64 - 1
 _in_order = cmp_to_key(compare)
 
 
-class Fate(Enum):
+class Overlap(Enum):
     HELD = "held"
     """The copy has it already, or will have: to be dropped."""
     REPLAYED = "replayed"
@@ -74,7 +74,7 @@ class CopiedRanges:
         return max(until for _, until in self.times)
 
 
-class Sieve:
+class CopiedFilter:
     """`CopiedRanges` made ready to look up many changes; stays in one task, since its keys can not be pickled."""
 
     def __init__(self, ranges: CopiedRanges) -> None:
@@ -82,15 +82,15 @@ class Sieve:
         self._times = ranges.times
         self._first, self._last = ranges.first, ranges.last
 
-    def fate(self, document_key: bytes, time: int) -> Fate:
+    def overlap(self, document_key: bytes, time: int) -> Overlap:
         if time > self._last:
-            return Fate.NEW
+            return Overlap.NEW
         if time <= self._first:
-            return Fate.HELD
+            return Overlap.HELD
         after, until = self._times[bisect_right(self._bounds, _in_order(key_of(document_key)))]
         if time <= after:
-            return Fate.HELD
-        return Fate.REPLAYED if time <= until else Fate.NEW
+            return Overlap.HELD
+        return Overlap.REPLAYED if time <= until else Overlap.NEW
 
 
 def key_of(document: bytes) -> Any:

@@ -14,7 +14,7 @@ from changefeed.lifecycle import ErrorReport
 from processor.task.channel import Call, ChannelLost, dial
 from processor.task.job import JobOutcome, JobSpec
 from processor.task.window_task import replicate, report_of
-from processor.task.worker_resources import Bench, Shared, workplace
+from processor.task.worker_resources import ChangefeedResources, Shared, worker_resources
 
 _PATIENCE_SECONDS = 120.0
 """A driver asks an idle task to leave after seconds. One that says nothing for so long has forgotten it."""
@@ -31,13 +31,13 @@ class Departure:
 
 def stay(shared: Shared, attempt: str, call: Call) -> Departure:
     try:
-        with workplace.task(shared, attempt) as bench:
-            return _serve(bench, call)
+        with worker_resources.task(shared, attempt) as resources:
+            return _serve(resources, call)
     except Exception as error:  # noqa: BLE001 - the edge of a task: it travels on as a report
         return Departure(error=report_of(error))
 
 
-def _serve(bench: Bench, call: Call) -> Departure:
+def _serve(resources: ChangefeedResources, call: Call) -> Departure:
     try:
         channel = dial(call)
     except ChannelLost as lost:
@@ -47,18 +47,18 @@ def _serve(bench: Bench, call: Call) -> Departure:
         if not channel.silent(0):
             raise FencedError("the driver of this task is gone, or does not want the window any more")
 
-    with channel, workplace.heeding(heed):
+    with channel, worker_resources.heeding(heed):
         try:
             while not channel.silent(_PATIENCE_SECONDS) and (spec := channel.receive()) is not None:
-                channel.send(_outcome(bench, spec))
+                channel.send(_outcome(resources, spec))
         except ChannelLost:
             return Departure()  # the driver knows that it hung up, or is gone
     return Departure()
 
 
-def _outcome(bench: Bench, spec: JobSpec) -> JobOutcome:
+def _outcome(resources: ChangefeedResources, spec: JobSpec) -> JobOutcome:
     try:
-        workplace.permit()
-        return replicate(bench, spec)
+        worker_resources.permit()
+        return replicate(resources, spec)
     except Exception as error:  # noqa: BLE001 - the edge of a window: it travels on as a report
         return JobOutcome(error=report_of(error))

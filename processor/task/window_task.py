@@ -33,57 +33,59 @@ from processor.task.rows.mounter import MountedTable
 from processor.task.shuffle.division import divide, linked
 from processor.task.shuffle.packed_events import BLOB_BYTES, pieces, unpacked, whole
 from processor.task.shuffle.unique_values import UNKNOWN, UniqueValues
-from processor.task.worker_resources import Bench, Shared, workplace
+from processor.task.worker_resources import ChangefeedResources, Shared, worker_resources
 from source.raw.row_header import Header
 from source.row_capture import RowCapture
 from source.stream.events.raw_event import without_images
 
 ChunkKey: TypeAlias = tuple[int, int, int, int]
 """Bucket, slice, the bucket of the divided table that it comes from (0 without), and the chunk's number within all of these."""
-Chunk: TypeAlias = tuple[ChunkKey, "bytes | ErrorReport"]
+ShuffledBlob: TypeAlias = tuple[ChunkKey, "bytes | ErrorReport"]
 
 _log = structlog.get_logger()
 
 
 def replicate_window(shared: Shared, spec: JobSpec) -> JobOutcome:
     """The one stage of a narrow window."""
-    return _answered(shared, spec, lambda bench: replicate(bench, spec))
+    return _answered(shared, spec, lambda resources: replicate(resources, spec))
 
 
-def replicate(bench: Bench, spec: JobSpec) -> JobOutcome:
-    """A narrow window, at a bench that a task has."""
-    job = spec.whole(bench.context.tables)
-    with Applier(bench.writer, job, workplace.beside, spec.copied) as applier:
-        mount, add = bench.mounter.mount, applier.add
-        for event, header in _events(bench, spec, job.scan, bench.rows, applier.outcome):
+def replicate(resources: ChangefeedResources, spec: JobSpec) -> JobOutcome:
+    """A narrow window, at a resources that a task has."""
+    job = spec.whole(resources.context.tables)
+    with Applier(resources.writer, job, worker_resources.beside, spec.copied) as applier:
+        mount, add = resources.mounter.mount, applier.add
+        for event, header in _events(resources, spec, job.scan, resources.rows, applier.outcome):
             add(mount(event, header))
-        failpoint.reach("window_read", bench.context.changefeed)
+        failpoint.reach("window_read", resources.context.changefeed)
         applier.finish()
-        failpoint.reach("window_applied", bench.context.changefeed)
+        failpoint.reach("window_applied", resources.context.changefeed)
         return applier.outcome
 
 
 def read_slice(
     shared: Shared, spec: JobSpec, number: int, window: Window, buckets: int, divided: Sequence[TableId] = ()
-) -> Iterator[Chunk]:
+) -> Iterator[ShuffledBlob]:
     """Its events in order, packed: equal keys go to one bucket, and memory holds at most a chunk for each bucket."""
     all_buckets = buckets + len(divided)
     packed: list[list[bytes]] = [[] for _ in range(all_buckets)]
     sizes, chunks = [0] * all_buckets, [0] * all_buckets
 
-    def chunk(bucket: int, content: bytes | ErrorReport) -> Chunk:
+    def chunk(bucket: int, content: bytes | ErrorReport) -> ShuffledBlob:
         chunks[bucket] += 1
         return (bucket, number, 0, chunks[bucket]), content
 
-    def chunks_of(bucket: int) -> Iterator[Chunk]:
+    def chunks_of(bucket: int) -> Iterator[ShuffledBlob]:
         blob = b"".join(packed[bucket])
         for piece in pieces(blob) if bucket < buckets else (blob,):
             yield chunk(bucket, piece)
 
     try:
-        with workplace.task(shared, spec.attempt) as bench:
+        with worker_resources.task(shared, spec.attempt) as resources:
             routed = (
-                _divided(bench, spec, window, buckets, divided) if divided else _routed(bench, spec, window, buckets)
+                _divided(resources, spec, window, buckets, divided)
+                if divided
+                else _routed(resources, spec, window, buckets)
             )
             for bucket, event in routed:
                 packed[bucket].append(event)
@@ -100,19 +102,19 @@ def read_slice(
             yield chunk(bucket, report)
 
 
-def _routed(bench: Bench, spec: JobSpec, window: Window, buckets: int) -> Iterator[tuple[int, bytes]]:
-    table = bench.mounter.table
-    for event, header in _events(bench, spec, window, bench.rows):
+def _routed(resources: ChangefeedResources, spec: JobSpec, window: Window, buckets: int) -> Iterator[tuple[int, bytes]]:
+    table = resources.mounter.table
+    for event, header in _events(resources, spec, window, resources.rows):
         yield table(header).route.bucket(header.key, buckets), event
 
 
 def _divided(
-    bench: Bench, spec: JobSpec, window: Window, buckets: int, divided: Sequence[TableId]
+    resources: ChangefeedResources, spec: JobSpec, window: Window, buckets: int, divided: Sequence[TableId]
 ) -> Iterator[tuple[int, bytes]]:
-    table = bench.mounter.table
+    table = resources.mounter.table
     own_bucket = {id_: buckets + number for number, id_ in enumerate(divided)}
     of_version: dict[TableId, tuple[MountedTable, UniqueValues | None]] = {}
-    for event, header in _events(bench, spec, window, bench.rows_with_images):
+    for event, header in _events(resources, spec, window, resources.rows_with_images):
         mounted = table(header)
         bucket = own_bucket.get(mounted.target.id)
         if bucket is None:
@@ -126,7 +128,7 @@ def _divided(
         yield bucket, linked(found, without_images(event, header))
 
 
-def divide_tables(buckets: int, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+def divide_tables(buckets: int, chunks: Iterable[ShuffledBlob]) -> Iterator[ShuffledBlob]:
     """An error of its own stands before everything, in every bucket. What follows a slice's error in a divided table goes nowhere."""
     try:
         for bucket, records in groupby(chunks, key=_bucket_of):
@@ -145,10 +147,12 @@ def divide_tables(buckets: int, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
             yield (bucket, -1, 0, 0), report
 
 
-def apply_bucket(shared: Shared, spec: JobSpec, chunks: Iterable[Chunk]) -> JobOutcome:
-    def work(bench: Bench) -> JobOutcome:
-        with Applier(bench.writer, spec.whole(bench.context.tables), workplace.beside, spec.copied) as applier:
-            mount, add, scan = bench.mounter.mount, applier.add, bench.rows.scan
+def apply_bucket(shared: Shared, spec: JobSpec, chunks: Iterable[ShuffledBlob]) -> JobOutcome:
+    def work(resources: ChangefeedResources) -> JobOutcome:
+        with Applier(
+            resources.writer, spec.whole(resources.context.tables), worker_resources.beside, spec.copied
+        ) as applier:
+            mount, add, scan = resources.mounter.mount, applier.add, resources.rows.scan
             for _, content in whole(chunks):
                 if isinstance(content, ErrorReport):
                     applier.flush()
@@ -162,10 +166,10 @@ def apply_bucket(shared: Shared, spec: JobSpec, chunks: Iterable[Chunk]) -> JobO
     return _answered(shared, spec, work)
 
 
-def _answered(shared: Shared, spec: JobSpec, work: Callable[[Bench], JobOutcome]) -> JobOutcome:
+def _answered(shared: Shared, spec: JobSpec, work: Callable[[ChangefeedResources], JobOutcome]) -> JobOutcome:
     try:
-        with workplace.task(shared, spec.attempt) as bench:
-            return work(bench)
+        with worker_resources.task(shared, spec.attempt) as resources:
+            return work(resources)
     except Exception as error:  # noqa: BLE001 - the edge of a task: it travels on as a report
         return JobOutcome(error=report_of(error))
 
@@ -178,14 +182,14 @@ def report_of(error: Exception) -> ErrorReport:
 
 
 def _events(
-    bench: Bench, spec: JobSpec, window: Window, rows: RowCapture, outcome: JobOutcome | None = None
+    resources: ChangefeedResources, spec: JobSpec, window: Window, rows: RowCapture, outcome: JobOutcome | None = None
 ) -> Iterator[tuple[bytes, Header]]:
     """What the job takes of a window. Between batches, and each second of the source's silence, it asks whether it is still wanted."""
-    gate = Gate(spec.whole(bench.context.tables), bench.context.schemas, spec.held)
-    takes, wants, ignores, scan = gate.takes, bench.row_filter.wants, bench.row_filter.ignores, rows.scan
+    gate = Gate(spec.whole(resources.context.tables), resources.context.schemas, spec.held)
+    takes, wants, ignores, scan = gate.takes, resources.row_filter.wants, resources.row_filter.ignores, rows.scan
     with closing(rows.reader.read(window)) as batches:
         for batch in batches:
-            workplace.permit()
+            worker_resources.permit()
             taken = 0
             for event in batch.events:
                 header = scan(event)
@@ -199,5 +203,5 @@ def _events(
                 outcome.silent_until = batch.silent_until
 
 
-def _bucket_of(chunk: Chunk) -> int:
+def _bucket_of(chunk: ShuffledBlob) -> int:
     return chunk[0][0]

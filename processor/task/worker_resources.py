@@ -1,4 +1,4 @@
-"""`Workplace`: what one Python worker keeps open between the tasks that Spark gives it.
+"""`WorkerResources`: what one Python worker keeps open between the tasks that Spark gives it.
 
 Connections, the mounter's caches and unpickled contexts cost more than a narrow window's events, so they stay. A worker process runs one
 task at a time, so one permit is in force at a time: that of the task at work.
@@ -71,7 +71,7 @@ class Shared(Protocol):
     def load(self) -> JobContext: ...
 
 
-class Bench:
+class ChangefeedResources:
     """One changefeed's context with everything open that its tasks need."""
 
     def __init__(
@@ -130,9 +130,9 @@ class Bench:
         )
 
 
-class Workplace:
+class WorkerResources:
     def __init__(self) -> None:
-        self._benches: dict[str, Bench] = {}
+        self._kept: dict[str, ChangefeedResources] = {}
         self._clients: dict[str, _Client] = {}
         self._etcds: dict[EtcdConfig, EtcdClient] = {}
         self._permit: TaskPermit | None = None
@@ -142,18 +142,17 @@ class Workplace:
     @cached_property
     def beside(self) -> Executor:
         """One thread, for what the task at work writes while it reads on. No task ends before it."""
-        sys.setswitchinterval(_SWITCH_SECONDS)
         return ThreadPoolExecutor(1, "beside")
 
     @contextmanager
-    def task(self, shared: Shared, attempt: str) -> Iterator[Bench]:
-        """The bench for one task, under a permit of its own."""
+    def task(self, shared: Shared, attempt: str) -> Iterator[ChangefeedResources]:
+        """The resources for one task, under a permit of its own."""
         _first_time()
-        bench = self._bench(shared)
-        fence = bench.context.fence
+        resources = self._resources(shared)
+        fence = resources.context.fence
         self._permit = TaskPermit(self._etcd(fence.etcd), fence, attempt)
         try:
-            yield bench
+            yield resources
         finally:
             self._permit = None
 
@@ -174,23 +173,25 @@ class Workplace:
         finally:
             self._heed = None
 
-    def _bench(self, shared: Shared) -> Bench:
-        bench = self._benches.pop(shared.key, None)
-        if bench is None:
+    def _resources(self, shared: Shared) -> ChangefeedResources:
+        resources = self._kept.pop(shared.key, None)
+        if resources is None:
             context = shared.load()
             self._forget(context)
-            bench = Bench(context, self._source(context), self._target(context), self.permit)
+            resources = ChangefeedResources(context, self._source(context), self._target(context), self.permit)
             _make_lasting()
-        self._benches[shared.key] = bench
-        return bench
+        self._kept[shared.key] = resources
+        return resources
 
     def _forget(self, newer: JobContext) -> None:
         """The changefeed's older context, those not used for longest, and connections that nobody uses any more."""
-        kept = {key: bench for key, bench in self._benches.items() if bench.context.changefeed != newer.changefeed}
-        self._benches = dict(list(kept.items())[-_MOST_CONTEXTS + 1 :])
+        kept = {
+            key: resources for key, resources in self._kept.items() if resources.context.changefeed != newer.changefeed
+        }
+        self._kept = dict(list(kept.items())[-_MOST_CONTEXTS + 1 :])
         used = {
             uri.reference
-            for context in [newer, *(bench.context for bench in self._benches.values())]
+            for context in [newer, *(resources.context for resources in self._kept.values())]
             for uri in (context.configuration.source, context.configuration.sink)
         }
         for reference in self._clients.keys() - used:
@@ -225,7 +226,7 @@ def _first_time() -> None:
         )
 
 
-workplace = Workplace()
+worker_resources = WorkerResources()
 """This process's. Nothing is open in it before its first task."""
 
 
@@ -233,6 +234,7 @@ def _make_lasting() -> None:
     """Spark has a worker collect garbage after each task. Looking through all that stays would cost more than a narrow window does."""
     gc.collect()
     gc.freeze()
+    sys.setswitchinterval(_SWITCH_SECONDS)
 
 
 def _expanded(uri: ConnectionUri) -> str:

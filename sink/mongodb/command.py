@@ -1,4 +1,4 @@
-"""`Command`: one command for the target, as a value."""
+"""`DdlCommand`: one command for the target, as a value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _BRIEF = frozenset({"create", "collMod", "dropIndexes", "drop"})
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class DdlCommand:
     """`settled` are the answers that say no, yet mean that what was wanted is already so."""
 
     db: str

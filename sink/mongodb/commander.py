@@ -14,7 +14,6 @@ from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from pymongo.client_session import ClientSession
 from pymongo.errors import OperationFailure, PyMongoError, ServerSelectionTimeoutError
-from pymongo.synchronous.mongo_client import MongoClient
 from pymongo.write_concern import WriteConcern
 
 from changefeed.cluster_time import ClusterTime
@@ -27,10 +26,10 @@ from changefeed.errors import (
     SluiceError,
 )
 from changefeed.majority import MajorityPoint
+from sink.mongodb.connection import Client
 from sink.mongodb.errors import translate
 from sink.mongodb.majority import LATE, majority_point, stalled, stalled_at, write_time
 
-Client: TypeAlias = MongoClient[dict[str, Any]]
 Permit: TypeAlias = Callable[[], float]
 """Seconds for which writing is still allowed; zero or less means never again. Asked before each command."""
 
@@ -49,7 +48,7 @@ _REPLY: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=Da
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class TargetReply:
     """`again`: the command was sent more than once, and an earlier attempt may have been applied."""
 
     document: Mapping[str, Any]
@@ -91,10 +90,10 @@ class Commander:
         """Some of what took too long has been done: the time for retries counts anew."""
         self._deadline = time.monotonic() + self._retry_seconds
 
-    def send(self, database: str, command: dict[str, Any], doing: str, *, divisible: bool = False) -> Reply:
+    def send(self, database: str, command: dict[str, Any], doing: str, *, divisible: bool = False) -> TargetReply:
         """What is `divisible` is not sent again when it takes too long."""
         (document, results), again = self._patiently(lambda: self._once(database, command, doing), divisible=divisible)
-        return Reply(document=document, results=results, again=again)
+        return TargetReply(document=document, results=results, again=again)
 
     def found(self, find: tuple[str, dict[str, Any]], doing: str) -> list[RawBSONDocument]:
         """The first batch of what a `find` shows, byte by byte as it is."""

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import pymongo
 from bson.errors import BSONError
-from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import SinkMajorityStalled
 from changefeed.majority import MajorityPoint
+from sink.mongodb.connection import Client
 from sink.mongodb.errors import answer_of
-
-Client: TypeAlias = MongoClient[dict[str, Any]]
 
 LATE = frozenset({50, 64})
 """MaxTimeMSExpired and WriteConcernFailed, as write concern errors: the primary has the write, its majority has not."""

@@ -26,7 +26,7 @@ from source.raw.bson_bytes import ARRAY, DOCUMENT, document_of, elements
 
 Part: TypeAlias = bytes | int
 """The name of a field, or the index of an element."""
-Path: TypeAlias = tuple[Part, ...]
+DiffPath: TypeAlias = tuple[Part, ...]
 
 _INT32 = Struct("<i").unpack_from
 _ID = b"_id\0"
@@ -69,9 +69,9 @@ def upserting(raw: bytes) -> bytes:
 
 @dataclass(slots=True)
 class _Description:
-    updated: list[tuple[Path, int, bytes]] = field(default_factory=list)
-    removed: list[Path] = field(default_factory=list)
-    truncated: list[tuple[Path, int]] = field(default_factory=list)
+    updated: list[tuple[DiffPath, int, bytes]] = field(default_factory=list)
+    removed: list[DiffPath] = field(default_factory=list)
+    truncated: list[tuple[DiffPath, int]] = field(default_factory=list)
     literal: bool = True
     """Whether dots in the names of fields are meant as they stand; in paths of `$v: 1` they separate."""
 
@@ -96,7 +96,7 @@ class _Description:
             body.append(_element(DOCUMENT, b"disambiguatedPaths", document_of(disputed)))
         return document_of(body)
 
-    def _texts(self) -> tuple[dict[Path, bytes], list[bytes]]:
+    def _texts(self) -> tuple[dict[DiffPath, bytes], list[bytes]]:
         """A text for each path, and what those mean that do not speak for themselves. `a.b` may be two paths: the field of that name is then called otherwise."""
         paths = [path for path, _, _ in self.updated] + [path for path, _ in self.truncated] + self.removed
         dotted = [path for path in dict.fromkeys(paths) if self.literal and any(_dotted(part) for part in path)]
@@ -129,7 +129,7 @@ def _described(o: bytes) -> _Description:
     return found
 
 
-def _document(found: _Description, parents: Path, diff: bytes) -> None:
+def _document(found: _Description, parents: DiffPath, diff: bytes) -> None:
     for section, kind, value in _fields(diff):
         if section == b"d":
             found.removed += [(*parents, name) for name, *_ in _fields(value)]
@@ -145,7 +145,7 @@ def _document(found: _Description, parents: Path, diff: bytes) -> None:
             raise UnknownUpdate(f"a section {section!r} in the difference of an update in the oplog: {diff[:200]!r}")
 
 
-def _nested(found: _Description, path: Path, diff: bytes) -> None:
+def _nested(found: _Description, path: DiffPath, diff: bytes) -> None:
     """`a` comes first in the difference of an array; a field of that name lies under a section."""
     if not diff.startswith(b"\x08a\0", 4):
         _document(found, path, diff)
@@ -170,7 +170,7 @@ def _dotted(part: Part) -> bool:
     return isinstance(part, bytes) and b"." in part
 
 
-def _text(path: Path) -> bytes:
+def _text(path: DiffPath) -> bytes:
     return b".".join(part if isinstance(part, bytes) else b"%d" % part for part in path)
 
 

@@ -16,7 +16,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position, Window
 from source.raw.raw_batch import RawBatch
 from source.stream.events.raw_event import MalformedEvent, assemble, scan
-from source.stream.events.raw_reply import Reply
+from source.stream.events.raw_reply import StreamReply
 from source.stream.resolved import resolved_after
 
 _LARGE_BYTES = 1024 * 1024
@@ -54,7 +54,7 @@ class WindowProgress:
         """Nothing was said."""
         return RawBatch([], 0, self.reached)
 
-    def take(self, reply: Reply) -> RawBatch:
+    def take(self, reply: StreamReply) -> RawBatch:
         events = self._whole(reply.events)
         last = _position(events[-1]) if events else None
         self.seen = last or self.seen

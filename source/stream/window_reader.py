@@ -40,7 +40,7 @@ from source.raw.raw_batch import RawBatch
 from source.stream.events.batch_size import BatchSize
 from source.stream.events.large_event import LargeEvents, Stage, after_token, connection_lost, too_large
 from source.stream.events.raw_event import scan
-from source.stream.events.raw_reply import Reply
+from source.stream.events.raw_reply import StreamReply
 from source.stream.events.raw_stream import RawStream
 from source.stream.note import NoteKeeper
 from source.stream.window_progress import WindowProgress
@@ -167,7 +167,7 @@ class WindowReader:
         position = scan(found.event).position
         care.passed(position)
         log.info("large_event_read_in_parts", ts=str(position.ts), bytes=len(found.event), untold=found.untold)
-        return replace(progress.take(Reply([found.event], None, position.ts, 0)), untold=found.untold)
+        return replace(progress.take(StreamReply([found.event], None, position.ts, 0)), untold=found.untold)
 
     def _stream(self, start_ts: ClusterTime, care: Care) -> RawStream:
         version = self._known_version()

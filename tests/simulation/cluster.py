@@ -22,7 +22,7 @@ import owner.ddl.jobs
 import owner.deployments.connections
 import owner.etcd_view
 import owner.owner
-import processor.copy.copy_work
+import processor.copy.steps
 import processor.processor
 import processor.spark.attempts
 import processor.task.permit
@@ -50,12 +50,12 @@ from coordination.mirror import Mirror, Replica
 from coordination.session import open_session
 from node.membership import Membership
 from owner.capture_change import obstacle
-from processor.copy.copy_work import CopyAnswer, CopyWork
+from processor.copy.steps import CopyAnswer, CopyStep
 from processor.lanes.windows import WindowLimits
 from processor.spark.pipeline import Pipeline
 from processor.spark.runner import Group
 from processor.task.job_context import JobContext
-from processor.task.worker_resources import Bench, Workplace
+from processor.task.worker_resources import ChangefeedResources, WorkerResources
 from sink.mongodb import commander
 from tests.simulation import substitutes
 from tests.simulation.machine import Machine, Process, Thread
@@ -99,7 +99,7 @@ class Cluster:
         self.source = SourceServer(machine, version=source_version)
         self.target = TargetServer(machine, self.network)
         self.nodes: dict[str, Node] = {}
-        self.workplaces: dict[Process, Workplace] = {}
+        self.resources_by_process: dict[Process, WorkerResources] = {}
         self.judge: Any = None
         self.decoder = Decoder()
         self.reached: Callable[[str], None] = lambda point: None
@@ -173,9 +173,9 @@ class Cluster:
             self.machine.count("user: another capture is refused, etcd is full")
 
     @property
-    def workplace(self) -> Workplace:
+    def worker_resources(self) -> WorkerResources:
         """Of the worker process that asks."""
-        return self.workplaces.setdefault(self.process, Workplace())
+        return self.resources_by_process.setdefault(self.process, WorkerResources())
 
 
 class Node:
@@ -370,14 +370,14 @@ def node_of(thread: Thread) -> str:
     return thread.process.name.partition("/")[0]
 
 
-class _Workplaces:
-    """Each worker process has a workplace of its own."""
+class _ResourcesByProcess:
+    """Each worker process has resources of its own."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._cluster.workplace, name)
+        return getattr(self._cluster.worker_resources, name)
 
 
 class Decoder:
@@ -406,7 +406,7 @@ def wired(cluster: Cluster) -> Iterator[None]:
     def target(_: str) -> TargetClient:
         return TargetClient(cluster.target, cluster.network)
 
-    def copying(bench: Bench, work: CopyWork) -> CopyAnswer:
+    def copying(bench: ChangefeedResources, work: CopyStep) -> CopyAnswer:
         thread = cluster.machine.current
         assert thread is not None
         thread.copies = work.schema.id
@@ -415,8 +415,8 @@ def wired(cluster: Cluster) -> Iterator[None]:
         finally:
             thread.copies = None
 
-    copy = processor.copy.copy_work._done
-    workplaces = _Workplaces(cluster)
+    copy = processor.copy.steps._done
+    resources_by_process = _ResourcesByProcess(cluster)
     decoder = cluster.decoder
     attributes: list[tuple[Any, str, Any]] = [
         (owner.deployments.connections, "connect", source_client),
@@ -435,9 +435,9 @@ def wired(cluster: Cluster) -> Iterator[None]:
         (processor.task.worker_resources, "connect_to_target", target),
         (processor.task.worker_resources, "EtcdClient", lambda _: cluster.line()),
         (processor.task.worker_resources, "_make_lasting", lambda: None),
-        (processor.task.window_task, "workplace", workplaces),
-        (processor.copy.copy_work, "workplace", workplaces),
-        (processor.copy.copy_work, "_done", copying),
+        (processor.task.window_task, "worker_resources", resources_by_process),
+        (processor.copy.steps, "worker_resources", resources_by_process),
+        (processor.copy.steps, "_done", copying),
     ]
     defaults: list[tuple[Any, dict[str, Any]]] = [
         (owner.owner.Owner.__init__, {"margin": BUDGET}),

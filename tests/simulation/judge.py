@@ -169,7 +169,7 @@ class Judge:
             raise Violation(f"I4: {what} of {table} by {node}, in {thread.process}, though {homes} have it")
 
     def _node_of(self, thread: Thread) -> NodeId:
-        permit = self._cluster.workplaces[thread.process]._permit
+        permit = self._cluster.resources_by_process[thread.process]._permit
         assert permit is not None, "a row is written without a permit"
         return NodeId(child(permit._fence.node_key, LAYOUT.nodes))
 

@@ -39,14 +39,14 @@ from owner.ddl.feed import Subscription, Taken
 from owner.ddl.steps import Apply, Observed, RecordExecuting, next_step
 from owner.decision import PublishBarrier, RecordDdls
 from owner.etcd_writes import ChangefeedWriter
-from owner.tables.progress import Floor, Progress
+from owner.tables.progress import Floor, TableProgress
 from processor.lanes.lanes import Lanes
 from processor.lanes.windows import Pace
 from processor.task.job import JobOutcome
 from processor.task.rows.applier import Applier
 from processor.task.window_task import replicate_window
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
-from sink.mongodb.ddl.ddl_effect import Effect
+from sink.mongodb.ddl.ddl_effect import DdlEffect
 from source.connection import HELLO
 from source.oplog.command_entry import CommandEntry
 from source.oplog.ddl_watch import OplogDdlWatch
@@ -162,7 +162,7 @@ def _ddl_runs_before_it_is_recorded_as_executing() -> AbstractContextManager[Any
 
 
 def _ddls_are_done_again_without_a_look() -> AbstractContextManager[Any]:
-    return patch("sink.mongodb.ddl.ddl_applier.effect", lambda ddl, before, now, ttl: Effect.ABSENT)
+    return patch("sink.mongodb.ddl.ddl_applier.effect", lambda ddl, before, now, ttl: DdlEffect.ABSENT)
 
 
 def _checkpoint_passes_open_ddls() -> AbstractContextManager[Any]:
@@ -173,7 +173,7 @@ def _checkpoint_passes_open_ddls() -> AbstractContextManager[Any]:
 
 
 def _stale_reports_count() -> AbstractContextManager[Any]:
-    return patch.object(Progress, "_still_uncovered", lambda self, node, state, floor: {})
+    return patch.object(TableProgress, "_still_uncovered", lambda self, node, state, floor: {})
 
 
 def _tables_count_from_the_start_of_their_assignment() -> AbstractContextManager[Any]:

@@ -13,8 +13,8 @@ from changefeed.documents.document import Document
 from changefeed.errors import SinkRefused
 from changefeed.records import ObservedTable
 from changefeed.table import SYSTEM_DATABASES, TableName
+from sink.mongodb.connection import Client
 from sink.mongodb.errors import NAMESPACE_NOT_FOUND, translated
-from verify.documents.table_reader import Client
 
 _THREADS = 8
 _OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(

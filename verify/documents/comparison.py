@@ -111,7 +111,7 @@ class Joined:
 
 
 @dataclass(slots=True)
-class _Known:
+class _KnownKey:
     key: bytes
     documents: list[bytes]
 
@@ -125,7 +125,7 @@ class Join:
     most: int = 1_000
     fan_in: bool = False
     share: Share = EVERY_KEY
-    _known: dict[bytes, _Known] = field(default_factory=dict)
+    _known: dict[bytes, _KnownKey] = field(default_factory=dict)
     _source: int = 0
     _target: int = 0
     _candidates: list[bytes] = field(default_factory=list)
@@ -137,7 +137,7 @@ class Join:
             key = document_key(document)
             row = row_key(key)
             if self.share.has(row):
-                known = self._known.setdefault(row, _Known(key, []))
+                known = self._known.setdefault(row, _KnownKey(key, []))
                 known.documents.append(fingerprint([self.canonical(document)]))
 
     def take_target(self, batch: bytes) -> bool:

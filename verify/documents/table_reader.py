@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, Self, TypeAlias, cast
 
 from bson.raw_bson import RawBSONDocument
-from pymongo import MongoClient
 from pymongo.collection import Collection as MongoCollection
 from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
@@ -21,11 +20,12 @@ from changefeed.documents.key_range import LAST_KEY
 from changefeed.documents.row_key import row_key
 from changefeed.errors import PermanentError
 from changefeed.table import TableName
+from sink.mongodb.connection import Client
 from sink.mongodb.errors import NAMESPACE_NOT_FOUND
 from sink.mongodb.errors import translated as translated_of_target
 from source.errors import translated as translated_of_source
 from source.raw.bson_bytes import document_of, elements
-from verify.documents.id_range import EVERYTHING, KeyRange
+from verify.documents.id_range import EVERYTHING, IdRange
 from verify.documents.raw_document import document_key, documents_in
 
 _KEYS_AT_ONCE = 100
@@ -35,7 +35,6 @@ _NOT_THE_LAST = {"_id": {"$ne": _THE_LAST["_id"]}}
 """A scan without an upper bound shows the last key in a clustered collection only."""
 _NEARLY_FULL = 0.9
 
-Client: TypeAlias = MongoClient[dict[str, Any]]
 Translated: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
@@ -61,7 +60,7 @@ class TableReader:
         doing = f"reading {name} of the target"
         return cls(client[name.db][name.coll], partial(translated_of_target, doing, PermanentError), stop)
 
-    def batches(self, keys: KeyRange = EVERYTHING) -> Iterator[bytes]:
+    def batches(self, keys: IdRange = EVERYTHING) -> Iterator[bytes]:
         """Documents of the range, one after the other, in the order of the index on `_id`."""
         bounds: dict[str, Any] = {}
         if keys.low is not None:

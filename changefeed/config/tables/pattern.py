@@ -96,7 +96,7 @@ def literal(part: str) -> str | None:
     return "".join(token["escaped"] or token["literal"] for token in tokens)
 
 
-class Token(NamedTuple):
+class PatternToken(NamedTuple):
     """One element of a part: a character, or a wildcard."""
 
     char: str
@@ -107,9 +107,11 @@ class Token(NamedTuple):
         return self.wildcard and self.char == "*"
 
 
-def tokens(part: str) -> tuple[Token, ...]:
+def tokens(part: str) -> tuple[PatternToken, ...]:
     return tuple(
-        Token(found["wildcard"], wildcard=True) if found["wildcard"] else Token(found["escaped"] or found["literal"])
+        PatternToken(found["wildcard"], wildcard=True)
+        if found["wildcard"]
+        else PatternToken(found["escaped"] or found["literal"])
         for found in _TOKEN.finditer(part)
     )
 

@@ -22,7 +22,7 @@ from changefeed.event import RowType
 from changefeed.position import Position
 from changefeed.table import TableId
 from processor.lanes.lanes import LaneJob
-from processor.task.copied_ranges import CopiedRanges, Fate, Sieve
+from processor.task.copied_ranges import CopiedFilter, CopiedRanges, Overlap
 from processor.task.job import JobOutcome
 from processor.task.rows.folding import fold
 from processor.task.rows.gate import place
@@ -63,8 +63,8 @@ class Applier:
         self._copied = copied or {}
         self._run = writer.begin(self._ends_ahead)
         self._replay = _Replay(job)
-        self._sieves = {table: Sieve(ranges) for table, ranges in self._copied.items()}
-        self._selective = self._replay.possible or bool(self._sieves)
+        self._filters = {table: CopiedFilter(ranges) for table, ranges in self._copied.items()}
+        self._selective = self._replay.possible or bool(self._filters)
         self._again: list[RowChange] = []
         self._first_time: list[RowChange] = []
         self._room = BATCH_CHANGES
@@ -99,11 +99,11 @@ class Applier:
 
     def _sorted_out(self, change: RowChange) -> bool:
         """Whether it is no plain change, and has been seen to."""
-        sieve = self._sieves.get(change.table.id)
-        fate = sieve.fate(change.key, change.time) if sieve else Fate.NEW
-        if fate is Fate.NEW and not self._replay.of(change):
+        copied_filter = self._filters.get(change.table.id)
+        overlap = copied_filter.overlap(change.key, change.time) if copied_filter else Overlap.NEW
+        if overlap is Overlap.NEW and not self._replay.of(change):
             return False
-        if fate is not Fate.HELD:
+        if overlap is not Overlap.HELD:
             self._again.append(change)
             self._room -= 1
             self._bytes += change.size

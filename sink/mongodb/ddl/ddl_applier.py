@@ -44,11 +44,11 @@ from changefeed.errors import DdlAmbiguous, DdlRefused, FencedError, SluiceError
 from changefeed.records import Observation, ObservedTable
 from changefeed.table import TableName
 from sink.ddl import DownstreamDdl, ShardTable, Skip, names_of
-from sink.mongodb.command import Command
+from sink.mongodb.command import DdlCommand
 from sink.mongodb.commander import Permit
 from sink.mongodb.connection import Client
 from sink.mongodb.ddl.ddl_commands import Target, commands
-from sink.mongodb.ddl.ddl_effect import Effect, effect, refusal
+from sink.mongodb.ddl.ddl_effect import DdlEffect, effect, refusal
 from sink.mongodb.errors import (
     NAMESPACE_NOT_FOUND,
     UUID_MISMATCH,
@@ -119,9 +119,9 @@ class MongoDdlApplier:
         if reason is not None:
             raise DdlRefused(f"{_subject(ddl)}: {reason}; then resume the changefeed")
         now = self._look(names_of(ddl))
-        if effect(ddl, before, now, self._ttl) is not Effect.ABSENT:
+        if effect(ddl, before, now, self._ttl) is not DdlEffect.ABSENT:
             now = self.observe(names_of(ddl))
-        while (found := effect(ddl, before, now, self._ttl)) is Effect.ABSENT:
+        while (found := effect(ddl, before, now, self._ttl)) is DdlEffect.ABSENT:
             steps = commands(ddl, now, target, self._ttl)
             try:
                 self._expect_majority(steps, names_of(ddl))
@@ -132,18 +132,18 @@ class MongoDdlApplier:
                     raise
             else:
                 return ""
-        if found is Effect.UNCLEAR:
+        if found is DdlEffect.UNCLEAR:
             raise DdlAmbiguous(_unclear(ddl, before, now))
         return "it was done already"
 
-    def run(self, steps: Iterable[Command]) -> None:
+    def run(self, steps: Iterable[DdlCommand]) -> None:
         for command in steps:
             self._send(command)
 
     def close(self) -> None:
         self._client.close()
 
-    def _send(self, command: Command) -> Mapping[str, Any]:
+    def _send(self, command: DdlCommand) -> Mapping[str, Any]:
         """The reply, once the majority has what it tells of. A refusal that means that it was so already is one, too."""
         permitted = self._permit()
         if permitted <= 0:
@@ -165,7 +165,7 @@ class MongoDdlApplier:
             log.info("ddl_command_found_it_done", answer=reply.get("errmsg"))
         return reply
 
-    def _answer(self, command: Command, permitted: float) -> Mapping[str, Any]:
+    def _answer(self, command: DdlCommand, permitted: float) -> Mapping[str, Any]:
         """A refusal that its majority does not have yet says nothing, whatever it says no to.
 
         The target is to say that its majority is late before the driver gives a brief command up.
@@ -180,7 +180,7 @@ class MongoDdlApplier:
                 return details
             raise
 
-    def _expect_majority(self, steps: Iterable[Command], names: Sequence[TableName]) -> None:
+    def _expect_majority(self, steps: Iterable[DdlCommand], names: Sequence[TableName]) -> None:
         """A command without a time limit waits for a majority that stands still without a word, so that is asked for before it: in the
         database of a table that the DDL is about, since a rename is a command of a database where the sink's user may write nothing.
         """
@@ -190,7 +190,7 @@ class MongoDdlApplier:
     def _reach_majority(self, db: str) -> ObjectId | None:
         """Waits until the majority has everything that this primary has; in which term. A delete that finds nothing creates nothing."""
         nothing = [{"q": {"_id": ObjectId()}, "limit": 1}]
-        term: ObjectId | None = self._send(Command(db, {"delete": "sluice.majority", "deletes": nothing})).get(
+        term: ObjectId | None = self._send(DdlCommand(db, {"delete": "sluice.majority", "deletes": nothing})).get(
             "electionId"
         )
         return term
@@ -246,7 +246,7 @@ def _uuid(entry: Mapping[str, Any]) -> str | None:
     return uuid.hex()
 
 
-def _refused(command: Command, error: Exception) -> SluiceError:
+def _refused(command: DdlCommand, error: Exception) -> SluiceError:
     translation = translate(error, doing=str(command), refused=DdlRefused)
     if not isinstance(translation, DdlRefused):
         return translation

@@ -33,7 +33,7 @@ from sink.ddl import (
     ShardTable,
     Skip,
 )
-from sink.mongodb.command import Command
+from sink.mongodb.command import DdlCommand
 from sink.mongodb.ddl.definition_match import plain_clustered_index, plain_timeseries
 from sink.mongodb.ddl.index_translation import SIMPLE, index_specification, without_version
 from sink.mongodb.ddl.ttl import NEVER_SECONDS, NEVER_SECONDS_BEFORE_6_0, index_expiry, modified_expiry, table_expiry
@@ -67,7 +67,7 @@ class Target:
 
 def commands(  # noqa: PLR0911 - one case for each kind of DDL
     ddl: DownstreamDdl, now: Observation, target: Target, ttl: Ttl
-) -> tuple[Command, ...]:
+) -> tuple[DdlCommand, ...]:
     """`now` is the target as it is, with nothing or only a part of the DDL done."""
     match ddl:
         case Skip():
@@ -90,7 +90,7 @@ def commands(  # noqa: PLR0911 - one case for each kind of DDL
             assert_never(ddl)
 
 
-def _create(ddl: CreateTable, target: Target, ttl: Ttl) -> Command:
+def _create(ddl: CreateTable, target: Target, ttl: Ttl) -> DdlCommand:
     options = {name: value for name, value in ddl.options.decode().items() if name not in _SET_BY_THE_SERVER}
     if "collation" in options:
         options["collation"] = without_version(options["collation"])
@@ -99,7 +99,7 @@ def _create(ddl: CreateTable, target: Target, ttl: Ttl) -> Command:
     if "clusteredIndex" in options:
         options["clusteredIndex"] = plain_clustered_index(options["clusteredIndex"])
     options = _without_lost_options(options, target)
-    return Command(ddl.name.db, {"create": ddl.name.coll} | table_expiry(options, ttl))
+    return DdlCommand(ddl.name.db, {"create": ddl.name.coll} | table_expiry(options, ttl))
 
 
 def _without_lost_options(options: Mapping[str, Any], target: Target) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def _without_lost_options(options: Mapping[str, Any], target: Target) -> dict[st
     return {name: value for name, value in options.items() if name != "recordPreImages" or not target.takes_uuids}
 
 
-def _create_indexes(ddl: CreateIndexes, now: Observation, target: Target, ttl: Ttl) -> tuple[Command, ...]:
+def _create_indexes(ddl: CreateIndexes, now: Observation, target: Target, ttl: Ttl) -> tuple[DdlCommand, ...]:
     """`prepareUnique` is a state that only collMod sets, and only on an index that is built: one that has it is finished."""
     prepared = {index["name"] for index in _indexes_of(now.tables.get(ddl.name)) if index.get("prepareUnique")}
     specs = map(Document.decode, ddl.indexes)
@@ -131,12 +131,12 @@ def _made_with_its_table(spec: Mapping[str, Any]) -> bool:
     return spec["key"] == {"_id": 1} or "clustered" in spec
 
 
-def _drop_index(name: TableName, index: str, now: Observation, target: Target) -> Command:
+def _drop_index(name: TableName, index: str, now: Observation, target: Target) -> DdlCommand:
     """One by one: a list is refused whole when one of its indexes is gone already."""
     return _on(name, "dropIndexes", {"index": index}, now, target, settled=frozenset({INDEX_NOT_FOUND}))
 
 
-def _modify(ddl: ModifyTable, now: Observation, target: Target, ttl: Ttl) -> tuple[Command, ...]:
+def _modify(ddl: ModifyTable, now: Observation, target: Target, ttl: Ttl) -> tuple[DdlCommand, ...]:
     changes = {name: value for name, value in ddl.changes.decode().items() if name not in _NOT_OF_COLLMOD}
     changes = modified_expiry(_without_lost_options(changes, target), ttl, target.never_seconds)
     if not changes:
@@ -157,16 +157,16 @@ def _on_its_way_to_unique(table: ObservedTable | None, which: Mapping[str, Any])
     )
 
 
-def _prepare_unique(name: TableName, which: Mapping[str, Any], now: Observation, target: Target) -> Command:
+def _prepare_unique(name: TableName, which: Mapping[str, Any], now: Observation, target: Target) -> DdlCommand:
     """The step before `unique: true`, which the target refuses without."""
     return _on(name, "collMod", {"index": {**which, "prepareUnique": True}}, now, target)
 
 
-def _drop(name: TableName, now: Observation, target: Target) -> Command:
+def _drop(name: TableName, now: Observation, target: Target) -> DdlCommand:
     return _on(name, "drop", {}, now, target, settled=frozenset({NAMESPACE_NOT_FOUND}))
 
 
-def _rename(ddl: RenameTable, now: Observation, target: Target) -> Command:
+def _rename(ddl: RenameTable, now: Observation, target: Target) -> DdlCommand:
     body: dict[str, Any] = {"renameCollection": str(ddl.name), "to": str(ddl.to)}
     replaced = now.tables.get(ddl.to)
     guarded = ddl.name.db == ddl.to.db
@@ -175,10 +175,10 @@ def _rename(ddl: RenameTable, now: Observation, target: Target) -> Command:
         body["dropTarget"] = True if guard is None else guard
     if guarded:
         body |= _guard_field(now.tables.get(ddl.name), target)
-    return Command("admin", body)
+    return DdlCommand("admin", body)
 
 
-def _shard(ddl: ShardTable, target: Target) -> tuple[Command, ...]:
+def _shard(ddl: ShardTable, target: Target) -> tuple[DdlCommand, ...]:
     """How rows spread over the shards is the target's own: chunks, zones and their number are not carried over.
 
     A shard key is of simple collation always, and a collection of another wants that said.
@@ -193,9 +193,9 @@ def _shard(ddl: ShardTable, target: Target) -> tuple[Command, ...]:
         if "unique" in description:
             body["unique"] = description["unique"]
         body["collation"] = dict(SIMPLE)
-    share = Command("admin", body)
+    share = DdlCommand("admin", body)
     if ddl.how is DdlType.SHARD_COLLECTION and target.wire < WIRE_6_0:
-        return Command("admin", {"enableSharding": ddl.name.db}), share
+        return DdlCommand("admin", {"enableSharding": ddl.name.db}), share
     return (share,)
 
 
@@ -206,8 +206,10 @@ def _on(
     now: Observation,
     target: Target,
     settled: frozenset[int] = frozenset(),
-) -> Command:
-    return Command(name.db, {verb: name.coll} | dict(arguments) | _guard_field(now.tables.get(name), target), settled)
+) -> DdlCommand:
+    return DdlCommand(
+        name.db, {verb: name.coll} | dict(arguments) | _guard_field(now.tables.get(name), target), settled
+    )
 
 
 def _guard_field(table: ObservedTable | None, target: Target) -> dict[str, Any]:

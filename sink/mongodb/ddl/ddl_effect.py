@@ -38,17 +38,17 @@ from sink.ddl import (
 from sink.mongodb.ddl.definition_match import option_differences, same_indexes, same_options
 
 
-class Effect(StrEnum):
+class DdlEffect(StrEnum):
     PRESENT = "present"
     ABSENT = "absent"
     """None of it, or a part; doing it (again) from its beginning does it once."""
     UNCLEAR = "unclear"
 
 
-def effect(ddl: DownstreamDdl, before: Observation, now: Observation, ttl: Ttl) -> Effect:
+def effect(ddl: DownstreamDdl, before: Observation, now: Observation, ttl: Ttl) -> DdlEffect:
     match ddl:
         case Skip():
-            return Effect.PRESENT
+            return DdlEffect.PRESENT
         case CreateTable():
             return _created(ddl, now.tables.get(ddl.name), ttl)
         case DropTables():
@@ -59,7 +59,7 @@ def effect(ddl: DownstreamDdl, before: Observation, now: Observation, ttl: Ttl) 
             return _resharded(before.tables.get(ddl.name), now.tables.get(ddl.name))
         case CreateIndexes() | DropIndexes() | ModifyTable() | ShardTable():
             same = _same_table(before.tables.get(ddl.name), now.tables.get(ddl.name))
-            return Effect.ABSENT if same else Effect.UNCLEAR
+            return DdlEffect.ABSENT if same else DdlEffect.UNCLEAR
         case _:
             assert_never(ddl)
 
@@ -99,33 +99,33 @@ def _create_refusal(ddl: CreateTable, there: ObservedTable | None, ttl: Ttl) -> 
     )
 
 
-def _created(ddl: CreateTable, now: ObservedTable | None, ttl: Ttl) -> Effect:
+def _created(ddl: CreateTable, now: ObservedTable | None, ttl: Ttl) -> DdlEffect:
     if now is None:
-        return Effect.ABSENT
-    return Effect.PRESENT if same_options(ddl.options, now.options, ttl) else Effect.UNCLEAR
+        return DdlEffect.ABSENT
+    return DdlEffect.PRESENT if same_options(ddl.options, now.options, ttl) else DdlEffect.UNCLEAR
 
 
-def _dropped(names: tuple[TableName, ...], before: Observation, now: Observation) -> Effect:
+def _dropped(names: tuple[TableName, ...], before: Observation, now: Observation) -> DdlEffect:
     remaining = False
     for name in names:
         there = now.tables.get(name)
         if there is not None and not _same_table(before.tables.get(name), there):
-            return Effect.UNCLEAR
+            return DdlEffect.UNCLEAR
         remaining = remaining or there is not None
-    return Effect.ABSENT if remaining else Effect.PRESENT
+    return DdlEffect.ABSENT if remaining else DdlEffect.PRESENT
 
 
-def _renamed(ddl: RenameTable, before: Observation, now: Observation, ttl: Ttl) -> Effect:
+def _renamed(ddl: RenameTable, before: Observation, now: Observation, ttl: Ttl) -> DdlEffect:
     old_before, old_now = before.tables.get(ddl.name), now.tables.get(ddl.name)
     new_before, new_now = before.tables.get(ddl.to), now.tables.get(ddl.to)
     untouched = _same(new_before, new_now) or (ddl.replaces and new_now is None)
     if _same_table(old_before, old_now) and untouched:
-        return Effect.ABSENT
+        return DdlEffect.ABSENT
     if old_before is None or old_now is not None or new_now is None:
-        return Effect.UNCLEAR
+        return DdlEffect.UNCLEAR
     if old_before.uuid == new_now.uuid:
-        return Effect.PRESENT
-    return Effect.PRESENT if _copied(old_before, new_before, new_now, ttl) else Effect.UNCLEAR
+        return DdlEffect.PRESENT
+    return DdlEffect.PRESENT if _copied(old_before, new_before, new_now, ttl) else DdlEffect.UNCLEAR
 
 
 def _copied(old: ObservedTable, replaced: ObservedTable | None, new: ObservedTable, ttl: Ttl) -> bool:
@@ -133,10 +133,10 @@ def _copied(old: ObservedTable, replaced: ObservedTable | None, new: ObservedTab
     return changed_hands and same_options(old.options, new.options, ttl) and same_indexes(old.indexes, new.indexes, ttl)
 
 
-def _resharded(before: ObservedTable | None, now: ObservedTable | None) -> Effect:
+def _resharded(before: ObservedTable | None, now: ObservedTable | None) -> DdlEffect:
     if before is None or now is None:
-        return Effect.UNCLEAR
-    return Effect.ABSENT if before.uuid == now.uuid else Effect.PRESENT
+        return DdlEffect.UNCLEAR
+    return DdlEffect.ABSENT if before.uuid == now.uuid else DdlEffect.PRESENT
 
 
 def _same(before: ObservedTable | None, now: ObservedTable | None) -> bool:

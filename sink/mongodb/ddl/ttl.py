@@ -18,7 +18,7 @@ from typing import Any
 
 from changefeed.config.configuration import Ttl
 from changefeed.table import TableName, TableSchema
-from sink.mongodb.command import Command
+from sink.mongodb.command import DdlCommand
 
 EXPIRY = "expireAfterSeconds"
 NEVER_SECONDS = 2**31 - 1
@@ -49,16 +49,16 @@ def modified_expiry(changes: Mapping[str, Any], ttl: Ttl, never: int = NEVER_SEC
     return changed
 
 
-def restore_ttl(name: TableName, schema: TableSchema) -> tuple[Command, ...]:
+def restore_ttl(name: TableName, schema: TableSchema) -> tuple[DdlCommand, ...]:
     """For cut-over: every expiry of a table as the source has it. `name` is the table's downstream. Harmless when run again."""
     commands = []
     options = schema.options.decode()
     if EXPIRY in options:
-        commands.append(Command(name.db, {"collMod": name.coll, EXPIRY: options[EXPIRY]}))
+        commands.append(DdlCommand(name.db, {"collMod": name.coll, EXPIRY: options[EXPIRY]}))
     for index in (specification.decode() for specification in schema.indexes):
         if EXPIRY in index:
             expiry = {"name": index["name"], EXPIRY: _seconds(index[EXPIRY], NEVER_SECONDS)}
-            commands.append(Command(name.db, {"collMod": name.coll, "index": expiry}))
+            commands.append(DdlCommand(name.db, {"collMod": name.coll, "index": expiry}))
     return tuple(commands)
 
 

@@ -18,7 +18,7 @@ from changefeed.event import RowType
 from changefeed.table import TableName
 from sink.mongodb.rows.bulk_plan import Batch, phase
 from sink.mongodb.rows.exact_insert import exact_insert, holds_zero_time
-from sink.mongodb.rows.update_pipeline import Update
+from sink.mongodb.rows.update_pipeline import TranslatedUpdate
 from sink.mongodb.rows.update_translation import net_stages, plain_sets, translate
 from sink.row import RowChange, TargetTable
 
@@ -32,8 +32,8 @@ _JOINED_QUERY, _JOINED_OPERATION, _JOINED_DOCUMENT = b"\x03filter\0", b"\x03upda
 _INSERT_INTO, _UPDATE_IN, _DELETE_FROM = b"\x10insert\0", b"\x10update\0", b"\x10delete\0"
 _NO_MULTI, _UPSERT, _LIMIT_ONE = b"\x08multi\0\0", b"\x08multi\0\0\x08upsert\0\1", b"\x10limit\0\1\0\0\0"
 
-Filter: TypeAlias = Mapping[str, Any]
-Command: TypeAlias = dict[str, Any]
+RowQuery: TypeAlias = Mapping[str, Any]
+CommandBody: TypeAlias = dict[str, Any]
 Statement: TypeAlias = Mapping[str, Any]
 
 
@@ -63,7 +63,7 @@ _DUPLICATE = frozenset({11000, 11001, 12582})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class BulkOutcome:
     """`done`: how many changes from the first on were tried. `unmatched` of them met no document: which ones, where the reply says."""
 
     done: int
@@ -72,18 +72,18 @@ class Outcome:
     unmatched_at: list[int] | None = None
 
 
-def own_filter(change: RowChange) -> Filter:
+def own_filter(change: RowChange) -> RowQuery:
     """Of the one document that the change is about. A target that is not sharded knows no key but `_id`."""
     key = RawBSONDocument(change.key, _RAW)
     return key if _found_by_key(change) else {"_id": key["_id"]}
 
 
-def command_of(batch: Batch) -> tuple[str, Command]:
+def command_of(batch: Batch) -> tuple[str, CommandBody]:
     """The database and the command. Validators do not hold back what the source has accepted."""
     if batch.joined:
         return "admin", _bulk_write(batch)
     name = batch.changes[0].table.name
-    options: Command = {"ordered": batch.ordered, "writeConcern": _MAJORITY}
+    options: CommandBody = {"ordered": batch.ordered, "writeConcern": _MAJORITY}
     match phase(batch.changes[0]):
         case 0:
             documents = [RawBSONDocument(change.document or b"", _RAW) for change in batch.changes]
@@ -128,7 +128,7 @@ def _statement(*parts: bytes) -> RawBSONDocument:
     return RawBSONDocument(b"".join(((len(body) + 5).to_bytes(4, "little"), body, b"\0")), _RAW)
 
 
-def _update(change: RowChange, query: str, operation: str) -> Command:
+def _update(change: RowChange, query: str, operation: str) -> CommandBody:
     if change.type is not RowType.UPDATE:
         document = change.document or b""
         if holds_zero_time(document):
@@ -144,11 +144,11 @@ def _update(change: RowChange, query: str, operation: str) -> Command:
     return {query: {**own_filter(change), "$expr": update.fits}, operation: update.operation, "multi": False}
 
 
-def _upsert(finds: Filter, makes: Any, query: str = "q", operation: str = "u") -> Command:
+def _upsert(finds: RowQuery, makes: Any, query: str = "q", operation: str = "u") -> CommandBody:
     return {query: finds, operation: makes, "multi": False, "upsert": True}
 
 
-def _replacement(raw: bytes) -> Mapping[str, Any] | list[Command]:
+def _replacement(raw: bytes) -> Mapping[str, Any] | list[CommandBody]:
     """A document with a field like `$set` in it would be taken for an operator document."""
     document = RawBSONDocument(raw, _RAW)
     if b"$" in raw and any(name.startswith("$") for name in document):
@@ -156,11 +156,11 @@ def _replacement(raw: bytes) -> Mapping[str, Any] | list[Command]:
     return document
 
 
-_NOTHING = Update(operation=[{"$replaceWith": "$$ROOT"}])
+_NOTHING = TranslatedUpdate(operation=[{"$replaceWith": "$$ROOT"}])
 """An event that says no change still says that its document is there."""
 
 
-def _bulk_write(batch: Batch) -> Command:
+def _bulk_write(batch: Batch) -> CommandBody:
     namespaces: dict[TableName, int] = {}
     statements: list[Statement] = []
     for change in batch.changes:
@@ -199,14 +199,16 @@ def depends_on_shape(change: RowChange) -> bool:
     return update is not None and update.fits is not None
 
 
-def present_command(changes: Sequence[RowChange]) -> tuple[str, Command]:
+def present_command(changes: Sequence[RowChange]) -> tuple[str, CommandBody]:
     """Which of their documents are there, of a table that is not sharded."""
     name, ids = changes[0].table.name, [RawBSONDocument(change.key, _RAW)["_id"] for change in changes]
     find = {"find": name.coll, "filter": {"_id": {"$in": ids}}, "projection": {"_id": 1}, "singleBatch": True}
     return name.db, {**find, "batchSize": len(ids) + 1}
 
 
-def document_command(change: RowChange, conditions: Sequence[Any] = (), *, by_id: bool = False) -> tuple[str, Command]:
+def document_command(
+    change: RowChange, conditions: Sequence[Any] = (), *, by_id: bool = False
+) -> tuple[str, CommandBody]:
     """The document that a change is about, if the conditions are true of it; `by_id`: whatever its shard key is."""
     filter_ = {"_id": RawBSONDocument(change.key, _RAW)["_id"]} if by_id else own_filter(change)
     expression = {"$expr": {"$and": list(conditions)}} if conditions else {}
@@ -214,7 +216,7 @@ def document_command(change: RowChange, conditions: Sequence[Any] = (), *, by_id
     return change.table.name.db, find
 
 
-def viable_command(change: RowChange) -> tuple[str, Command] | None:
+def viable_command(change: RowChange) -> tuple[str, CommandBody] | None:
     """All of an update that a document of another shape can take; None when there is nothing in it."""
     update = translate(change.update or b"", viable=True)
     if update is None:
@@ -223,7 +225,7 @@ def viable_command(change: RowChange) -> tuple[str, Command] | None:
     return _alone(change, {"update": change.table.name.coll, "updates": [statement], "bypassDocumentValidation": True})
 
 
-def net_command(changes: Sequence[RowChange]) -> tuple[str, Command]:
+def net_command(changes: Sequence[RowChange]) -> tuple[str, CommandBody]:
     """Several changes of one document as one: what a unique index refuses of a state between them does not matter."""
     statement = {"q": own_filter(changes[0]), "u": _stages(changes) or _NOTHING.operation, "multi": False}
     statement["upsert"] = changes[0].document is not None
@@ -232,11 +234,11 @@ def net_command(changes: Sequence[RowChange]) -> tuple[str, Command]:
     )
 
 
-def _stages(changes: Sequence[RowChange]) -> list[Command]:
+def _stages(changes: Sequence[RowChange]) -> list[CommandBody]:
     return net_stages((change.document, change.update) for change in changes)
 
 
-def foretell_command(changes: Sequence[RowChange]) -> Command:
+def foretell_command(changes: Sequence[RowChange]) -> CommandBody:
     """What one document would become. A whole one needs none to be there: the stages run on any other of its table."""
     whole = changes[0].document is not None
     source = {"$limit": 1} if whole else {"$match": own_filter(changes[0])}
@@ -244,14 +246,14 @@ def foretell_command(changes: Sequence[RowChange]) -> Command:
 
 
 def exchange_commands(
-    table: TargetTable, filters: Sequence[Filter], documents: Sequence[tuple[Filter, bytes]]
-) -> list[Command]:
+    table: TargetTable, filters: Sequence[RowQuery], documents: Sequence[tuple[RowQuery, bytes]]
+) -> list[CommandBody]:
     """One document in each command: together they may be more than a message carries."""
     removes = [{"delete": table.name.coll, "deletes": [{"q": filter_, "limit": 1}]} for filter_ in filters]
     return [*removes, *(_inserting(table, filter_, document) for filter_, document in documents)]
 
 
-def renewal_commands(change: RowChange) -> list[Command]:
+def renewal_commands(change: RowChange) -> list[CommandBody]:
     """For one transaction: the document goes, and comes as it is to be."""
     remove = {"delete": change.table.name.coll, "deletes": [_any_of_its_id(change)]}
     return [remove, _inserting(change.table, own_filter(change), change.document or b"")]
@@ -262,16 +264,16 @@ def too_large_to_replace(change: RowChange) -> bool:
     return len(change.key) + len(change.document or b"") > _LARGEST_STATEMENT
 
 
-def displace_command(change: RowChange) -> tuple[str, Command]:
+def displace_command(change: RowChange) -> tuple[str, CommandBody]:
     return _alone(change, {"delete": change.table.name.coll, "deletes": [_any_of_its_id(change)]})
 
 
-def _any_of_its_id(change: RowChange) -> Command:
+def _any_of_its_id(change: RowChange) -> CommandBody:
     """Away with every document of this `_id`: one with another shard key value is in the way of the new one."""
     return {"q": {"_id": RawBSONDocument(change.key, _RAW)["_id"]}, "limit": 0}
 
 
-def _inserting(table: TargetTable, filter_: Filter, document: bytes) -> Command:
+def _inserting(table: TargetTable, filter_: RowQuery, document: bytes) -> CommandBody:
     if holds_zero_time(document):
         upsert = _upsert(*exact_insert(filter_, document, sharded=table.sharded))
         return {"update": table.name.coll, "updates": [upsert], "bypassDocumentValidation": True}
@@ -279,11 +281,11 @@ def _inserting(table: TargetTable, filter_: Filter, document: bytes) -> Command:
     return {"insert": table.name.coll, "documents": documents, "bypassDocumentValidation": True}
 
 
-def _alone(change: RowChange, command: Command) -> tuple[str, Command]:
+def _alone(change: RowChange, command: CommandBody) -> tuple[str, CommandBody]:
     return change.table.name.db, {**command, "ordered": True, "writeConcern": _MAJORITY}
 
 
-def outcome_of(batch: Batch, reply: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> Outcome:
+def outcome_of(batch: Batch, reply: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> BulkOutcome:
     """`results` are the documents of a `bulkWrite`'s cursor."""
     errors = [item for item in results if not item["ok"]] if batch.joined else reply.get("writeErrors", [])
     refusals = [refusal_of(error) for error in errors]
@@ -294,9 +296,9 @@ def outcome_of(batch: Batch, reply: Mapping[str, Any], results: Sequence[Mapping
             for item in results
             if item["ok"] and not item["n"] and batch.changes[item["idx"]].type is RowType.UPDATE
         ]
-        return Outcome(done=done, refusals=refusals, unmatched=len(at), unmatched_at=at)
+        return BulkOutcome(done=done, refusals=refusals, unmatched=len(at), unmatched_at=at)
     missed = done - len(refusals) - reply["n"] if phase(batch.changes[0]) == 1 else 0
-    return Outcome(done=done, refusals=refusals, unmatched=missed)
+    return BulkOutcome(done=done, refusals=refusals, unmatched=missed)
 
 
 def refusal_of(error: Mapping[str, Any]) -> Refusal:

@@ -27,7 +27,8 @@ from changefeed.documents.document import Document
 from changefeed.documents.key_range import LAST_KEY, KeyRange
 from changefeed.errors import RowRejected, SinkUnavailable
 from changefeed.event import RowType
-from sink.mongodb.commander import Client, Commander, Permit
+from sink.mongodb.commander import Commander, Permit
+from sink.mongodb.connection import Client
 from sink.mongodb.errors import translated
 from sink.mongodb.rows.bulk_command import refusal_of
 from sink.mongodb.rows.exact_insert import holds_zero_time

@@ -9,7 +9,8 @@ from functools import partial
 from operator import attrgetter
 
 from changefeed.table import TableName
-from sink.mongodb.commander import Client, Commander, Permit
+from sink.mongodb.commander import Commander, Permit
+from sink.mongodb.connection import Client
 from sink.mongodb.rows.bulk_command import command_of
 from sink.mongodb.rows.bulk_plan import Batch, Limits, plan, upserted
 from sink.mongodb.rows.write_run import WriteRun

@@ -26,7 +26,7 @@ from changefeed.errors import InvariantError
 
 Expression: TypeAlias = Any
 """An aggregation expression: whatever BSON can hold."""
-Path: TypeAlias = tuple[str | int, ...]
+DocumentPath: TypeAlias = tuple[str | int, ...]
 """Names of fields, and indexes of arrays. A number that no disambiguation explains is `Unclear`."""
 
 _Paths: TypeAlias = Mapping[str, list[str | int]]
@@ -40,7 +40,7 @@ class Unclear(str):
     __slots__ = ()
 
 
-class Update(NamedTuple):
+class TranslatedUpdate(NamedTuple):
     """`operation` is an operator document or a pipeline; `fits` a condition on the document, of a pipeline that needs one."""
 
     operation: Mapping[str, Any] | list[dict[str, Any]]
@@ -114,7 +114,7 @@ class _Node:
         return sorted(((int(name), child) for name, child in self.children.items()), key=lambda element: element[0])
 
 
-def _edits(update: RawBSONDocument) -> Iterator[tuple[Path, _Edit]]:
+def _edits(update: RawBSONDocument) -> Iterator[tuple[DocumentPath, _Edit]]:
     """Removals first, as the source applies them: a field that is set again goes to the end."""
     paths: _Paths = update.get("disambiguatedPaths") or {}
     for name in update.get("removedFields") or ():
@@ -125,7 +125,7 @@ def _edits(update: RawBSONDocument) -> Iterator[tuple[Path, _Edit]]:
         yield _path(name, paths), _Set(value)
 
 
-def _path(name: str, paths: _Paths) -> Path:
+def _path(name: str, paths: _Paths) -> DocumentPath:
     if name in paths:
         return tuple(part if isinstance(part, str) else int(part) for part in paths[name])
     return tuple(Unclear(part) if at and _index(part) else part for at, part in enumerate(name.split(".")))
@@ -136,7 +136,7 @@ def _index(part: str) -> bool:
     return part.isascii() and part.isdigit() and (part == "0" or part[0] != "0")
 
 
-def pipeline(update: RawBSONDocument) -> Update:
+def pipeline(update: RawBSONDocument) -> TranslatedUpdate:
     """From an `updateDescription`. A field that is removed to be set at the end of its document needs what the setting needs."""
     shape, edits = _Node(), list(_edits(update))
     set_again = {path for path, edit in edits if isinstance(edit, _Set)}
@@ -146,7 +146,7 @@ def pipeline(update: RawBSONDocument) -> Update:
         if not _insert(shape, path, edit):
             break
     conditions = _conditions(shape, "$$ROOT")
-    return Update(operation=stages([update]), fits={"$and": conditions} if conditions else None)
+    return TranslatedUpdate(operation=stages([update]), fits={"$and": conditions} if conditions else None)
 
 
 def stages(updates: Iterable[RawBSONDocument]) -> list[dict[str, Any]]:
@@ -162,7 +162,7 @@ def stages(updates: Iterable[RawBSONDocument]) -> list[dict[str, Any]]:
     return [{"$replaceWith": _fields(root, "$$ROOT")} for root in roots]
 
 
-def _insert(node: _Node, path: Path, edit: _Edit) -> bool:
+def _insert(node: _Node, path: DocumentPath, edit: _Edit) -> bool:
     """False when the stage already says something else of this path."""
     *parents, leaf = path
     for part in parents if not isinstance(edit, _Truncate) else path:

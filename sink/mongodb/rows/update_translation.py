@@ -29,7 +29,7 @@ import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
-from sink.mongodb.rows.update_pipeline import Update, pipeline, stages
+from sink.mongodb.rows.update_pipeline import TranslatedUpdate, pipeline, stages
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _NAMES: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
@@ -47,10 +47,10 @@ _NOTHING_ELSE = frozenset(
 )
 
 
-def translate(description: bytes, *, viable: bool = False) -> Update | None:
+def translate(description: bytes, *, viable: bool = False) -> TranslatedUpdate | None:
     """`viable` asks for the pipeline, which applies all that a document of another shape can take."""
     if not viable and (operators := plain_sets(description)) is not None:
-        return Update(RawBSONDocument(operators, _RAW))
+        return TranslatedUpdate(RawBSONDocument(operators, _RAW))
     raw = RawBSONDocument(description, _RAW)
     updated: Mapping[str, Any] = raw.get("updatedFields") or {}
     removed: list[str] = raw.get("removedFields") or []
@@ -59,7 +59,7 @@ def translate(description: bytes, *, viable: bool = False) -> Update | None:
     if not (updated or removed or special):
         return None
     if not (viable or special) and _classic(list(updated), removed):
-        return Update(operation=_operators(updated, removed), upserts=upserts)
+        return TranslatedUpdate(operation=_operators(updated, removed), upserts=upserts)
     return pipeline(raw)._replace(upserts=upserts)
 
 

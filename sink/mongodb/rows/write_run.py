@@ -44,8 +44,8 @@ from changefeed.table import TableId, TableName
 from sink.mongodb.commander import Commander, Send, TakesTooLong
 from sink.mongodb.errors import answer_of, retryable_code, unauthorized_code
 from sink.mongodb.rows.bulk_command import (
-    Command,
-    Outcome,
+    BulkOutcome,
+    CommandBody,
     Refusal,
     command_of,
     depends_on_shape,
@@ -154,7 +154,7 @@ class WriteRun:
             self.apply(Batch(batch.changes[at : at + most], batch.ordered, batch.joined), again=again)
             self._commander.go_on()
 
-    def _send(self, batch: Batch, *, divisible: bool = False) -> tuple[Outcome, bool]:
+    def _send(self, batch: Batch, *, divisible: bool = False) -> tuple[BulkOutcome, bool]:
         database, command = batch.command or command_of(batch)
         first = batch.changes[0]
         doing = f"{len(batch.changes)} row changes from {first.position} on into {first.table.name}"
@@ -174,7 +174,7 @@ class WriteRun:
         self.apply(Batch(batch.changes[:middle], batch.ordered, batch.joined), again=again)
         self.apply(Batch(batch.changes[middle:], batch.ordered, batch.joined), again=again)
 
-    def _resolve(self, batch: Batch, outcome: Outcome, *, replay: bool) -> list[RowChange]:
+    def _resolve(self, batch: Batch, outcome: BulkOutcome, *, replay: bool) -> list[RowChange]:
         """What is still to be sent, in order."""
         left: list[RowChange] = []
         present: list[RowChange] = []
@@ -238,7 +238,7 @@ class WriteRun:
             else:
                 self._reject(change, self._said(change, refusal))
 
-    def _send_alone(self, change: RowChange, command: tuple[str, Command]) -> Outcome:
+    def _send_alone(self, change: RowChange, command: tuple[str, CommandBody]) -> BulkOutcome:
         reply = self._commander.send(*command, str(change)).document
         outcome = outcome_of(Batch([change], ordered=True), reply, [])
         for refusal in filter(_passing, outcome.refusals):
@@ -262,7 +262,7 @@ class WriteRun:
         if change.table.id not in self._unsettled:
             self._unexplained.missing(change, _MISSING)
 
-    def _unmatched(self, batch: Batch, outcome: Outcome, *, replay: bool) -> None:
+    def _unmatched(self, batch: Batch, outcome: BulkOutcome, *, replay: bool) -> None:
         refused = {refusal.index for refusal in outcome.refusals}
         tried = [change for at, change in enumerate(batch.changes[: outcome.done]) if at not in refused]
         if outcome.unmatched_at is not None:

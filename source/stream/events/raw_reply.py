@@ -1,4 +1,4 @@
-"""`Reply`: what the server answers to `aggregate` and `getMore` on a change stream, taken apart without decoding an event. Pure."""
+"""`StreamReply`: what the server answers to `aggregate` and `getMore` on a change stream, taken apart without decoding an event. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UINT64 = Struct("<Q").unpack
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class StreamReply:
     events: list[bytes]
     resume_token: str | None
     """The post-batch resume token: what comes later sorts after it."""
@@ -23,7 +23,7 @@ class Reply:
     cursor_id: int
 
 
-def parse_reply(raw: bytes) -> Reply:
+def parse_reply(raw: bytes) -> StreamReply:
     """From the reply to `aggregate` or `getMore`."""
     cursor_id, token, operation_ts = 0, None, None
     events: list[bytes] = []
@@ -40,4 +40,4 @@ def parse_reply(raw: bytes) -> Reply:
                     events = documents_of(raw, value_at, value_end)
     if operation_ts is None:
         raise MalformedBson("a reply to a change stream without operationTime: the source is no replica set")
-    return Reply(events, token, operation_ts, cursor_id)
+    return StreamReply(events, token, operation_ts, cursor_id)

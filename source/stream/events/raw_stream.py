@@ -41,7 +41,7 @@ from changefeed.errors import SourceUnavailable
 from source.ddl.resume_token import cluster_ts_of
 from source.errors import readable, told
 from source.stream.events.batch_size import BatchSize
-from source.stream.events.raw_reply import Reply, parse_reply
+from source.stream.events.raw_reply import StreamReply, parse_reply
 from source.stream.events.slow_command import SlowCommand
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
@@ -81,7 +81,7 @@ class RawStream:
         self._session = client.start_session(causal_consistency=False)
         self._cursor_id = 0
         self._near = False
-        self._command: SlowCommand[Reply] | None = None
+        self._command: SlowCommand[StreamReply] | None = None
         self._asked_at = self._answered_at = 0.0
         self._look_at = 0.0
         self._looks_left = _LOOKS
@@ -89,7 +89,7 @@ class RawStream:
     def __enter__(self) -> Self:
         return self
 
-    def next(self, *, await_ms: int, most: int | None = None) -> Reply | None:
+    def next(self, *, await_ms: int, most: int | None = None) -> StreamReply | None:
         """Up to 16 MB of events; none when the oplog has ended, and none came in time. None: the server is at work; ask again."""
         if self._command is None:
             self._begin(self._more(await_ms, most) if self._goes_on() else self._opening(most))
@@ -152,7 +152,7 @@ class RawStream:
             most = self._batch_size.events
         return more if most is None else {**more, "batchSize": most}
 
-    def _take(self, reply: Reply) -> None:
+    def _take(self, reply: StreamReply) -> None:
         self._cursor_id = reply.cursor_id
         self._near = not reply.events
         if reply.resume_token is not None:
@@ -187,7 +187,7 @@ class RawStream:
             return True
         return bool(found["cursor"]["firstBatch"])
 
-    def _give_up(self, command: SlowCommand[Reply]) -> None:
+    def _give_up(self, command: SlowCommand[StreamReply]) -> None:
         """Its cursor, if it has one, goes with its session."""
         session = self._session.session_id["id"]
         try:
@@ -211,7 +211,7 @@ class RawStream:
         except PyMongoError as failed:
             log.info("cursor_left_to_its_timeout", cursor=cursor, reason=told(failed))
 
-    def _run(self, command: dict[str, object]) -> Reply:
+    def _run(self, command: dict[str, object]) -> StreamReply:
         try:
             reply = self._client.admin.command(command, codec_options=_RAW, session=self._session)
         except OperationFailure as error:

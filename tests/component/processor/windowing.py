@@ -24,8 +24,8 @@ from processor.lanes.lanes import LaneJob
 from processor.task.job import JobOutcome, JobSpec
 from processor.task.job_context import Fence, JobContext
 from processor.task.shuffle.division import divided_tables
-from processor.task.window_task import Chunk, apply_bucket, divide_tables, read_slice, replicate_window
-from processor.task.worker_resources import workplace
+from processor.task.window_task import ShuffledBlob, apply_bucket, divide_tables, read_slice, replicate_window
+from processor.task.worker_resources import worker_resources
 from schema_store.versions import SchemaVersions
 from source.connection import deployment_of
 from source.oplog.window import newest_time
@@ -100,8 +100,10 @@ class Windowing:
 
     def events(self, window: Window) -> list[Position]:
         """Where each row event of the window stands."""
-        with workplace.task(self.shared, self.attempt) as bench:
-            found = (bench.rows.scan(event) for batch in bench.rows.reader.read(window) for event in batch.events)
+        with worker_resources.task(self.shared, self.attempt) as resources:
+            found = (
+                resources.rows.scan(event) for batch in resources.rows.reader.read(window) for event in batch.events
+            )
             return [header.position for header in found if header.type in _ROWS]
 
     def run(self, window: Window, *, replay_until: Position) -> JobOutcome:
@@ -148,7 +150,7 @@ class Windowing:
         return JobSpec(attempt=self.attempt, job=job, default=True)
 
 
-def _shuffled(chunks: Iterable[Chunk]) -> list[Chunk]:
+def _shuffled(chunks: Iterable[ShuffledBlob]) -> list[ShuffledBlob]:
     return sorted(chunks, key=itemgetter(0))
 
 

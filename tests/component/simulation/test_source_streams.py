@@ -14,7 +14,7 @@ from changefeed.errors import SluiceError, SourceUnavailable
 from changefeed.position import Position
 from source.ddl.resume_token import position_of
 from source.errors import CHANGE_STREAM_HISTORY_LOST, translate
-from source.stream.events.raw_reply import Reply
+from source.stream.events.raw_reply import StreamReply
 from source.stream.events.raw_stream import RawStream
 from tests.component.simulation.conftest import Source
 from tests.component.simulation.lives import PLAIN, UNIQUE
@@ -34,7 +34,7 @@ class Stream:
         )
         self._stream = source.call(stream.__enter__)
 
-    def next(self, await_ms: int = 10) -> Reply:
+    def next(self, await_ms: int = 10) -> StreamReply:
         while (reply := self._source.call(lambda: self._stream.next(await_ms=await_ms, most=_REPLY))) is None:
             pass
         return reply
@@ -208,7 +208,7 @@ def test_a_batch_that_ends_behind_its_last_event_has_the_token_of_where_it_ends(
     assert position_of(reply.resume_token or "") == Position(source.majority_ts())
 
 
-def _first(stream: Stream) -> Reply:
+def _first(stream: Stream) -> StreamReply:
     while not (reply := stream.next()).events:
         pass
     return reply

@@ -20,7 +20,7 @@ from changefeed.table import TableName
 from devstack.mongodb.server import Client, MongoDB
 from source.connection import connect
 from tests.component.verify.verified import Heard, Sides, Verify
-from verify.report import Aspect, DifferenceKind, Outcome, Progress
+from verify.report import Aspect, DifferenceKind, Outcome, VerifyProgress
 from verify.verification import Verification, Wishes
 
 DAY = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -255,7 +255,7 @@ def test_a_target_that_is_away_for_a_moment_does_not_end_it(
         gone = Heard()
 
         class Killing(Heard):
-            def progress(self, progress: Progress) -> None:
+            def progress(self, progress: VerifyProgress) -> None:
                 if not gone.steps:
                     server.kill()
                     self.back = threading.Timer(1.0, server.start)

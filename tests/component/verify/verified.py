@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from devstack.mongodb.server import Client
-from verify.report import Aspect, Progress, Report, Result, TableReport
+from verify.report import Aspect, Report, Result, TableReport, VerifyProgress
 
 
 @dataclass(slots=True)
@@ -15,9 +15,9 @@ class Heard:
     """What a verification told."""
 
     tables: list[TableReport] = field(default_factory=list)
-    steps: list[Progress] = field(default_factory=list)
+    steps: list[VerifyProgress] = field(default_factory=list)
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: VerifyProgress) -> None:
         self.steps.append(progress)
 
     def table(self, report: TableReport) -> None:

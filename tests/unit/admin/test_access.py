@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from admin.access import Access, Guard, Token, read_tokens
+from admin.access import Access, AccessToken, Guard, read_tokens
 from changefeed.errors import ConfigurationError, NotAuthenticated, NotPermitted
 
 _VIEWER, _OPERATOR = "v" * 32, "o" * 32
-_GUARD = Guard((Token(Access.VIEWER, _VIEWER), Token(Access.OPERATOR, _OPERATOR)))
+_GUARD = Guard((AccessToken(Access.VIEWER, _VIEWER), AccessToken(Access.OPERATOR, _OPERATOR)))
 
 
 def _bearing(secret: str) -> list[tuple[str, str | bytes]]:
@@ -41,7 +41,7 @@ def test_without_tokens_everybody_is_an_operator() -> None:
 
 def test_a_token_file_holds_roles_and_tokens() -> None:
     tokens = read_tokens(f"# ops\noperator:{_OPERATOR}\n\nviewer:{_VIEWER}\n", name="tokens")
-    assert tokens == (Token(Access.OPERATOR, _OPERATOR), Token(Access.VIEWER, _VIEWER))
+    assert tokens == (AccessToken(Access.OPERATOR, _OPERATOR), AccessToken(Access.VIEWER, _VIEWER))
 
 
 def test_a_wrong_token_file_names_its_lines_and_no_token() -> None:

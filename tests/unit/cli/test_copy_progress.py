@@ -24,7 +24,7 @@ from changefeed.records import (
 from changefeed.table import TableId, TableName, TableSchema
 from cli.changefeed_view import changed_line, facts
 from coordination import decoded
-from owner.etcd_view import Stored
+from owner.etcd_view import OwnerView
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 NODE = NodeId("n1-1")
@@ -35,12 +35,12 @@ def at(increment: int) -> Position:
     return Position(ClusterTime(100, increment))
 
 
-def copying(under_way: dict[TableId, CopyProgress], left: dict[TableId, Position]) -> Stored:
+def copying(under_way: dict[TableId, CopyProgress], left: dict[TableId, Position]) -> OwnerView:
     """Four tables that begin with a copy at 5; those of `left` are there, the others at 9."""
     configuration = Configuration.parse({"id": "f", "source": "mongodb://s", "sink": "mongodb://t"})
     report = PositionReport(run=1, barrier_rev=1, assignment_rev=7, checkpoint=at(9), exceptions=left, copies=under_way)
     assignment = Assignment(tables={table: AssignedTable(start=at(5), copy=True) for table in TABLES})
-    return Stored(
+    return OwnerView(
         info=ChangefeedInfo(configuration=configuration, created_at=NOW),
         status=ChangefeedStatus(
             start=at(5), copied_from=at(5), checkpoint=at(5), resolved=at(9), run=1, info_version=1, epoch=1
@@ -50,7 +50,7 @@ def copying(under_way: dict[TableId, CopyProgress], left: dict[TableId, Position
         barrier_rev=1,
         records={},
         bases={id: TableSchema(id=id, name=TableName("s", id[-1]), valid_from=at(5)) for id in TABLES},
-        assignments={NODE: decoded.Stored(assignment, create_rev=7, mod_rev=7)},
+        assignments={NODE: decoded.StoredRecord(assignment, create_rev=7, mod_rev=7)},
         reports={NODE: report},
         rows=RowCounts(),
         moves={},

@@ -6,7 +6,7 @@ import pytest
 
 from changefeed.errors import CoordinationUnavailable, FencedError, OutcomeUnknown
 from changefeed.records import ChangefeedId, NodeId
-from coordination.election import Candidate, Owner, owner_in
+from coordination.election import Candidate, ElectedOwner, owner_in
 from coordination.etcd.memory import MemoryClient, MemoryEtcd
 from coordination.etcd.protocol import Put
 from coordination.layout import Layout
@@ -136,4 +136,4 @@ def test_everybody_can_see_who_leads(client: MemoryClient) -> None:
     while mirror.poll(AT_ONCE):
         pass
     assert store is not None
-    assert owner_in(mirror.view(), LAYOUT) == Owner(NodeId("one"), store.epoch)
+    assert owner_in(mirror.view(), LAYOUT) == ElectedOwner(NodeId("one"), store.epoch)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from changefeed.errors import CoordinationRefused, CoordinationUnavailable, InvariantError
 from coordination.etcd.memory import MemoryClient, MemoryEtcd, MemoryWatch
-from coordination.etcd.protocol import Delete, Put, Update
+from coordination.etcd.protocol import Delete, Put, WatchUpdate
 from coordination.mirror import Mirror, Replica, View
 
 AT_ONCE = timedelta(0)
@@ -131,8 +131,8 @@ def test_a_state_older_than_asked_for_is_not_handed_out(
 
 def test_progress_told_by_a_member_that_lags_behind_takes_nothing_back() -> None:
     replica = Replica()
-    replica.apply(Update(revision=9))
-    replica.apply(Update(revision=7))
+    replica.apply(WatchUpdate(revision=9))
+    replica.apply(WatchUpdate(revision=7))
     assert replica.view().revision == 9
 
 

@@ -28,7 +28,7 @@ from changefeed.records import Barrier, ChangefeedInfo, ChangefeedStatus, DdlRec
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.sightings import Sighting, Sightings
-from owner.ddl.steps import Failed, Progress
+from owner.ddl.steps import DdlProgress, Failed
 from owner.decision import (
     ChangefeedState,
     Decision,
@@ -93,7 +93,7 @@ class Feed:
         resolved: int = 20,
         places: Mapping[TableId, Position] | None = None,
         *,
-        executions: Mapping[Position, Progress] | None = None,
+        executions: Mapping[Position, DdlProgress] | None = None,
         barrier: Barrier | None = None,
         copying: bool = False,
         errors: Sequence[ErrorReport] = (),

@@ -34,10 +34,10 @@ from changefeed.records import (
 from changefeed.table import TableId, TableName, TableSchema
 from owner.ddl import barrier
 from owner.ddl.scope import DdlClassifier
-from owner.ddl.steps import Applied, Apply, Observe, Observed, Progress, RecordExecuting, Running
+from owner.ddl.steps import Applied, Apply, DdlProgress, Observe, Observed, RecordExecuting, Running
 from owner.decision import (
-    Action,
     ChangefeedState,
+    OwnerAction,
     PublishBarrier,
     PublishStatus,
     RecordDdls,
@@ -163,7 +163,7 @@ class World(RuleBasedStateMachine):
     def elect(self) -> None:
         """A new owner knows what stands in etcd, and nothing else."""
         self.epoch += 1
-        self.executions: dict[Position, Progress] = {}
+        self.executions: dict[Position, DdlProgress] = {}
         self.jobs: dict[Position, Observe | Apply] = {}
         events = [record.event for record in self.etcd.records.values()]
         self.tip = SchemaVersions().apply_all(events)
@@ -266,7 +266,7 @@ class World(RuleBasedStateMachine):
             assert isinstance(decision.tip, SchemaVersions)
             self.tip = decision.tip
 
-    def carry_out(self, action: Action) -> None:
+    def carry_out(self, action: OwnerAction) -> None:
         match action:
             case RecordDdls(records):
                 self.etcd.records |= {record.position: record for record in records}

@@ -43,8 +43,8 @@ from coordination.fenced import FencedStore
 from coordination.layout import Layout, assignment_puts, decode, encode, join_assignment
 from coordination.mirror import Mirror, View
 from processor import etcd_view
-from processor.changefeed_processor import ChangefeedProcessor, Surroundings
-from processor.copy.copy_work import CopyAnswer, CopyAnswers, CopyChunk, CopyWork, Index, Prepare
+from processor.changefeed_processor import ChangefeedProcessor, ProcessorSession
+from processor.copy.steps import CopyAnswer, CopyAnswers, CopyChunk, CopyStep, IndexTable, Prepare
 from processor.lanes.lane_plan import LaneLimits
 from processor.lanes.windows import WindowLimits
 from processor.spark.attempts import Attempts
@@ -66,7 +66,7 @@ class HeldJobs(Executor):
     def __init__(self) -> None:
         self.specs: list[JobSpec] = []
         self.contexts: list[SharedContext] = []
-        self.works: list[CopyWork] = []
+        self.steps: list[CopyStep] = []
         self.answer: JobOutcome = JobOutcome()
         self.copy_answer: CopyAnswer | ErrorReport = None
         self.copy_answers: CopyAnswers | None = None
@@ -87,10 +87,10 @@ class HeldJobs(Executor):
         self.contexts.append(shared)
         return self.answer
 
-    def copy(self, shared: SharedContext, works: Sequence[CopyWork], attempt: str) -> CopyAnswers:
-        self.works += works
+    def copy(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:
+        self.steps += steps
         if self.copy_answers is None:
-            return [self.copy_answer for _ in works]
+            return [self.copy_answer for _ in steps]
         answers, self.copy_answers = self.copy_answers, None
         return answers
 
@@ -144,13 +144,13 @@ class Cluster:
             self._node = ChangefeedProcessor(FEED, known, self._surroundings())
         self.step(view, known)
 
-    def step(self, view: View, known: etcd_view.Stored) -> None:
+    def step(self, view: View, known: etcd_view.ProcessorView) -> None:
         """As if the last report were long ago."""
         assert self._node is not None
         self._node._reported_at = float("-inf")
         self._node.tick(view, known)
 
-    def look(self) -> tuple[View, etcd_view.Stored]:
+    def look(self) -> tuple[View, etcd_view.ProcessorView]:
         while self._mirror.poll(timedelta()):
             pass
         view = self._mirror.view()
@@ -158,8 +158,8 @@ class Cluster:
         assert known is not None
         return view, known
 
-    def _surroundings(self) -> Surroundings:
-        return Surroundings(
+    def _surroundings(self) -> ProcessorSession:
+        return ProcessorSession(
             store=self.store,
             node=NODE,
             layout=LAYOUT,
@@ -310,7 +310,7 @@ def test_a_table_is_copied_caught_up_and_indexed_before_it_follows() -> None:
         cluster.jobs.copy_answer = answer
         cluster.tick()
         cluster.jobs.let_run()
-        assert isinstance(cluster.jobs.works[-1], kind)
+        assert isinstance(cluster.jobs.steps[-1], kind)
         cluster.tick()
     assert cluster.checkpoint == 100
     cluster.tick()
@@ -323,7 +323,7 @@ def test_a_table_is_copied_caught_up_and_indexed_before_it_follows() -> None:
     assert cluster.report is not None
     assert cluster.report.copies[A].documents == 5
     cluster.jobs.let_run()
-    assert isinstance(cluster.jobs.works[-1], Index)
+    assert isinstance(cluster.jobs.steps[-1], IndexTable)
     cluster.tick()
     kv = cluster.server.get(LAYOUT.snapshot(FEED, A))
     assert kv is not None
@@ -347,7 +347,7 @@ def test_small_tables_share_a_task_and_what_it_leaves_is_begun_again() -> None:
     cluster.jobs.copy_answers = [Division(), refused]
     cluster.jobs.copy_answer = Division()
     cluster.jobs.let_run()
-    first, failed, left, *others = (work.schema.id for work in cluster.jobs.works)
+    first, failed, left, *others = (step.schema.id for step in cluster.jobs.steps)
     assert {first, failed, left, *others} == set(tables)
     cluster.tick()
     begun = {table for table in tables if cluster.server.get(LAYOUT.snapshot(FEED, table)) is not None}
@@ -399,7 +399,7 @@ def test_a_table_that_has_ended_is_not_copied_again_before_it_is_taken_away() ->
     cluster.tick()
     cluster.jobs.let_run()
     cluster.tick()
-    assert cluster.jobs.works == []
+    assert cluster.jobs.steps == []
     assert cluster.checkpoint == 120
 
 

@@ -23,8 +23,8 @@ from coordination.etcd.protocol import (
     ModRevIs,
     Put,
     Refused,
-    Update,
     Watch,
+    WatchUpdate,
 )
 from coordination.fenced import FencedStore
 
@@ -213,7 +213,7 @@ def test_a_watch_sees_no_other_prefix(bench: Bench) -> None:
     expected = bench.put("b/1")
     update = watch.next(SOON)
     watch.close()
-    assert isinstance(update, Update)
+    assert isinstance(update, WatchUpdate)
     assert update.revision == expected
 
 

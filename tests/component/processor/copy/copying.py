@@ -21,11 +21,11 @@ from coordination.etcd.client import EtcdClient
 from coordination.etcd.connection import EtcdConfig
 from coordination.layout import Layout, decode
 from processor.copy import etcd_writes as copy_store
-from processor.copy.chunk_task import CopyOrder, CopyPlace, copy_chunk
-from processor.copy.plan import Begin, BuildIndexes, CatchUp, CopyChunks, CopySight, decide
+from processor.copy.chunk_copy import CopyOrder, CopyPlace, copy_chunk
+from processor.copy.plan import Begin, BuildIndexes, CatchUp, CopyChunks, CopyInputs, decide
 from processor.copy.table_copy import TableCopy
 from processor.copy.target_table import Creation, build_indexes, creation_of, prepare
-from processor.task.copied_ranges import Fate, Sieve
+from processor.task.copied_ranges import CopiedFilter, Overlap
 from processor.task.rows.mounter import Mounter
 from schema_store.versions import SchemaVersions
 from sink.ddl import Routing
@@ -95,7 +95,7 @@ class Copying:
             if copy is not None and copy.stage is CopyStage.DONE:
                 return copy
             barrier = Position(majority_time(self.source))
-            sight = CopySight(
+            sight = CopyInputs(
                 table=self.schema.id, start=self.checkpoint, checkpoint=self.checkpoint, barrier=barrier, parallelism=2
             )
             try:
@@ -148,14 +148,14 @@ class Copying:
         kinds = {"$in": [kind.value for kind in RowType]}
         match = Document.of({"ns.db": self.name.db, "ns.coll": self.name.coll, "operationType": kinds})
         mounter = Mounter(SchemaVersions.of([self.schema]), lambda name: name, update_of)
-        writer, sieve = MongoRowWriter(self.target, permit=permit), Sieve(copy.ranges)
+        writer, copied_filter = MongoRowWriter(self.target, permit=permit), CopiedFilter(copy.ranges)
         for batch in WindowReader(self.source, ReadOptions(match=match)).read(Window(self.checkpoint, until)):
             changes = [mounter.mount(event, scan(event)) for event in batch.events]
-            fates = [sieve.fate(change.key, change.time) for change in changes]
-            for fate in (Fate.REPLAYED, Fate.NEW):
-                wanted = [change for change, found in zip(changes, fates, strict=True) if found is fate]
+            fates = [copied_filter.overlap(change.key, change.time) for change in changes]
+            for overlap in (Overlap.REPLAYED, Overlap.NEW):
+                wanted = [change for change, found in zip(changes, fates, strict=True) if found is overlap]
                 if wanted:
-                    writer.write(wanted, replay=fate is Fate.REPLAYED)
+                    writer.write(wanted, replay=overlap is Overlap.REPLAYED)
         self.checkpoint = until
 
     def catch_up_to_now(self) -> None:

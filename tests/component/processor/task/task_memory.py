@@ -26,7 +26,7 @@ from coordination.layout import encode
 from processor.lanes.lanes import LaneJob
 from processor.task.job import JobSpec
 from processor.task.job_context import Fence, JobContext
-from processor.task.window_task import Chunk, apply_bucket, read_slice, replicate_window
+from processor.task.window_task import ShuffledBlob, apply_bucket, read_slice, replicate_window
 from schema_store.versions import SchemaVersions
 from source.connection import connect
 from tests.component.processor.windowing import Handed
@@ -63,7 +63,7 @@ def _context(etcd: str, source: str, sink: str, database: str, start: Position) 
     )
 
 
-def _shuffled(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+def _shuffled(chunks: Iterable[ShuffledBlob]) -> Iterator[ShuffledBlob]:
     """Through files, as Spark has them: a worker runs one task at a time."""
     directory = Path(tempfile.mkdtemp())
     paths: list[Path] = []

@@ -181,7 +181,7 @@ def test_the_checkpoint_of_the_changefeed_does_not_pass_a_ddl_that_is_not_done()
 
 
 def test_the_invariant_check_refuses_a_gate_that_lets_rows_pass_a_ddl() -> None:
-    open_gate = barrier.Gate(position=at(13), held={}, runnable=())
+    open_gate = barrier.BarrierDecision(position=at(13), held={}, runnable=())
     with pytest.raises(InvariantError, match="is not done"):
         barrier.check_invariants(open_gate, [ddl(11, A)], NOWHERE.get)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from changefeed.records import ChangefeedId
-from owner.ddl.in_flight import UnderWay
+from owner.ddl.in_flight import InFlightDdl
 
 _FEED, _OTHER = ChangefeedId("feed"), ChangefeedId("other")
 
@@ -17,12 +17,12 @@ def _long() -> float:
 class Caller:
     """Jobs with one call, which lasts until it is told to end."""
 
-    def __init__(self, under_way: UnderWay, changefeed: ChangefeedId) -> None:
+    def __init__(self, under_way: InFlightDdl, changefeed: ChangefeedId) -> None:
         self.begun, self._end = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._call, args=(under_way, changefeed), daemon=True)
         self._thread.start()
 
-    def _call(self, under_way: UnderWay, changefeed: ChangefeedId) -> None:
+    def _call(self, under_way: InFlightDdl, changefeed: ChangefeedId) -> None:
         with under_way.call(changefeed, self):
             self.begun.set()
             self._end.wait(60)
@@ -34,7 +34,7 @@ class Caller:
 
 
 def test_a_call_waits_for_those_of_the_changefeeds_earlier_jobs() -> None:
-    under_way = UnderWay(_long)
+    under_way = InFlightDdl(_long)
     earlier = Caller(under_way, _FEED)
     assert earlier.begun.wait(60)
     later, elsewhere = Caller(under_way, _FEED), Caller(under_way, _OTHER)
@@ -47,7 +47,7 @@ def test_a_call_waits_for_those_of_the_changefeeds_earlier_jobs() -> None:
 
 
 def test_nobody_waits_for_what_can_no_longer_do_anything() -> None:
-    under_way = UnderWay(lambda: 0.0)
+    under_way = InFlightDdl(lambda: 0.0)
     earlier = Caller(under_way, _FEED)
     assert earlier.begun.wait(60)
     with under_way.call(_FEED, object()):
@@ -55,13 +55,13 @@ def test_nobody_waits_for_what_can_no_longer_do_anything() -> None:
 
 
 def test_calls_of_the_same_jobs_go_on_side_by_side() -> None:
-    under_way, jobs = UnderWay(_long), object()
+    under_way, jobs = InFlightDdl(_long), object()
     with under_way.call(_FEED, jobs), under_way.call(_FEED, jobs):
         pass
 
 
 def test_an_end_waits_until_none_is_left_or_none_can_be() -> None:
-    under_way = UnderWay(_long)
+    under_way = InFlightDdl(_long)
     caller = Caller(under_way, _FEED)
     assert caller.begun.wait(60)
     under_way.wait(0.0)

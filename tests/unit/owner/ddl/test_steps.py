@@ -14,12 +14,12 @@ from changefeed.records import DdlRecord, DdlState, Observation, Scope
 from owner.ddl.steps import (
     Applied,
     Apply,
+    DdlProgress,
     Failed,
     Observe,
     Observed,
-    Progress,
     RecordExecuting,
-    Release,
+    ReleaseDdl,
     Running,
     Step,
     TakeBack,
@@ -36,7 +36,9 @@ PENDING = DdlRecord(
 EXECUTING = replace(PENDING, state=DdlState.EXECUTING, before=BEFORE, executing_at=NOW)
 
 
-def step(record: DdlRecord, progress: Progress | None, *, skip: bool = False, monotonic: float = 50.0) -> Step | None:
+def step(
+    record: DdlRecord, progress: DdlProgress | None, *, skip: bool = False, monotonic: float = 50.0
+) -> Step | None:
     return next_step(record, progress, skip_unsupported=skip, monotonic=monotonic, now=NOW)
 
 
@@ -53,7 +55,7 @@ def test_an_owner_that_takes_over_applies_with_what_was_recorded() -> None:
 
 
 def test_applied_and_not_yet_recorded_is_released() -> None:
-    assert step(EXECUTING, Applied("")) == Release(replace(EXECUTING, state=DdlState.DONE, done_at=NOW))
+    assert step(EXECUTING, Applied("")) == ReleaseDdl(replace(EXECUTING, state=DdlState.DONE, done_at=NOW))
 
 
 def test_nothing_is_begun_twice() -> None:
@@ -88,7 +90,7 @@ def test_an_unsupported_ddl_is_skipped_only_where_the_user_said_so() -> None:
     failed = Failed(DdlUnsupported("the target is not sharded"), NOW, retry_deadline=0.0)
     assert step(PENDING, failed) is None
     released = step(PENDING, failed, skip=True)
-    assert isinstance(released, Release)
+    assert isinstance(released, ReleaseDdl)
     assert (released.record.state, released.record.note) == (DdlState.SKIPPED, "the target is not sharded")
 
 
@@ -100,5 +102,5 @@ def test_a_refusal_is_never_skipped() -> None:
 
 def test_a_ddl_that_the_user_does_not_want_downstream_goes_through_the_schema_store_only() -> None:
     released = step(replace(PENDING, disposition=Disposition.SCHEMA_ONLY), None)
-    assert isinstance(released, Release)
+    assert isinstance(released, ReleaseDdl)
     assert released.record.state is DdlState.SKIPPED

@@ -16,14 +16,14 @@ from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records import AssignedTable, Assignment, DdlRecord, DdlState, NodeId, PositionReport, Scope
 from changefeed.table import TableId, TableName
-from owner.tables.progress import Floor, NodeState, Progress
+from owner.tables.progress import Floor, NodeState, TableProgress
 from owner.tables.scheduler import (
     MOST_REBALANCING,
-    Action,
     Assign,
     ForgetMove,
     ForgetNode,
     Remove,
+    SchedulerAction,
     Withdraw,
     assignments_after,
     decide,
@@ -89,11 +89,13 @@ def report(
     )
 
 
-def seen(wanted: Mapping[TableId, AssignedTable], floor: Floor | None = None, **nodes: NodeState) -> Progress:
-    return Progress().next(wanted, {NodeId(name): state for name, state in nodes.items()}, floor or NOWHERE)
+def seen(wanted: Mapping[TableId, AssignedTable], floor: Floor | None = None, **nodes: NodeState) -> TableProgress:
+    return TableProgress().next(wanted, {NodeId(name): state for name, state in nodes.items()}, floor or NOWHERE)
 
 
-def decided(progress: Progress, moves: Mapping[TableId, NodeId] | None = None, now: float = 0.0) -> tuple[Action, ...]:
+def decided(
+    progress: TableProgress, moves: Mapping[TableId, NodeId] | None = None, now: float = 0.0
+) -> tuple[SchedulerAction, ...]:
     return decide(progress, moves or {}, now=now, margin=MARGIN)
 
 
@@ -103,10 +105,10 @@ class Cluster:
     def __init__(self, wanted: Mapping[TableId, AssignedTable], **nodes: NodeState) -> None:
         self.wanted = wanted
         self.nodes = {NodeId(name): state for name, state in nodes.items()}
-        self.progress = Progress()
+        self.progress = TableProgress()
         self.rev = 100
 
-    def tick(self) -> tuple[Action, ...]:
+    def tick(self) -> tuple[SchedulerAction, ...]:
         self.progress = self.progress.next(self.wanted, self.nodes, NOWHERE)
         actions = decided(self.progress)
         self.rev += 1
@@ -118,9 +120,9 @@ class Cluster:
             self.nodes[name] = state
         return actions
 
-    def settle(self) -> list[tuple[Action, ...]]:
+    def settle(self) -> list[tuple[SchedulerAction, ...]]:
         """The ticks until nothing is left to do."""
-        ticks: list[tuple[Action, ...]] = []
+        ticks: list[tuple[SchedulerAction, ...]] = []
         while actions := self.tick():
             ticks.append(actions)
             assert len(ticks) < 200, "the scheduler never rests"

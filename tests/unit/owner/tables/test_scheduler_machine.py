@@ -13,8 +13,8 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.records import AssignedTable, Assignment, NodeId, PositionReport
 from changefeed.table import TableId
-from owner.tables.progress import Floor, NodeState, Progress
-from owner.tables.scheduler import Action, ForgetMove, ForgetNode, assignments_after, decide
+from owner.tables.progress import Floor, NodeState, TableProgress
+from owner.tables.scheduler import ForgetMove, ForgetNode, SchedulerAction, assignments_after, decide
 
 MARGIN = 10
 
@@ -78,7 +78,7 @@ class World(RuleBasedStateMachine):
 
     def elect(self) -> None:
         """A new owner knows what stands in etcd; when a lease ended, it counts from when it first looks."""
-        self.progress = Progress()
+        self.progress = TableProgress()
         self.known: dict[TableId, Position] = {}
         self.known_gone: dict[NodeId, int] = {}
 
@@ -181,7 +181,7 @@ class World(RuleBasedStateMachine):
             self.carry_out(action)
         self.elect()
 
-    def decided(self) -> tuple[Action, ...]:
+    def decided(self) -> tuple[SchedulerAction, ...]:
         self.look()
         return decide(self.progress, self.moves, now=self.clock, margin=timedelta(seconds=MARGIN))
 
@@ -200,7 +200,7 @@ class World(RuleBasedStateMachine):
             )
         self.progress = self.progress.next(self.wanted, states, Floor(at(0), ()))
 
-    def carry_out(self, action: Action) -> None:
+    def carry_out(self, action: SchedulerAction) -> None:
         """One transaction each, the hardest case."""
         self.rev += 1
         if isinstance(action, ForgetMove):

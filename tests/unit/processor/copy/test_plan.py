@@ -20,10 +20,9 @@ from processor.copy.plan import (
     CatchUp,
     CopyAction,
     CopyChunks,
-    CopySight,
+    CopyInputs,
     Empty,
-    Release,
-    StopCopying,
+    EndCopy,
     Wait,
     decide,
 )
@@ -47,8 +46,8 @@ def copy(*times: int | None) -> TableCopy:
     return replace(planned, copied=chunks)
 
 
-def sight(barrier: int, *, checkpoint: Position | None = None, running: tuple[int, ...] = ()) -> CopySight:
-    return CopySight(
+def inputs(barrier: int, *, checkpoint: Position | None = None, running: tuple[int, ...] = ()) -> CopyInputs:
+    return CopyInputs(
         table=TABLE,
         start=at(1),
         checkpoint=checkpoint or at(1),
@@ -70,8 +69,8 @@ def ddl(type: DdlType, time: int = 7, drop_target: TableId | None = None, **desc
     )
 
 
-def held(by: DdlEvent, *, checkpoint: Position | None = None, running: tuple[int, ...] = ()) -> CopySight:
-    return replace(sight(0, checkpoint=checkpoint, running=running), barrier=by.position, held_by=by)
+def held(by: DdlEvent, *, checkpoint: Position | None = None, running: tuple[int, ...] = ()) -> CopyInputs:
+    return replace(inputs(0, checkpoint=checkpoint, running=running), barrier=by.position, held_by=by)
 
 
 RENAME = ddl(DdlType.RENAME)
@@ -80,21 +79,21 @@ PLAIN = ddl(DdlType.CREATE_INDEXES, indexes=[{"key": {"u": 1}, "name": "u_1"}])
 
 
 def test_a_table_is_prepared_copied_caught_up_and_indexed_and_then_done() -> None:
-    assert decide(None, sight(1)) == Begin(at(1))
-    assert decide(copy(), sight(5)) == CopyChunks((0, 1))
-    assert decide(copy(4), sight(5, running=(1,))) == CopyChunks((2,))
-    assert decide(copy(4), sight(5, running=(1, 2))) == Wait()
-    assert decide(copy(4, 9, 6), sight(9)) == Wait()
-    assert decide(copy(4, 9, 6), sight(11)) == CatchUp(at(10))
-    assert decide(copy(4, 9, 6), sight(12, checkpoint=at(8))) == CatchUp(at(10))
-    assert decide(copy(4, 9, 6), sight(12, checkpoint=at(10))) == BuildIndexes(at(10))
+    assert decide(None, inputs(1)) == Begin(at(1))
+    assert decide(copy(), inputs(5)) == CopyChunks((0, 1))
+    assert decide(copy(4), inputs(5, running=(1,))) == CopyChunks((2,))
+    assert decide(copy(4), inputs(5, running=(1, 2))) == Wait()
+    assert decide(copy(4, 9, 6), inputs(9)) == Wait()
+    assert decide(copy(4, 9, 6), inputs(11)) == CatchUp(at(10))
+    assert decide(copy(4, 9, 6), inputs(12, checkpoint=at(8))) == CatchUp(at(10))
+    assert decide(copy(4, 9, 6), inputs(12, checkpoint=at(10))) == BuildIndexes(at(10))
     with pytest.raises(InvariantError):
-        decide(copy(4, 9, 6).done(), sight(12, checkpoint=at(10)))
+        decide(copy(4, 9, 6).done(), inputs(12, checkpoint=at(10)))
 
 
 def test_finished_chunks_are_not_copied_again_after_a_restart() -> None:
-    assert decide(copy(None, 5, None), sight(9)) == CopyChunks((0, 2))
-    assert decide(copy(3, 5, None), sight(9)) == CopyChunks((2,))
+    assert decide(copy(None, 5, None), inputs(9)) == CopyChunks((0, 2))
+    assert decide(copy(3, 5, None), inputs(9)) == CopyChunks((2,))
 
 
 @pytest.mark.parametrize(
@@ -108,8 +107,8 @@ def test_finished_chunks_are_not_copied_again_after_a_restart() -> None:
 )
 @pytest.mark.parametrize("found", [None, copy(), copy(4, 5, 6), copy(4, 9, 6), TableCopy.restarting(at(3, "82"))])
 def test_the_end_of_a_table_is_reached_with_nothing_more_copied(found: TableCopy | None, by: DdlEvent) -> None:
-    assert decide(found, held(by, running=(2,))) == StopCopying()
-    assert decide(found, held(by)) == Release(by.position)
+    assert decide(found, held(by, running=(2,))) == Wait()
+    assert decide(found, held(by)) == EndCopy(by.position)
     assert decide(found, held(by, checkpoint=by.position)) == Wait()
 
 
@@ -134,13 +133,13 @@ def test_a_ddl_waits_for_the_window_that_is_catching_up(found: TableCopy, by: Dd
 )
 @pytest.mark.parametrize("found", [copy(), copy(4, 5), copy(4, 9, 6), copy(4, 7, 6)])
 def test_a_ddl_that_matters_begins_the_copy_anew_when_it_is_done(found: TableCopy, by: DdlEvent) -> None:
-    assert decide(found, held(by, running=(2,))) == StopCopying()
+    assert decide(found, held(by, running=(2,))) == Wait()
     assert decide(found, held(by)) == Empty(by.position)
     again = TableCopy.restarting(by.position)
     assert decide(again, held(by)) == Empty(by.position), "the node died before it reported the checkpoint"
     assert decide(again, held(by, checkpoint=by.position)) == Wait()
-    assert decide(again, replace(sight(9, checkpoint=by.position), barrier=by.position)) == Wait()
-    assert decide(again, sight(9, checkpoint=by.position)) == Begin(by.position)
+    assert decide(again, replace(inputs(9, checkpoint=by.position), barrier=by.position)) == Wait()
+    assert decide(again, inputs(9, checkpoint=by.position)) == Begin(by.position)
 
 
 def test_a_ddl_behind_all_that_was_copied_changes_nothing() -> None:
@@ -158,8 +157,8 @@ def test_a_harmless_ddl_is_passed_over_with_what_is_copied(by: DdlEvent) -> None
     assert decide(copy(4, 9), held(by, running=(2,))) == Wait()
     assert decide(copy(4, 9), held(by)) == CatchUp(by.position)
     assert decide(copy(4, 9), held(by, checkpoint=by.position)) == Wait()
-    assert decide(copy(4, 9), sight(9, checkpoint=by.position)) == CopyChunks((2,))
-    assert decide(copy(4, 9, 12), sight(20, checkpoint=by.position)) == CatchUp(at(13))
+    assert decide(copy(4, 9), inputs(9, checkpoint=by.position)) == CopyChunks((2,))
+    assert decide(copy(4, 9, 12), inputs(20, checkpoint=by.position)) == CatchUp(at(13))
 
 
 def test_a_harmless_ddl_finds_a_table_that_is_copied_whole_empty_or_full_but_never_away() -> None:
@@ -177,9 +176,9 @@ def test_an_index_of_before_the_end_of_a_table_finds_it_at_the_target() -> None:
     by, whole = ddl(DdlType.DROP), TableCopy.planned(at(1), [], whole=True)
     for found in (None, TableCopy.restarting(at(3, "82")), whole):
         assert decide(found, replace(held(by), index_to_come=True)) == Empty(by.position)
-        assert decide(found, replace(held(by, running=(0,)), index_to_come=True)) == StopCopying()
-        assert decide(found, held(by)) == Release(by.position)
-    assert decide(copy(4), replace(held(by), index_to_come=True)) == Release(by.position)
+        assert decide(found, replace(held(by, running=(0,)), index_to_come=True)) == Wait()
+        assert decide(found, held(by)) == EndCopy(by.position)
+    assert decide(copy(4), replace(held(by), index_to_come=True)) == EndCopy(by.position)
 
 
 def test_a_ddl_that_comes_before_the_copy_has_begun_finds_an_empty_and_complete_table() -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.records import CopiedChunk
-from processor.task.copied_ranges import CopiedRanges, Fate, Sieve
+from processor.task.copied_ranges import CopiedFilter, CopiedRanges, Overlap
 
 Row: TypeAlias = dict[str, int]
 Rows: TypeAlias = dict[int, Row]
@@ -94,12 +94,12 @@ def test_chunks_of_different_times_and_the_changes_after_each_make_the_source_fi
 ) -> None:
     states, events = history(changes)
     at = [min(time, len(events)) for time in times]
-    sieve = Sieve(CopiedRanges.of([bound(1), bound(2), None], [chunk(time, time) for time in at]))
+    copied_filter = CopiedFilter(CopiedRanges.of([bound(1), bound(2), None], [chunk(time, time) for time in at]))
     target = {
         number: dict(states[at[min(number, 2)]][number]) for number in KEYS if number in states[at[min(number, 2)]]
     }
     for time, change in enumerate(events, start=1):
-        if sieve.fate(key(change.key), time) is not Fate.HELD:
+        if copied_filter.overlap(key(change.key), time) is not Overlap.HELD:
             apply(target, change, replay=False)
     assert ordered(target) == ordered(states[-1])
 
@@ -117,12 +117,12 @@ def test_a_chunk_read_without_a_snapshot_comes_right_by_replaying_what_happened_
     states, events = history(changes)
     after = min(after, len(events))
     read_at = [min(after + later, len(events)) for later in spread]
-    sieve = Sieve(CopiedRanges.of([None], [chunk(after, max(read_at))]))
+    copied_filter = CopiedFilter(CopiedRanges.of([None], [chunk(after, max(read_at))]))
     target = {number: dict(states[at][number]) for number, at in enumerate(read_at) if number in states[at]}
     for time, change in enumerate(events, start=1):
-        fate = sieve.fate(key(change.key), time)
-        if fate is not Fate.HELD:
-            apply(target, change, replay=fate is Fate.REPLAYED)
+        overlap = copied_filter.overlap(key(change.key), time)
+        if overlap is not Overlap.HELD:
+            apply(target, change, replay=overlap is Overlap.REPLAYED)
     assert target == states[-1]
 
 
@@ -138,9 +138,12 @@ def test_replaying_all_of_the_history_on_a_copy_would_reorder_fields() -> None:
 
 
 def test_changes_of_chunks_not_copied_yet_are_held_until_they_are() -> None:
-    sieve = Sieve(CopiedRanges.of([bound(10), None], [chunk(4, 6), None]))
-    fates = [sieve.fate(key(value), time) for value, time in ((3, 4), (3, 5), (3, 6), (3, 7), (10, 7), (12, 2**63))]
-    assert fates == [Fate.HELD, Fate.REPLAYED, Fate.REPLAYED, Fate.NEW, Fate.HELD, Fate.HELD]
+    copied_filter = CopiedFilter(CopiedRanges.of([bound(10), None], [chunk(4, 6), None]))
+    fates = [
+        copied_filter.overlap(key(value), time)
+        for value, time in ((3, 4), (3, 5), (3, 6), (3, 7), (10, 7), (12, 2**63))
+    ]
+    assert fates == [Overlap.HELD, Overlap.REPLAYED, Overlap.REPLAYED, Overlap.NEW, Overlap.HELD, Overlap.HELD]
 
 
 def test_keys_of_all_types_are_found_in_the_order_in_which_the_server_keeps_them() -> None:
@@ -168,20 +171,20 @@ def test_keys_of_all_types_are_found_in_the_order_in_which_the_server_keeps_them
         DatetimeMS(2**60),
         MaxKey(),
     ]
-    sieve = Sieve(
+    copied_filter = CopiedFilter(
         CopiedRanges.of([*map(bound, ascending), None], [chunk(at, at) for at in range(1, len(ascending) + 2)])
     )
     for place, value in enumerate(ascending, start=2):
-        assert sieve.fate(key(value), place) is Fate.HELD, value
-        assert sieve.fate(key(value), place + 1) is Fate.NEW, value
-    assert sieve.fate(key(-5.0), 5) is Fate.HELD
-    assert sieve.fate(key(DBRef("x", 1)), 13) is Fate.HELD
+        assert copied_filter.overlap(key(value), place) is Overlap.HELD, value
+        assert copied_filter.overlap(key(value), place + 1) is Overlap.NEW, value
+    assert copied_filter.overlap(key(-5.0), 5) is Overlap.HELD
+    assert copied_filter.overlap(key(DBRef("x", 1)), 13) is Overlap.HELD
 
 
 def test_a_key_beside_shard_key_fields_is_found_by_its_id() -> None:
-    sieve = Sieve(CopiedRanges.of([bound(10), None], [chunk(4, 4), chunk(8, 8)]))
-    assert sieve.fate(bson.encode({"region": "eu", "_id": 11}), 6) is Fate.HELD
-    assert sieve.fate(bson.encode({"region": "eu", "_id": 9}), 6) is Fate.NEW
+    copied_filter = CopiedFilter(CopiedRanges.of([bound(10), None], [chunk(4, 4), chunk(8, 8)]))
+    assert copied_filter.overlap(bson.encode({"region": "eu", "_id": 11}), 6) is Overlap.HELD
+    assert copied_filter.overlap(bson.encode({"region": "eu", "_id": 9}), 6) is Overlap.NEW
 
 
 def test_ranges_travel_to_tasks() -> None:

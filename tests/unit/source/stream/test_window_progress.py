@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position, Window
 from source.stream.events.raw_event import MalformedEvent, scan
-from source.stream.events.raw_reply import Reply
+from source.stream.events.raw_reply import StreamReply
 from source.stream.window_progress import WindowProgress
 
 LARGE = "x" * 2**20
@@ -41,8 +41,8 @@ def event(seconds: int, number: int, **more: object) -> bytes:
     )
 
 
-def reply(*events: bytes, resume_token: str) -> Reply:
-    return Reply(events=list(events), resume_token=resume_token, operation_ts=ClusterTime(999, 1), cursor_id=1)
+def reply(*events: bytes, resume_token: str) -> StreamReply:
+    return StreamReply(events=list(events), resume_token=resume_token, operation_ts=ClusterTime(999, 1), cursor_id=1)
 
 
 def numbers(events: Sequence[bytes]) -> list[int]:

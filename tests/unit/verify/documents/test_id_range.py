@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from verify.documents.id_range import EVERYTHING, KeyRange, ranges_between
+from verify.documents.id_range import EVERYTHING, IdRange, ranges_between
 
 
 def test_ranges_meet_and_have_open_ends() -> None:
-    assert ranges_between([b"1", b"2"]) == (KeyRange(None, b"1"), KeyRange(b"1", b"2"), KeyRange(b"2", None))
+    assert ranges_between([b"1", b"2"]) == (IdRange(None, b"1"), IdRange(b"1", b"2"), IdRange(b"2", None))
 
 
 def test_without_splits_there_is_one_range_of_everything() -> None:

@@ -27,7 +27,7 @@ from sink.ddl import (
     Skip,
     names_of,
 )
-from sink.mongodb.command import Command
+from sink.mongodb.command import DdlCommand
 from sink.mongodb.connection import connect
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
 from sink.mongodb.ddl.ddl_commands import Target, commands
@@ -320,7 +320,7 @@ def test_what_is_brief_takes_effect_within_the_permit_or_never(case: Case, targe
 
 def test_cut_over_commands_run_through_the_same_door(applier: MongoDdlApplier, db: Database) -> None:
     indexed(db)
-    applier.run([Command(db.name, {"collMod": "a", "index": {"name": "y_1", "expireAfterSeconds": 3600}})])
+    applier.run([DdlCommand(db.name, {"collMod": "a", "index": {"name": "y_1", "expireAfterSeconds": 3600}})])
     assert indexes(db, "a")["y_1"]["expireAfterSeconds"] == 3600
 
 

@@ -7,7 +7,7 @@ from changefeed.config.configuration import Ttl
 from changefeed.documents.document import Document
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema
-from sink.mongodb.command import Command
+from sink.mongodb.command import DdlCommand
 from sink.mongodb.ddl.ttl import NEVER_SECONDS, index_expiry, modified_expiry, restore_ttl, table_expiry
 
 TTL_INDEX = {"v": 2, "key": {"at": 1}, "name": "at_1", "expireAfterSeconds": 3600}
@@ -57,8 +57,8 @@ def test_a_changed_expiry_stays_off() -> None:
 def test_cut_over_brings_back_the_sources_expiry() -> None:
     source = schema({"expireAfterSeconds": 600}, {"v": 2, "key": {"_id": 1}, "name": "_id_"}, TTL_INDEX)
     assert restore_ttl(TableName("copy", "sessions"), source) == (
-        Command("copy", {"collMod": "sessions", "expireAfterSeconds": 600}),
-        Command("copy", {"collMod": "sessions", "index": {"name": "at_1", "expireAfterSeconds": 3600}}),
+        DdlCommand("copy", {"collMod": "sessions", "expireAfterSeconds": 600}),
+        DdlCommand("copy", {"collMod": "sessions", "index": {"name": "at_1", "expireAfterSeconds": 3600}}),
     )
 
 

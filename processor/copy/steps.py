@@ -5,7 +5,7 @@ CopyChunk    one chunk read and loaded                                          
 Index        the table's indexes                                                None
 MakeEmpty    the table anew, with its indexes and without rows                  None
 
-A task is given many works of small tables, since it costs more than they do. It leaves what it has not begun within a second.
+A task is given many steps of small tables, since it costs more than they do. It leaves what it has not begun within a second.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import CopiedChunk
 from changefeed.table import TableSchema
-from processor.copy.chunk_task import CopyOrder, CopyPlace, copy_chunk
+from processor.copy.chunk_copy import CopyOrder, CopyPlace, copy_chunk
 from processor.copy.target_table import Creation, build_indexes, creation_of, make_empty, prepare
 from processor.task.window_task import report_of
-from processor.task.worker_resources import Bench, Shared, workplace
+from processor.task.worker_resources import ChangefeedResources, Shared, worker_resources
 from sink.ddl import Routing
 from source.tables.chunk_reader import Chunk
 from source.tables.chunks import Division, divide
@@ -49,7 +49,7 @@ class CopyChunk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Index:
+class IndexTable:
     schema: TableSchema
 
 
@@ -58,68 +58,69 @@ class MakeEmpty:
     schema: TableSchema
 
 
-CopyWork: TypeAlias = Prepare | CopyChunk | Index | MakeEmpty
+CopyStep: TypeAlias = Prepare | CopyChunk | IndexTable | MakeEmpty
 CopyAnswer: TypeAlias = Division | CopiedChunk | None
 CopyAnswers: TypeAlias = Sequence[CopyAnswer | ErrorReport]
-"""Of the first works of a task, one each; it has left the others as they were."""
+"""Of the first steps of a task, one each; it has left the others as they were."""
 
 _LONG_ENOUGH = timedelta(seconds=1)
 
 
-def do_copy_works(shared: Shared, works: Sequence[CopyWork], attempt: str) -> CopyAnswers:
+def run_copy_steps(shared: Shared, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:
     try:
-        with workplace.task(shared, attempt) as bench:
-            return list(_answers(bench, works))
+        with worker_resources.task(shared, attempt) as resources:
+            return list(_answers(resources, steps))
     except Exception as error:  # noqa: BLE001 - the edge of a task: it travels on as a report
         return [report_of(error)]
 
 
-def _answers(bench: Bench, works: Sequence[CopyWork]) -> Iterator[CopyAnswer | ErrorReport]:
+def _answers(resources: ChangefeedResources, steps: Sequence[CopyStep]) -> Iterator[CopyAnswer | ErrorReport]:
     """One after the other: an error of one table says nothing of the next."""
     begun_at = time.monotonic()
-    for work in works:
+    for step in steps:
         try:
-            yield _done(bench, work)
+            yield _done(resources, step)
         except Exception as error:  # noqa: BLE001 - as above
             yield report_of(error)
         if time.monotonic() > begun_at + _LONG_ENOUGH.total_seconds():
             return
 
 
-def _done(bench: Bench, work: CopyWork) -> CopyAnswer:
-    creation = _creation(bench, work.schema)
-    match work:
+def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
+    creation = _creation(resources, step.schema)
+    match step:
         case Prepare():
-            prepare(creation, bench.ddl, bench.loader(work.schema, once=False), ours=work.ours)
-            return divide(bench.source, work.schema)
+            prepare(creation, resources.ddl, resources.loader(step.schema, once=False), ours=step.ours)
+            return divide(resources.source, step.schema)
         case CopyChunk():
-            return _copy(bench, work, creation)
-        case Index():
-            build_indexes(creation, bench.ddl)
+            return _copy(resources, step, creation)
+        case IndexTable():
+            build_indexes(creation, resources.ddl)
         case MakeEmpty():
-            make_empty(creation, bench.ddl)
+            make_empty(creation, resources.ddl)
     return None
 
 
-def _copy(bench: Bench, work: CopyChunk, creation: Creation) -> CopiedChunk:
-    schema = work.schema
-    chunk = Chunk(table=schema.name, kind=schema.kind, range=work.range, whole=work.whole, not_before=work.not_before)
+def _copy(resources: ChangefeedResources, step: CopyChunk, creation: Creation) -> CopiedChunk:
+    schema = step.schema
+    chunk = Chunk(table=schema.name, kind=schema.kind, range=step.range, whole=step.whole, not_before=step.not_before)
     order = CopyOrder(
-        number=work.number,
+        number=step.number,
         chunk=chunk,
         creation=creation,
-        copied_from=work.copied_from,
-        version=bench.source_version,
+        copied_from=step.copied_from,
+        version=resources.source_version,
     )
-    loader = bench.loader(schema, once=work.whole)
+    loader = resources.loader(schema, once=step.whole)
     return copy_chunk(
-        order, CopyPlace(source=bench.source, loader=loader, ddl=bench.ddl, still_wanted=workplace.permit)
+        order,
+        CopyPlace(source=resources.source, loader=loader, ddl=resources.ddl, still_wanted=worker_resources.permit),
     )
 
 
-def _creation(bench: Bench, schema: TableSchema) -> Creation:
-    target = bench.mounter.mounted(schema).target
-    standing = (bench.context.schemas.by_name(name, schema.valid_from) for name in bench.sources[target.name])
+def _creation(resources: ChangefeedResources, schema: TableSchema) -> Creation:
+    target = resources.mounter.mounted(schema).target
+    standing = (resources.context.schemas.by_name(name, schema.valid_from) for name in resources.sources[target.name])
     tables = {each.id: each.name for each in standing if each is not None}
-    routing = Routing(route=bench.context.configuration.routes.target, tables=tables)
+    routing = Routing(route=resources.context.configuration.routes.target, tables=tables)
     return creation_of(schema, target.name, routing)
