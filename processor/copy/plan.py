@@ -27,6 +27,8 @@ the barrier has passed all chunks. A DDL that holds the table at D, earliest fir
                                     off when that was gone
 - AnythingElseBeginsAnew            rename, unique createIndexes, ... : chunks may have been read under a name that means another table
                                     by now, and the target must be complete for the DDL. Empty(D)
+- EmptiedOnce                       the restart at D is recorded, and the checkpoint is before D, since the node restarted. The owner
+                                    may have looked at the target's table already, so it is not made anew again. MoveCheckpoint(D)
 
 A worked example, three chunks, two at once, a unique createIndexes at 100.7:
 
@@ -89,13 +91,20 @@ class Empty:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveCheckpoint:
+    """The restart from here is recorded, and the target's table was made anew for it: only the checkpoint moves."""
+
+    to: Position
+
+
+@dataclass(frozen=True, slots=True)
 class EndCopy:
     """Move the checkpoint here: the table ends, and its copy with it."""
 
     at: Position
 
 
-CopyAction: TypeAlias = Wait | Begin | CopyChunks | CatchUp | BuildIndexes | Empty | EndCopy
+CopyAction: TypeAlias = Wait | Begin | CopyChunks | CatchUp | BuildIndexes | Empty | MoveCheckpoint | EndCopy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +141,8 @@ def decide(copy: TableCopy | None, inputs: CopyInputs) -> CopyAction:
 def _held(copy: TableCopy | None, inputs: CopyInputs, ddl: DdlEvent) -> CopyAction:
     if inputs.checkpoint == ddl.position or inputs.catching_up:
         return Wait()
+    if copy is not None and copy.stage is CopyStage.RESTART and copy.start == ddl.position:
+        return MoveCheckpoint(ddl.position)
     going = copy is not None and copy.stage is CopyStage.COPYING
     over = ends(ddl, inputs.table)
     if copy is not None and going and copy.complete and copy.upto < ddl.position and not over:

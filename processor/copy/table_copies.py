@@ -29,6 +29,7 @@ from processor.copy.plan import (
     CopyInputs,
     Empty,
     EndCopy,
+    MoveCheckpoint,
     decide,
 )
 from processor.copy.steps import CopyAnswer, CopyAnswers, CopyChunk, CopyStep, IndexTable, MakeEmpty, Prepare
@@ -149,6 +150,8 @@ class TableCopies:
             match action:
                 case CatchUp(until):
                     limits[table] = until
+                case MoveCheckpoint(to):
+                    moved[table] = to
                 case EndCopy(at) if table not in self._begun:
                     moved[table] = at
                     ops += etcd_writes.forgotten(self._layout, self._id, table)
