@@ -32,7 +32,7 @@ from changefeed.errors import ConfigurationError, CoordinationUnavailable, Fence
 from changefeed.event import DdlEvent
 from changefeed.lifecycle import Command, ErrorReport, Lifecycle, Sign, State
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, ChangefeedStatus, DdlRecord, DesiredState, NodeId
+from changefeed.records import ChangefeedId, ChangefeedStatus, DdlRecord, NodeId
 from changefeed.table import TableName
 from coordination import failpoint
 from coordination.decoded import Decoded
@@ -63,6 +63,7 @@ from owner.deployments.oplog_guard import OplogGuard, OplogLeft
 from owner.error_reports import ErrorReports
 from owner.etcd_view import OwnerView
 from owner.etcd_writes import ChangefeedWriter
+from owner.phase import Phase, never_began, phase_of
 from owner.starts.catalog_at_start import Catalog, look_up
 from owner.starts.table_starts import TableStarts
 from owner.tables import scheduler
@@ -203,21 +204,26 @@ class ChangefeedOwner:
 
     def _step(self, known: OwnerView) -> None:
         status = known.status or self._unbegun(known)
-        never_began = known.info.desired is DesiredState.REMOVED and status.checkpoint is None
-        if status.lifecycle.state is State.REMOVED or never_began:
-            if self._stands_still(known) and (never_began or not self._beats or self._heartbeats.ended()):
-                self._writer.remove()
-        elif _restarts(known, status):
-            self._restart(known, status)
-        elif status.checkpoint is None:
-            self._table_starts.begin(known, status)
-        elif status.capture is not known.info.capture:
-            self._change_capture(known, status)
-        elif self._table_starts.wanted(known, status):
-            if self._table_starts.change_tables(known, status):
-                self._begin_anew()
-        else:
-            self._go_on(known, status)
+        to_run = commanded(known.info, status, now=datetime.now(UTC), random=self._random).running
+        match phase_of(known.info, status, self.configuration, to_run=to_run):
+            case Phase.REMOVE:
+                self._remove(known, status)
+            case Phase.BEGIN:
+                self._table_starts.begin(known, status)
+            case Phase.RESTART:
+                self._restart(known, status)
+            case Phase.RECAPTURE:
+                self._change_capture(known, status)
+            case Phase.REFILTER:
+                if self._table_starts.change_tables(known, status):
+                    self._begin_anew()
+            case Phase.RUN:
+                self._go_on(known, status)
+
+    def _remove(self, known: OwnerView, status: ChangefeedStatus) -> None:
+        heartbeat_gone = never_began(known.info, status) or not self._beats
+        if self._stands_still(known) and (heartbeat_gone or self._heartbeats.ended()):
+            self._writer.remove()
 
     def _unbegun(self, known: OwnerView) -> ChangefeedStatus:
         """The user's first wish, which may be a pause, has not been taken into account."""
@@ -438,9 +444,3 @@ class ChangefeedOwner:
 def _reach(point: str, records: Iterable[DdlRecord]) -> None:
     for record in records:
         failpoint.reach(point, record.event.type)
-
-
-def _restarts(known: OwnerView, status: ChangefeedStatus) -> bool:
-    """The user gave a new start with a change that has not been obeyed yet."""
-    asked = known.info.resume_from is not None and known.info.desired is DesiredState.RUNNING
-    return asked and known.info.version != status.info_version and status.checkpoint is not None

@@ -103,10 +103,6 @@ class TableStarts:
         self._writer.beginning(beginning.tables, begun, barrier)
         self._log.info("changefeed_begun", position=str(beginning.position), tables=len(beginning.tables))
 
-    def wanted(self, known: OwnerView, status: ChangefeedStatus) -> bool:
-        """Whether the tables are to be changed now: the user wants them otherwise, and the changefeed to run."""
-        return not status.follows(self._configuration) and self._commanded(known, status).running
-
     def change_tables(self, known: OwnerView, status: ChangefeedStatus) -> bool:
         """Whether it is done. Raises what hinders it."""
         position, patterns = published(status, known.barrier), self._configuration.filter

@@ -1,0 +1,61 @@
+"""What the owner does for a changefeed at a tick: the first phase whose condition holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from changefeed.capture import Capture
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.configuration import Configuration
+from changefeed.config.tables.pattern import TablePattern
+from changefeed.lifecycle import Lifecycle, State
+from changefeed.position import Position
+from changefeed.records import ChangefeedInfo, ChangefeedStatus, DesiredState
+from owner.phase import Phase, phase_of
+
+AT = Position(ClusterTime(100, 1))
+CONFIGURATION = Configuration.parse({"id": "f", "source": "mongodb://a", "sink": "mongodb://b"})
+INFO = ChangefeedInfo(configuration=CONFIGURATION, created_at=datetime(2026, 11, 21, tzinfo=UTC))
+BEGUN = ChangefeedStatus(
+    lifecycle=Lifecycle(state=State.NORMAL),
+    checkpoint=AT,
+    resolved=AT,
+    tables=CONFIGURATION.filter.tables,
+    info_version=1,
+    epoch=1,
+)
+UNBEGUN = replace(BEGUN, checkpoint=None, resolved=None)
+OTHER_TABLES = replace(BEGUN, tables=(TablePattern.parse("shop.*"),))
+REMOVED = replace(INFO, desired=DesiredState.REMOVED, version=2)
+RESTARTED = replace(INFO, resume_from=AT, version=2)
+RECAPTURED = replace(INFO, capture=Capture.OPLOG, version=2)
+
+
+@pytest.mark.parametrize(
+    ("info", "status", "to_run", "phase"),
+    [
+        (INFO, BEGUN, True, Phase.RUN),
+        (INFO, BEGUN, False, Phase.RUN),
+        (INFO, UNBEGUN, True, Phase.BEGIN),
+        (INFO, UNBEGUN, False, Phase.BEGIN),
+        (REMOVED, BEGUN, False, Phase.RUN),
+        (REMOVED, replace(BEGUN, lifecycle=Lifecycle(state=State.REMOVED)), False, Phase.REMOVE),
+        (REMOVED, UNBEGUN, False, Phase.REMOVE),
+        (RESTARTED, BEGUN, True, Phase.RESTART),
+        (RESTARTED, UNBEGUN, True, Phase.BEGIN),
+        (RESTARTED, replace(BEGUN, info_version=2), True, Phase.RUN),
+        (replace(RESTARTED, desired=DesiredState.PAUSED), BEGUN, False, Phase.RUN),
+        (replace(RESTARTED, capture=Capture.OPLOG), OTHER_TABLES, True, Phase.RESTART),
+        (RECAPTURED, BEGUN, False, Phase.RECAPTURE),
+        (RECAPTURED, OTHER_TABLES, True, Phase.RECAPTURE),
+        (INFO, OTHER_TABLES, True, Phase.REFILTER),
+        (INFO, OTHER_TABLES, False, Phase.RUN),
+    ],
+)
+def test_the_first_condition_that_holds_decides(
+    info: ChangefeedInfo, status: ChangefeedStatus, to_run: bool, phase: Phase
+) -> None:
+    assert phase_of(info, status, CONFIGURATION, to_run=to_run) is phase
