@@ -24,7 +24,7 @@ from changefeed.lifecycle import State
 from changefeed.position import Position
 from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus, DesiredState, PositionReport
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import Put
 from coordination.layout import Layout, decode, encode
 from devstack.stack import DevStack

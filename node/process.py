@@ -27,7 +27,7 @@ from changefeed.capture import DECIDED
 from changefeed.errors import FencedError, NotFoundError, RetryableError
 from changefeed.records import ChangefeedId, NodeId, NodeRecord, Role
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.connection import EtcdConfig, Tls
+from coordination.etcd.config import EtcdConfig, Tls
 from coordination.fenced import FencedStore
 from coordination.interruption import Interruption
 from coordination.layout import Layout

@@ -24,7 +24,7 @@ from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import Assignment, ChangefeedId, NodeId, PositionReport
 from changefeed.table import TableId
-from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import CreateRevIs, Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, encode

@@ -20,7 +20,7 @@ import structlog
 from changefeed.errors import ConflictError, FencedError, RetryableError, SluiceError
 from changefeed.records import ChangefeedId
 from coordination.decoded import Decoded
-from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import KeyValue
 from coordination.fenced import FencedStore
 from coordination.interruption import Interruption

@@ -15,7 +15,7 @@ from changefeed.records import ChangefeedId, ChangefeedInfo, NodeId, NodeRecord,
 from coordination.decoded import Decoded
 from coordination.election import Candidate
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import Put
 from coordination.layout import Layout, encode
 from coordination.mirror import Mirror

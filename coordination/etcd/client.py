@@ -15,7 +15,8 @@ from typing import Any, Self
 from etcd3 import etcdrpc as rpc
 
 from changefeed.errors import CoordinationUnavailable, FencedError
-from coordination.etcd.connection import Endpoint, EtcdConfig, EtcdConnection
+from coordination.etcd.config import EtcdConfig
+from coordination.etcd.connection import Endpoint, EtcdConnection
 from coordination.etcd.protocol import (
     Committed,
     Compare,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +13,7 @@ import grpc
 from etcd3 import etcdrpc as rpc
 
 from changefeed.errors import ConfigurationError, CoordinationRefused, CoordinationUnavailable, OutcomeUnknown
+from coordination.etcd.config import EtcdConfig, Tls
 from coordination.etcd.errors import stale_token, translate
 from coordination.etcd.protocol import HistoryCompacted
 
@@ -30,26 +30,6 @@ _CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1_000),  # by default it grows to two minutes
     ("grpc.use_local_subchannel_pool", 1),  # else clients of one process share connections and their back-off
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tls:
-    """Paths of PEM files; `cert` and `key` only where etcd asks for a client certificate."""
-
-    ca: Path
-    cert: Path | None = None
-    key: Path | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EtcdConfig:
-    """`endpoints` are `host:port`. `timeout` bounds each call, failover included."""
-
-    endpoints: tuple[str, ...] = ("127.0.0.1:2379",)
-    tls: Tls | None = None
-    user: str | None = None
-    password: str | None = None
-    timeout: timedelta = timedelta(seconds=5)
 
 
 class Endpoint:
@@ -183,5 +163,5 @@ def status(error: grpc.RpcError) -> tuple[grpc.StatusCode, str]:
 def _channel(address: str, tls: Tls | None) -> grpc.Channel:
     if tls is None:
         return grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
-    pem = [path.read_bytes() if path else None for path in (tls.ca, tls.key, tls.cert)]
+    pem = [Path(path).read_bytes() if path else None for path in (tls.ca, tls.key, tls.cert)]
     return grpc.secure_channel(address, grpc.ssl_channel_credentials(*pem), options=_CHANNEL_OPTIONS)

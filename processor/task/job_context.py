@@ -11,7 +11,7 @@ from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.records import ChangefeedId
 from changefeed.table import TableId
-from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.config import EtcdConfig
 from schema_store.versions import SchemaVersions
 
 

@@ -28,7 +28,7 @@ from changefeed.config.uri import ConnectionUri
 from changefeed.errors import FencedError, PipelineUnavailable
 from changefeed.table import TableKind, TableName, TableSchema
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.config import EtcdConfig
 from processor.task.job_context import JobContext
 from processor.task.permit import TaskPermit
 from processor.task.rows.mounter import Mounter, MountOptions

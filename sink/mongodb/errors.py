@@ -84,11 +84,6 @@ _UNAUTHORIZED = frozenset({11, 13, 18, 31, 33, 141, 214, 334, 391})
 _ATLAS = 8000
 """Atlas answers everything of its own, a wrong password and a spent quota alike, with this code: only the text tells."""
 
-UUID_MISMATCH = 361
-NAMESPACE_EXISTS = 48
-NAMESPACE_NOT_FOUND = 26
-INDEX_NOT_FOUND = 27
-
 
 def code_of(error: Exception) -> int | None:
     return error.code if isinstance(error, OperationFailure) else None

@@ -42,7 +42,7 @@ from changefeed.records import (
     Role,
 )
 from coordination.decoded import Decoded
-from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.config import EtcdConfig
 from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import Change, KeyValue, Op, Put
 from coordination.layout import Layout, child, decode, encode

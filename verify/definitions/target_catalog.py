@@ -13,8 +13,9 @@ from changefeed.documents.document import Document
 from changefeed.errors import SinkRefused
 from changefeed.records import ObservedTable
 from changefeed.table import SYSTEM_DATABASES, TableName
+from sink.mongodb.codes import NAMESPACE_NOT_FOUND
 from sink.mongodb.connection import Client
-from sink.mongodb.errors import NAMESPACE_NOT_FOUND, translated
+from sink.mongodb.errors import translated
 
 _THREADS = 8
 _OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(

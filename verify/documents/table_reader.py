@@ -20,8 +20,8 @@ from changefeed.documents.key_range import LAST_KEY
 from changefeed.documents.row_key import row_key
 from changefeed.errors import PermanentError
 from changefeed.table import TableName
+from sink.mongodb.codes import NAMESPACE_NOT_FOUND
 from sink.mongodb.connection import Client
-from sink.mongodb.errors import NAMESPACE_NOT_FOUND
 from sink.mongodb.errors import translated as translated_of_target
 from source.errors import translated as translated_of_source
 from source.raw.bson_bytes import document_of, elements

@@ -44,19 +44,13 @@ from changefeed.errors import DdlAmbiguous, DdlRefused, FencedError, SluiceError
 from changefeed.records import Observation, ObservedTable
 from changefeed.table import TableName
 from sink.ddl import DownstreamDdl, ShardTable, Skip, names_of
+from sink.mongodb.codes import NAMESPACE_NOT_FOUND, UUID_MISMATCH
 from sink.mongodb.command import DdlCommand
 from sink.mongodb.commander import Permit
 from sink.mongodb.connection import Client
 from sink.mongodb.ddl.ddl_commands import Target, commands
 from sink.mongodb.ddl.ddl_effect import DdlEffect, effect, refusal
-from sink.mongodb.errors import (
-    NAMESPACE_NOT_FOUND,
-    UUID_MISMATCH,
-    code_of,
-    duplicate_key,
-    translate,
-    translated,
-)
+from sink.mongodb.errors import code_of, duplicate_key, translate, translated
 from sink.mongodb.majority import LATE, stalled
 
 _log = structlog.get_logger(__name__)

@@ -33,11 +33,11 @@ from sink.ddl import (
     ShardTable,
     Skip,
 )
+from sink.mongodb.codes import INDEX_NOT_FOUND, NAMESPACE_NOT_FOUND
 from sink.mongodb.command import DdlCommand
 from sink.mongodb.ddl.definition_match import plain_clustered_index, plain_timeseries
 from sink.mongodb.ddl.index_translation import SIMPLE, index_specification, without_version
 from sink.mongodb.ddl.ttl import NEVER_SECONDS, NEVER_SECONDS_BEFORE_6_0, index_expiry, modified_expiry, table_expiry
-from sink.mongodb.errors import INDEX_NOT_FOUND, NAMESPACE_NOT_FOUND
 
 WIRE_4_4, WIRE_6_0 = 9, 17
 

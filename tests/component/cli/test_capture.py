@@ -13,7 +13,7 @@ import yaml
 from changefeed.config.configuration import Configuration
 from changefeed.records import ChangefeedId, ChangefeedInfo, NodeId, NodeRecord, Role
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import Put
 from coordination.layout import Layout, encode
 from devstack.mongodb.server import Client

@@ -12,7 +12,7 @@ import pytest
 from etcd3 import etcdrpc as rpc
 
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.config import EtcdConfig
 from devstack.etcd.server import Etcd
 
 Connect = Callable[[str], EtcdClient]

@@ -13,7 +13,7 @@ from changefeed.errors import FencedError
 from changefeed.records import NodeId, NodeRecord, Role
 from coordination.election import Candidate
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout

@@ -40,7 +40,7 @@ from coordination import failpoint
 from coordination.decoded import Decoded
 from coordination.election import owner_in
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import Put
 from coordination.layout import Layout, OwnerRecord, ResignRequest, child, decode, encode
 from coordination.mirror import Mirror

@@ -16,7 +16,7 @@ from changefeed.lifecycle import Lifecycle
 from changefeed.position import Position, Window
 from changefeed.records import ChangefeedId, ChangefeedStatus
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import Put
 from coordination.layout import encode
 from devstack.mongodb.server import Client

@@ -16,7 +16,7 @@ from changefeed.records import ChangefeedId, DdlRecord, DdlState, Scope
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.decoded import Decoded
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import Delete, Op, Put
 from coordination.layout import Layout, encode
 from coordination.mirror import Mirror

@@ -19,7 +19,7 @@ from random import Random
 from changefeed.lifecycle import State
 from changefeed.records import ChangefeedId, ChangefeedStatus
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.config import EtcdConfig
 from coordination.layout import Layout, decode
 from coordination.mirror import Mirror
 from devstack.mongodb.server import Client

@@ -18,7 +18,7 @@ from pymongo.errors import PyMongoError
 from changefeed.lifecycle import State
 from changefeed.records import ChangefeedId
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.config import EtcdConfig
 from coordination.layout import Layout
 from coordination.mirror import Mirror
 from devstack.etcd.cluster import EtcdCluster

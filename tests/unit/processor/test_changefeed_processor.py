@@ -36,7 +36,7 @@ from changefeed.records import (
 )
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.decoded import Decoded
-from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.config import EtcdConfig
 from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import Delete, Put
 from coordination.fenced import FencedStore

@@ -15,7 +15,7 @@ from etcd3 import etcdrpc as rpc
 
 from changefeed.errors import CoordinationRefused, CoordinationUnavailable, OutcomeUnknown
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.connection import EtcdConfig, Tls
+from coordination.etcd.config import EtcdConfig, Tls
 from coordination.etcd.protocol import Put, Watch
 from devstack.etcd.server import Etcd
 from devstack.ports import free_port

@@ -11,7 +11,7 @@ import pytest
 
 from changefeed.errors import CoordinationUnavailable, OutcomeUnknown
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import Put
 from coordination.fenced import FencedStore
 from coordination.mirror import Mirror

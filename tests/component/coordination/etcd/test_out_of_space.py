@@ -12,7 +12,7 @@ import pytest
 
 from changefeed.errors import CoordinationFull
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.config import EtcdConfig
 from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import CreateRevIs, Delete, DeletePrefix, Etcd, Put, Refused
 from coordination.fenced import FencedStore

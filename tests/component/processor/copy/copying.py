@@ -18,7 +18,7 @@ from changefeed.position import Position, Window
 from changefeed.records import ChangefeedId, CopiedChunk, CopyPart, CopyRecord, CopyStage
 from changefeed.table import TableName
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.config import EtcdConfig
 from coordination.layout import Layout, decode
 from processor.copy import etcd_writes as copy_store
 from processor.copy.chunk_copy import CopyOrder, CopyPlace, copy_chunk

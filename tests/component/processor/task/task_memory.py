@@ -20,7 +20,7 @@ from changefeed.position import Position, Window
 from changefeed.records import ChangefeedId, ChangefeedStatus
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import Put
 from coordination.layout import encode
 from processor.lanes.lanes import LaneJob

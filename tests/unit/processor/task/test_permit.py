@@ -7,7 +7,7 @@ import pytest
 from changefeed.errors import FencedError
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.records import ChangefeedStatus
-from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.config import EtcdConfig
 from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import Delete, Put
 from coordination.layout import encode

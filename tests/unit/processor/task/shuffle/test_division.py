@@ -19,7 +19,7 @@ from changefeed.documents.document import Document
 from changefeed.position import Position, Window
 from changefeed.records import ChangefeedId
 from changefeed.table import TableId, TableName, TableSchema
-from coordination.etcd.connection import EtcdConfig
+from coordination.etcd.config import EtcdConfig
 from processor.lanes.lanes import LaneJob
 from processor.task.copied_ranges import CopiedRanges
 from processor.task.job import JobSpec

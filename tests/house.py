@@ -1,0 +1,98 @@
+"""What the tree promises, checked by `make check`: `python -m tests.house` prints each breach and fails.
+
+- A module whose docstring says `Pure` in its first line, or whose room's docstring does, imports no I/O, clock, randomness or logging,
+  no module of ours that is not pure, and asks no clock.
+- A class name stands in one module of the product.
+- A room holds at most twelve modules besides its `__init__`.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PRODUCT = (
+    *("admin", "changefeed", "cli", "coordination", "node", "owner", "processor"),
+    *("schema_store", "sink", "source", "verify"),
+)
+_MOST_MODULES = 12
+_GENERATED = "admin/stubs"
+_IMPURE = {
+    *("asyncio", "concurrent", "contextvars", "ctypes", "faulthandler", "fcntl", "gc", "http", "io", "logging", "mmap"),
+    *("multiprocessing", "os", "pickle", "platform", "queue", "resource", "sched", "secrets", "select"),
+    *("selectors", "shutil", "signal", "socket", "socketserver", "ssl", "subprocess", "sys", "tempfile", "threading"),
+    *("time", "uuid", "weakref", "zoneinfo"),
+    *("etcd3", "grpc", "prometheus_client", "py4j", "pymongo", "pyspark", "rich", "structlog", "typer"),
+}
+_CLOCKS = {"now", "utcnow", "today"}
+
+
+def main() -> int:
+    modules = {_name(path): path for root in PRODUCT for path in sorted((ROOT / root).rglob("*.py"))}
+    modules = {name: path for name, path in modules.items() if _GENERATED not in path.as_posix()}
+    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules.items()}
+    breaches = [*_purity(trees), *_class_names(trees), *_rooms(modules)]
+    for breach in breaches:
+        print(breach)  # noqa: T201  # a command that tells what is wrong
+    return 1 if breaches else 0
+
+
+def _name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _purity(trees: Mapping[str, ast.Module]) -> Iterator[str]:
+    said = {name for name, tree in trees.items() if "Pure" in (ast.get_docstring(tree) or "").partition("\n")[0]}
+    pure = {name for name in trees if name in said or name.rpartition(".")[0] in said}
+    for name in sorted(pure):
+        for imported, line in _imports(trees[name], trees):
+            top = imported.partition(".")[0]
+            if top in _IMPURE or (top in PRODUCT and imported not in pure):
+                yield f"{name}:{line}: a pure module imports {imported}"
+            elif imported == "pathlib.Path":
+                yield f"{name}:{line}: a pure module imports {imported}; a PurePath does"
+            elif imported.startswith("random.") and imported != "random.Random":
+                yield f"{name}:{line}: a pure module imports {imported}; it is given a random.Random"
+        for node in ast.walk(trees[name]):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CLOCKS:
+                yield f"{name}:{node.lineno}: a pure module asks the clock"
+
+
+def _imports(tree: ast.Module, known: Mapping[str, ast.Module]) -> Iterator[tuple[str, int]]:
+    """Modules; of `random` and `pathlib` what is imported from them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield (full if full in known or node.module in ("random", "pathlib") else node.module), node.lineno
+
+
+def _class_names(trees: Mapping[str, ast.Module]) -> Iterator[str]:
+    places = defaultdict(list)
+    for name, tree in trees.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(name)
+    for name, modules in sorted(places.items()):
+        if len(modules) > 1:
+            yield f"class {name} stands in {', '.join(modules)}"
+
+
+def _rooms(modules: Mapping[str, Path]) -> Iterator[str]:
+    rooms = defaultdict(list)
+    for path in modules.values():
+        if path.name != "__init__.py":
+            rooms[path.parent].append(path)
+    for room, inside in sorted(rooms.items()):
+        if len(inside) > _MOST_MODULES:
+            yield f"{room.relative_to(ROOT)}/ holds {len(inside)} modules: divide it"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
