@@ -96,7 +96,7 @@ class Verification:
         passing = Passing(self.source, self.checkpoints, self.wishes.patience)
         definitions = settled_definitions(partial(self._patiently, self._look), passing.wait)
         self._tables = len(definitions)
-        self._tell()
+        self._report_progress()
         sides = Sides(source=self.source, target=self.target, stop=self.stop, passing=passing)
         with ThreadPoolExecutor(self.wishes.parallelism, "verify") as threads:
             try:
@@ -185,13 +185,13 @@ class Verification:
         if not (table.ranges or table.running or table.reported):
             table.reported = True
             self._report(table.result.report(documents=True))
-        self._tell()
+        self._report_progress()
 
     def _report(self, report: TableReport) -> None:
         self._reports.append(report)
         self.listener.table(report)
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         self.listener.progress(
             VerifyProgress(
                 tables=self._tables,

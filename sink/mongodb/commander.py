@@ -203,10 +203,10 @@ class Commander:
                     work(send)
         except (PyMongoError, BSONError) as error:
             if isinstance(error, PyMongoError) and error.timeout:
-                self._tell_a_late_majority(session, doing)
+                self._raise_if_majority_late(session, doing)
             raise self._translated(error, doing) from error
 
-    def _tell_a_late_majority(self, session: ClientSession, doing: str) -> None:
+    def _raise_if_majority_late(self, session: ClientSession, doing: str) -> None:
         """The driver sends no `wtimeout` with a commit, so only its own time limit ends the wait. The majority is checked afterwards."""
         point = self._majority(doing)
         begun = session.operation_time
