@@ -43,4 +43,4 @@ def test_nobody_there_is_exit_code_5() -> None:
     answer = run(["changefeed", "list"], {"SLUICE_SERVER": "127.0.0.1:1"})
     assert answer.returncode == 5
     assert answer.stderr.startswith("sluice: the server at 127.0.0.1:1 does not answer")
-    assert "name another one with --server or SLUICE_SERVER" in answer.stderr
+    assert "choose another one with --server or SLUICE_SERVER" in answer.stderr

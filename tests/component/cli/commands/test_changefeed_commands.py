@@ -61,7 +61,7 @@ def test_update_goes_with_a_paused_changefeed_alone(
     assert (running.returncode, "pause it first" in running.stderr) == (1, True)
     server.sluice("changefeed", "pause", database)
     updated = server.sluice("changefeed", "update", database, "--config", str(file), "--version", "2")
-    assert updated.stdout == f"changefeed {database} updated to version 3; resume it to go on\n", updated.stderr
+    assert updated.stdout == f"changefeed {database} updated to version 3; resume it to continue\n", updated.stderr
     stale = server.sluice("changefeed", "update", database, str(file), "--version", "2")
     assert (stale.returncode, "another user changed it" in stale.stderr) == (4, True)
     queried = json.loads(server.sluice("changefeed", "query", database, "-o", "json").stdout)
