@@ -1,11 +1,11 @@
-"""Who may call the admin API.
+"""`Guard`: decides which callers may use the admin API.
 
-    tokens    client CA    who gets in
-    none      none         everybody on this machine, as operator; listening beyond it must be allowed in so many words
-    none      given        who has a certificate of that CA, as operator
-    given     any          who has a token, as what the token says (and a certificate, where a CA is given)
+    tokens    client CA    admitted callers
+    none      none         all on this machine, as operator; listening on other addresses must be allowed explicitly
+    none      given        those with a certificate of that CA, as operator
+    given     any          those with a token, with the token's role (and with a certificate, if a CA is given)
 
-A token file has a line for each token, `role:token`; empty lines and lines that begin with # count for nothing:
+A token file has one line for each token, `role:token`; empty lines and lines that begin with # are ignored:
 
     viewer:9f8c2e5a6b1d4c7e
     operator:1b6d9e3f8a2c5d7b
@@ -26,9 +26,9 @@ _BEARER = "bearer "
 
 class Access(StrEnum):
     VIEWER = "viewer"
-    """May read."""
+    """May call the methods that only read."""
     OPERATOR = "operator"
-    """May do everything."""
+    """May call all methods."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -38,7 +38,7 @@ class AccessToken:
 
 
 def read_tokens(text: str, *, name: str) -> tuple[AccessToken, ...]:
-    """`name` is the file's, for messages, which never show a token."""
+    """`name` is the file's name for messages; these never show a token."""
     problems: list[str] = []
     tokens: list[AccessToken] = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -49,13 +49,13 @@ def read_tokens(text: str, *, name: str) -> tuple[AccessToken, ...]:
             problems.append(f"{name} line {number}: expected viewer:TOKEN or operator:TOKEN, found another form")
         elif len(secret) < _SHORTEST or not secret.isascii() or " " in secret:
             problems.append(
-                f"{name} line {number}: the token is shorter than {_SHORTEST} characters or not plain; "
-                "make one, for example with: openssl rand -hex 32"
+                f"{name} line {number}: the token is shorter than {_SHORTEST} characters, not ASCII or contains a space; "
+                "create one, for example with: openssl rand -hex 32"
             )
         else:
             tokens.append(AccessToken(Access(role), secret))
     if not tokens and not problems:
-        problems.append(f"{name}: it holds no token; write a line role:token")
+        problems.append(f"{name}: it contains no token; write a line role:token")
     if problems:
         raise ConfigurationError(problems)
     return tuple(tokens)
@@ -63,25 +63,23 @@ def read_tokens(text: str, *, name: str) -> tuple[AccessToken, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """`tokens` None: whoever got as far as to call is an operator."""
+    """Without `tokens` every admitted caller is an operator."""
 
     tokens: tuple[AccessToken, ...] | None = None
 
     def demand(self, needed: Access, metadata: Iterable[tuple[str, str | bytes]]) -> None:
-        """Raises unless the caller may do what needs this access."""
+        """Raises unless the caller has this access."""
         if self.tokens is None:
             return
         granted = self._granted(self.tokens, dict(metadata))
         if needed is Access.OPERATOR and granted is not Access.OPERATOR:
-            raise NotPermitted(
-                "this call changes something and needs the token of an operator; the one given is a viewer's"
-            )
+            raise NotPermitted("this call needs the token of an operator; the given token is a viewer's")
 
     @staticmethod
     def _granted(tokens: tuple[AccessToken, ...], metadata: Mapping[str, str | bytes]) -> Access:
         given = str(metadata.get("authorization", ""))
         if not given.lower().startswith(_BEARER):
-            raise NotAuthenticated("this server wants a token; send the metadata authorization: Bearer TOKEN")
+            raise NotAuthenticated("this server requires a token; send the metadata authorization: Bearer TOKEN")
         secret = given[len(_BEARER) :].strip().encode()
         found = [token.access for token in tokens if hmac.compare_digest(token.secret.encode(), secret)]
         if not found:

@@ -1,4 +1,7 @@
-"""`Changes`: wakes a stream of the admin API when something in etcd has changed, or whether this node can write there; some times a second at most."""
+"""`Changes`: wakes a stream of the admin API when etcd's content has changed, or whether this node can write to etcd has.
+
+It wakes a stream at most a few times a second.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from changefeed.lifecycle import ErrorReport
 
 
 class Changes:
-    """For one call. It ends as soon as the call does, so that its thread is free for the next one, and when the server stops."""
+    """The changes for one call. They end with the call, so that its thread becomes free, and when the server stops."""
 
     def __init__(
         self,
@@ -41,7 +44,7 @@ class Changes:
         self._ended()
 
     def wait(self) -> bool:
-        """At once the first time, then after the next change; False when nobody listens any more."""
+        """Returns at once the first time, then after the next change; False when the call or the server has ended."""
         if self._seen is not None:
             self._over.wait(self._every)
         while not self._over.is_set() and not self._stopping.is_set():

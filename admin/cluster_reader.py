@@ -1,7 +1,7 @@
-"""`ClusterReader`: what etcd says of the cluster, for those who ask.
+"""`ClusterReader`: the state of the cluster in etcd, for the admin API and the metrics.
 
-Answers come from the node's mirror, so reading costs etcd nothing. A mirror that does not follow is no answer: the caller hears
-that etcd does not answer, and never an old state as if it were the present one.
+It reads the node's mirror, so reading costs etcd nothing. If the mirror does not follow etcd, a read raises an error: an old state
+is never shown as the present one.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _PATIENCE = timedelta(seconds=2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangefeedTables:
-    """The tables of a changefeed now, and how far they are."""
+    """The present tables of a changefeed and their progress."""
 
     living: tuple[TableSchema, ...]
     progress: TableProgress
 
     def of(self, table: TableId) -> Position | None:
-        """None for what has no rows, as a view, or is with no node."""
+        """None for a table without rows, as a view, or without a node."""
         return self.progress.of(table)
 
 
 class ClusterView:
-    """The cluster at one revision. Only inside `ClusterReader.read`."""
+    """The cluster at one revision. It may be used only inside `ClusterReader.read`."""
 
     def __init__(self, view: View, reader: Decoded, layout: Layout) -> None:
         self._view = view
@@ -81,16 +81,16 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingNode:
-    """What the node that is asked knows of itself, and cannot have recorded in etcd."""
+    """The state of the serving node that is not in etcd."""
 
     node: Callable[[], NodeId | None] = lambda: None
     not_ready: Callable[[], str] = lambda: ""
     unwritable: Callable[[], ErrorReport | None] = lambda: None
-    """Why it cannot write to etcd: what it reads there then does not say how things are."""
+    """Why the node cannot write to etcd; the state that it reads there may then be out of date."""
 
 
 class ClusterReader:
-    """For many threads."""
+    """Many threads share it."""
 
     def __init__(self, mirror: Mirror, layout: Layout, serving: ServingNode | None = None) -> None:
         self.mirror = mirror
@@ -101,7 +101,7 @@ class ClusterReader:
 
     @contextmanager
     def read(self, at_least: int = 0) -> Iterator[ClusterView]:
-        """With `at_least`, the revision of one's own last write."""
+        """`at_least` is the revision of the caller's last write: the view is at least as new."""
         with self._lock:
             yield ClusterView(self._newest(at_least), self._decoded, self.layout)
 
@@ -111,7 +111,7 @@ class ClusterReader:
             return self.mirror.at_least(at_least, _PATIENCE)
         if not self.mirror.current:
             reason = self.mirror.interrupted_by or "it has just started"
-            raise CoordinationUnavailable(f"this node does not follow etcd at the moment: {reason}; ask another node")
+            raise CoordinationUnavailable(f"this node does not follow etcd at present: {reason}; ask another node")
         return view
 
 
@@ -126,4 +126,4 @@ def tables_of(known: OwnerView) -> ChangefeedTables:
 
 
 def no_such_changefeed(id: ChangefeedId) -> NotFoundError:
-    return NotFoundError(f"there is no changefeed {id!r}; `sluice changefeed list` shows those there are")
+    return NotFoundError(f"there is no changefeed {id!r}; `sluice changefeed list` shows all changefeeds")

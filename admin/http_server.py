@@ -1,4 +1,4 @@
-"""`HttpServer`: `/metrics` for Prometheus, `/healthz` and `/readyz` for whoever runs the node."""
+"""`HttpServer`: `/metrics` for Prometheus, `/healthz` and `/readyz` for probes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = structlog.get_logger()
 
 
 class HttpServer:
-    """Listens between `start` and `stop`. `not_ready` says why the node is not ready, or nothing."""
+    """Listens between `start` and `stop`. `not_ready` returns why the node is not ready, or an empty text."""
 
     def __init__(self, address: str, registry: CollectorRegistry, not_ready: Callable[[], str]) -> None:
         host, _, port = address.rpartition(":")
@@ -69,7 +69,7 @@ class _Answers:
                 status = HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK
                 return status, _TEXT, f"{reason or 'ready'}\n".encode()
             case _:
-                return HTTPStatus.NOT_FOUND, _TEXT, b"there are /metrics, /healthz and /readyz\n"
+                return HTTPStatus.NOT_FOUND, _TEXT, b"not found; the paths are /metrics, /healthz and /readyz\n"
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -91,4 +91,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Probes come every few seconds: they are not worth a line."""
+        """Logs nothing: probes come every few seconds."""

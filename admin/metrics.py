@@ -1,7 +1,7 @@
-"""`Metrics`: everything that a node tells Prometheus, and what it means.
+"""`Metrics`: all metrics of a node, with their help texts.
 
-What stands in etcd is told by the owner alone, when it is asked for, so that a sum over nodes counts nothing twice. What a node's own
-pipelines did is counted by that node.
+Only the owner exports the state in etcd, and reads it at each scrape, so that a sum over nodes counts nothing twice. Each node counts
+what its own pipelines did.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FEED = ("changefeed",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowFacts:
-    """What became of one window of a lane."""
+    """The results of one window of a lane."""
 
     events: Mapping[str, int]
     bytes: int
@@ -42,7 +42,7 @@ class WindowFacts:
 
 
 class Metrics:
-    """A registry of its own: nothing else of the process shows in it."""
+    """Uses a registry of its own, without the metrics of other libraries in the process."""
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
@@ -52,7 +52,7 @@ class Metrics:
             "sluice_window_seconds", "How long a window's job ran", _FEED, buckets=_SECONDS, registry=registry
         )
         self._window_bytes = Histogram(
-            "sluice_window_bytes", "What a window held", _FEED, buckets=_BYTES, registry=registry
+            "sluice_window_bytes", "Bytes of change events in a window", _FEED, buckets=_BYTES, registry=registry
         )
         self._windows_failed = Counter(
             "sluice_windows_failed", "Windows that ended with an error", _FEED, registry=registry
@@ -67,7 +67,7 @@ class Metrics:
         self._rejected = Counter("sluice_rejected_rows", "Rows that the target refused", _FEED, registry=registry)
         self._leads = Gauge("sluice_owner", "1 on the node that is the owner", registry=registry)
         self._elected = Counter("sluice_owner_elections", "Times that this node became the owner", registry=registry)
-        self._writable = Gauge("sluice_etcd_writable", "1 while etcd takes what this node writes", registry=registry)
+        self._writable = Gauge("sluice_etcd_writable", "1 while etcd accepts this node's writes", registry=registry)
         self._sessions = Counter("sluice_sessions", "Sessions that this node has had", registry=registry)
 
     def window_done(self, changefeed: ChangefeedId, facts: WindowFacts) -> None:
@@ -96,7 +96,7 @@ class Metrics:
         reader: ClusterReader,
         oplog_left: Callable[[], Mapping[ChangefeedId, timedelta]],
     ) -> None:
-        """`oplog_left` is what the owner's guard found last."""
+        """`oplog_left` returns the last result of the owner's oplog-window guard."""
         self._writable.set_function(lambda: float(reader.serving.unwritable() is None))
         self.registry.register(_ClusterCollector(reader, oplog_left))
 
@@ -111,7 +111,7 @@ class _ClusterCollector(Collector):
         self._oplog_left = oplog_left
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing at registration: there is no cluster yet to look at."""
+        """Empty, because the cluster cannot be read yet at registration."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -122,15 +122,17 @@ class _ClusterCollector(Collector):
                 nodes, found = len(view.nodes), view.changefeeds()
                 tables = {id: _tables(view, id) for id in found}
         except SluiceError:
-            return  # sluice_owner and /readyz tell it
-        yield GaugeMetricFamily("sluice_nodes", "Nodes that live", nodes)
+            return  # sluice_owner and /readyz show it
+        yield GaugeMetricFamily("sluice_nodes", "Live nodes", nodes)
         now = datetime.now(UTC)
         yield from _states(found, self._reader.serving.unwritable())
         yield from _gauges(found, now)
-        yield _by_changefeed("sluice_tables", "Tables that are with a node", tables)
+        yield _by_changefeed("sluice_tables", "Tables that are assigned to a node", tables)
         left = {id: span.total_seconds() for id, span in self._oplog_left().items()}
         yield _by_changefeed(
-            "sluice_oplog_left_seconds", "How long it may stand still before the source forgets what comes next", left
+            "sluice_oplog_left_seconds",
+            "How long it may stand still before the source's oplog loses its next changes",
+            left,
         )
         yield _ddl_seconds(found)
 
@@ -146,23 +148,23 @@ def _gauges(found: Mapping[ChangefeedId, OwnerView], now: datetime) -> Iterator[
     barriers = {id: known.barrier.position.ts.seconds for id, known in found.items() if known.barrier}
     lags = {id: lag.total_seconds() for id, status in begun.items() if (lag := status.lag(now)) is not None}
     ages = {id: max(now.timestamp() - at, 0) for id, at in barriers.items()}
-    yield _by_changefeed("sluice_lag_seconds", "How old the oldest write may be that is not downstream", lags)
+    yield _by_changefeed("sluice_lag_seconds", "Largest possible age of a write that is not downstream", lags)
     yield _by_changefeed("sluice_checkpoint_seconds", "Unix time of the checkpoint", checkpoints)
     yield _by_changefeed("sluice_resolved_seconds", "Unix time up to which all DDL is known", resolved)
-    yield _by_changefeed("sluice_barrier_age_seconds", "How old the barrier is", ages)
+    yield _by_changefeed("sluice_barrier_age_seconds", "Age of the barrier", ages)
     held = {id: len(known.barrier.held) for id, known in found.items() if known.barrier}
     yield _by_changefeed("sluice_held_tables", "Tables that a DDL holds", held)
     open_ddls = {id: sum(record.open for record in known.records.values()) for id, known in found.items()}
     yield _by_changefeed("sluice_open_ddls", "DDLs that are not done", open_ddls)
     copies = {id: [copy for r in known.reports.values() for copy in r.copies.values()] for id, known in found.items()}
     copied = {id: sum(copy.chunks_done for copy in each) for id, each in copies.items()}
-    yield _by_changefeed("sluice_copy_chunks_done", "Chunks copied of the tables now in copy", copied)
+    yield _by_changefeed("sluice_copy_chunks_done", "Copied chunks of the tables in copy", copied)
     chunks = {id: sum(copy.chunks for copy in each) for id, each in copies.items()}
-    yield _by_changefeed("sluice_copy_chunks", "Chunks of the tables now in copy", chunks)
+    yield _by_changefeed("sluice_copy_chunks", "Chunks of the tables in copy", chunks)
 
 
 def _states(found: Mapping[ChangefeedId, OwnerView], unwritable: ErrorReport | None) -> Iterator[Metric]:
-    family = GaugeMetricFamily("sluice_changefeed_state", "1 for the state it is in", labels=(*_FEED, "state"))
+    family = GaugeMetricFamily("sluice_changefeed_state", "1 for the changefeed's state", labels=(*_FEED, "state"))
     for id, known in found.items():
         present = lifecycle_now(known, unwritable).state
         for state in State:
@@ -171,9 +173,9 @@ def _states(found: Mapping[ChangefeedId, OwnerView], unwritable: ErrorReport | N
 
 
 def _ddl_seconds(found: Mapping[ChangefeedId, OwnerView]) -> Metric:
-    """Over the DDLs that stand in etcd: the newest hundred or so of each changefeed."""
+    """Over the DDL records in etcd: about the newest hundred of each changefeed."""
     family = HistogramMetricFamily(
-        "sluice_ddl_held_seconds", "From when a DDL was seen until it was done, of the newest ones", labels=_FEED
+        "sluice_ddl_held_seconds", "Time from seeing a DDL until it was done, over the newest DDLs", labels=_FEED
     )
     for id, known in found.items():
         took = [

@@ -1,4 +1,4 @@
-"""`AdminServer`: the admin API on a port, with health and reflection beside it."""
+"""`AdminServer`: serves the admin API on a port, with health and reflection."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from changefeed.errors import ConfigurationError
 _THREADS = 64
 _MOST_CALLS = 1_000
 _MOST_REQUEST_BYTES = 1 << 20
-"""A configuration is a page of text; etcd takes no larger value anyway."""
+"""A configuration is a page of text; etcd accepts no larger value."""
 
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerTls:
-    """Paths of PEM files. `client_ca`: only those with a certificate of this CA get in."""
+    """Paths of PEM files. `client_ca`: only clients with a certificate of this CA are admitted."""
 
     cert: Path
     key: Path
@@ -85,7 +85,7 @@ class AdminServer:
         self.healthy(serving=False)
 
     def stop(self, grace: timedelta = timedelta(seconds=2)) -> None:
-        """Calls under way have the grace to end; streams are told to. May be called twice."""
+        """Running calls have the grace period to end; streams are ended. May be called twice."""
         self._health.enter_graceful_shutdown()
         self._stopping.set()
         self._server.stop(grace.total_seconds()).wait()

@@ -1,3 +1,3 @@
 """The command line."""
 
-import coordination as coordination  # before the first module that imports gRPC
+import coordination as coordination  # must come before the first module that imports gRPC

@@ -1,4 +1,4 @@
-"""How values look in a table."""
+"""Formats values for the cells of a table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STYLES = {
 }
 
 _BAR = 20
-"""How wide a bar of progress is, in characters."""
+"""The width of a progress bar, in characters."""
 
 
 def state_of(feed: pb.Changefeed) -> State:
@@ -31,7 +31,7 @@ def state_of(feed: pb.Changefeed) -> State:
 
 
 def state(feed: pb.Changefeed) -> Text:
-    """With what was asked of it since, as long as the owner has not come to it."""
+    """The state; or the requested change, until the owner has obeyed it."""
     found = state_of(feed)
     if feed.obeyed:
         return Text(found, _STYLES[found])
@@ -40,14 +40,14 @@ def state(feed: pb.Changefeed) -> Text:
 
 
 def seconds(feed: pb.Changefeed) -> str:
-    """What has finished lags behind nothing."""
+    """The lag in seconds; a finished changefeed has none."""
     if state_of(feed) is State.FINISHED:
         return "-"
     return f"{feed.lag.ToTimedelta().total_seconds():.1f}s" if feed.HasField("lag") else "-"
 
 
 def position(text: str) -> str:
-    """Its time: the token of an event says nothing to a person."""
+    """The time of a position, without its token."""
     return Position.parse(text).ts.to_iso() if text else "-"
 
 
@@ -72,7 +72,7 @@ def took(begin: Timestamp, end: Timestamp) -> str:
 
 
 def copy(message: Any) -> str:
-    """With a bar of what is done, of how many tables when there are more, and what those under way have so far."""
+    """A progress bar, the number of tables if there are several, and the documents of the running copies."""
     if not message.HasField("copy"):
         return "-"
     progress = message.copy

@@ -1,4 +1,4 @@
-"""How a changefeed is shown."""
+"""`facts`, `changed_line`: show a changefeed as text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LISTED: Sequence[Column] = (
 
 
 def facts(feed: pb.Changefeed) -> list[tuple[str, str | Text]]:
-    """For `query`: name and value, in the order of interest. Configuration last, as YAML."""
+    """For `query`: names and values, the most important first, and the configuration as YAML at the end."""
     found: list[tuple[str, str | Text]] = [
         ("id", feed.id),
         ("state", cells.state(feed)),

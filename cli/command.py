@@ -1,4 +1,4 @@
-"""What all commands share: options that say which server, failures with exit codes, questions before something is destroyed."""
+"""`connected`, `reported`, `confirm`: the options for the server, exit codes of failures, and confirmations; all commands share them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
     "server": (
         Annotated[
             str | None,
-            typer.Option(metavar="HOST:PORT", help="A node's admin API. Or SLUICE_SERVER.", rich_help_panel=_PANEL),
+            typer.Option(metavar="HOST:PORT", help="Admin API of a node. Or SLUICE_SERVER.", rich_help_panel=_PANEL),
         ],
         None,
     ),
@@ -31,22 +31,24 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
         None,
     ),
     "ca": (
-        Annotated[Path | None, typer.Option(help="CA of the server's certificate: use TLS.", rich_help_panel=_PANEL)],
+        Annotated[
+            Path | None, typer.Option(help="CA of the server's certificate; enables TLS.", rich_help_panel=_PANEL)
+        ],
         None,
     ),
     "cert": (Annotated[Path | None, typer.Option(help="Client certificate.", rich_help_panel=_PANEL)], None),
     "key": (Annotated[Path | None, typer.Option(help="Key of the client certificate.", rich_help_panel=_PANEL)], None),
 }
 
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="For people, or for programs.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-WaitOption = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is so.")]
-TimeoutOption = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Wait at most.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format; json and yaml are for programs.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+WaitOption = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the change has taken effect.")]
+TimeoutOption = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Longest time to wait.")]
 ChangefeedArgument = Annotated[str, typer.Argument(help="Id of a changefeed.", metavar="CHANGEFEED")]
 
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:
-    """The command gets a `Connection` as its first argument, and its users the options that say to where."""
+    """Gives the command a `Connection` as its first argument, and the options for the server."""
 
     @wraps(command)
     def run(**arguments: Any) -> None:
@@ -63,14 +65,14 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
     parameters = [
         each.replace(annotation=hints[each.name], kind=inspect.Parameter.KEYWORD_ONLY) for each in own
     ] + shared
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what inspect looks for
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # inspect reads it
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     del run.__wrapped__
     return run
 
 
 class reported:  # noqa: N801 - reads as a function
-    """Failures end the command with their exit code, in words; what is left is a fault of ours and shows its traceback."""
+    """Prints a failure and ends the command with its exit code; any other exception is a bug and shows its traceback."""
 
     def __enter__(self) -> None:
         pass
@@ -91,7 +93,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise Failure(ExitCode.USAGE, f"{question} There is nobody to ask; say --yes if you mean it.")
+        raise Failure(ExitCode.USAGE, f"{question} There is no terminal to ask on; confirm with --yes.")
     if not typer.confirm(question):
         raise Failure(ExitCode.FAILED, "nothing was changed")
 

@@ -1,4 +1,4 @@
-"""`Connection`: the way to a node's admin API, and its errors as failures of a command."""
+"""`Connection`: a client of a node's admin API, which turns its errors into failures of a command."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NO_ANSWER = frozenset({CoordinationUnavailable.code, CoordinationFull.code, Out
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerAddress:
-    """`ca`: TLS; `cert` and `key`: where the server wants to know its callers."""
+    """`ca` enables TLS; `cert` and `key` are the client's certificate, for a server that requires one."""
 
     server: str = DEFAULT_SERVER
     token_file: Path | None = None
@@ -43,7 +43,7 @@ class ServerAddress:
 
     @classmethod
     def found(cls, flags: Mapping[str, Any], environment: Mapping[str, str]) -> ServerAddress:
-        """Flags go first, then SLUICE_SERVER, then the file that SLUICE_CONFIG names, or ~/.config/sluice/config.yaml."""
+        """Flags have precedence, then SLUICE_SERVER and SLUICE_TOKEN_FILE, then the file of SLUICE_CONFIG or ~/.config/sluice/config.yaml."""
         named = environment.get("SLUICE_CONFIG")
         path = Path(named) if named else Path(environment.get("HOME", "/")) / ".config" / "sluice" / "config.yaml"
         filed = _filed(path) if named or path.is_file() else {}
@@ -61,7 +61,7 @@ def _filed(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise Failure(ExitCode.USAGE, f"{path}: cannot be read: {error}") from None
     if not isinstance(fields, dict) or any(not isinstance(value, str) for value in fields.values()):
-        raise Failure(ExitCode.USAGE, f"{path}: write a mapping of {', '.join(_FIELDS)} to texts")
+        raise Failure(ExitCode.USAGE, f"{path}: write a mapping of {', '.join(_FIELDS)} to strings")
     unknown = sorted(set(fields) - set(_FIELDS))
     if unknown:
         raise Failure(ExitCode.USAGE, f"{path}: unknown key {unknown[0]!r}; allowed are {', '.join(_FIELDS)}")
@@ -69,7 +69,7 @@ def _filed(path: Path) -> dict[str, Any]:
 
 
 class Connection:
-    """A context manager. Calls go through its stubs, inside `translated`."""
+    """A context manager. Calls use its stubs, inside `translated`."""
 
     def __init__(self, address: ServerAddress) -> None:
         self.address = address
@@ -91,7 +91,7 @@ class Connection:
         self._channel.close()
 
     def ask(self, method: Any, request: Any, *, timeout: float = 60.0) -> Any:
-        """One answer."""
+        """A call with one response."""
         with self.translated():
             return method(request, timeout=timeout, metadata=self.metadata)
 
@@ -120,7 +120,7 @@ def _failure(error: Any, server: str) -> Failure:
             return Failure(
                 ExitCode.UNREACHABLE,
                 f"the server at {server} does not answer: {details}",
-                "name another one with --server or SLUICE_SERVER, or start one with `sluice server`",
+                "choose another one with --server or SLUICE_SERVER, or start one with `sluice server`",
             )
         return Failure(ExitCode.FAILED, f"the server at {server} answers {status.name}: {details}")
     problems = (
@@ -136,7 +136,7 @@ def _failure(error: Any, server: str) -> Failure:
 def _channel(address: ServerAddress) -> Any:
     if address.ca is None:
         if address.cert is not None or address.key is not None:
-            raise Failure(ExitCode.USAGE, "--cert and --key are for TLS; give --ca as well")
+            raise Failure(ExitCode.USAGE, "--cert and --key need TLS; give --ca as well")
         return grpc.insecure_channel(address.server)
     if (address.cert is None) != (address.key is None):
         raise Failure(ExitCode.USAGE, "--cert and --key belong together; give both or none")

@@ -1,10 +1,10 @@
-"""How a command of `sluice` ends when it does not end well.
+"""`Failure`: the error that ends a command of `sluice` with one of these exit codes.
 
-1 failed         the server refused, or what was asked for did not come true
-2 usage          the command line, or the configuration given to it, is wrong in itself
+1 failed         the server refused the request, or it did not take effect in time
+2 usage          the command line or the given configuration is invalid
 3 not found      there is no such changefeed, node or table
-4 conflict       somebody else changed the same thing, or it exists already
-5 unreachable    the server, or the etcd behind it, does not answer
+4 conflict       another user changed the same object, or it exists already
+5 unreachable    the server, or its etcd, does not answer
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ExitCode(IntEnum):
 
 
 class Failure(Exception):
-    """`lines` are for the user; the first says what failed."""
+    """`lines` are the text for the user; the first one names the failure."""
 
     def __init__(self, exit_code: ExitCode, *lines: str) -> None:
         super().__init__("\n".join(lines))

@@ -23,7 +23,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help="Replicates MongoDB with schema changes in exact order.",
+    help="Replicates MongoDB, with schema changes in exact order.",
     epilog="sluice server --etcd 127.0.0.1:2379\n\nsluice changefeed create orders.yaml\n\nsluice changefeed list",
 )
 app.add_typer(changefeed.app, name="changefeed")
@@ -38,15 +38,15 @@ app.command(epilog="sluice verify orders\n\nsluice verify orders --tables 'shop.
 @app.callback()
 def root(
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_version, help="The version of this program.")
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Show the version of this program.")
     ] = False,
 ) -> None:
-    """What stands before every command."""
+    """The options before the command."""
 
 
 @app.command()
 def version() -> None:
-    """The version of this program."""
+    """Show the version of this program."""
     print_line(version_of("sluice"))
 
 

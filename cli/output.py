@@ -1,6 +1,6 @@
-"""What a command prints: tables for people, JSON and YAML for programs.
+"""`Output`: the output formats of a command, tables for people, JSON and YAML for programs.
 
-For programs the names are those of the API, times are ISO 8601, durations are seconds, absent things are null. Fields are only ever added.
+For programs the names are those of the API, times are ISO 8601, durations are seconds, absent values are null. New releases only add fields.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Output(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`of` gives the cell. A `rigid` one is never broken into lines; an `optional` one is left out where the terminal is too narrow."""
+    """`of` returns the cell. A `rigid` column is never wrapped; an `optional` one is left out if the terminal is too narrow."""
 
     name: str
     of: Callable[[Any], str | Text]
@@ -42,7 +42,7 @@ class Column:
 
 
 def console() -> Console:
-    """A pipe has no width: nothing is cut or folded there."""
+    """A pipe gets a very large width, so that nothing is cut or wrapped."""
     return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=_NO_WIDTH)
 
 
@@ -70,7 +70,7 @@ def print_line(line: str) -> None:
 
 
 def print_warnings(warnings: Iterable[str]) -> None:
-    """Beside the answer, for people and programs alike."""
+    """Writes to standard error, so that the output stays readable for programs."""
     for warning in warnings:
         typer.secho(f"sluice: warning: {warning}", err=True, fg=typer.colors.YELLOW if sys.stderr.isatty() else None)
 

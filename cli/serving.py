@@ -1,4 +1,4 @@
-"""A node in the foreground, until a signal ends it."""
+"""`serve`: runs a node in the foreground until a signal ends it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from node.configuration import NodeConfiguration
 from node.process import NodeProcess
 
 _AFTER_GRACE = timedelta(seconds=30)
-"""For what cannot be interrupted; then the process ends as it is."""
+"""The time for steps that cannot be interrupted; after it the process exits at once."""
 
 _log = structlog.get_logger()
 
@@ -28,7 +28,7 @@ def serve(configuration: NodeConfiguration) -> None:
 
 
 def _stop_on_signals(process: NodeProcess, at_most: timedelta) -> None:
-    """Ending at once is safe at any moment: whatever takes over goes on from what etcd says."""
+    """The first signal stops gracefully, the second one exits at once. That is safe at any time: a successor continues from the state in etcd."""
     signalled = threading.Event()
 
     def stop(number: int, _: object) -> None:

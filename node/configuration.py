@@ -1,4 +1,4 @@
-"""`NodeConfiguration`: what a node is told when it starts, from a file, from flags, or from both: flags go first.
+"""`NodeConfiguration`: the configuration of a node, from a file, from flags, or from both; flags override the file.
 
     cluster: default
     name: n1                               # default: the host's name
@@ -8,12 +8,12 @@
       user: sluice
       password_file: /run/secrets/etcd
       ca: /etc/sluice/etcd-ca.pem          # TLS
-      cert: /etc/sluice/etcd.pem           # only where etcd asks for a certificate
+      cert: /etc/sluice/etcd.pem           # only if etcd requires a client certificate
       key: /etc/sluice/etcd.key
     session_ttl: 10                        # seconds
     admin:
       address: 127.0.0.1:8300
-      advertise: n1.example:8300           # what others are told; default: the address
+      advertise: n1.example:8300           # the address for others; default: the address
       cert: /etc/sluice/admin.pem          # TLS
       key: /etc/sluice/admin.key
       client_ca: /etc/sluice/clients.pem   # mTLS
@@ -21,7 +21,7 @@
       allow_unauthenticated: false
     http_address: 127.0.0.1:8301           # /metrics, /healthz, /readyz
     spark: {master: "local[2]", conf: {spark.driver.memory: 2g}}
-    grace: 60                              # seconds for handing over when stopped
+    grace: 60                              # seconds for handing tables over when stopped
     log_format: json                       # or console
 
 All mistakes are reported at once, each with its path.
@@ -56,7 +56,7 @@ class LogFormat(StrEnum):
 
 
 def loopback(address: str) -> bool:
-    """Whether only this machine reaches it."""
+    """Whether only this machine can reach the address."""
     host = address.rpartition(":")[0].strip("[]")
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -138,8 +138,8 @@ class AdminOptions(Options):
         authenticated = self.token_file is not None or self.client_ca is not None
         if not authenticated and not self.allow_unauthenticated and not loopback(self.address):
             raise Mistake(
-                f"found address {self.address}, which others reach, and no authentication; write token_file or client_ca, "
-                "or allow_unauthenticated: true if the network itself keeps strangers out"
+                f"found address {self.address}, which other machines can reach, and no authentication; write token_file or client_ca, "
+                "or allow_unauthenticated: true if the network itself is protected"
             )
         return self
 
@@ -179,7 +179,7 @@ class NodeConfiguration(Options):
 
     @classmethod
     def of(cls, text: str | None, flags: Mapping[str, Any]) -> NodeConfiguration:
-        """`flags` are shaped as the file is; what they say replaces what the file says."""
+        """`flags` have the structure of the file and override it."""
         return cls.parse(_merged(yaml_text.read(text) if text is not None else {}, flags))
 
 

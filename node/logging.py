@@ -1,4 +1,4 @@
-"""How a node logs: one line for each event, as JSON for machines or in columns for people, on standard error."""
+"""`set_up`: a node logs one line for each event to standard error, as JSON for machines or in columns for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from node.configuration import LogFormat
 
 
 def set_up(format: LogFormat) -> None:
-    """To be called once, before anything logs."""
+    """Must be called once, before the first log line."""
     rendering: list[Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(sort_keys=True)]
         if format is LogFormat.JSON

@@ -1,4 +1,4 @@
-"""`MeasuredJobs`: runs windows as `Pipeline` does, and counts what they did."""
+"""`MeasuredJobs`: runs windows through `Pipeline` and counts their results in the metrics."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`Membership`: what a node is for as long as one session lives.
+"""`Membership`: a node's roles during one session.
 
-The roles notice by themselves when the session is lost, and stop at once; after that a node has another membership, under another id. An
-owner that was asked to resign, or that lost its place alone, stands for election again in the same session.
+The roles detect the loss of the session themselves and stop at once; the node then gets a new membership under a new id. An
+owner that resigned, or that lost only its owner key, becomes a candidate again in the same session.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from processor.processor import Processor
 
 
 class Membership:
-    """A context manager: it ends in the order that lets others go on soonest. The roles are as the node was told."""
+    """A context manager. It stops its parts in the order that lets other nodes continue soonest."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Membership:
         self._mirror = mirror
         self._layout = layout
         self._decoded: tuple[int, NodeRecord | None] = (0, None)
-        """This node's record by its revision: it is asked for five times a second, and seldom changes."""
+        """This node's record and its revision: it is read five times a second and seldom changes, so it is cached."""
         self._owner_role = owner_role
         self._owner: Owner | None = None
         self._led = False
@@ -58,7 +58,7 @@ class Membership:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """The owner first, so that another may lead while the last of this node's windows end; the lease last: until then they may write."""
+        """Stops the owner first, so that another node can lead while the last windows of this node end, and the lease last: windows need it."""
         if self._owner is not None:
             self._owner.stop()
         if self._processor is not None:
@@ -78,7 +78,7 @@ class Membership:
         return self._owner is not None and self._owner.leads.is_set()
 
     def record(self, view: View) -> NodeRecord | None:
-        """What others read of this node."""
+        """This node's record in etcd, as other nodes read it."""
         found = view.get(self._layout.node(self.node))
         if found is None:
             return None

@@ -1,10 +1,10 @@
-"""`NodeProcess`: a server process from its start to its end.
+"""`NodeProcess`: runs a server process from its start to its end.
 
     start: clients, mirror, admin API, HTTP ──▶ join: session, roles ──▶ serve ──session lost──▶ join again under a new id
                                                                             │
                                                       stopped: hand tables over, resign, lease, clients
 
-What faces outward lives as long as the process: a node that has lost etcd still says so to whoever asks.
+The admin API and HTTP run as long as the process: a node that has lost etcd still reports it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from processor.spark.stays import Stays
 
 VERSION = version("sluice")
 CAPTURES = DECIDED
-"""What this release carries out."""
+"""The captures that this release supports."""
 
 _LOOK_EVERY = 0.2
 _RETRY_SECONDS = 1.0
@@ -54,7 +54,7 @@ _log = structlog.get_logger()
 
 
 class NodeProcess:
-    """`run` returns after `stop`; it raises what the process cannot live with."""
+    """`run` returns after `stop`; it raises errors that end the process."""
 
     def __init__(self, configuration: NodeConfiguration) -> None:
         self._configuration = configuration
@@ -87,7 +87,7 @@ class NodeProcess:
 
     @property
     def admin_address(self) -> str:
-        """With the port that was taken where 0 was asked for."""
+        """With the actual port if the configured port is 0."""
         host = self._configuration.admin.address.rpartition(":")[0]
         return self._configuration.admin.advertise or f"{host}:{self._admin.port}"
 
@@ -129,7 +129,7 @@ class NodeProcess:
         return "" if membership.record(self._mirror.view()) else "the node does not see itself in etcd yet"
 
     def _join(self) -> Membership | None:
-        """None when the process is to stop first."""
+        """Opens a session. None if the process is stopped before."""
         while not self._stopping.is_set():
             try:
                 session, store = open_session(
@@ -200,7 +200,7 @@ class NodeProcess:
         self._admin.healthy(serving=not self.not_ready())
 
     def _hand_over(self, membership: Membership) -> None:
-        """Asks for this node's tables to be given to others, and waits until they are, or there is nobody to take them."""
+        """Drains this node, and waits until other nodes have its tables, or no other node accepts tables."""
         if Role.PROCESSOR not in self._configuration.roles or not membership.alive:
             return
         deadline = time.monotonic() + self._configuration.grace.total_seconds()
@@ -222,7 +222,7 @@ class NodeProcess:
         _log.warning("node_kept_tables", node=membership.node)
 
     def _others_can_take(self, membership: Membership) -> bool:
-        """Whether this node has tables of changefeeds that run, and another node takes tables."""
+        """Whether this node has tables of running changefeeds, and another node accepts tables."""
         with self._reader.read() as view:
             others = [
                 node
@@ -238,7 +238,7 @@ class NodeProcess:
             return bool(others) and any(assigned is not None and assigned.record.tables for assigned in mine)
 
     def _end(self) -> None:
-        """Those who ask first, then what works, then etcd."""
+        """Stops the servers first, then the Spark work, then the connections to etcd."""
         self._admin.stop()
         self._http.stop()
         self._stays.close()

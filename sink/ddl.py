@@ -1,29 +1,29 @@
-"""What a source's DDL asks of a sink, in the sink's names, and the protocol by which a sink does it.
+"""`DownstreamDdl`: a source's DDL in the sink's names; `DdlApplier`: the protocol that applies it to a sink.
 
-`downstream` is pure: routes and the filter turn one `DdlEvent` into exactly one of the values below.
+`downstream` is pure: it uses the routes and the filter to turn one `DdlEvent` into exactly one of the values below.
 
     at the source                                   downstream
     create                                          CreateTable
     createIndexes, dropIndexes, modify              CreateIndexes, DropIndexes, ModifyTable
-    drop                                            DropTables, of one
-    dropDatabase                                    DropTables, of the tables of that database still replicated
+    drop                                            DropTables, with one name
+    dropDatabase                                    DropTables, with the tables of that database that are still replicated
     rename, both names inside the filter            RenameTable
-    rename to a name outside                        DropTables: the table left what is replicated
-    rename from a name outside                      Skip: the table is copied as a new one; what it replaced is dropped
-    rename between names routed to one              Skip
+    rename to a name outside                        DropTables: the table has left the filter
+    rename from a name outside                      Skip: the table is copied as a new one; the table that it replaced is dropped
+    rename between names with the same route        Skip
     shardCollection, reshard, refine                ShardTable
 
-A worked example. The filter takes `shop.*`, the route sends `shop.X` to `copy.X`, and the source says
+A worked example. The filter accepts `shop.*`, the route sends `shop.X` to `copy.X`, and the source reports
 
     rename shop.orders to archive.orders      DropTables(copy.orders)
     rename shop.new to shop.items, replacing  RenameTable(copy.new -> copy.items, replaces=True)
     dropDatabase shop                         DropTables(copy.items, ...), never the database `copy` itself
 
-A database downstream is never dropped as a whole: something that Sluice did not put there may stand in it, and one created
-between a look and the command would be lost. A database vanishes by itself with its last collection.
+A downstream database is never dropped as a whole: it may contain collections that Sluice did not create, and a collection created
+after the last check would be lost. The server removes a database with its last collection.
 
-Routes may bring several tables under one name (fan-in). What would take the others' rows away is then not done: a drop is
-skipped with a note, a rename away from or onto a shared name is refused, since rows cannot be told apart any more.
+Routes may send several tables to one name (fan-in). A DDL that would remove the rows of the other tables is then not applied: a drop
+is skipped with a note, and a rename from or to a shared name is refused, because the rows of the tables cannot be told apart.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from changefeed.table import TableId, TableName, TableSchema
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTable:
-    """A collection, view or time-series: `options` tell which."""
+    """Creates a collection, view or time-series; `options` determine which."""
 
     name: TableName
     options: Document
@@ -72,7 +72,7 @@ class DropTables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenameTable:
-    """`replaces`: the source dropped the table that had the new name."""
+    """`replaces`: the rename at the source dropped the table that had the new name."""
 
     name: TableName
     to: TableName
@@ -81,7 +81,7 @@ class RenameTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardTable:
-    """`how` is one of the three sharding types; `description` the source's."""
+    """`how` is one of the three sharding types; `description` is the one of the source's event."""
 
     name: TableName
     how: DdlType
@@ -90,7 +90,7 @@ class ShardTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
-    """Nothing is to be done downstream; the note tells an operator why."""
+    """The DDL needs no action downstream; the note tells an operator why."""
 
     note: str
 
@@ -102,24 +102,24 @@ DownstreamDdl: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routing:
-    """`route` gives a table's name downstream, None outside the filter; `tables` are those replicated just before the DDL."""
+    """`route` returns a table's downstream name, None outside the filter; `tables` are those replicated just before the DDL."""
 
     route: Callable[[TableName], TableName | None]
     tables: Mapping[TableId, TableName]
 
     def sharing(self, name: TableName, *, apart_from: Iterable[TableName]) -> frozenset[TableName]:
-        """Other tables of the source that stand under this name downstream."""
+        """Other tables of the source that have this name downstream."""
         apart = frozenset(apart_from)
         return frozenset(table for table in self.tables.values() if table not in apart and self.route(table) == name)
 
 
 class DdlApplier(Protocol):
-    """Applies DDLs to a sink, each exactly once however often it is asked.
+    """Applies each DDL to a sink exactly once, however often `apply` is called.
 
-    The owner calls `observe(names_of(ddl))`, records what it returned with the DDL as `executing`, and only then `apply`. After
-    a crash or a retryable error it calls `apply` again *with the observation it recorded*: `apply` looks at the sink first,
-    and does only what has not been done. It raises `DdlAmbiguous` when the sink is neither as before nor as after,
-    `DdlRefused` when the sink says no, `DdlUnsupported` when it cannot express the DDL.
+    The owner calls `observe(names_of(ddl))`, records the result with the DDL as `executing`, and only then calls `apply`. After
+    a crash or a retryable error it calls `apply` again *with the recorded observation*: `apply` first compares the sink with it,
+    and does only the missing part. It raises `DdlAmbiguous` when the sink is neither in the state before the DDL nor in the state after
+    it, `DdlRefused` when the sink refuses the DDL, `DdlUnsupported` when the sink cannot express it.
 
     `apply` may take hours (an index build); it runs in a thread of its own.
     """
@@ -127,24 +127,24 @@ class DdlApplier(Protocol):
     def observe(self, names: Iterable[TableName]) -> Observation: ...
 
     def apply(self, ddl: DownstreamDdl, before: Observation) -> str:
-        """What there is to say about it, for the DDL's record; mostly nothing."""
+        """Returns a note for the DDL's record; it is mostly empty."""
         ...
 
     def close(self) -> None: ...
 
 
 def create_copy(schema: TableSchema, name: TableName, routing: Routing) -> CreateTable:
-    """What the initial copy of a table begins with; rows that came first would create it without its options."""
+    """The first step of a table's initial copy; rows written before it would create the table without its options."""
     return CreateTable(name=name, options=_view_routed(schema.name, name, schema.options, routing))
 
 
 def index_copy(schema: TableSchema, name: TableName) -> CreateIndexes:
-    """What the initial copy of a table ends with."""
+    """The last step of a table's initial copy."""
     return CreateIndexes(name=name, indexes=schema.indexes)
 
 
 def names_of(ddl: DownstreamDdl) -> tuple[TableName, ...]:
-    """The names downstream that a DDL reads or changes."""
+    """The downstream names that a DDL reads or changes."""
     match ddl:
         case Skip():
             return ()
@@ -162,7 +162,7 @@ def downstream(event: DdlEvent, routing: Routing) -> DownstreamDdl:
     if event.type is DdlType.RENAME:
         return _rename(event, routing)
     if event.table.system:
-        return Skip(note=f"{event.table} is kept by the server for itself")
+        return Skip(note=f"{event.table} is a system collection of the server")
     target = routing.route(event.table)
     if target is None:
         return Skip(note=f"{event.table} is outside the filter")
@@ -248,7 +248,8 @@ def _rename_inside(
 def _view_routed(table: TableName, target: TableName, description: Document, routing: Routing) -> Document:
     """A view reads a table of its own database by name: that name is routed too.
 
-    Names inside its pipeline ($lookup, $unionWith, $graphLookup) stay: whoever routes them to other names also writes the view.
+    Names inside its pipeline ($lookup, $unionWith, $graphLookup) stay unchanged: a user who routes those tables to other names has
+    to write the view at the target.
     """
     options = description.decode()
     if "viewOn" not in options:
@@ -256,12 +257,12 @@ def _view_routed(table: TableName, target: TableName, description: Document, rou
     read = TableName(table.db, options["viewOn"])
     if read.coll.startswith("system.buckets."):
         raise DdlUnsupported(
-            f"{table}: its creation tells of a time-series without its options; cannot create {target}"
+            f"{table}: cannot create {target}: the source's event describes a time-series without its options"
         )
     routed = routing.route(read) or replace(read, db=target.db)
     if routed.db != target.db:
         raise DdlUnsupported(
-            f"{table}: the view would stand in {target.db} and read {routed}, but a view reads its own database only; "
+            f"{table}: the view would be in {target.db} and read {routed}, but a view can read its own database only; "
             f"route {table} and {read} to the same database"
         )
     return Document.of(options | {"viewOn": routed.coll})

@@ -1,4 +1,4 @@
-"""How the initial copy of a table brings its documents into a sink."""
+"""`DocumentLoader`: the protocol by which a table's initial copy writes documents into a sink."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from changefeed.documents.key_range import KeyRange
 
 
 class DocumentLoader(Protocol):
-    """Of one table; runs in a Spark task, as a `RowWriter` does, and raises the same errors.
+    """Loads one table; runs in a Spark task and raises the same errors as a `RowWriter`.
 
-    A chunk is cleared, then loaded. An earlier attempt may have left documents in it that are gone from the source by now, and
-    whose deletes will not come again.
+    A chunk is cleared before it is loaded: an earlier attempt may have left documents in it that the source has deleted since, and
+    those deletes are not replicated again.
     """
 
     def empty(self) -> bool:
@@ -21,9 +21,9 @@ class DocumentLoader(Protocol):
         ...
 
     def clear(self, range: KeyRange) -> int:
-        """Removes every document of the range; how many there were."""
+        """Removes every document of the range and returns their number."""
         ...
 
     def load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
-        """All are durable when it returns. `read_ts`: no document is older, for messages and dead letters."""
+        """All documents are durable when it returns. `read_ts`: no document is older; messages and dead letters show it."""
         ...

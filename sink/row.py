@@ -1,4 +1,4 @@
-"""Row changes on their way into a sink, and the protocol by which a sink takes them."""
+"""`RowChange`: one row change on its way into a sink; `RowWriter`: the protocol that writes row changes to a sink."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TargetTable:
     """Where the rows of one version of a table go, shared by all its row changes.
 
     `ordered`: rows of different keys depend on each other (a unique index, a capped collection's insert order), so a sink
-    applies them one after the other as they come. `sharded`: a row is found by its whole key, not by its `_id` alone.
+    applies them one after the other in the given order. `sharded`: a row is found by its whole key, not by its `_id` alone.
     """
 
     id: TableId
@@ -30,7 +30,7 @@ class TargetTable:
 
 
 class RowChange(NamedTuple):
-    """One change of one document, in raw BSON: as cheap as a tuple, since there is one for each event."""
+    """One change of one document, in raw BSON. It is a tuple to be cheap: there is one for each event."""
 
     table: TargetTable
     type: RowType
@@ -57,19 +57,19 @@ class RowChange(NamedTuple):
 
 
 class SourceRow(NamedTuple):
-    """`document` is None when there is none; it is no newer than `read_ts`."""
+    """`document` is None when the source has none; it is no newer than `read_ts`."""
 
     document: bytes | None
     read_ts: ClusterTime
 
 
 FetchRow: TypeAlias = Callable[[RowChange], SourceRow | None]
-"""The source's document of the change's key, as the change left it or newer; None when its table is gone."""
+"""Reads the source's document with the change's key, in the state after the change or newer; None when its table was dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deviation:
-    """A change that did not fit what stood downstream."""
+    """A change that did not fit the downstream row."""
 
     change: RowChange
     reason: str
@@ -77,23 +77,23 @@ class Deviation:
 
 @dataclass(slots=True, kw_only=True)
 class WriteResult:
-    """What became of a batch. Everything in it is durable, skipped for a stated reason, or in the dead-letter collection."""
+    """The result of a batch. Each of its changes is durable, skipped for a stated reason, or in the dead-letter collection."""
 
     applied: Counter[RowType] = field(default_factory=Counter)
     bytes: int = 0
     duplicates: int = 0
-    """Inserts of documents that were there already, and were replaced."""
+    """Inserts of documents that existed already, and were replaced."""
     skipped: int = 0
-    """Replayed changes that no longer fitted a newer document."""
+    """Replayed changes that did not fit a newer document."""
     retries: int = 0
     divergences: list[Deviation] = field(default_factory=list)
-    """Repaired from the source."""
+    """Changes whose rows were repaired from the source."""
     rejected: list[Deviation] = field(default_factory=list)
-    """Refused by the sink for what they are; they stand in the dead-letter collection."""
+    """Changes that the sink refused because of their content; they are in the dead-letter collection."""
     unsettled: set[TableId] = field(default_factory=set)
-    """Tables with rows that wait for something the target is ahead with. Their changes are to be written again, with more of them."""
+    """Tables with rows that wait for later changes, because the target is ahead. The caller writes their changes again, together with later ones."""
     ahead: dict[TableId, ClusterTime] = field(default_factory=dict)
-    """Tables with repaired rows, and the newest time that one of them may be of: changes until then may have been applied."""
+    """Tables with repaired rows, each with the latest time at which one was read: changes up to that time may be applied already."""
 
     def add(self, other: WriteResult) -> None:
         self.applied.update(other.applied)
@@ -116,19 +116,20 @@ Unfinished: TypeAlias = Callable[[TableId], bool]
 
 
 Write: TypeAlias = Callable[[], WriteResult]
-"""Writes changes that are prepared; once, and in the order in which they were."""
+"""Writes prepared changes. It is called once, and in the order of `prepare`."""
 
 
 class RowRun(Protocol):
     """The changes of one job, in one task.
 
-    `prepare` takes changes in order and does what does not need the target, also while what was prepared before is written. What it returns
-    writes them, and returns when all of them are durable, or wait: rows may have to wait for others that the target is ahead with.
-    `settle` ends the run: then nothing waits. Both keep the order of changes of one key, and of all changes of a table
-    that is `ordered`, as far as they do not wait. With `replay`, changes may have been applied before, and later ones too.
+    `prepare` takes changes in order and does the part that does not need the target; it may run while earlier changes are being written.
+    The function that it returns writes them, and returns when each change is durable or waits: a row may have to wait for a later change
+    of another row when the target is ahead. `settle` ends the run: after it no change waits. Both keep the order of changes of one key,
+    and of all changes of an `ordered` table, except for changes that wait. With `replay`, these changes and later ones may have been
+    applied before.
 
-    Writing raises `SinkUnavailable` when waiting did not help, `RowRejected` for a row that the sink will not take, `Divergence`
-    for one that does not fit, `FencedError` when its time is over. Whatever it raised, the same changes may be written again
+    Writing raises `SinkUnavailable` when retries did not help, `RowRejected` for a row that the sink refuses, `Divergence`
+    for a row that does not fit, `FencedError` when the permit has ended. After any error, the same changes may be written again
     with `replay`.
     """
 
@@ -138,7 +139,7 @@ class RowRun(Protocol):
 
 
 class RowWriter(Protocol):
-    """Applies row changes to a sink; runs in a Spark task. What an earlier run left behind is nothing to the next."""
+    """Applies row changes to a sink; runs in a Spark task. A run keeps no state of earlier runs."""
 
     def begin(self, unfinished: Unfinished) -> RowRun: ...
 

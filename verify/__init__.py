@@ -1,1 +1,1 @@
-"""Whether source and target of a changefeed are equal."""
+"""Compares the source and the target of a changefeed."""

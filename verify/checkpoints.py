@@ -1,4 +1,4 @@
-"""`Checkpoints`: how far replication is, for a verification that runs beside it."""
+"""`Checkpoints`: the progress of replication, for a verification that runs at the same time."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from verify.documents.settling import Passed
 
 class Checkpoints(Protocol):
     def wait_past(self, passed_ts: ClusterTime, tables: Collection[TableId], patience: timedelta) -> Passed:
-        """Until the checkpoints of these tables, or without any the changefeed's, are beyond that time: what happened at it is downstream.
+        """Waits until the checkpoints of these tables are after that time, so that its changes are downstream.
 
-        Called by several threads.
+        Without tables it waits for the changefeed's checkpoint. Several threads call it.
         """
         ...

@@ -1,4 +1,4 @@
-"""`DocumentCheck`: comparing the documents of one pair of tables, range by range."""
+"""`DocumentCheck`: compares the documents of one pair of tables, range by range."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from verify.report import DifferenceKind, DocumentDifference, DocumentsReport
 RANGE_BYTES = 16 << 20
 _MOST_RANGES = 50_000
 _JOINED_AT_ONCE = 500_000
-"""Documents whose keys are held in memory: more come only where a table cannot be divided."""
+"""Documents whose keys are held in memory. Only a range of a table that cannot be divided has more."""
 _DOCUMENTS_PER_SHARE = 50_000
 _MOST_CANDIDATES = 1_000
 _ATTEMPTS = 4
@@ -31,7 +31,7 @@ _ATTEMPTS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """The two clusters, and what every reading from them is subject to."""
+    """The clients of the two clusters, and the shared state of all reads from them."""
 
     source: Client
     target: Client
@@ -48,7 +48,7 @@ class DocumentCheck:
     canonical: Canonical
     excuses: Mapping[DifferenceKind, str]
     most: int
-    """Differences that are shown: when there are as many, reading ends."""
+    """The largest number of differences that are shown; reading ends when they are found."""
 
     @classmethod
     def of(
@@ -60,7 +60,7 @@ class DocumentCheck:
         return cls(pair, sides, sources, target, canonical, allowed, most)
 
     def ranges(self, range_bytes: int) -> tuple[IdRange, ...]:
-        """Bounds are the source's; on a target of another collation they would not ascend."""
+        """The source's ranges. One range if the target has a collation: the source's bounds might not ascend there."""
         division = divide(self.sides.source, self.pair.sources[0], chunk_bytes=range_bytes, most=_MOST_RANGES)
         if division.whole or self._collated_at_target:
             return (EVERYTHING,)
@@ -89,7 +89,7 @@ class DocumentCheck:
         )
 
     def _settled(self, keys: IdRange, share: Share) -> tuple[list[DocumentDifference], Joined]:
-        """More candidates than are settled at once are met again by the next attempt, if they are differences."""
+        """If there are more candidates than one attempt can settle, the next attempt finds the remaining differences."""
         for _ in range(_ATTEMPTS):
             joined = self._join(keys, share)
             found = self._settling().settle(joined.candidates)
@@ -98,9 +98,9 @@ class DocumentCheck:
         return found, joined
 
     def _differing(self, keys: IdRange) -> tuple[DocumentsReport, list[Share]]:
-        """How many documents there are, and the shares of the keys in which some differ.
+        """The number of documents, and the shares of the keys that contain differences.
 
-        Several tables under one name have no common order; they are joined at once.
+        Several tables under one name have no common order; they are joined without a digest.
         """
         if self.pair.fan_in:
             joined = self._join(keys, EVERY_KEY)
@@ -136,14 +136,14 @@ class DocumentCheck:
         )
 
     def _look(self, keys: Collection[bytes]) -> Iterator[Look]:
-        """The target first: what the source has since then is newer, and shows as a change to be looked at again."""
+        """Reads the target first: a change of the source in between then shows as a difference, and the key is read again."""
         at_target = self.target.look_up(keys)
         at_sources = zip(*(reader.look_up(keys) for reader in self.sources), strict=True)
         for (key, target), sources in zip(at_target, at_sources, strict=True):
             yield Look(key, tuple(document for _, documents in sources for document in documents), target)
 
     def _compare_measurements(self) -> DocumentsReport:
-        """A time series has no unique key: it is equal as a whole, or it is not."""
+        """A time series has no unique key, so it is compared as a whole."""
         readers = *self.sources, self.target
         canonical = columns_sorted if self.canonical is as_it_is else self.canonical
         *sources, target = (share_digests(reader.unordered(), 1, canonical)[0] for reader in readers)
@@ -164,23 +164,23 @@ class DocumentCheck:
 
 
 def _natural(pair: Pair, sources: Collection[TableReader], target: TableReader) -> Mapping[DifferenceKind, str]:
-    """What sides may differ in by themselves.
+    """The kinds of differences that are expected for this kind of table, each with the reason.
 
-    A full capped collection drops its oldest documents: no event tells of it, and each side does it at its own time. The measurements of
-    a time series are not in the change stream.
+    A full capped collection drops its oldest documents without an event, and each side does it at its own time. The measurements of
+    a time series are replicated by its initial copy only.
     """
     if any(schema.kind is TableKind.TIMESERIES for schema in pair.sources):
-        return {DifferenceKind.CHANGED: "change streams do not show the measurements of a time series"}
+        return {DifferenceKind.CHANGED: "the measurements of a time series are replicated by its initial copy only"}
     if not any(schema.options.decode().get("capped") for schema in pair.sources):
         return {}
     found = {}
     assert pair.target is not None
     if target.nearly_full(pair.target.options):
         found[DifferenceKind.MISSING] = (
-            "the collection is capped and full at the target, which drops the oldest by itself"
+            "the collection is capped and full at the target, which drops the oldest documents itself"
         )
     if any(reader.nearly_full(schema.options) for reader, schema in zip(sources, pair.sources, strict=True)):
         found[DifferenceKind.EXTRA] = (
-            "the collection is capped and full at the source, which drops the oldest by itself"
+            "the collection is capped and full at the source, which drops the oldest documents itself"
         )
     return found

@@ -1,4 +1,4 @@
-"""`Passing`: waiting until replication has passed what was just seen at the source."""
+"""`Passing`: waits until replication has passed the state that was just read at the source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PROMPT = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Passing:
-    """For many threads. Without checkpoints nobody replicates."""
+    """Many threads share it. `checkpoints` is None when replication does not run."""
 
     source: Client
     checkpoints: Checkpoints | None
@@ -28,11 +28,11 @@ class Passing:
     _stuck: threading.Event = field(default_factory=threading.Event)
 
     def wait(self, tables: Collection[TableId] = ()) -> Passed:
-        """The time is that of an answer given now, so it is at or after whatever was read before.
+        """Waits for the source's present time, which is at or after all that was read before.
 
-        The last write before a silence is not resolved by itself, and no checkpoint passes it: when replication does not come past it
-        promptly, the source is made to write a note. All patience is lost but once: while replication stands still, each further difference
-        costs no more than a moment.
+        On a quiet source the last write does not become resolved, so no checkpoint passes it: if replication does not pass it promptly,
+        a note is written at the source. Only one call waits for the whole patience: while replication makes no progress, each further call
+        waits for a moment only.
         """
         if self.checkpoints is None:
             return Passed.STANDING

@@ -1,13 +1,12 @@
-"""What a verification found. Pure.
+"""`Report`: the result of a verification. Pure.
 
     outcome          of one aspect of one table
-    equal            shown to be equal
-    not comparable   the changefeed leaves something out, so the sides may differ; the reason says what
-    unsettled        it kept changing, or replication did not come past it in time: neither equal nor different
-    different        at rest, or after replication has passed it, the sides differ
+    equal            proved to be equal
+    not comparable   the sides differ, and the configuration or the kind of table explains it; the reason is given
+    unsettled        it kept changing, or replication did not pass it in time: neither equal nor different
+    different        the sides differ without a change, after replication has passed the difference
 
-A table's outcome is the worst of its aspects, the whole's that of its tables. Only `unsettled` and `different` are failures: a
-verification succeeds when everything that can be equal is.
+A table's outcome is the worst of its aspects, the report's outcome the worst of its tables. Only `unsettled` and `different` are failures.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def worst(outcomes: Iterable[Outcome]) -> Outcome:
 
 class Aspect(StrEnum):
     TABLE = "table"
-    """That it stands on both sides, as the same kind of table."""
+    """Whether both sides have the table, as the same kind of table."""
     OPTIONS = "options"
     INDEXES = "indexes"
     DOCUMENTS = "documents"
@@ -67,7 +66,7 @@ class DocumentDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentsReport:
-    """Counts are of documents read; `complete` is false when reading ended at the most differences asked for."""
+    """`source` and `target` count the documents read; `complete` is false when reading ended at the largest number of differences."""
 
     source: int = 0
     target: int = 0
@@ -78,7 +77,7 @@ class DocumentsReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableReport:
-    """`name` is the table's at the target. An aspect that was not looked at is not in `results`."""
+    """`name` is the table's name at the target. `results` lacks an aspect that was not compared."""
 
     name: TableName
     sources: tuple[TableName, ...]
@@ -105,7 +104,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyProgress:
-    """Ranges are those of the tables begun so far, documents those read at the source."""
+    """`ranges` counts those of the tables started so far, `documents` those read at the source."""
 
     tables: int
     tables_done: int

@@ -1,4 +1,4 @@
-"""`TableResult`: what the ranges of one table add up to. Pure."""
+"""`TableResult`: combines the reports of one table's ranges. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TableResult:
         self._complete = self._complete and part.complete
 
     def leave_out(self) -> None:
-        """A range was not read, there being enough differences."""
+        """Records that a range was not read because there are enough differences."""
         self._complete = False
 
     @property
@@ -61,7 +61,7 @@ class TableResult:
         if counted.differences:
             return Result(Outcome.UNSETTLED, (f"{len(counted.differences)} kept changing", *reasons))
         if not counted.complete:
-            return Result(Outcome.UNSETTLED, ("too many were on their way", *reasons))
+            return Result(Outcome.UNSETTLED, ("too many documents were being replicated", *reasons))
         return Result(Outcome.NOT_COMPARABLE, reasons) if reasons else Result(Outcome.EQUAL)
 
 

@@ -1,4 +1,4 @@
-"""`Verification`: one comparison of all tables of a changefeed, from the catalogs to the last range."""
+"""`Verification`: compares all tables of a changefeed once, from the catalogs to the last range."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """`tables` are patterns on names at the source, as in the filter; none means all."""
+    """The options of a verification. `tables` are patterns on names at the source, as in the filter; none means all."""
 
     tables: tuple[TablePattern, ...] = ()
     max_differences: int = 20
-    """Of each table."""
+    """The limit for each table."""
     parallelism: int = 4
     ignore_field_order: bool = False
     patience: timedelta = timedelta(seconds=60)
-    """How long replication may take to come past a difference."""
+    """How long replication may take to pass a difference."""
     range_bytes: int = RANGE_BYTES
 
     def chose(self, name: TableName) -> bool:
@@ -65,7 +65,7 @@ class Listener(Protocol):
 
 @dataclass(slots=True)
 class _Table:
-    """A table whose ranges are being read. `ranges` are those not begun."""
+    """A table whose ranges are being read. `ranges` are those not started."""
 
     check: DocumentCheck
     result: TableResult
@@ -76,7 +76,7 @@ class _Table:
 
 @dataclass(slots=True)
 class Verification:
-    """Runs once. `stop` ends it early, with `Stopped`. The clients stay the caller's."""
+    """Runs once. `stop` ends it early, with `Stopped`. The caller closes the clients."""
 
     configuration: Configuration
     source: Client
@@ -84,7 +84,7 @@ class Verification:
     listener: Listener
     wishes: Wishes = field(default_factory=Wishes)
     checkpoints: Checkpoints | None = None
-    """None: nobody replicates, so what differs differs."""
+    """None when replication does not run; a difference then needs no wait."""
     stop: threading.Event = field(default_factory=threading.Event)
     _reports: list[TableReport] = field(default_factory=list)
     _tables: int = 0
@@ -96,7 +96,7 @@ class Verification:
         passing = Passing(self.source, self.checkpoints, self.wishes.patience)
         definitions = settled_definitions(partial(self._patiently, self._look), passing.wait)
         self._tables = len(definitions)
-        self._tell()
+        self._report_progress()
         sides = Sides(source=self.source, target=self.target, stop=self.stop, passing=passing)
         with ThreadPoolExecutor(self.wishes.parallelism, "verify") as threads:
             try:
@@ -107,7 +107,7 @@ class Verification:
         return Report(tables=tuple(self._reports))
 
     def _look(self) -> list[Definition]:
-        """All tables of the source are read, as one that was not chosen may stand under one name with one that was."""
+        """Reads the catalogs. All tables of the source are read: a chosen table may share its target name with another one."""
         reading = read_catalog(self.source, self.configuration.filter.wants_table)
         routed = {self.configuration.routes.target(schema.name) for schema in reading.tables}
         target = read_target(self.target, lambda name: name in routed or origin(self.configuration, name) is not None)
@@ -117,7 +117,7 @@ class Verification:
     def _compare_documents(
         self, definitions: tuple[Definition, ...], sides: Sides, threads: ThreadPoolExecutor
     ) -> None:
-        """At most two ranges a thread are begun, so that tables are opened when there is somebody to read them."""
+        """Submits at most two ranges for each thread, so that a table is opened only shortly before its ranges are read."""
         running: dict[Future[DocumentsReport], _Table] = {}
         for table, keys in self._work(definitions, sides):
             running[threads.submit(self._patiently, partial(table.check.compare, keys))] = table
@@ -143,7 +143,7 @@ class Verification:
             self._report_when_done(table)
 
     def _open(self, definition: Definition, sides: Sides) -> _Table | None:
-        """None when there are no documents to compare."""
+        """None when the table has no documents to compare."""
         pair = definition.pair
         if definition.results[Aspect.TABLE].outcome is not Outcome.EQUAL or pair.sources[0].kind is TableKind.VIEW:
             return None
@@ -160,7 +160,7 @@ class Verification:
         return _Table(check, TableResult(definition, check.excuses, wishes.max_differences), list(reversed(ranges)))
 
     def _patiently(self, work: Callable[[], T]) -> T:
-        """A verification may take hours: a side that is away for a moment does not end it."""
+        """Retries retryable errors: a verification may take hours, and a short outage of one side must not end it."""
         for _ in range(_RETRIES):
             try:
                 return work()
@@ -185,13 +185,13 @@ class Verification:
         if not (table.ranges or table.running or table.reported):
             table.reported = True
             self._report(table.result.report(documents=True))
-        self._tell()
+        self._report_progress()
 
     def _report(self, report: TableReport) -> None:
         self._reports.append(report)
         self.listener.table(report)
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         self.listener.progress(
             VerifyProgress(
                 tables=self._tables,

@@ -1,1 +1,1 @@
-"""What users want of changefeeds, as it stands in etcd."""
+"""The desired state of changefeeds, which users change and etcd stores."""

@@ -1,7 +1,7 @@
-"""`DesiredStore`: writes what users want to etcd, by compare-and-swap on what was read there.
+"""`DesiredStore`: writes the users' changes to etcd, by compare-and-swap on the state that was read.
 
-Nobody's change is lost: of two that meet, one is refused. A verb that leaves no room for a conflict, such as pause, is decided anew on the
-state that the other change left.
+No change is lost: of two concurrent changes, one is refused. The verb of a refused change is decided again on the state after the other
+change; so a verb that cannot conflict, such as pause, succeeds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _log = structlog.get_logger()
 
 
 class DesiredStore:
-    """Each write returns its revision, or that of what stood there when there was nothing to change."""
+    """Each write returns its revision, or the revision of the present value if there was nothing to change."""
 
     def __init__(self, etcd: Etcd, layout: Layout) -> None:
         self._etcd = etcd
@@ -64,7 +64,7 @@ class DesiredStore:
         return decode(ChangefeedStatus, found) if found else None
 
     def move(self, id: ChangefeedId, table: TableId, node: NodeId) -> int:
-        """`node` has just been seen; a request for one that went away since is deleted by the owner."""
+        """The caller has just seen `node`; if it has gone since, the owner deletes the request."""
         info, key = self._layout.info(id), self._layout.move(id, table)
         found = self._etcd.get(info)
         if found is None:
@@ -73,7 +73,7 @@ class DesiredStore:
         return compare_and_swap(self._etcd, (CreateRevIs(info, found.create_rev),), (put,))
 
     def drain(self, node: NodeId) -> int:
-        """The node's key stays in the same life, under the same lease: its epoch is what it was."""
+        """Keeps the node's key and lease, so its epoch does not change."""
         key = self._layout.node(node)
         found = self._etcd.get(key)
         if found is None:
@@ -90,7 +90,7 @@ class DesiredStore:
         return rev
 
     def resign(self, owner: ElectedOwner) -> int:
-        """For the owner of that epoch alone, and only as long as it leads."""
+        """Writes a request for the owner of that epoch only; it exists only while that owner leads."""
         line = self._etcd.range(self._layout.owners).items
         leader = next((kv for kv in line if kv.create_rev == owner.epoch), None)
         if leader is None:

@@ -1,14 +1,14 @@
-"""What the user's verbs make of a changefeed's `info`. Pure.
+"""`paused`, `resumed`, `updated`, `ending`, `removed`: a changefeed's `info` after each of the user's verbs. Pure.
 
-    verb        goes with the states                        else
-    pause       normal, warning, pending                    stopped already: nothing to do; failed, finished: there is nothing to pause
-    resume      pending, stopped, failed, finished          runs already: nothing to do, unless a new start is given
+    verb        allowed in the states                       otherwise
+    pause       normal, warning, pending                    already stopped: no change; failed, finished: there is nothing to pause
+    resume      pending, stopped, failed, finished          already running: no change, unless a new start is given
     update      stopped, failed, finished                   pause it first
     finalize    all that run, and finished                  resume it first
-    remove      all                                         being removed already: nothing to do
+    remove      all                                         already being removed: no change
 
-The owner obeys each change once, by its version, so what counts is the state and, until the owner has taken the last change into account, what
-that change asked for. A new start is kept until the changefeed has begun there; after that, asking for it again would restart it again.
+The owner obeys each change once, by its version. So a verb is judged by the state and, until the owner has obeyed the last change, by
+that change. A new start is kept until the changefeed has begun there; if it were kept longer, it would restart the changefeed again.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def resumed(info: ChangefeedInfo, status: ChangefeedStatus | None, start: Positi
         raise ConfigurationError([f"start: found {start}, which is not before the changefeed's target {target}"])
     if start is not None and not names_place(info.capture, start.token):
         raise ConfigurationError(
-            [f"start: found {start}, a place that {info.capture} does not name; write its time alone, {start.ts}"]
+            [f"start: found {start}, a place that {info.capture} cannot read; write its time alone, {start.ts}"]
         )
     asked = replace(info, resume_from=start) if start is not None else info
     return _changed(asked, None if start is not None else status, desired=DesiredState.RUNNING)
@@ -72,14 +72,14 @@ def check_update(
     id, state = info.configuration.id, _state(status)
     if expected_version not in (0, info.version):
         raise ConflictError(
-            f"changefeed {id!r} is at version {info.version}, and was to be at {expected_version}: somebody else changed it; look at it again"
+            f"changefeed {id!r} is at version {info.version}, expected {expected_version}: another user changed it; query it again"
         )
     if configuration.id != id:
         raise ConfigurationError(
             [f"id: found {configuration.id!r}, expected {id!r}; an update does not rename a changefeed"]
         )
     if status is None or not status.lifecycle.resting or not _obeyed(info, status):
-        raise WrongState(f"changefeed {id!r} is {state}; pause it first, and update it when it is stopped")
+        raise WrongState(f"changefeed {id!r} is {state}; pause it first, then update it")
 
 
 def updated(
@@ -91,11 +91,11 @@ def updated(
     *,
     level: ChangefeedInfo | None = None,
 ) -> ChangefeedInfo:
-    """`level`: what was asked for when its positions were seen to allow another capture; they do as long as nothing else was."""
+    """`level`: the `info` at the time when the positions allowed another capture; they still do while `info` is unchanged."""
     check_update(info, status, configuration, expected_version)
     if choice.capture is not info.capture and info != level:
         raise ConflictError(
-            f"changefeed {info.configuration.id!r} was changed by somebody else meanwhile; look at it again"
+            f"changefeed {info.configuration.id!r} was changed by another user meanwhile; query it again"
         )
     if configuration == info.configuration:
         return info
@@ -104,7 +104,7 @@ def updated(
 
 
 def ending(info: ChangefeedInfo, status: ChangefeedStatus | None, target: ClusterTime) -> ChangefeedInfo:
-    """To be finished at `target`, or where an earlier call said."""
+    """The changefeed finishes at `target`, or at the target of an earlier call."""
     _check_not_removed(info)
     state = _state(status)
     asked = info.configuration.target
@@ -144,7 +144,9 @@ def _at_its_target(status: ChangefeedStatus | None, target: ClusterTime | None) 
 
 def _check_not_removed(info: ChangefeedInfo) -> None:
     if info.desired is DesiredState.REMOVED:
-        raise WrongState(f"changefeed {info.configuration.id!r} is being removed; create it again once it is gone")
+        raise WrongState(
+            f"changefeed {info.configuration.id!r} is being removed; create it again when it no longer exists"
+        )
 
 
 def _state(status: ChangefeedStatus | None) -> State:

@@ -1,1 +1,1 @@
-"""What would keep a changefeed from working, found before it is accepted."""
+"""Finds problems of a changefeed before it is accepted."""

@@ -1,4 +1,4 @@
-"""`DeploymentIdentity`: whether two URIs lead to one deployment, whatever they call it."""
+"""`DeploymentIdentity`: whether two URIs lead to the same deployment, even by different names."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _UNREADABLE = frozenset({13, 59, 76, 93, 94})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentIdentity:
     id: str | None = None
-    """Of the replica set, or of the sharded cluster, where the user may read it."""
+    """The id of the replica set or of the sharded cluster; None if the user may not read it."""
     members: frozenset[tuple[str, str]] = field(default_factory=frozenset)
-    """The set's name and each address that the set gives itself."""
+    """The set's name with each address of a member, as the set reports it."""
 
     def same(self, other: DeploymentIdentity) -> bool:
         if self.id is not None and other.id is not None:

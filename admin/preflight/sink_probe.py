@@ -1,4 +1,4 @@
-"""`probe_sink`: whether a target can take what a changefeed will write, found out without writing anything."""
+"""`probe_sink`: checks whether a target will accept a changefeed's writes; it writes nothing."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class SinkFindings:
     problems: tuple[str, ...] = ()
     identity: DeploymentIdentity = field(default_factory=DeploymentIdentity)
     version: tuple[int, int] | None = None
-    """None for a blackhole, which takes everything."""
+    """None for a blackhole, which accepts everything."""
 
 
 def probe_sink(configuration: Configuration, databases: Collection[str]) -> SinkFindings:
-    """`databases` are those that will be written."""
+    """`databases` are those that the changefeed will write to."""
     if configuration.sink.scheme == "blackhole":
         return SinkFindings()
     try:
@@ -53,21 +53,21 @@ def probe_sink(configuration: Configuration, databases: Collection[str]) -> Sink
 
 
 def lacking(configuration: Configuration, tables: Collection[TableName]) -> list[TableName]:
-    """Those of the source whose table the target does not have; a blackhole lacks nothing."""
+    """The tables of the source that the target does not have; none for a blackhole."""
     if configuration.sink.scheme == "blackhole" or not tables:
         return []
     targets = {name: configuration.routes.target(name) for name in tables}
     databases = {target.db for target in targets.values()}
     with (
         closing(connect(_impatient(expanded(configuration.sink)))) as client,
-        translated("asking the sink for its tables", SinkRefused),
+        translated("listing the sink's tables", SinkRefused),
     ):
         there = {db: set(client[db].list_collection_names()) for db in databases}
     return sorted(name for name, target in targets.items() if target.coll not in there[target.db])
 
 
 def _findings(client: Client, databases: Collection[str]) -> SinkFindings:
-    with translated("asking the sink what it is", SinkRefused):
+    with translated("reading the sink's version and privileges", SinkRefused):
         hello = client.admin.command(HELLO)
         major, minor = client.server_info()["versionArray"][:2]
         status = client.admin.command("connectionStatus", showPrivileges=True)
@@ -77,16 +77,16 @@ def _findings(client: Client, databases: Collection[str]) -> SinkFindings:
         problems.append(f"sink: {problem}")
     if "setName" not in hello and hello.get("msg") != "isdbgrid":
         problems.append(
-            "sink: it is a standalone server, which cannot say when a write is durable; restart it with --replSet and run rs.initiate()"
+            "sink: it is a standalone server, which cannot acknowledge durable writes; restart it with --replSet and run rs.initiate()"
         )
     if (major, minor) < _OLDEST:
-        problems.append(f"sink: it is MongoDB {major}.{minor}; 4.2 is the oldest that can be written")
+        problems.append(f"sink: it is MongoDB {major}.{minor}; expected 4.2 or later")
     problems += _privilege_problems(status["authInfo"], databases)
     return SinkFindings(problems=tuple(problems), identity=identity, version=(major, minor))
 
 
 def _privilege_problems(authenticated: Mapping[str, Any], databases: Collection[str]) -> Iterator[str]:
-    """A server without users lets everybody do everything, and one with users lets nobody in who is none."""
+    """Empty without an authenticated user: such a server has no access control, or it has refused the connection already."""
     if not authenticated.get("authenticatedUsers"):
         return
     privileges = authenticated.get("authenticatedUserPrivileges", ())
@@ -104,7 +104,7 @@ def _covers(resource: Mapping[str, Any], database: str) -> bool:
 
 
 def _impatient(uri: str) -> str:
-    """Somebody waits for the answer."""
+    """The URI with a short server selection timeout, because a user waits for the answer."""
     if "serverselectiontimeoutms=" in uri.lower():
         return uri
     head, _, options = uri.partition("?")

@@ -1,4 +1,4 @@
-"""`probe_source`: whether a source can be what a changefeed wants of it, found out by doing what the changefeed will do."""
+"""`probe_source`: checks whether a changefeed can read a source, by reading it as the changefeed will."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ _IMAGES = "changeStreamPreAndPostImages"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFindings:
-    """What could be learned; an unreachable source has problems and nothing else."""
+    """The results; an unreachable source has problems only."""
 
     problems: tuple[str, ...] = ()
     identity: DeploymentIdentity = field(default_factory=DeploymentIdentity)
     version: tuple[int, int] | None = None
     tables: tuple[TableSchema, ...] = ()
     choice: CaptureChoice | None = None
-    """None where what is asked for is not possible."""
+    """None if the requested capture is not possible."""
 
 
 def probe_source(
     configuration: Configuration, asked: Capture, known_obstacles: Sequence[Obstacle] = ()
 ) -> SourceFindings:
-    """Takes as long as the source takes to answer, or not to: some seconds. `known_obstacles` are those that no source knows of."""
+    """Takes some seconds if the source does not answer. `known_obstacles` are those that do not come from the source."""
     try:
         with closing(connect(expanded(configuration.source), app_name=_NAME, capture=asked)) as client:
             if (problem := refused_member(client)) is not None:
@@ -57,13 +57,13 @@ def probe_source(
 
 
 def newest_start(configuration: Configuration) -> Position:
-    """Where `now` is at the source."""
+    """The position of `now` at the source."""
     with closing(connect(expanded(configuration.source), app_name=_NAME, capture=None)) as client:
         return Position(majority_time(client).next())
 
 
 def check_start(info: ChangefeedInfo, start: Position) -> None:
-    """Raises `HistoryLost` when the source no longer remembers it."""
+    """Raises `HistoryLost` if the source's oplog does not contain the start."""
     uri = expanded(info.configuration.source)
     with closing(connect(uri, app_name=_NAME, capture=info.capture)) as client:
         problem = _lost(_window(client), start.ts)
@@ -90,7 +90,7 @@ def _findings(
         problems.append(f"start: {lost}")
     elif choice is not None:
         problems += _capture_problems(client, configuration, choice.capture, start if window is None else now)
-    with translated("asking the source who it is"):
+    with translated("reading the source's identity"):
         identity = identify(client)
     catalog = read_catalog(client, configuration.filter.wants_table)
     problems += _image_problems(configuration, catalog.tables)
@@ -110,7 +110,7 @@ def _obstacles(client: Client, configuration: Configuration, asked: Capture) -> 
 
 
 def _window(client: Client) -> OplogWindow | None:
-    """None where it is not shown, by routers or to this user: change streams do without."""
+    """None if it cannot be read, through a router or by this user; change streams do not need it."""
     try:
         return read_oplog_window(client)
     except SourceRefused:
@@ -129,9 +129,9 @@ def _lost(window: OplogWindow | None, start: ClusterTime) -> str | None:
 def _capture_problems(
     client: Client, configuration: Configuration, capture: Capture, start: ClusterTime
 ) -> Iterator[str]:
-    """The deployment's kind and version, the user's privileges, and what the server makes of the filter show when it is read as it will be.
+    """Reads the source as the changefeed will. This finds a wrong kind or version of deployment, missing privileges, and a refused filter.
 
-    Nothing shows sooner at the changefeed's own start, except where nobody may look at the oplog, as through mongos: there a lost start does.
+    `start` is the changefeed's own start only if the oplog cannot be read, as through mongos: reading then finds a lost start, too.
     """
     try:
         with closing(open_ddl_watch(client, Position(start), capture)) as watch:
@@ -149,13 +149,13 @@ def _image_problems(configuration: Configuration, tables: tuple[TableSchema, ...
         asker = _asker(configuration, schema)
         if asker is not None:
             yield (
-                f"{asker}: {schema.name} keeps no pre-images, which this needs; at the source run "
+                f"{asker}: {schema.name} has no pre-images, which this option needs; at the source run "
                 f'db.runCommand({{collMod: "{schema.name.coll}", {_IMAGES}: {{enabled: true}}}}) in database {schema.name.db}'
             )
 
 
 def _asker(configuration: Configuration, schema: TableSchema) -> str | None:
-    """The part of the configuration that wants documents as they were before or after a change."""
+    """The option of the configuration that needs documents as they were before or after a change."""
     if configuration.pipeline.wants_pre_images(schema.name) and divisible(schema):
         return "pipeline.pre_images"
     wanted = configuration.filter.of(schema.name)

@@ -1,4 +1,4 @@
-"""`Validator`: everything that would keep a changefeed from working, found before it is accepted and told all at once."""
+"""`Validator`: finds all problems of a changefeed before it is accepted, and reports them together."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _MOST_NAMED = 5
 class Findings:
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    """What may be meant, and more often is a mistake."""
+    """Settings that are allowed but are probably mistakes."""
     choice: CaptureChoice | None = None
-    """None where it is not possible."""
+    """None if no capture is possible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Validator:
         return Accepted(warnings=found.warnings, choice=found.choice)
 
     def findings(self, configuration: Configuration, *, replaces: OwnerView | None = None) -> Findings:
-        """`replaces`: what an update replaces the configuration of."""
+        """`replaces`: the changefeed whose configuration an update replaces."""
         unusable = list(_unusable_uris(configuration))
         if unusable:
             return Findings(problems=tuple(unusable))
@@ -70,7 +70,7 @@ class Validator:
         problems = [*found.problems, *target.problems]
         if found.identity.same(target.identity):
             problems.append(
-                "sink: it is the same deployment as the source; what is written would be read again, name another target"
+                "sink: it is the same deployment as the source; Sluice would read its own writes again, name another target"
             )
         with self._reader.read() as view:
             others = {id: known for id, known in view.changefeeds().items() if id != configuration.id}
@@ -86,18 +86,18 @@ class Validator:
 
 
 def _decided(configuration: Configuration, replaces: OwnerView | None) -> CaptureChoice | None:
-    """What was decided stays, until a user asks for something else."""
+    """An earlier decision stays until a user requests another capture."""
     if replaces is None or replaces.info.configuration.capture is not configuration.capture:
         return None
     return CaptureChoice(capture=replaces.info.capture, reason=replaces.info.capture_reason)
 
 
 def _older_target(source: tuple[int, int] | None, target: tuple[int, int] | None) -> Iterator[str]:
-    """Asked of new changefeeds alone: one that runs while its source is upgraded goes on and may be changed."""
+    """Checked for new changefeeds only: if a source is upgraded while its changefeed runs, the changefeed continues and may be updated."""
     if source is not None and target is not None and target < source:
         yield (
             f"sink: it is MongoDB {target[0]}.{target[1]}, older than the source, which is {source[0]}.{source[1]}; options, indexes and "
-            "field names that only the newer one knows would be refused in the middle of replication: upgrade the target, or name another"
+            "field names that only the newer version supports would be refused during replication: upgrade the target, or name another"
         )
 
 
@@ -113,7 +113,7 @@ def _unusable_uris(configuration: Configuration) -> Iterator[str]:
 
 
 def _target_databases(configuration: Configuration) -> set[str]:
-    """Those that the patterns name outright."""
+    """The target databases of the patterns without wildcards in the database."""
     named = {pattern.db for pattern in configuration.filter.tables if not pattern.negated}
     plain = {db for db in named if not set(db) & set("*?\\")}
     return {target for db in plain for target in configuration.routes.target_databases(db)}
@@ -136,8 +136,8 @@ def _shared_targets(
         if common is not None:
             what = f"writes {_named(shared)}" if shared else f"would write a table such as {common}"
             yield (
-                f"routes: changefeed {id!r} {what} of this target too; give one of the two other tables (filter.tables), "
-                f"or another target name (routes), or remove {id!r}"
+                f"routes: changefeed {id!r} {what} of this target too; give one of the two changefeeds other tables (filter.tables) "
+                f"or other target names (routes), or remove {id!r}"
             )
 
 
@@ -150,8 +150,8 @@ def _uncopied(configuration: Configuration, tables: Sequence[TableSchema]) -> It
     missing = [] if configuration.start is Start.INITIAL else lacking(configuration, [table.name for table in tables])
     if missing:
         yield (
-            f"start: {configuration.start} copies nothing, and the target has no table for {_named(missing)}; what they hold will be "
-            "missing there. Bring them to the target first, or write initial"
+            f"start: {configuration.start} copies nothing, and the target has no table for {_named(missing)}; their present rows will be "
+            "missing there. Copy them to the target first, or write initial"
         )
 
 

@@ -1,4 +1,4 @@
-"""`ChangefeedService`: create, look at, and steer changefeeds."""
+"""`ChangefeedService`: creates, shows and controls changefeeds."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from owner import capture_change
 from owner.etcd_view import OwnerView
 
 _MOST_STREAMS = 32
-"""Each holds a thread; what is left of them answers the other calls."""
+"""Each stream uses a thread; the remaining threads answer the other calls."""
 
 _STILL_SECONDS, _LOOK_AGAIN = 20.0, 0.1
-"""Pipelines of a changefeed that was paused a moment ago end soon; those of a node that is gone, when its permits have run out."""
+"""The pipelines of a changefeed end soon after a pause; those of a dead node end when its permits have expired."""
 
 
 class ChangefeedService(ChangefeedServiceServicer):
@@ -57,7 +57,7 @@ class ChangefeedService(ChangefeedServiceServicer):
 
     @unary(Access.OPERATOR)
     def ValidateChangefeed(self, request: pb.ValidateChangefeedRequest, context: Any) -> pb.ValidateChangefeedResponse:
-        """For operators: it makes the node connect to where the caller says, with the node's own secrets."""
+        """Only for operators: the node connects to an address that the caller chooses, with the node's own secrets."""
         try:
             configuration = Configuration.from_yaml(request.configuration)
         except ConfigurationError as error:
@@ -136,7 +136,7 @@ class ChangefeedService(ChangefeedServiceServicer):
                     if shown is None:
                         raise
                     return
-                if shown is None or _but_lag(now) != _but_lag(shown):
+                if shown is None or _without_lag(now) != _without_lag(shown):
                     yield now
                     shown = now
 
@@ -147,7 +147,7 @@ class ChangefeedService(ChangefeedServiceServicer):
         return messages.changefeed(ChangefeedId(id), known, now=datetime.now(UTC), unwritable=unwritable)
 
     def _level(self, known: OwnerView, wanted: Capture) -> ChangefeedInfo | None:
-        """What is asked of a changefeed whose positions allow another capture. Waits for pipelines that are about to stand still."""
+        """The `info` of a changefeed whose positions allow another capture; None if the capture stays. Waits for pipelines that still run."""
         if wanted is known.info.capture:
             return None
         id, deadline = ChangefeedId(known.info.configuration.id), time.monotonic() + _STILL_SECONDS
@@ -160,7 +160,7 @@ class ChangefeedService(ChangefeedServiceServicer):
             for_good = obeyed and status is not None and status.still
             if for_good or time.monotonic() >= deadline or self._stopping.wait(_LOOK_AGAIN):
                 raise WrongState(
-                    f"changefeed {id!r} cannot change its capture from {known.info.capture} to {wanted} where it stands: {in_the_way}"
+                    f"changefeed {id!r} cannot change its capture from {known.info.capture} to {wanted} at its positions: {in_the_way}"
                 )
             with self._reader.read() as view:
                 known = view.changefeed(id)
@@ -168,7 +168,7 @@ class ChangefeedService(ChangefeedServiceServicer):
     def _following(self, context: Any) -> Changes:
         if not self._streams.acquire(blocking=False):
             raise RetryableError(
-                f"this node serves {_MOST_STREAMS} streams already; try again later, or ask another node"
+                f"this node already serves {_MOST_STREAMS} streams; try again later, or ask another node"
             )
         return Changes(self._reader, context, self._stopping, self._streams.release)
 
@@ -189,7 +189,7 @@ def _start(text: str, configuration: Configuration) -> Position | None:
         return newest_start(configuration)
     if text == "initial":
         raise ConfigurationError(
-            ["start: found 'initial'; a changefeed that has begun copies nothing again, remove it and create it anew"]
+            ["start: found 'initial'; a changefeed that has begun is not copied again, remove it and create it again"]
         )
     for parse in (Position.parse, lambda text: Position(ClusterTime.from_iso(text))):
         try:
@@ -203,8 +203,8 @@ def _start(text: str, configuration: Configuration) -> Position | None:
     )
 
 
-def _but_lag(message: pb.Changefeed) -> pb.Changefeed:
-    """Lag grows as time passes: that alone is no change."""
+def _without_lag(message: pb.Changefeed) -> pb.Changefeed:
+    """Without the lag, which grows with time: growing lag alone is no change."""
     rest = pb.Changefeed()
     rest.CopyFrom(message)
     rest.ClearField("lag")

@@ -1,4 +1,4 @@
-"""`EtcdCheckpoints`: how far a changefeed is, for a verification that runs beside it."""
+"""`EtcdCheckpoints`: the progress of a changefeed, for a verification that runs at the same time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FOLLOWING = frozenset({State.NORMAL, State.WARNING, State.PENDING})
 
 
 def follows(known: OwnerView) -> bool:
-    """Whether its tables are replicated now, or will go on by themselves."""
+    """Whether its tables are being replicated, or will be without a user's action."""
     return known.status is not None and known.status.lifecycle.state in _FOLLOWING
 
 
@@ -46,7 +46,7 @@ class EtcdCheckpoints:
 
 
 def _place(known: OwnerView, tables: Collection[TableId]) -> Position | None:
-    """The changefeed's checkpoint counts for what is with no node: everything before it is downstream."""
+    """A table without a node counts with the changefeed's checkpoint: everything before it is downstream."""
     least = known.status.checkpoint if known.status else None
     if not tables:
         return least

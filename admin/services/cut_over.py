@@ -1,8 +1,8 @@
-"""`CutOver`: the end of a migration. It can be asked for again at any moment; each step looks at what is done already.
+"""`CutOver`: the end of a migration. It can be called again at any time; each step first checks what is done already.
 
-    running ──target: the source's time when first asked──▶ replicating up to it ──▶ finished ──▶ expiry restored downstream
+    running ──target: the source's time at the first call──▶ replicating up to it ──▶ finished ──▶ expiry restored downstream
 
-Writers at the source should rest before it is asked for: what they write after that moment is not replicated.
+Writers at the source should stop before the first call: later writes are not replicated.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class CutOver:
         self._store = store
 
     def finalize(self, id: ChangefeedId, changes: Changes) -> Iterator[pb.FinalizeProgress]:
-        """Ends with a message that says `done`, or without one when nobody listens any more."""
+        """Ends with a message that has `done` set, or without one if the call ends earlier."""
         info, status = self._store.read(id)
         if status is None or status.lifecycle.state is not State.FINISHED:
             now = newest_start(info.configuration).ts
@@ -84,7 +84,7 @@ def _check_goes_on(id: ChangefeedId, known: OwnerView) -> None:
 
 
 def _restore(known: OwnerView) -> Restored:
-    """Every table is tried, whatever became of the others."""
+    """Tries every table, even if others fail."""
     configuration = known.info.configuration
     if configuration.sink.scheme == "blackhole" or configuration.ddl.ttl is not Ttl.DEFERRED:
         return Restored()

@@ -1,4 +1,4 @@
-"""Records as messages of the admin API."""
+"""`changefeed`, `nodes`, `tables`, `ddls`: etcd's records as messages of the admin API."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def _rows(counts: RowCounts) -> pb.RowCounts:
 
 
 def lifecycle_now(known: OwnerView, unwritable: ErrorReport | None) -> Lifecycle:
-    """What stands in etcd; but while nothing can be written there, pipelines that run according to it soon stand still.
+    """The lifecycle in etcd, with an error while this node cannot write to etcd.
 
-    Their state cannot be recorded, so it is shown by the node that is asked.
+    Pipelines that run according to etcd then stop soon, and etcd cannot record it, so the serving node adds the error.
     """
     lifecycle = known.status.lifecycle if known.status else Lifecycle()
     if unwritable is None or not (lifecycle.running or lifecycle.state is State.PENDING):
@@ -134,12 +134,12 @@ def ddls(known: OwnerView, found: ChangefeedTables) -> Iterator[pb.Ddl]:
 
 
 def copies(known: OwnerView) -> dict[TableId, CopyProgress]:
-    """Those under way."""
+    """The running copies."""
     return {table: copy for report in known.reports.values() for table, copy in report.copies.items()}
 
 
 def _copied(found: ChangefeedTables) -> dict[TableId, bool]:
-    """Of each table that begins with a copy, whether it has left its beginning, as it does at the copy's end."""
+    """For each table that starts with a copy: whether the copy has ended, which is when the table's position leaves its start."""
     places = {table: found.of(table) for table, given in found.progress.tables.items() if given.copy}
     return {table: at is not None and at > found.progress.tables[table].start for table, at in places.items()}
 
@@ -147,7 +147,7 @@ def _copied(found: ChangefeedTables) -> dict[TableId, bool]:
 def copy_progress(
     under_way: Mapping[TableId, CopyProgress], copied: Mapping[TableId, bool] | None = None
 ) -> pb.CopyProgress | None:
-    """`copied`: all tables that are to be copied; those under way alone if it is not given. None when nothing is left to do."""
+    """`copied`: all tables with a copy, and whether it has ended; by default only the running copies. None when all copies have ended."""
     done = {**(copied or {}), **dict.fromkeys(under_way, False)}
     if all(done.values()):
         return None
@@ -184,7 +184,7 @@ def duration(length: timedelta) -> Duration:
 
 
 def _readable(reason: str, names: Mapping[TableId, TableName]) -> str:
-    """Tables by their names, positions without their tokens."""
+    """The text with names of tables instead of ids, and with positions without tokens."""
     named = _TABLE_ID.sub(lambda match: str(names.get(TableId(match[0]), match[0])), reason)
     return _TOKEN.sub("", named)
 

@@ -1,4 +1,4 @@
-"""`NodeService` and `ClusterService`: who is there."""
+"""`NodeService` and `ClusterService`: the nodes of the cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class NodeService(NodeServiceServicer):
         with self._reader.read() as view:
             node = find_node(view, request.id)
             if Role.PROCESSOR not in view.nodes[node].record.roles:
-                raise WrongState(f"node {node!r} is no processor; it has no tables to give up")
+                raise WrongState(f"node {node!r} is not a processor; it has no tables to give up")
         rev = self._store.drain(node)
         with self._reader.read(rev) as view:
             found = [each for each in messages.nodes(view, self._reader.serving) if each.id == node]
@@ -44,7 +44,7 @@ class NodeService(NodeServiceServicer):
         with self._reader.read() as view:
             owner, nodes = view.owner, view.nodes
         if owner is None:
-            raise CoordinationUnavailable("there is no owner at the moment; one is being elected")
+            raise CoordinationUnavailable("there is no owner at present; an election is running")
         if not any(Role.OWNER in stored.record.roles for node, stored in nodes.items() if node != owner.node):
             raise WrongState(f"{owner.node} is the only node that may be owner; start another one first")
         self._store.resign(owner)
@@ -71,13 +71,13 @@ class ClusterService(ClusterServiceServicer):
 
 
 def find_node(view: ClusterView, text: str) -> NodeId:
-    """By id, or by a name that one node alone has."""
+    """Finds a node by its id, or by its name if only one node has it."""
     nodes = view.nodes
     if text in nodes:
         return NodeId(text)
     named = [node for node, stored in nodes.items() if stored.record.name == text]
     if len(named) > 1:
-        raise ConflictError(f"several nodes are named {text!r}: {', '.join(sorted(named))}; say which by its id")
+        raise ConflictError(f"several nodes are named {text!r}: {', '.join(sorted(named))}; use the id of one of them")
     if not named:
-        raise NotFoundError(f"there is no node {text!r}; `sluice node list` shows those there are")
+        raise NotFoundError(f"there is no node {text!r}; `sluice node list` shows all nodes")
     return named[0]

@@ -1,4 +1,4 @@
-"""How a call of the admin API is answered: who may call, and what an error becomes.
+"""`unary`, `streaming`: check the caller's access to a method of the admin API, and turn errors into gRPC statuses.
 
 not_found                                       NOT_FOUND
 conflict                                        ABORTED
@@ -6,7 +6,7 @@ configuration_invalid                           INVALID_ARGUMENT
 not_authenticated, not_permitted                UNAUTHENTICATED, PERMISSION_DENIED
 retryable errors, and the end of a session      UNAVAILABLE
 other permanent errors                          FAILED_PRECONDITION
-invariants, and what is no error of ours        INTERNAL
+invariants, and other exceptions                INTERNAL
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CODE_KEY = "sluice-error-code"
 DETAILS_KEY = "sluice-error-details-bin"
 
 _MOST_BYTES = 2_500
-"""Of the text of an error: gRPC sends it twice, percent-encoded once, in a header that may have 8 KiB."""
+"""The limit for the text of an error: gRPC sends it twice, once percent-encoded, in headers of at most 8 KiB."""
 
 _STATUSES: tuple[tuple[type[SluiceError], grpc.StatusCode], ...] = (
     (NotFoundError, grpc.StatusCode.NOT_FOUND),
@@ -67,7 +67,7 @@ class Guarded(Protocol):
 
 
 def unary(access: Access) -> Callable[[Method], Method]:
-    """For a method that answers once."""
+    """For a method with one response."""
 
     def decorate(method: Method) -> Method:
         @wraps(method)
@@ -82,7 +82,7 @@ def unary(access: Access) -> Callable[[Method], Method]:
 
 
 def streaming(access: Access) -> Callable[[Method], Method]:
-    """For a method that answers with a stream."""
+    """For a method with a stream of responses."""
 
     def decorate(method: Method) -> Method:
         @wraps(method)
@@ -117,11 +117,11 @@ def _answering(method: str, context: Any) -> Iterator[None]:
             raise
         _log.exception("call_failed", method=method)
         context.set_trailing_metadata(((CODE_KEY, InvariantError.code),))
-        context.abort(grpc.StatusCode.INTERNAL, "this is a fault of the server; its log says more")
+        context.abort(grpc.StatusCode.INTERNAL, "internal error of the server; its log has the details")
 
 
 def _fitting(problems: tuple[str, ...]) -> list[str]:
-    """As many as a header takes; a single long one is cut."""
+    """As many problems as fit into a header; the last one is cut."""
     taken: list[str] = []
     left = _MOST_BYTES
     for number, problem in enumerate(problems):

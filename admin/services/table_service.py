@@ -1,4 +1,4 @@
-"""`TableService` and `DdlService`: what a changefeed replicates, where, how far, and its schema changes."""
+"""`TableService` and `DdlService`: a changefeed's tables with their nodes and progress, and its DDLs."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class TableService(TableServiceServicer):
             record = view.nodes[node].record
         table = _find_table(request.changefeed, tables_of(known), request.table)
         if table.kind is TableKind.VIEW:
-            raise WrongState(f"{table.name} is a view; it has no rows, so it is with no node")
+            raise WrongState(f"{table.name} is a view; it has no rows, so it is not assigned to a node")
         if Role.PROCESSOR not in record.roles or record.draining:
-            why = "is being drained" if record.draining else "is no processor"
-            raise WrongState(f"node {node!r} {why}; it takes no tables")
+            why = "is being drained" if record.draining else "is not a processor"
+            raise WrongState(f"node {node!r} {why}; it accepts no tables")
         self._store.move(ChangefeedId(request.changefeed), table.id, node)
         return pb.MoveTableResponse(table=table.id, node=node)
 
@@ -67,5 +67,5 @@ def _find_table(changefeed: str, found: ChangefeedTables, text: str) -> TableSch
         if text in (schema.id, str(schema.name)):
             return schema
     raise NotFoundError(
-        f"changefeed {changefeed!r} has no table {text!r}; `sluice table list {changefeed}` shows those it has"
+        f"changefeed {changefeed!r} has no table {text!r}; `sluice table list {changefeed}` shows its tables"
     )

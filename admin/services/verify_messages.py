@@ -1,4 +1,4 @@
-"""What a verification finds, as messages of the admin API."""
+"""`progress`, `table`, `summary`: the results of a verification as messages of the admin API."""
 
 from __future__ import annotations
 

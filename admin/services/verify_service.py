@@ -1,4 +1,4 @@
-"""`VerifyService`: compares source and target of a changefeed, with this node's credentials."""
+"""`VerifyService`: compares the source and the target of a changefeed, with this node's credentials."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from verify.report import TableReport, VerifyProgress
 from verify.verification import Verification, Wishes
 
 _MOST = 4
-"""Verifications of one node at a time: each reads both sides as fast as it can."""
+"""Concurrent verifications of one node: each reads both sides as fast as it can."""
 _MOST_DIFFERENCES = 1_000
 _MOST_PARALLELISM = 64
 
 Told: TypeAlias = pb.VerifyEvent | Exception | None
-"""None is the end."""
+"""None ends the stream."""
 
 
 class VerifyService(VerifyServiceServicer):
@@ -43,16 +43,16 @@ class VerifyService(VerifyServiceServicer):
 
     @streaming(Access.OPERATOR)
     def VerifyChangefeed(self, request: pb.VerifyChangefeedRequest, context: Any) -> Iterator[pb.VerifyEvent]:
-        """For operators: what differs is shown, and that is data."""
+        """Only for operators: the differences that it shows are users' data."""
         wishes = _wishes(request)
         id = ChangefeedId(request.changefeed)
         with self._reader.read() as view:
             known = view.changefeed(id)
         configuration = known.info.configuration
         if configuration.sink.scheme == "blackhole":
-            raise WrongState(f"changefeed {id!r} writes to a blackhole, which keeps nothing that could be compared")
+            raise WrongState(f"changefeed {id!r} writes to a blackhole, which stores nothing to compare")
         if not self._free.acquire(blocking=False):
-            raise RetryableError(f"this node runs {_MOST} verifications already; try again later, or ask another node")
+            raise RetryableError(f"this node already runs {_MOST} verifications; try again later, or ask another node")
         stop = threading.Event()
         checkpoints = EtcdCheckpoints(self._reader, id, stop) if follows(known) else None
         run = _Run(configuration, wishes, checkpoints, stop)
@@ -65,7 +65,7 @@ class VerifyService(VerifyServiceServicer):
 
 
 class _Run:
-    """A verification in a thread of its own, and what it tells."""
+    """Runs a verification in a thread of its own, and passes on its events."""
 
     def __init__(
         self,

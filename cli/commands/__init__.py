@@ -1,1 +1,1 @@
-"""The commands of `sluice`, one module for each first word."""
+"""The commands of `sluice`, one module for each top-level command."""

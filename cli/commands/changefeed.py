@@ -31,7 +31,7 @@ from cli.connection import Connection
 from cli.failure import ExitCode, Failure
 from cli.output import Output, plain, print_document, print_facts, print_line, print_messages, print_warnings
 
-app = typer.Typer(no_args_is_help=True, help="Create, look at and steer changefeeds.")
+app = typer.Typer(no_args_is_help=True, help="Create, show and control changefeeds.")
 
 _VALIDATION_SECONDS = 90.0
 
@@ -42,11 +42,11 @@ ConfigOption = Annotated[
     str | None, typer.Option("--config", metavar="FILE", help="A configuration file; - reads standard input.")
 ]
 IdOption = Annotated[str | None, typer.Option("--id", metavar="ID", help="Id of the changefeed.")]
-SourceOption = Annotated[str | None, typer.Option(metavar="URI", help="URI of the MongoDB to read.")]
-SinkOption = Annotated[str | None, typer.Option(metavar="URI", help="URI of what to write.")]
+SourceOption = Annotated[str | None, typer.Option(metavar="URI", help="URI of the source MongoDB.")]
+SinkOption = Annotated[str | None, typer.Option(metavar="URI", help="URI of the target.")]
 StartOption = Annotated[str | None, typer.Option(metavar="START", help="initial, now, a time, or a cluster time.")]
 CaptureOption = Annotated[
-    Capture | None, typer.Option(help="How the source's history is read; auto: by its oplog where that can be read.")
+    Capture | None, typer.Option(help="How the source's history is read; auto: the oplog if it can be read.")
 ]
 TablesOption = Annotated[
     list[str] | None, typer.Option(metavar="PATTERN", help="A table pattern such as 'shop.*'; may be repeated.")
@@ -103,7 +103,7 @@ def validate(
     capture: CaptureOption = None,
     tables: TablesOption = None,
 ) -> None:
-    """Check what create would check, and change nothing."""
+    """Run the checks of create without creating the changefeed."""
     text = _written(
         file,
         config,
@@ -123,7 +123,7 @@ def validate(
 @app.command("list", epilog="sluice changefeed list\n\nsluice changefeed list -o json | jq '.[].lag'")
 @connected
 def list_(connection: Connection, output: OutputOption = Output.TABLE) -> None:
-    """All changefeeds, with their state and lag."""
+    """List all changefeeds, with their state and lag."""
     answer = connection.ask(connection.changefeeds.ListChangefeeds, pb.ListChangefeedsRequest())
     print_messages(
         answer.changefeeds, LISTED, output, empty="no changefeeds; create one with `sluice changefeed create`"
@@ -133,7 +133,7 @@ def list_(connection: Connection, output: OutputOption = Output.TABLE) -> None:
 @app.command(epilog="sluice changefeed query orders\n\nsluice changefeed query orders -o yaml")
 @connected
 def query(connection: Connection, id: ChangefeedArgument, output: OutputOption = Output.TABLE) -> None:
-    """Everything about one changefeed."""
+    """Show everything about one changefeed."""
     feed = connection.ask(connection.changefeeds.GetChangefeed, pb.GetChangefeedRequest(id=id))
     if output is Output.TABLE:
         print_facts(facts(feed))
@@ -146,7 +146,7 @@ def query(connection: Connection, id: ChangefeedArgument, output: OutputOption =
 def pause(
     connection: Connection, id: ChangefeedArgument, wait: WaitOption = True, timeout: TimeoutOption = 60.0
 ) -> None:
-    """Stop replicating; the changefeed goes on where it was when it is resumed."""
+    """Stop replicating; resume continues at the same position."""
     connection.ask(connection.changefeeds.PauseChangefeed, pb.PauseChangefeedRequest(id=id))
     if wait:
         _until(connection, id, lambda feed: feed.obeyed, timeout, "stopped")
@@ -160,15 +160,17 @@ def resume(
     id: ChangefeedArgument,
     start: Annotated[
         str | None,
-        typer.Option(metavar="START", help="Go on from now, a time or a cluster time: what lies between is left out."),
+        typer.Option(
+            metavar="START", help="Continue from now, a time or a cluster time; skipped changes are not replicated."
+        ),
     ] = None,
     wait: WaitOption = True,
     timeout: TimeoutOption = 60.0,
     yes: YesOption = False,
 ) -> None:
-    """Go on with a changefeed that was paused, failed or finished."""
+    """Resume a changefeed that is paused, failed or finished."""
     if start is not None:
-        confirm(f"Resume {id} at {start}, whatever has been replicated?", yes=yes)
+        confirm(f"Resume {id} at {start} instead of its checkpoint?", yes=yes)
     request = pb.ResumeChangefeedRequest(id=id, start=start or "")
     connection.ask(connection.changefeeds.ResumeChangefeed, request)
     if wait:
@@ -189,20 +191,20 @@ def update(
     config: ConfigOption = None,
     capture: CaptureOption = None,
     version: Annotated[
-        int, typer.Option(min=0, help="Refuse if the changefeed is no longer at this version; 0: do not look.")
+        int, typer.Option(min=0, help="Refuse if the changefeed has another version; 0: accept any version.")
     ] = 0,
     wait: WaitOption = True,
     timeout: TimeoutOption = 60.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Give a changefeed that is paused another configuration, or the one it has with another capture."""
+    """Replace the configuration of a paused changefeed, or only its capture."""
     alone = capture is not None and file is None and config is None
     text = "" if alone else _checked(_read(file, config, "update"))
     request = pb.UpdateChangefeedRequest(id=id, configuration=text, expected_version=version, capture=capture or "")
     feed = connection.ask(connection.changefeeds.UpdateChangefeed, request, timeout=_VALIDATION_SECONDS)
     if wait:
         feed = _until(connection, id, lambda feed: feed.obeyed, timeout, "updated")
-    _tell(feed, output, f"changefeed {id} updated to version {feed.version}; resume it to go on")
+    _tell(feed, output, f"changefeed {id} updated to version {feed.version}; resume it to continue")
 
 
 @app.command(epilog="sluice changefeed remove orders --yes")
@@ -214,8 +216,8 @@ def remove(
     timeout: TimeoutOption = 60.0,
     yes: YesOption = False,
 ) -> None:
-    """End a changefeed for good. What it replicated stays where it is."""
-    confirm(f"Remove changefeed {id} and forget how far it was?", yes=yes)
+    """Remove a changefeed and its checkpoint. The replicated data stays at the target."""
+    confirm(f"Remove changefeed {id} and its checkpoint?", yes=yes)
     connection.ask(connection.changefeeds.RemoveChangefeed, pb.RemoveChangefeedRequest(id=id))
     if wait:
         _until_gone(connection, id, timeout)
@@ -225,7 +227,7 @@ def remove(
 @app.command(epilog="sluice changefeed watch orders\n\nsluice changefeed watch orders -o json | jq .lag")
 @connected
 def watch(connection: Connection, id: ChangefeedArgument, output: OutputOption = Output.TABLE) -> None:
-    """Show a changefeed, and again at each change, until Ctrl-C. For programs: a document each time."""
+    """Show a changefeed after each change, until Ctrl-C. With json or yaml it prints one document for each change."""
     try:
         for feed in connection.stream(connection.changefeeds.WatchChangefeed, pb.WatchChangefeedRequest(id=id)):
             if output is Output.TABLE:
@@ -235,31 +237,31 @@ def watch(connection: Connection, id: ChangefeedArgument, output: OutputOption =
     except KeyboardInterrupt:
         return
     if output is Output.TABLE:
-        print_line(f"changefeed {id} is gone")
+        print_line(f"changefeed {id} was removed")
 
 
 @app.command(epilog="sluice changefeed finalize orders --yes")
 @connected
 def finalize(connection: Connection, id: ChangefeedArgument, yes: YesOption = False) -> None:
-    """Cut over: replicate what was written until now, let documents expire downstream again, and finish.
+    """Cut over: replicate all changes until now, finish, and restore the expiry of documents downstream.
 
-    Writers at the source should rest before. After an interruption, ask for it again.
+    Stop the writers at the source first. After an interruption, run the command again.
     """
-    confirm(f"Finish changefeed {id} here? What is written to the source from now on is not replicated.", yes=yes)
+    confirm(f"Finish changefeed {id} now? Later writes at the source are not replicated.", yes=yes)
     for progress in connection.stream(connection.changefeeds.FinalizeChangefeed, pb.FinalizeChangefeedRequest(id=id)):
         if not progress.done:
             left = progress.left.ToTimedelta().total_seconds()
-            print_line(f"at {cells.position(progress.checkpoint)}, {left:.0f}s before the end")
+            print_line(f"at {cells.position(progress.checkpoint)}, {left:.0f}s left")
             continue
         print_line(f"changefeed {id} finished at {progress.target}; expiries restored downstream: {progress.restored}")
         if progress.problems:
             raise Failure(ExitCode.FAILED, "not restored:", *(f"  - {problem}" for problem in progress.problems))
         return
-    raise Failure(ExitCode.FAILED, "the server stopped before it was done; ask for it again")
+    raise Failure(ExitCode.FAILED, "the server stopped before the changefeed was finished; run the command again")
 
 
 def _written(file: str | None, config: str | None, flags: dict[str, str | None], tables: list[str] | None) -> str:
-    """The configuration as YAML: a file, or flags, or a file in which flags replace some of it."""
+    """The configuration as YAML: from a file, from flags, or from a file with fields that flags replace."""
     given: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
     if tables:
         given["filter"] = {"tables": tables}
@@ -283,17 +285,17 @@ def _read(file: str | None, config: str | None, verb: str) -> str:
     except OSError as error:
         raise Failure(ExitCode.USAGE, f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise Failure(ExitCode.USAGE, f"{path}: is no text in UTF-8") from None
+        raise Failure(ExitCode.USAGE, f"{path}: is not UTF-8 text") from None
 
 
 def _checked(text: str) -> str:
-    """What is wrong in itself is told without a server."""
+    """Finds mistakes of the configuration itself without a server."""
     Configuration.from_yaml(text)
     return text
 
 
 def _captured(capture: str, reason: str) -> str:
-    """A node of the first release says neither, and knows no other."""
+    """A node of the first release reports neither value; it has change streams only."""
     return f"capture: {capture or Capture.CHANGE_STREAM}" + (f", since {reason}" if reason else "")
 
 
@@ -307,7 +309,7 @@ def _tell(feed: pb.Changefeed, output: Output, line: str) -> None:
 def _has_begun(feed: pb.Changefeed) -> bool:
     if cells.state_of(feed) in (State.FAILED, State.WARNING, State.PENDING):
         reason = feed.error.message
-        raise Failure(ExitCode.FAILED, f"changefeed {feed.id} was created, and is {cells.state_of(feed)}: {reason}")
+        raise Failure(ExitCode.FAILED, f"changefeed {feed.id} was created, but is {cells.state_of(feed)}: {reason}")
     return bool(feed.checkpoint)
 
 
@@ -322,7 +324,7 @@ def _until(
 
 def _until_gone(connection: Connection, id: str, timeout: float) -> None:
     try:
-        for _ in _watched(connection, id, timeout, "gone"):
+        for _ in _watched(connection, id, timeout, "removed"):
             pass
     except Failure as failure:
         if failure.exit_code is not ExitCode.NOT_FOUND:
@@ -338,7 +340,7 @@ def _watched(connection: Connection, id: str, timeout: float, what: str) -> Iter
         if failure.exit_code is ExitCode.UNREACHABLE and time.monotonic() >= deadline:
             raise Failure(
                 ExitCode.FAILED,
-                f"changefeed {id} is not {what} after {timeout:g} s; this was asked for and goes on",
-                "look at `sluice node list`: it needs an owner",
+                f"changefeed {id} is not {what} after {timeout:g} s; the request stays in effect",
+                "check `sluice node list`: the cluster needs an owner",
             ) from None
         raise

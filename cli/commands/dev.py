@@ -1,4 +1,4 @@
-"""`sluice dev`: everything on this machine, for playing."""
+"""`sluice dev`: a complete setup on this machine, to try Sluice."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rich.console import Console
 from cli.command import reported
 from cli.failure import ExitCode, Failure
 
-app = typer.Typer(no_args_is_help=True, help="Everything on this machine, to see Sluice at work.")
+app = typer.Typer(no_args_is_help=True, help="Try Sluice with a complete setup on this machine.")
 
 
 @app.command(epilog="sluice dev up")
 def up() -> None:
-    """Start etcd, a source, a target and a node; print where they are and what to try; keep them until Ctrl-C."""
+    """Start etcd, a source, a target and a node until Ctrl-C; print their addresses and commands to try."""
     with reported():
         _devstack("demo.playground").keep(Console())
 
@@ -32,7 +32,7 @@ def demo() -> None:
 
 
 def _devstack(module: str) -> ModuleType:
-    """The development stack is no part of what users install: in a checkout it stands beside the packages."""
+    """The development stack is not part of the wheel; in a checkout it is beside the packages."""
     beside = str(Path(__file__).resolve().parents[2])
     if beside not in sys.path:
         sys.path.append(beside)

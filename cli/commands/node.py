@@ -15,7 +15,7 @@ from cli.connection import Connection
 from cli.failure import ExitCode, Failure
 from cli.output import Column, Output, print_line, print_messages
 
-app = typer.Typer(no_args_is_help=True, help="Look at nodes, drain one, let the owner change.")
+app = typer.Typer(no_args_is_help=True, help="List nodes, drain one, change the owner.")
 
 _LOOK_EVERY = 0.3
 
@@ -35,7 +35,7 @@ _LISTED: Sequence[Column] = (
 @app.command("list", epilog="sluice node list\n\nsluice node list -o json")
 @connected
 def list_(connection: Connection, output: OutputOption = Output.TABLE) -> None:
-    """The nodes that live."""
+    """List the live nodes."""
     print_messages(_nodes(connection), _LISTED, output, empty="no nodes")
 
 
@@ -48,7 +48,7 @@ def drain(
     timeout: TimeoutOption = 120.0,
     yes: YesOption = False,
 ) -> None:
-    """Have a node give up its tables, and give it no new ones until its process starts again."""
+    """Move all tables away from a node; it gets no new ones until its process restarts."""
     confirm(f"Take all tables from node {node}?", yes=yes)
     drained = connection.ask(connection.nodes.DrainNode, pb.DrainNodeRequest(id=node))
     deadline = time.monotonic() + timeout
@@ -56,8 +56,8 @@ def drain(
         if time.monotonic() >= deadline:
             raise Failure(
                 ExitCode.FAILED,
-                f"node {drained.id} still has {drained.tables} tables after {timeout:g} s; it goes on giving them up",
-                "tables stay where no other node takes tables, and those of paused changefeeds until they are resumed",
+                f"node {drained.id} still has {drained.tables} tables after {timeout:g} s; the drain continues",
+                "tables stay if no other node accepts tables; tables of a paused changefeed stay until it is resumed",
             )
         time.sleep(_LOOK_EVERY)
         drained = next((each for each in _nodes(connection) if each.id == drained.id), None)
@@ -67,8 +67,8 @@ def drain(
 @app.command(epilog="sluice node resign --yes")
 @connected
 def resign(connection: Connection, yes: YesOption = False) -> None:
-    """Have the owner end its work in good order and let another node be elected."""
-    confirm("Have another node elected as the owner?", yes=yes)
+    """Stop the owner gracefully, so that another node is elected."""
+    confirm("Elect another node as the owner?", yes=yes)
     answer = connection.ask(connection.nodes.ResignOwner, pb.ResignOwnerRequest())
     print_line(f"{answer.former_owner} resigns")
 

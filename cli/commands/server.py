@@ -16,7 +16,7 @@ _ETCD, _ADMIN, _SPARK = "etcd", "Admin API", "Spark"
 
 def server(
     *,
-    config: Annotated[Path | None, typer.Option(help="A node's configuration; flags replace what it says.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Configuration file of the node; flags override it.")] = None,
     cluster: Annotated[str | None, typer.Option(help="Name of the cluster. Default: default.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the node. Default: the host's.")] = None,
     roles: Annotated[str | None, typer.Option(help="owner, processor or both. Default: owner,processor.")] = None,
@@ -27,7 +27,7 @@ def server(
         float | None, typer.Option(help="Seconds for handing tables over when stopped. Default: 60.")
     ] = None,
     session_ttl: Annotated[
-        float | None, typer.Option(help="Seconds until others notice that the node is gone. Default: 10.")
+        float | None, typer.Option(help="Seconds until the session of a dead node expires. Default: 10.")
     ] = None,
     log_format: Annotated[LogFormat | None, typer.Option(help="Default: console.")] = None,
     etcd: Annotated[
@@ -35,36 +35,40 @@ def server(
         typer.Option(help="Endpoints, host:port,host:port. Default: 127.0.0.1:2379.", rich_help_panel=_ETCD),
     ] = None,
     etcd_user: Annotated[str | None, typer.Option(rich_help_panel=_ETCD, help="User of etcd.")] = None,
-    etcd_password_file: Annotated[str | None, typer.Option(rich_help_panel=_ETCD, help="Its password.")] = None,
+    etcd_password_file: Annotated[
+        str | None, typer.Option(rich_help_panel=_ETCD, help="File with its password.")
+    ] = None,
     etcd_ca: Annotated[
-        str | None, typer.Option(rich_help_panel=_ETCD, help="CA of etcd's certificate: use TLS.")
+        str | None, typer.Option(rich_help_panel=_ETCD, help="CA of etcd's certificate; enables TLS.")
     ] = None,
     etcd_cert: Annotated[str | None, typer.Option(rich_help_panel=_ETCD, help="Client certificate.")] = None,
     etcd_key: Annotated[str | None, typer.Option(rich_help_panel=_ETCD, help="Its key.")] = None,
     admin_address: Annotated[str | None, typer.Option(help="Default: 127.0.0.1:8300.", rich_help_panel=_ADMIN)] = None,
     admin_advertise: Annotated[
-        str | None, typer.Option(help="What other machines call it. Default: the address.", rich_help_panel=_ADMIN)
+        str | None, typer.Option(help="Address for other machines. Default: the address.", rich_help_panel=_ADMIN)
     ] = None,
-    admin_cert: Annotated[str | None, typer.Option(help="Certificate: use TLS.", rich_help_panel=_ADMIN)] = None,
+    admin_cert: Annotated[str | None, typer.Option(help="Certificate; enables TLS.", rich_help_panel=_ADMIN)] = None,
     admin_key: Annotated[str | None, typer.Option(help="Its key.", rich_help_panel=_ADMIN)] = None,
     admin_client_ca: Annotated[
-        str | None, typer.Option(help="Let in only who has a certificate of this CA.", rich_help_panel=_ADMIN)
+        str | None, typer.Option(help="Require client certificates of this CA.", rich_help_panel=_ADMIN)
     ] = None,
     token_file: Annotated[
-        str | None, typer.Option(help="Lines viewer:TOKEN and operator:TOKEN.", rich_help_panel=_ADMIN)
+        str | None, typer.Option(help="File of lines viewer:TOKEN and operator:TOKEN.", rich_help_panel=_ADMIN)
     ] = None,
     allow_unauthenticated: Annotated[
         bool | None,
-        typer.Option("--allow-unauthenticated", help="Listen to other machines without.", rich_help_panel=_ADMIN),
+        typer.Option(
+            "--allow-unauthenticated", help="Serve other machines without authentication.", rich_help_panel=_ADMIN
+        ),
     ] = None,
     spark_master: Annotated[str | None, typer.Option(help="Default: local[*].", rich_help_panel=_SPARK)] = None,
     spark_conf: Annotated[
         list[str] | None, typer.Option(help="key=value; may be repeated.", rich_help_panel=_SPARK)
     ] = None,
 ) -> None:
-    """Run a node: the admin API and, by its roles, a candidate for owner and a processor.
+    """Run a node: the admin API and, depending on its roles, a candidate for owner and a processor.
 
-    SIGTERM or Ctrl-C hands its tables over and ends; a second one ends at once.
+    SIGTERM or Ctrl-C hands its tables over and ends the node; a second one ends it at once.
     """
     with reported():
         flags = _nested(
@@ -94,7 +98,7 @@ def server(
             }
         )
         configuration = NodeConfiguration.of(_text(config), flags)
-        from cli.serving import serve  # noqa: PLC0415 - loads Spark, which other commands need not wait for
+        from cli.serving import serve  # noqa: PLC0415 - it loads Spark, which takes time and only this command needs
 
         serve(configuration)
 

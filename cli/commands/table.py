@@ -13,8 +13,8 @@ from cli.command import ChangefeedArgument, OutputOption, connected
 from cli.connection import Connection
 from cli.output import Column, Output, print_line, print_messages
 
-app = typer.Typer(no_args_is_help=True, help="Look at the tables of a changefeed, move one to another node.")
-ddl_app = typer.Typer(no_args_is_help=True, help="Look at schema changes.")
+app = typer.Typer(no_args_is_help=True, help="List the tables of a changefeed, move one to another node.")
+ddl_app = typer.Typer(no_args_is_help=True, help="List schema changes.")
 
 
 def _target(table: pb.Table) -> str:
@@ -61,7 +61,7 @@ _DDLS: Sequence[Column] = (
 @app.command("list", epilog="sluice table list orders\n\nsluice table list orders -o json")
 @connected
 def list_(connection: Connection, changefeed: ChangefeedArgument, output: OutputOption = Output.TABLE) -> None:
-    """The tables of a changefeed: where each is, and how far."""
+    """List the tables of a changefeed, with their nodes and checkpoints."""
     found = connection.stream(connection.tables.ListTables, pb.ListTablesRequest(changefeed=changefeed))
     print_messages(found, _TABLES, output, empty=f"changefeed {changefeed} has no tables yet")
 
@@ -74,7 +74,7 @@ def move(
     table: Annotated[str, typer.Argument(help="Name at the source, or id.", metavar="TABLE")],
     node: Annotated[str, typer.Argument(help="Id or name of a node.", metavar="NODE")],
 ) -> None:
-    """Have a table replicated by another node."""
+    """Move a table to another node."""
     request = pb.MoveTableRequest(changefeed=changefeed, table=table, node=node)
     answer = connection.ask(connection.tables.MoveTable, request)
     print_line(f"table {table} moves to {answer.node}")
@@ -83,6 +83,6 @@ def move(
 @ddl_app.command("list", epilog="sluice ddl list orders\n\nsluice ddl list orders -o json")
 @connected
 def list_ddl(connection: Connection, changefeed: ChangefeedArgument, output: OutputOption = Output.TABLE) -> None:
-    """What was applied when, and what waits for what; the newest last."""
+    """List the DDLs, with their times and with what they wait for; the newest last."""
     found = connection.stream(connection.ddls.ListDdl, pb.ListDdlRequest(changefeed=changefeed))
     print_messages(found, _DDLS, output, empty=f"changefeed {changefeed} has seen no schema change")

@@ -37,20 +37,20 @@ def verify(
     changefeed: ChangefeedArgument,
     *,
     tables: Annotated[
-        list[str] | None, typer.Option(help="Only these, a pattern such as 'shop.*'; may be repeated.")
+        list[str] | None, typer.Option(help="Only tables of this pattern, such as 'shop.*'; may be repeated.")
     ] = None,
     max_differences: Annotated[
-        int, typer.Option(min=1, max=1000, help="Documents of each table to show; more are not looked for.")
+        int, typer.Option(min=1, max=1000, help="Different documents of a table after which its comparison ends.")
     ] = 20,
     parallelism: Annotated[int, typer.Option(min=1, max=64, help="Ranges read at the same time.")] = 4,
     ignore_field_order: Annotated[
-        bool, typer.Option("--ignore-field-order", help="Take documents for equal whose fields stand in another order.")
+        bool, typer.Option("--ignore-field-order", help="Ignore the order of fields in documents.")
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Compare source and target: tables, options, indexes and every document. It may run while replication does.
+    """Compare source and target: tables, options, indexes and every document. It may run during replication.
 
-    Ends with 0 when everything that can be equal is, with 1 when something differs or would not come to rest.
+    The exit code is 0 without unexpected differences, 1 if something differs or kept changing.
     """
     request = pb.VerifyChangefeedRequest(
         changefeed=changefeed,
@@ -61,7 +61,7 @@ def verify(
     )
     found, summary = _followed(connection.stream(connection.verifications.VerifyChangefeed, request))
     if tables and not found:
-        raise Failure(ExitCode.NOT_FOUND, f"changefeed {changefeed!r} has no table that {', '.join(tables)} means")
+        raise Failure(ExitCode.NOT_FOUND, f"changefeed {changefeed!r} has no table that matches {', '.join(tables)}")
     found.sort(key=lambda table: table.name)
     if output is Output.TABLE:
         print_messages(found, _COLUMNS, output, empty="no tables")
@@ -76,7 +76,7 @@ def verify(
 
 
 def _followed(events: Iterable[pb.VerifyEvent]) -> tuple[list[pb.TableVerification], pb.VerifySummary]:
-    """With a bar on a terminal, on standard error: standard output is for the result."""
+    """Collects the events. A terminal gets a progress bar on standard error; standard output is for the result."""
     tables: list[pb.TableVerification] = []
     summary: pb.VerifySummary | None = None
     with Progress(
@@ -97,7 +97,7 @@ def _followed(events: Iterable[pb.VerifyEvent]) -> tuple[list[pb.TableVerificati
                 case "summary":
                     summary = event.summary
     if summary is None:
-        raise Failure(ExitCode.UNREACHABLE, "the server ended the verification before it was done; ask again")
+        raise Failure(ExitCode.UNREACHABLE, "the server ended the verification early; run the command again")
     return tables, summary
 
 

@@ -1,1 +1,1 @@
-"""A sink that takes everything and keeps nothing: for measuring what comes before it."""
+"""A sink that accepts everything and stores nothing, to measure the stages before a sink."""

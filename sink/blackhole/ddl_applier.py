@@ -1,4 +1,4 @@
-"""`BlackholeDdlApplier`: every DDL is done at once, to nothing."""
+"""`BlackholeDdlApplier`: accepts every DDL and does nothing."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class BlackholeDdlApplier:
     def observe(self, names: Iterable[TableName]) -> Observation:
         return Observation(tables=dict.fromkeys(names))
 
-    def apply(self, ddl: DownstreamDdl, before: Observation) -> str:  # noqa: ARG002 - nothing can have changed since
+    def apply(self, ddl: DownstreamDdl, before: Observation) -> str:  # noqa: ARG002 - a blackhole has no state to compare
         return ddl.note if isinstance(ddl, Skip) else ""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """A blackhole opens nothing."""

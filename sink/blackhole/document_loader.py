@@ -1,4 +1,4 @@
-"""`BlackholeDocumentLoader`: takes every document and keeps none."""
+"""`BlackholeDocumentLoader`: accepts every document and stores none."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class BlackholeDocumentLoader:
     def empty(self) -> bool:
         return True
 
-    def clear(self, range: KeyRange) -> int:  # noqa: ARG002 - nothing is ever there
+    def clear(self, range: KeyRange) -> int:  # noqa: ARG002 - a blackhole holds no documents
         return 0
 
     def load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
-        """They are gone."""
+        """Discards the documents."""

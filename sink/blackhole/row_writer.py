@@ -1,4 +1,4 @@
-"""`BlackholeRowWriter`: takes every row and keeps none, to measure what comes before a sink."""
+"""`BlackholeRowWriter`: accepts every row and stores none."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sink.row import RowChange, Unfinished, Write, WriteResult
 
 
 class BlackholeRowWriter:
-    def begin(self, unfinished: Unfinished) -> Self:  # noqa: ARG002 - nothing ever waits
+    def begin(self, unfinished: Unfinished) -> Self:  # noqa: ARG002 - no row ever waits
         return self
 
-    def prepare(self, changes: Sequence[RowChange], *, replay: bool) -> Write:  # noqa: ARG002 - nothing is there to be replayed upon
+    def prepare(self, changes: Sequence[RowChange], *, replay: bool) -> Write:  # noqa: ARG002 - there are no rows to replay onto
         result = WriteResult(bytes=sum(change.size for change in changes))
         result.applied.update(map(attrgetter("type"), changes))
         return lambda: result
@@ -22,4 +22,4 @@ class BlackholeRowWriter:
         return WriteResult()
 
     def close(self) -> None:
-        """Nothing was opened."""
+        """A blackhole opens nothing."""

@@ -11,7 +11,7 @@ _BRIEF = frozenset({"create", "collMod", "dropIndexes", "drop"})
 
 @dataclass(frozen=True, slots=True)
 class DdlCommand:
-    """`settled` are the answers that say no, yet mean that what was wanted is already so."""
+    """`settled`: error codes which mean that the target already has the wanted state."""
 
     db: str
     body: Mapping[str, Any]
@@ -19,7 +19,7 @@ class DdlCommand:
 
     @property
     def brief(self) -> bool:
-        """It takes effect within the permit or never: late, it might undo what others have done since. The rest may take hours."""
+        """A brief command takes effect within the permit or never: a late one could undo the work of the next owner. Others may take hours."""
         return next(iter(self.body)) in _BRIEF
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""`Commander`: sends one command at a time, waits out what passes by itself, and falls silent when its permit is over."""
+"""`Commander`: sends one command at a time, retries transient errors, and sends nothing after its permit has ended."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from sink.mongodb.errors import translate
 from sink.mongodb.majority import LATE, majority_point, stalled, stalled_at, write_time
 
 Permit: TypeAlias = Callable[[], float]
-"""Seconds for which writing is still allowed; zero or less means never again. Asked before each command."""
+"""Seconds for which writing is still allowed; zero or less means never again. It is called before each command."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 _MAJORITY_WAIT, _MAJORITY_PAUSE = 2.0, 0.1
-"""Within a write; then between looks at how far the majority is."""
+"""The wait inside a write, then the pause between two reads of the majority commit point."""
 
 _T = TypeVar("_T")
 
 Send: TypeAlias = Callable[[str, dict[str, Any]], RawBSONDocument]
-"""A database, and a command to it; what the target says no to is raised."""
+"""Sends a command to a database; raises the target's errors."""
 
 _RAW_REPLY: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 _REPLY: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
-"""The answer to a duplicate key repeats the user's values, and a date among them may be one that Python has no `datetime` for."""
+"""A duplicate key error repeats the user's values, and Python's `datetime` cannot hold every BSON date."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class TargetReply:
 
 
 class TakesTooLong(Exception):
-    """The target is there, and did not finish a command in the time there was; any part of it may have been applied."""
+    """The target is reachable, but did not finish a command in the available time; any part of it may have been applied."""
 
 
 class Commander:
@@ -70,7 +70,7 @@ class Commander:
         patience: timedelta,
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
-        """`retry_for` is the time for everything after `begin`, `patience` the part of it in which nothing may succeed."""
+        """`retry_for` limits the time after `begin` in which commands are tried again, `patience` the time without any success."""
         self._client = client
         self._permit = permit
         self._retry_seconds = retry_for.total_seconds()
@@ -81,37 +81,37 @@ class Commander:
         self.retries = 0
 
     def begin(self) -> None:
-        """The time for retries counts from here."""
+        """Starts the time for retries."""
         self._deadline = time.monotonic() + self._retry_seconds
         self._failing_since = None
         self.retries = 0
 
     def go_on(self) -> None:
-        """Some of what took too long has been done: the time for retries counts anew."""
+        """Restarts the time for retries, after a part of a slow batch has been applied."""
         self._deadline = time.monotonic() + self._retry_seconds
 
     def send(self, database: str, command: dict[str, Any], doing: str, *, divisible: bool = False) -> TargetReply:
-        """What is `divisible` is not sent again when it takes too long."""
+        """A `divisible` command that takes too long is not sent again: it raises `TakesTooLong`."""
         (document, results), again = self._patiently(lambda: self._once(database, command, doing), divisible=divisible)
         return TargetReply(document=document, results=results, again=again)
 
     def found(self, find: tuple[str, dict[str, Any]], doing: str) -> list[RawBSONDocument]:
-        """The first batch of what a `find` shows, byte by byte as it is."""
+        """The first batch of a `find`, as raw bytes."""
         found, _ = self._patiently(lambda: self._found(*find, doing))
         return found
 
     def together(self, work: Callable[[Send], None], doing: str) -> None:
-        """What `work` sends, in one transaction: all of it, or nothing. A second attempt may find the first applied."""
+        """Sends the commands of `work` in one transaction. A second attempt may find that the first was applied."""
         self._patiently(lambda: self._in_transaction(work, doing))
 
     def _patiently(self, act: Callable[[], _T], *, divisible: bool = False) -> tuple[_T, bool]:
-        """Also whether it was tried more than once."""
+        """Also returns whether there was more than one attempt."""
         attempt = 0
         while True:
             try:
                 done = act()
             except SinkMajorityStalled:
-                raise  # it has been waited for, and what was sent is at the primary: sending it again would bring nothing
+                raise  # the wait for the majority is over, and the primary has the write: sending it again would not help
             except SinkUnavailable as error:
                 if divisible and _slow(error) and time.monotonic() < self._deadline:
                     raise TakesTooLong from error
@@ -122,7 +122,7 @@ class Commander:
                 return done, attempt > 0
 
     def wait(self, attempt: int, error: RetryableError) -> None:
-        """Before the next attempt; raises the error when there is no time for one."""
+        """Pauses before the next attempt; raises the error when there is no time for one."""
         pause = min(_FIRST_PAUSE * 2**attempt, _LONGEST_PAUSE)
         now = time.monotonic()
         if self._failing_since is None or _slow(error):
@@ -150,7 +150,7 @@ class Commander:
         return document, results
 
     def _await_majority(self, reply: Mapping[str, Any], doing: str) -> None:
-        """Until the majority has what the primary has done, without sending it again: however far behind, as long as it moves."""
+        """Waits until the majority has the primary's write, without sending it again. It waits as long as the majority makes progress."""
         written = write_time(reply)
         if written is None:
             raise stalled(self._client, doing)
@@ -158,7 +158,7 @@ class Commander:
         while not (point := self._majority(doing)).has(*written):
             now = time.monotonic()
             if point.term > written[1]:
-                raise SinkUnavailable(f"{doing}: the target has another primary, before its majority had this")
+                raise SinkUnavailable(f"{doing}: the target elected another primary before its majority had this write")
             if point.majority_ts != seen_ts:
                 seen_ts, moved_at = point.majority_ts, now
             if now >= min(self._deadline, moved_at + self._patience_seconds):
@@ -175,10 +175,10 @@ class Commander:
         return point
 
     def _seconds(self, doing: str) -> float:
-        """Bounds a command on the server too, so that nothing is applied after the permit has run out."""
+        """The time limit of a command, on the server too, so that nothing is applied after the permit has ended."""
         allowed = self._permit()
         if allowed <= 0:
-            raise FencedError(f"{doing}: the permit to write is over; another node may have the table")
+            raise FencedError(f"{doing}: the permit to write has ended; another node may have the table")
         return min(allowed, max(self._deadline - time.monotonic(), _FIRST_PAUSE))
 
     def _found(self, database: str, command: dict[str, Any], doing: str) -> list[RawBSONDocument]:
@@ -203,18 +203,18 @@ class Commander:
                     work(send)
         except (PyMongoError, BSONError) as error:
             if isinstance(error, PyMongoError) and error.timeout:
-                self._tell_a_late_majority(session, doing)
+                self._raise_if_majority_late(session, doing)
             raise self._translated(error, doing) from error
 
-    def _tell_a_late_majority(self, session: ClientSession, doing: str) -> None:
-        """A commit has the driver's time limit alone: it sends no `wtimeout` with it. So the majority is asked for afterwards."""
+    def _raise_if_majority_late(self, session: ClientSession, doing: str) -> None:
+        """The driver sends no `wtimeout` with a commit, so only its own time limit ends the wait. The majority is checked afterwards."""
         point = self._majority(doing)
         begun = session.operation_time
         if begun is not None and point.majority_ts < ClusterTime.from_bson(begun):
             raise stalled_at(point, doing)
 
     def _results(self, document: Mapping[str, Any], session: Any) -> list[Mapping[str, Any]]:
-        """All of a `bulkWrite`'s cursor."""
+        """All documents of a `bulkWrite`'s cursor."""
         cursor = document.get("cursor")
         if cursor is None:
             return []
@@ -232,7 +232,7 @@ class Commander:
 
 
 def _bounded(command: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """The target says that its majority is late before the driver gives the whole command up."""
+    """With a `wtimeout` that ends before the driver's time limit, so that the target reports a late majority."""
     concern = command.get("writeConcern")
     return command if concern is None else {**command, "writeConcern": {**concern, "wtimeout": _wait_ms(seconds)}}
 
@@ -242,6 +242,6 @@ def _wait_ms(seconds: float) -> int:
 
 
 def _slow(error: RetryableError) -> bool:
-    """A target that is there, and did not answer in the time that the permit leaves."""
+    """Whether the target was reachable and a command exceeded its time limit."""
     cause = error.__cause__
     return isinstance(cause, PyMongoError) and cause.timeout and not isinstance(cause, ServerSelectionTimeoutError)

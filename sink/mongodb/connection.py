@@ -1,4 +1,4 @@
-"""The connection to a MongoDB target."""
+"""`connect`: the client of a MongoDB target."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _DEFAULTS: Mapping[str, Any] = {"appname": "sluice", "serverSelectionTimeoutMS":
 
 
 def connect(uri: str) -> Client:
-    """Opens nothing yet: an unreachable target shows at the first command.
+    """Does not connect yet: the first command reports an unreachable target.
 
-    There is no time limit on a socket: a command may run for hours, and TCP keep-alive and the driver's monitor find a dead
-    server. What the connection string says is stronger than what stands here, but for the member that is read: the primary.
+    There is no time limit on a socket: a command may run for hours, and TCP keep-alive and the driver's monitor detect a dead
+    server. The connection string overrides these defaults; a read preference other than the primary is refused.
     """
     if (problem := refused_at_target(uri)) is not None:
         raise ConfigurationError([f"sink: its connection string: {problem}"])
@@ -32,18 +32,18 @@ def connect(uri: str) -> Client:
         try:
             return MongoClient(uri, **options)
         except (InvalidURI, ValueError):
-            # The driver's text shows the part that it could not read, which may hold a password: not even the cause is kept.
+            # The driver's text shows the part that it could not parse, which may contain a password: the cause is dropped too.
             raise ConfigurationError(
-                ["sink: its connection string cannot be read; percent-escape user and password"]
+                ["sink: its connection string cannot be parsed; percent-escape user and password"]
             ) from None
 
 
 def is_sharded(client: Client) -> bool:
-    """Whether a router answers, behind which tables are sharded as the source's are."""
-    with translated("asking the target who it is", SinkRefused):
+    """Whether the target is a router; its tables are then sharded like the source's."""
+    with translated("reading the target's hello", SinkRefused):
         return bool(client.admin.command("hello").get("msg") == "isdbgrid")
 
 
 def refused_member(client: Client, hello: Mapping[str, Any]) -> str | None:
-    """Where the connection string allows one member only."""
+    """Why a member is refused, if the connection string allows one member only."""
     return not_the_primary(hello) if client.topology_description.topology_type_name == "Single" else None

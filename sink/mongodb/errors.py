@@ -1,12 +1,12 @@
-"""What PyMongo's exceptions mean to a sink.
+"""`translate`: PyMongo's exceptions as errors of a sink.
 
     the target cannot be reached, has no primary, is busy, full or closed to writes   SinkUnavailable
-    credentials or privileges are wanting                                             SinkRefused
+    credentials or privileges are missing                                             SinkRefused
     the connection string is wrong                                                    ConfigurationError
     the client was used after it was closed                                           InvariantError
-    everything else the target (or BSON) says no to                                   what the caller names: DdlRefused, RowRejected
+    everything else that the target (or BSON) refuses                                 the caller's class: DdlRefused, RowRejected
 
-A full disk counts as unavailable: writes are taken again as soon as there is room, and nothing is lost by waiting.
+A full disk counts as unavailable: the target accepts writes again as soon as there is space, and waiting loses nothing.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _BUSY = frozenset(
     }
 )
 _MOVING = frozenset({150, 249, 272, 319, 338, 406, 414, 13388})
-"""Chunks, databases or shards are on the move; the router answers again when it knows where they are."""
+"""Chunks, databases or shards are being moved; the router answers again when it knows their new place."""
 _UNACKNOWLEDGED = frozenset({64, 100})
 _FULL = frozenset({371, 14031})
 """UserWritesBlocked, OutOfDiskSpace."""
@@ -82,7 +82,7 @@ _RETRYABLE_LABELS = ("RetryableWriteError", "TransientTransactionError", "System
 
 _UNAUTHORIZED = frozenset({11, 13, 18, 31, 33, 141, 214, 334, 391})
 _ATLAS = 8000
-"""Atlas answers everything of its own, a wrong password and a spent quota alike, with this code: only the text tells."""
+"""Atlas uses this code for all errors of its own, a wrong password and a used-up quota alike: only the text differs."""
 
 
 def code_of(error: Exception) -> int | None:
@@ -90,7 +90,7 @@ def code_of(error: Exception) -> int | None:
 
 
 def answer_of(error: Exception) -> str:
-    """What the target said, in its own words."""
+    """The target's error text."""
     code = code_of(error)
     details = dict(_details(error) or {})
     return in_one_line(str(error), details | {"code": code} if code is not None else details)
@@ -103,7 +103,7 @@ def _details(error: Exception) -> Mapping[str, Any] | None:
 
 
 def retryable_code(code: int | None, message: str = "") -> bool:
-    """Whether waiting may help: for the errors that stand inside a bulk write's reply, which are not exceptions."""
+    """Whether waiting may help. It takes a code because the errors inside a bulk write's reply are not exceptions."""
     return code in _RETRYABLE or (code == _ATLAS and "quota" in message)
 
 
@@ -112,7 +112,7 @@ def unauthorized_code(code: int | None, message: str = "") -> bool:
 
 
 def translate(error: Exception, *, doing: str, refused: type[SluiceError]) -> SluiceError:
-    """`doing` says what was tried on what (`createIndexes on shop.orders`); `refused` is raised for a plain no."""
+    """`doing` names the operation and its subject (`createIndexes on shop.orders`); `refused` is the class for a plain refusal."""
     said = f"{doing}: the target answers: {answer_of(error)}"
     match error:
         case ConnectionFailure() | ProtocolError() | AutoReconnect():
@@ -142,7 +142,7 @@ def translated(doing: str, refused: type[SluiceError] = DdlRefused) -> Iterator[
 
 
 def duplicate_key(error: Exception) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """The key pattern and the value two documents share, from the answer of a refused unique index."""
+    """The key pattern and the value that two documents share, from the error of a refused unique index."""
     details = error.details if isinstance(error, OperationFailure) else None
     if details and "keyPattern" in details:
         return dict(details["keyPattern"]), dict(details.get("keyValue", {}))

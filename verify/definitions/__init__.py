@@ -1,1 +1,1 @@
-"""Comparing what the two sides say of their tables."""
+"""Compares the definitions of tables: their kind, options and indexes."""

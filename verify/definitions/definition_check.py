@@ -1,4 +1,4 @@
-"""Comparing the catalogs of the two sides, and looking again while DDL may be on its way."""
+"""`settled_definitions`: compares the catalogs of the two sides, and repeats it while DDL may still be replicated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from verify.report import Aspect, Outcome, Result
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One pair and what was found of it, apart from its documents."""
+    """One pair and its results, without its documents."""
 
     pair: Pair
     results: Mapping[Aspect, Result]
@@ -25,7 +25,7 @@ class Definition:
 
     @property
     def state(self) -> tuple[object, ...]:
-        """All that must stay the same for a difference to be one."""
+        """The state that must be unchanged between two looks for a difference to be confirmed."""
         at_source: list[tuple[TableId, Document, tuple[Document, ...]]] = [
             (schema.id, schema.options, schema.indexes) for schema in self.pair.sources
         ]
@@ -44,9 +44,9 @@ class Definition:
 
 
 def settled_definitions(look: Callable[[], Iterable[Definition]], wait: Callable[[], Passed]) -> tuple[Definition, ...]:
-    """Differences are those that two looks show alike, with the time of the first one passed by replication before the second.
+    """A difference is confirmed when two looks show the same, and replication has passed the time of the first look before the second.
 
-    A table that was renamed or dropped meanwhile stands under its new name in the last look.
+    The result has the names of the last look, so a table that was renamed in between has its new name.
     """
     now = _by_name(look())
     confirmed: frozenset[TableName] = frozenset()
@@ -55,7 +55,7 @@ def settled_definitions(look: Callable[[], Iterable[Definition]], wait: Callable
         if not open_:
             break
         if wait() is Passed.OVERDUE:
-            return _ending(now, confirmed, "replication did not come past it in time")
+            return _ending(now, confirmed, "replication did not pass it in time")
         before, now = now, _by_name(look())
         confirmed = frozenset(
             name

@@ -1,4 +1,4 @@
-"""What is compared of a pair of tables besides their documents, and which differences the configuration explains. Pure."""
+"""`definition_results`: compares a pair of tables without their documents; `excuses`: differences that the configuration explains. Pure."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _LEAVES = {
     RowType.UPDATE: DifferenceKind.CHANGED,
     RowType.REPLACE: DifferenceKind.CHANGED,
 }
-"""What an event that was not replicated leaves behind."""
+"""The difference that an event leaves when it is not replicated."""
 
 
 def definition_results(pair: Pair, configuration: Configuration) -> dict[Aspect, Result]:
-    """Options and indexes only where the table itself is alike."""
+    """Options and indexes are compared only if both sides have the table, as the same kind."""
     table = _table(pair, configuration)
     if table.outcome is not Outcome.EQUAL:
         return {Aspect.TABLE: table}
@@ -48,7 +48,7 @@ def kind_of(options: Document) -> TableKind:
 
 
 def excuses(pair: Pair, configuration: Configuration) -> Mapping[DifferenceKind, str]:
-    """Kinds of differences that documents may show although nothing is wrong, each with the reason."""
+    """The kinds of differences between documents that the filter explains, each with the reason."""
     found: dict[DifferenceKind, str] = {}
     for name in pair.origins:
         of_table = configuration.filter.of(name)
@@ -75,7 +75,7 @@ def _table(pair: Pair, configuration: Configuration) -> Result:
         found = f"{_names(pair.origins)} is missing at the target"
         return _different(found, reason=_ignored(pair, configuration, _MAKES))
     if not pair.sources:
-        found = f"it stands at the target only; {pair.origins[0]} is not at the source"
+        found = f"it is at the target only; {pair.origins[0]} is not at the source"
         return _different(found, reason=_ignored(pair, configuration, _REMOVES))
     target = kind_of(pair.target.options)
     others = [schema for schema in pair.sources if schema.kind is not target]
@@ -93,7 +93,9 @@ def _options(pair: Pair, configuration: Configuration) -> Result:
         return Result(Outcome.NOT_COMPARABLE, (str(error),))
     ttl = configuration.ddl.ttl
     if any(option_differences(wanted[0], other, ttl) for other in wanted[1:]):
-        return Result(Outcome.NOT_COMPARABLE, (f"{_names(pair.origins)} stand under one name with unlike options",))
+        return Result(
+            Outcome.NOT_COMPARABLE, (f"{_names(pair.origins)} have one name at the target, but different options",)
+        )
     assert pair.target is not None
     differences = option_differences(wanted[0], pair.target.options, ttl)
     return _different(*differences, reason=reason) if differences else ALIKE
@@ -104,7 +106,9 @@ def _indexes(pair: Pair, configuration: Configuration) -> Result:
     ttl = configuration.ddl.ttl
     first, *others = (schema.indexes for schema in pair.sources)
     if any(index_differences(first, other, ttl) for other in others):
-        return Result(Outcome.NOT_COMPARABLE, (f"{_names(pair.origins)} stand under one name with unlike indexes",))
+        return Result(
+            Outcome.NOT_COMPARABLE, (f"{_names(pair.origins)} have one name at the target, but different indexes",)
+        )
     assert pair.target is not None
     differences = index_differences(first, pair.target.indexes, ttl)
     return _different(*differences, reason=reason) if differences else ALIKE

@@ -1,11 +1,11 @@
-"""Which tables of the two sides belong together. Pure.
+"""`pairs`: finds the tables of the two sides that belong together. Pure.
 
 routes: [{from: "shop.*", to: "dr.*"}, {from: "eu.*", to: dr.eu}]
 
 dr.orders     shop.orders at the source, dr.orders at the target
 dr.eu         eu.a and eu.b, both under one name
-dr.old        nothing at the source, yet shop.old would stand here: it should be gone
-other.x       nothing routes here and the filter does not want other.x: not this changefeed's
+dr.old        not at the source; shop.old would be routed here, so this table should not exist
+other.x       no route leads here and the filter does not accept other.x: it does not belong to this changefeed
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from changefeed.table import TableName, TableSchema
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """What stands, or should stand, under one name of the target. `origins` are names at the source, of tables there or once there."""
+    """The tables of one target name. `origins` are the names at the source, of present tables or of a former one."""
 
     name: TableName
     origins: tuple[TableName, ...]
@@ -41,7 +41,7 @@ def pairs(
     target: Mapping[TableName, ObservedTable],
     chosen: Callable[[TableName], bool],
 ) -> tuple[Pair, ...]:
-    """`chosen` is asked about names at the source."""
+    """`chosen` is called with names at the source."""
     by_target: dict[TableName, list[TableSchema]] = defaultdict(list)
     for schema in source:
         if configuration.filter.wants_table(schema.name):
@@ -62,7 +62,7 @@ def pairs(
 
 
 def origin(configuration: Configuration, name: TableName) -> TableName | None:
-    """A name at the source that the changefeed brings under this one; None when there is none, or no telling which."""
+    """A source name that the changefeed routes to this name; None when no such name can be found."""
     if name == configuration.dead_letter or name.system:
         return None
     candidates = [_unrouted(route, name) for route in configuration.routes.root]

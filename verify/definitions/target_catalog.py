@@ -1,4 +1,4 @@
-"""What tables the target has. It may be any deployment, a standalone server included, so nothing is asked of its oplog."""
+"""`read_target`: the tables of the target. It may be any deployment, even a standalone server, so its oplog is not read."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Comparing the documents of a pair of tables."""
+"""Compares the documents of a pair of tables."""

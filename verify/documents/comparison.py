@@ -1,14 +1,14 @@
-"""Comparing one range of documents: first by a digest of each side, and where these differ key by key. Pure.
+"""`ordered_digest`, `Join`: compare one range of documents, first by a digest of each side, then key by key if they differ. Pure.
 
     source      1 2 3 4 5     digest a7..          source      1 2 3 4 5
     target      1 2 3 4 5     digest a7..: equal   target      1 2 3' 5 6    digest 0c..: join the two
                                                    joined      3 changed, 4 missing, 6 extra
 
-The digest runs over whole batches, so an equal range costs little more than its transfer. Both sides read in the order of their index on `_id`;
-should two servers order keys differently (an `_id` that stands on two shards, another version's collation), digests differ and the join
-finds nothing, for it does not depend on any order. It holds one range's keys and digests of documents, never the documents.
+The digest runs over whole batches, so an equal range costs little more than its transfer. Both sides read in the order of their index on `_id`.
+If two servers order keys differently (an `_id` on two shards, another version's collation), the digests differ, and the join, which does
+not depend on the order, finds no difference. It holds the keys and the digests of one range's documents, never the documents.
 
-A key is what the server takes for one: 1 and 1.0 are the same key, yet not the same document.
+Keys are equal as the server compares them: 1 and 1.0 are the same key, but not the same document.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Digest:
 
 
 def ordered_digest(batches: Iterable[bytes], canonical: Canonical = as_it_is) -> Digest:
-    """Of the documents in their order; where the batches are cut does not matter."""
+    """The digest of the documents in their order; it does not depend on the batch boundaries."""
     count, running = 0, blake2b(digest_size=_SIZE)
     for batch in batches:
         count += count_in(batch)
@@ -46,7 +46,7 @@ def ordered_digest(batches: Iterable[bytes], canonical: Canonical = as_it_is) ->
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Some of the `of` shares into which keys fall by a hash: by these a range too large to be joined at once is narrowed."""
+    """Some of the `of` shares into which a hash divides the keys; a range that is too large is joined share by share."""
 
     numbers: frozenset[int] = frozenset({0})
     of: int = 1
@@ -59,7 +59,7 @@ EVERY_KEY = Share()
 
 
 def share_digests(batches: Iterable[bytes], of: int, canonical: Canonical = as_it_is) -> list[Digest]:
-    """Of the documents of each share, in any order: the sum of their digests."""
+    """The digest of each share: the sum of its documents' digests, so it does not depend on their order."""
     counts, totals = [0] * of, [0] * of
     for batch in batches:
         for document in documents_in(batch):
@@ -71,7 +71,7 @@ def share_digests(batches: Iterable[bytes], of: int, canonical: Canonical = as_i
 
 
 def differing_shares(source: Sequence[Digest], target: Sequence[Digest], most: int) -> Iterator[Share]:
-    """Together in one while they hold no more than `most` documents of the source."""
+    """The shares whose digests differ, combined while they hold at most `most` documents of the source."""
     numbers: set[int] = set()
     documents = 0
     for number, (left, right) in enumerate(zip(source, target, strict=True)):
@@ -87,13 +87,13 @@ def differing_shares(source: Sequence[Digest], target: Sequence[Digest], most: i
 
 
 def fingerprint(documents: Iterable[bytes]) -> bytes:
-    """Of a few documents, in any order."""
+    """The digest of a few documents; it does not depend on their order."""
     digests = sorted(blake2b(document, digest_size=_SIZE).digest() for document in documents)
     return digests[0] if len(digests) == 1 else blake2b(b"".join(digests), digest_size=_SIZE).digest()
 
 
 def alike(source: Sequence[bytes], target: Sequence[bytes], *, fan_in: bool) -> bool:
-    """Whether the canonical documents of one key are equal. Of several tables under one name the one that was written last stands there."""
+    """Whether the canonical documents of one key are equal. Of several tables under one name, the target has the document written last."""
     if fan_in and source:
         return len(target) == 1 and target[0] in source
     return sorted(source) == sorted(target)
@@ -141,7 +141,7 @@ class Join:
                 known.documents.append(fingerprint([self.canonical(document)]))
 
     def take_target(self, batch: bytes) -> bool:
-        """False when nothing more is wanted: there are as many candidates as may be."""
+        """False when the largest number of candidates is reached."""
         for document in documents_in(batch):
             if self._full:
                 return False

@@ -1,4 +1,4 @@
-"""What differs between two versions of a document, in words. Pure.
+"""`describe`: the differences between two versions of a document, as text. Pure.
 
 qty is 3 at the source, 4 at the target
 address.city is missing at the target
@@ -21,7 +21,7 @@ _LONGEST = 60
 
 
 def describe(source: bytes, target: bytes) -> tuple[str, ...]:
-    """The first few. Two that decode to the same differ in something that only their bytes show, such as a field that stands twice."""
+    """The first few differences. Documents that decode to the same value differ in their bytes only, for example by a repeated field."""
     left, right = bson.decode(source, OPTIONS), bson.decode(target, OPTIONS)
     found = tuple(islice(_differences("", left, right), _MOST))
     return found or ("the documents differ in their bytes only",)

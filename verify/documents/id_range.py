@@ -1,4 +1,4 @@
-"""Ranges of `_id`, by which a table is read in parallel. Pure."""
+"""`IdRange`: a range of `_id`; a table is read in parallel by ranges. Pure."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ EVERYTHING = IdRange()
 
 
 def ranges_between(splits: Sequence[bytes]) -> tuple[IdRange, ...]:
-    """With open ends: what stands only at the target, below or above all that the source has, is in them too."""
+    """Ranges with open ends: they include documents of the target below or above all keys of the source."""
     bounds = [None, *splits, None]
     return tuple(IdRange(low, high) for low, high in pairwise(bounds))

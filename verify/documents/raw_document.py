@@ -1,4 +1,4 @@
-"""Documents as bytes: their keys, their form when the order of fields does not count, their text. Pure."""
+"""`document_key`, `fields_sorted`, `key_text`: the key, the canonical form and the text of a document in raw bytes. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bson.json_util import JSONMode, JSONOptions
 from source.raw.bson_bytes import document_of, elements
 
 Canonical: TypeAlias = Callable[[bytes], bytes]
-"""Gives equal bytes for documents that count as equal."""
+"""Returns equal bytes for documents that count as equal."""
 
 OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
     dict, datetime_conversion=DatetimeConversion.DATETIME_MS, unicode_decode_error_handler="replace"
@@ -26,7 +26,7 @@ _ID_FIRST = b"_id\x00"
 
 
 def documents_in(batch: bytes) -> Iterator[bytes]:
-    """From one document after the other."""
+    """The documents of a batch, which contains one after the other."""
     at = 0
     while at < len(batch):
         end = at + _INT32(batch, at)[0]
@@ -43,7 +43,7 @@ def count_in(batch: bytes) -> int:
 
 
 def document_key(document: bytes) -> bytes:
-    """`{_id: ...}` as the document has it."""
+    """`{_id: ...}` with the document's bytes."""
     for name, kind, at, end in elements(document):
         if name == b"_id":
             return document_of([bytes((kind,)), _ID_FIRST, document[at:end]])
@@ -55,12 +55,12 @@ def as_it_is(document: bytes) -> bytes:
 
 
 def fields_sorted(document: bytes) -> bytes:
-    """The order of fields does not count, that of an array's elements does."""
+    """Ignores the order of fields, at any depth, but not the order of array elements."""
     return bson.encode(_sorted(bson.decode(document, OPTIONS)))
 
 
 def columns_sorted(measurement: bytes) -> bytes:
-    """A time series keeps each field of its measurements in a column of its own, and gives them back in any order."""
+    """Ignores the order of top-level fields: a time series stores each field in its own column, and returns them in any order."""
     return document_of(
         sorted(bytes((kind,)) + name + b"\x00" + measurement[at:end] for name, kind, at, end in elements(measurement))
     )
@@ -73,7 +73,7 @@ def _sorted(value: Any) -> Any:
 
 
 def key_text(key: bytes) -> str:
-    """The `_id` as Extended JSON: with its type where a person could take it for another."""
+    """The `_id` as relaxed Extended JSON, which shows a type only where it would be ambiguous."""
     return value_text(bson.decode(key, OPTIONS).get("_id"), relaxed=True)
 
 

@@ -1,16 +1,16 @@
-"""Settling whether a key whose documents differed is a difference, while replication may be running. Pure.
+"""`Settling`: decides whether a key whose documents differed is a difference, while replication may be running. Pure.
 
-A key is looked at on both sides, the source's newest time T is noted after that look, and it is looked at again when replication has passed T:
+A key is read on both sides (a look), then the source's newest time T is noted. It is read again when replication has passed T:
 
-    look 1     source A   target -      noted T=100
-    passed 100
-    look 2     source A   target -      A stood at the source before 100, so the target should have it: a difference
-               source A   target A      it was on its way
+    look 1     source A   target -      note T=100
+    replication passes 100
+    look 2     source A   target -      the source had A before 100, so the target should have it: a difference
+               source A   target A      equal: A was not replicated yet at look 1
                source B   target A      it changed meanwhile: note a new T, look again
 
-Twice the same on both sides, with the time in between passed, is what it takes. A document that goes from A to B and back to A just then, with
-the target at B both times, is all that could be mistaken. A key that keeps changing is `unsettled` after some looks.
-With nobody replicating, nothing is passed or on its way: the second look follows at once.
+A difference is confirmed when two looks show the same on both sides, and replication has passed the time between them. There is one false alarm:
+a document that changes from A to B and back to A in between, when the target shows B at both looks. A key that changes between all
+looks is `unsettled`. Without replication the second look follows at once.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ LOOKS = 6
 class Passed(StrEnum):
     PASSED = "passed"
     STANDING = "standing"
-    """Nobody replicates at the moment: waiting would be in vain."""
+    """Replication does not run at present, so there is no reason to wait."""
     OVERDUE = "overdue"
-    """It was not passed in the time that there is for waiting."""
+    """Replication did not pass the time within the patience."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The documents of one key, as they stand on each side."""
+    """The documents of one key on each side."""
 
     key: bytes
     source: tuple[bytes, ...]
@@ -48,7 +48,7 @@ class Look:
 class Settling:
     look: Callable[[Collection[bytes]], Iterable[Look]]
     wait: Callable[[], Passed]
-    """Until replication has passed what the looks so far have seen."""
+    """Waits until replication has passed the state that the looks so far have read."""
     canonical: Canonical = as_it_is
     fan_in: bool = False
     excused: Collection[DifferenceKind] = ()
@@ -60,7 +60,7 @@ class Settling:
             if not pending:
                 break
             if number and self.wait() is Passed.OVERDUE:
-                reason = "replication did not come past it in time"
+                reason = "replication did not pass it in time"
                 return found + [_unsettled(key, reason) for key in pending]
             again: dict[bytes, tuple[bytes, bytes] | None] = {}
             for look in self.look(pending):
@@ -87,7 +87,7 @@ class Settling:
         if kind is DifferenceKind.CHANGED:
             details = describe(self.canonical(look.source[0]), self.canonical(look.target[0]))
             if len(look.source) != len(look.target) and not self.fan_in:
-                details = (f"it stands {len(look.source)} times at the source, {len(look.target)} at the target",)
+                details = (f"the source has {len(look.source)} documents of this key, the target {len(look.target)}",)
         return DocumentDifference(kind, key_text(look.key), details)
 
 

@@ -1,4 +1,4 @@
-"""`TableReader`: the documents of one table of one side, by ranges of `_id` or by single keys, as bytes."""
+"""`TableReader`: reads the documents of one table of one side, by ranges of `_id` or by single keys, as bytes."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ _KEYS_AT_ONCE = 100
 _ID_INDEX = {"_id": 1}
 _THE_LAST = LAST_KEY.decode()
 _NOT_THE_LAST = {"_id": {"$ne": _THE_LAST["_id"]}}
-"""A scan without an upper bound shows the last key in a clustered collection only."""
+"""A scan with a lower bound only returns the last key in clustered collections only, so it is read apart."""
 _NEARLY_FULL = 0.9
 
 Translated: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
 class Stopped(Exception):
-    """Whoever asked for the verification is gone."""
+    """The client that requested the verification has disconnected."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableReader:
-    """Of the source it reads what a majority has, since nothing else is replicated; a target may be a server that has no majority."""
+    """At the source it reads with majority read concern, because only that state is replicated; a target may be a standalone server."""
 
     collection: MongoCollection[dict[str, Any]]
     translated: Translated
@@ -61,7 +61,7 @@ class TableReader:
         return cls(client[name.db][name.coll], partial(translated_of_target, doing, PermanentError), stop)
 
     def batches(self, keys: IdRange = EVERYTHING) -> Iterator[bytes]:
-        """Documents of the range, one after the other, in the order of the index on `_id`."""
+        """Batches of the range's documents, in the order of the index on `_id`."""
         bounds: dict[str, Any] = {}
         if keys.low is not None:
             bounds["min"] = RawBSONDocument(keys.low)
@@ -77,11 +77,11 @@ class TableReader:
             yield from self._read({"filter": _THE_LAST})
 
     def unordered(self) -> Iterator[bytes]:
-        """All documents, of a table that may have no index on `_id`."""
+        """All documents, for a table that may have no index on `_id`."""
         return self._read({})
 
     def look_up(self, keys: Collection[bytes]) -> Iterator[tuple[bytes, tuple[bytes, ...]]]:
-        """Each key's documents: one, none, or several where a key stands on several shards."""
+        """Each key's documents: none, one, or several if several shards have the key."""
         remaining = list(keys)
         while remaining:
             some, remaining = remaining[:_KEYS_AT_ONCE], remaining[_KEYS_AT_ONCE:]
@@ -93,13 +93,13 @@ class TableReader:
                 yield key, tuple(found[row_key(key)])
 
     def nearly_full(self, options: Document) -> bool:
-        """Whether a capped collection of these options drops, or soon drops, its oldest documents."""
+        """Whether a capped collection with these options drops its oldest documents, or will soon."""
         bounds = options.decode()
         with self.translated():
             try:
                 stats = self.collection.database.command({"collStats": self.collection.name})
             except OperationFailure as error:
-                # dropped since the catalogs were read
+                # The collection was dropped after the catalogs were read.
                 if error.code != NAMESPACE_NOT_FOUND:
                     raise
                 return False
@@ -111,11 +111,11 @@ class TableReader:
             for batch in cursor:
                 if self.stop.is_set():
                     raise Stopped
-                yield cast("bytes", batch)  # what the driver says in its documentation, if not in its types
+                yield cast("bytes", batch)  # documented by the driver, but not in its type hints
 
 
 def _one_of(keys: Collection[bytes]) -> bytes:
-    """`{_id: {$in: [...]}}` of the very bytes of the keys."""
+    """`{_id: {$in: [...]}}` with the raw bytes of the keys."""
     values = []
     for number, key in enumerate(keys):
         ((_, kind, at, end),) = elements(key)

@@ -1,1 +1,1 @@
-"""DDL into MongoDB, done once."""
+"""DDL at a MongoDB target, applied exactly once."""

@@ -1,25 +1,25 @@
 """`MongoDdlApplier`: the `DdlApplier` of a MongoDB target.
 
-Exactly once, whatever happens: the owner records what it observed, then calls `apply`, which compares the target with that record
-before it does anything (`ddl_effect`). A crash at any line, a broken connection during a command, a second owner that takes
-over: each ends in `apply` being called again with the same record, and what is found done is not done again.
+Each DDL is applied exactly once: the owner records what it observed, then calls `apply`, which compares the target with that record
+before it changes anything (`ddl_effect`). After a crash at any line, a broken connection during a command, or a change of owner,
+`apply` is called again with the same record, and does not repeat what is done already.
 
-A command whose connection broke may still be running at the target. An index build goes on there; the repeated createIndexes
-joins it, or is told to come back later (a retryable error). Any other command may finish under the feet of its repetition, which
-is then refused: so a refusal counts only when another look finds the target as it was at the first.
+A command whose connection broke may still be running at the target. An index build continues there; the repeated createIndexes
+joins it, or gets a retryable error. Any other command may finish while its repetition runs; the repetition is then refused. So a
+refusal counts only when a second observation equals the first.
 
-An owner that lost its session while it waited sends nothing more, by its own clock, and what it has sent takes effect before its
-session is over, or never: index builds, renames and sharding apart, which may take hours. One that was stopped between that question and the
-command is refused by the UUIDs if the table is another by then.
+An owner that lost its session while it waited sends no more commands, by its own clock. A command that it has sent takes effect before
+its session ends, or never; index builds, renames and sharding are exceptions, because they may take hours. If an owner is suspended
+between the check of its permit and the command, the target refuses the command by its UUID when another table has the name by then.
 
-What is found done may not have reached the majority yet, when the writer died between the target's effect and its
-acknowledgement; an election then takes it back. So what is concluded from a look rests on one that the majority confirmed in the same term:
+An effect that is found at the target may not have reached the majority, if the writer died before the acknowledgement; an election
+then rolls it back. So a conclusion needs an observation that the majority confirmed in the same term:
 
-    term of the primary ──▶ look ──▶ a write that changes nothing, acknowledged by the majority ──▶ in which term?
-            ▲                                                                                        │  the same: what was seen is durable
-            └──────────────────────────────────────── another: look again ───────────────────────────┘
+    term of the primary ──▶ observe ──▶ a write that changes nothing, acknowledged by the majority ──▶ in which term?
+            ▲                                                                                           │  the same: the observation is durable
+            └──────────────────────────────────────── another: observe again ───────────────────────────┘
 
-A refusal needs no such look: the server waits for the majority before it says no, too, and says when it waited in vain.
+A refusal needs no such observation: the server waits for the majority before it refuses, too, and reports when that wait timed out.
 """
 
 from __future__ import annotations
@@ -60,27 +60,27 @@ _OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
 )
 _BUCKETS = "system.buckets."
 _MAJORITY_SECONDS = 5.0
-"""A majority that is gone for longer makes a retryable error, so that the changefeed can say what it waits for."""
+"""A majority that is unavailable for longer causes a retryable error, so that the changefeed can report what it waits for."""
 
 _REMEDIES: Mapping[int, str] = {
-    48: "something else stands under this name at the target: drop or rename it there",
+    48: "the target has another collection or view of this name: drop or rename it there",
     67: "the target cannot build this index: drop it at the source, or let the filter ignore it",
-    85: "an index of this name or key stands at the target with other options: drop it there",
-    86: "an index of this name stands at the target with another key: drop it there",
+    85: "the target has an index of this name or key with other options: drop it there",
+    86: "the target has an index of this name with another key: drop it there",
     40415: "the target's version does not know this option: upgrade it, or let the filter ignore this DDL",
 }
-_REMEDY = "mend the cause at the target, or let the filter ignore this DDL"
+_REMEDY = "remove the cause at the target, or let the filter ignore this DDL"
 
 
 class MongoDdlApplier:
     def __init__(self, client: Client, *, permit: Permit, ttl: Ttl = Ttl.DEFERRED) -> None:
-        """Takes the client over: `close` closes it. `permit` is the owner's session: asked before each command."""
+        """`close` closes the client, too. `permit` is the owner's session; it is called before each command."""
         self._client = client
         self._permit = permit
         self._ttl = ttl
 
     def observe(self, names: Iterable[TableName]) -> Observation:
-        """What stands there for good, as far as this writer and its predecessors are concerned."""
+        """The state of the tables at the target, durable as far as this owner and its predecessors wrote it."""
         asked = tuple(names)
         if not asked:
             return Observation(tables={})
@@ -92,13 +92,13 @@ class MongoDdlApplier:
             _log.info("ddl_target_looked_at_again", tables=", ".join(map(str, asked)))
 
     def _look(self, names: Iterable[TableName]) -> Observation:
-        """As the primary has it now; an election may take it back."""
+        """The present state at the primary; an election may roll it back."""
         wanted: dict[str, list[TableName]] = defaultdict(list)
         tables: dict[TableName, ObservedTable | None] = {}
         for name in names:
             wanted[name.db].append(name)
             tables[name] = None
-        with translated("looking at the target's tables"):
+        with translated("reading the target's tables"):
             for db, of_db in wanted.items():
                 tables |= self._observe_database(db, of_db)
         return Observation(tables=tables)
@@ -138,10 +138,10 @@ class MongoDdlApplier:
         self._client.close()
 
     def _send(self, command: DdlCommand) -> Mapping[str, Any]:
-        """The reply, once the majority has what it tells of. A refusal that means that it was so already is one, too."""
+        """The reply, after the majority acknowledged it. A refusal which means that the wanted state exists already is a reply, too."""
         permitted = self._permit()
         if permitted <= 0:
-            raise FencedError(f"{command}: not sent, since this node may no longer be the owner")
+            raise FencedError(f"{command}: not sent, because this node may no longer be the owner")
         log = _log.bind(command=str(command))
         log.info("ddl_command_sent")
         try:
@@ -160,9 +160,9 @@ class MongoDdlApplier:
         return reply
 
     def _answer(self, command: DdlCommand, permitted: float) -> Mapping[str, Any]:
-        """A refusal that its majority does not have yet says nothing, whatever it says no to.
+        """A refusal with a write concern error counts as unacknowledged, whatever its own code is.
 
-        The target is to say that its majority is late before the driver gives a brief command up.
+        For a brief command `wtimeout` ends before the driver's time limit, so that the target reports a late majority.
         """
         seconds = min(_MAJORITY_SECONDS, permitted / 2) if command.brief else _MAJORITY_SECONDS
         concern = {"w": "majority", "wtimeout": max(1, int(1000 * seconds))}
@@ -175,14 +175,14 @@ class MongoDdlApplier:
             raise
 
     def _expect_majority(self, steps: Iterable[DdlCommand], names: Sequence[TableName]) -> None:
-        """A command without a time limit waits for a majority that stands still without a word, so that is asked for before it: in the
-        database of a table that the DDL is about, since a rename is a command of a database where the sink's user may write nothing.
+        """A command without a time limit would wait silently for a stalled majority, so the majority is checked before it. The check writes
+        to the database of one of the DDL's tables: a rename is a command of `admin`, where the sink's user may have no write privilege.
         """
         if names and not all(command.brief for command in steps):
             self._reach_majority(names[0].db)
 
     def _reach_majority(self, db: str) -> ObjectId | None:
-        """Waits until the majority has everything that this primary has; in which term. A delete that finds nothing creates nothing."""
+        """Waits until the majority has everything that this primary has, and returns the term. A delete without a match creates nothing."""
         nothing = [{"q": {"_id": ObjectId()}, "limit": 1}]
         term: ObjectId | None = self._send(DdlCommand(db, {"delete": "sluice.majority", "deletes": nothing})).get(
             "electionId"
@@ -190,14 +190,14 @@ class MongoDdlApplier:
         return term
 
     def _term(self) -> ObjectId | None:
-        """None where the target does not tell, as a router."""
-        with translated("asking the target who leads"):
+        """None if the target does not report it, as a router."""
+        with translated("reading the target's term"):
             term: ObjectId | None = self._client.admin.command("hello").get("electionId")
         return term
 
     def _target(self) -> Target:
-        """Asked anew for each DDL: a target may be upgraded while replication runs."""
-        with translated("asking the target who it is"):
+        """Read again for each DDL: a target may be upgraded while replication runs."""
+        with translated("reading the target's hello"):
             hello = self._client.admin.command("hello")
         return Target(wire=hello["maxWireVersion"], sharded=hello.get("msg") == "isdbgrid")
 
@@ -223,7 +223,7 @@ class MongoDdlApplier:
 
 
 def _indexes(database: Database[dict[str, Any]], name: TableName) -> Iterable[Mapping[str, Any]]:
-    """Asked by hand, as the collections are, since the driver's own helpers cannot read every date that may stand in definitions."""
+    """Sends the command itself, as for collections: the driver's helpers cannot decode every date that a definition may contain."""
     try:
         return list(database.cursor_command("listIndexes", name.coll, codec_options=_OPTIONS))
     except OperationFailure as error:
@@ -233,7 +233,7 @@ def _indexes(database: Database[dict[str, Any]], name: TableName) -> Iterable[Ma
 
 
 def _uuid(entry: Mapping[str, Any]) -> str | None:
-    """A view has none. A time-series has none of its own before the servers without bucket collections: its buckets' is used."""
+    """None for a view, and for a time-series on servers with bucket collections: there the UUID of its buckets is used."""
     uuid = entry.get("info", {}).get("uuid")
     if entry.get("type") == "view" or not isinstance(uuid, Binary):
         return None
@@ -245,7 +245,7 @@ def _refused(command: DdlCommand, error: Exception) -> SluiceError:
     if not isinstance(translation, DdlRefused):
         return translation
     if code_of(error) == UUID_MISMATCH:
-        return DdlAmbiguous(f"{translation}; somebody replaced the collection at the target a moment ago")
+        return DdlAmbiguous(f"{translation}; another client has just replaced the collection at the target")
     return DdlRefused(
         f"{translation}; command: {Document.of(command.body)}; {_remedy(error)}, then resume the changefeed"
     )
@@ -255,7 +255,9 @@ def _remedy(error: Exception) -> str:
     duplicate = duplicate_key(error)
     if duplicate is not None:
         key, value = duplicate
-        return f"several documents at the target have {value} under the unique key {key}, which the source's do not: remove them"
+        return (
+            f"several documents at the target have {value} under the unique key {key}, unlike the source: remove them"
+        )
     return _REMEDIES.get(code_of(error) or 0, _REMEDY)
 
 
@@ -269,7 +271,7 @@ def _unclear(ddl: DownstreamDdl, before: Observation, now: Observation) -> str:
     ]
     return (
         f"{_subject(ddl)}: the target is neither as before this DDL nor as after it: {'; '.join(then)}. "
-        "Somebody else changed it: bring it into either state, then resume the changefeed"
+        "Another client changed it: bring it into either state, then resume the changefeed"
     )
 
 

@@ -1,11 +1,11 @@
-"""The commands that carry out one DDL at the target. Pure: what is sent can be read and tested without a server.
+"""`commands`: the commands that carry out one DDL at the target. Pure: they can be read and tested without a server.
 
-Each command may be sent twice. Where it names a collection that was observed, and the target is 6.0 or later, it carries that
-collection's UUID (collMod, createIndexes, dropIndexes, drop, renameCollection within a database, and its dropTarget): a collection that
-has been replaced meanwhile is then refused by the target itself. Views have no UUID, a time-series collection's belongs
-to its buckets, sharding commands and renames across databases take none; for these the look just before the command is all there is.
+Each command may be sent twice. If it names an observed collection and the target is 6.0 or later, it carries that collection's
+UUID (collMod, createIndexes, dropIndexes, drop, renameCollection within a database, and its dropTarget): the target then refuses
+the command if the collection was replaced meanwhile. Views have no UUID, the UUID of a time-series belongs to its buckets, and
+sharding commands and renames across databases take none; these are protected only by the observation just before the command.
 
-All wait for the majority. No command has a time limit: an index build that is cut off would have to start over.
+`MongoDdlApplier` adds the majority write concern, and a time limit to brief commands only: an interrupted index build would start over.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from sink.mongodb.ddl.ttl import NEVER_SECONDS, NEVER_SECONDS_BEFORE_6_0, index_
 WIRE_4_4, WIRE_6_0 = 9, 17
 
 _SET_BY_THE_SERVER = frozenset({"uuid", "idIndex", "temp", "flags", "autoIndexId"})
-"""Creation fields of the source's own: identity, the index on `_id` (it follows the collation), state, relics."""
+"""Creation fields that the source's server sets: identity, the index on `_id` (it follows the collation), state, obsolete fields."""
 _NOT_OF_COLLMOD = frozenset(
     {"isTimeseriesNamespace", "timeseriesBucketsMayHaveMixedSchemaData", "dryRun", "numOrphanDocs"}
 )
@@ -50,7 +50,7 @@ _NOT_OF_COLLMOD = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What the commands depend on."""
+    """The properties of the target that the commands depend on."""
 
     wire: int
     sharded: bool
@@ -61,14 +61,14 @@ class Target:
 
     @property
     def never_seconds(self) -> int:
-        """The longest expiry that createIndexes takes."""
+        """The longest expiry that createIndexes accepts."""
         return NEVER_SECONDS if self.wire >= WIRE_6_0 else NEVER_SECONDS_BEFORE_6_0
 
 
 def commands(  # noqa: PLR0911 - one case for each kind of DDL
     ddl: DownstreamDdl, now: Observation, target: Target, ttl: Ttl
 ) -> tuple[DdlCommand, ...]:
-    """`now` is the target as it is, with nothing or only a part of the DDL done."""
+    """`now` is the target's present state, with nothing or only a part of the DDL applied."""
     match ddl:
         case Skip():
             return ()
@@ -103,12 +103,12 @@ def _create(ddl: CreateTable, target: Target, ttl: Ttl) -> DdlCommand:
 
 
 def _without_lost_options(options: Mapping[str, Any], target: Target) -> dict[str, Any]:
-    """`recordPreImages` of 4.4 and 5.0 is unknown from 6.0 on, where `changeStreamPreAndPostImages` took its place."""
+    """Without `recordPreImages` of 4.4 and 5.0 from 6.0 on, where `changeStreamPreAndPostImages` replaces it."""
     return {name: value for name, value in options.items() if name != "recordPreImages" or not target.takes_uuids}
 
 
 def _create_indexes(ddl: CreateIndexes, now: Observation, target: Target, ttl: Ttl) -> tuple[DdlCommand, ...]:
-    """`prepareUnique` is a state that only collMod sets, and only on an index that is built: one that has it is finished."""
+    """Only collMod sets `prepareUnique`, and only on a built index: an index that has it is finished."""
     prepared = {index["name"] for index in _indexes_of(now.tables.get(ddl.name)) if index.get("prepareUnique")}
     specs = map(Document.decode, ddl.indexes)
     wanted = [spec for spec in specs if spec["name"] not in prepared and not _made_with_its_table(spec)]
@@ -123,7 +123,7 @@ def _create_indexes(ddl: CreateIndexes, now: Observation, target: Target, ttl: T
 
 
 def _commit_quorum(target: Target) -> dict[str, str]:
-    """By itself a target waits for each of its voting members, also for one that is down."""
+    """The default quorum waits for each voting member of the target, also for one that is down."""
     return {"commitQuorum": "majority"} if target.wire >= WIRE_4_4 else {}
 
 
@@ -132,7 +132,7 @@ def _made_with_its_table(spec: Mapping[str, Any]) -> bool:
 
 
 def _drop_index(name: TableName, index: str, now: Observation, target: Target) -> DdlCommand:
-    """One by one: a list is refused whole when one of its indexes is gone already."""
+    """One command for each index: the server refuses a whole list when one of its indexes does not exist."""
     return _on(name, "dropIndexes", {"index": index}, now, target, settled=frozenset({INDEX_NOT_FOUND}))
 
 
@@ -149,7 +149,7 @@ def _modify(ddl: ModifyTable, now: Observation, target: Target, ttl: Ttl) -> tup
 
 
 def _on_its_way_to_unique(table: ObservedTable | None, which: Mapping[str, Any]) -> bool:
-    """There, preparing does nothing new, and leaves a mark on an index of 6.0 that is unique already."""
+    """Preparing such an index again has no effect, but on 6.0 leaves `prepareUnique` on an index that is unique already."""
     return any(
         index.get("unique") or index.get("prepareUnique")
         for index in _indexes_of(table)
@@ -158,7 +158,7 @@ def _on_its_way_to_unique(table: ObservedTable | None, which: Mapping[str, Any])
 
 
 def _prepare_unique(name: TableName, which: Mapping[str, Any], now: Observation, target: Target) -> DdlCommand:
-    """The step before `unique: true`, which the target refuses without."""
+    """The target refuses `unique: true` without this step."""
     return _on(name, "collMod", {"index": {**which, "prepareUnique": True}}, now, target)
 
 
@@ -179,15 +179,15 @@ def _rename(ddl: RenameTable, now: Observation, target: Target) -> DdlCommand:
 
 
 def _shard(ddl: ShardTable, target: Target) -> tuple[DdlCommand, ...]:
-    """How rows spread over the shards is the target's own: chunks, zones and their number are not carried over.
+    """The target distributes rows over its shards itself: chunks, zones and their number are not copied.
 
-    A shard key is of simple collation always, and a collection of another wants that said.
+    A shard key always has simple collation; a collection with another one requires it to be named.
     """
     if not target.sharded:
         return ()
     description = ddl.description.decode()
     if "shardKey" not in description:
-        raise DdlUnsupported(f"{ddl.how} on {ddl.name}: the source's event does not tell the shard key")
+        raise DdlUnsupported(f"{ddl.how} on {ddl.name}: the source's event does not contain the shard key")
     body: dict[str, Any] = {ddl.how.value: str(ddl.name), "key": description["shardKey"]}
     if ddl.how is not DdlType.REFINE_SHARD_KEY:
         if "unique" in description:

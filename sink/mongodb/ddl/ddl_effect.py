@@ -1,18 +1,19 @@
-"""Has this DDL been done? Decided from the target as it was recorded before, and as it is now.
+"""`effect`: whether a DDL has been applied, decided from the recorded state of the target and its present state.
 
-While a DDL runs, its tables are held: no row and no other DDL of this changefeed changes them. So the target can only be as before, as
-after, or in between by this very DDL; anything else is somebody else's doing and nothing is guessed about it.
+While a DDL runs, its tables are held: no row and no other DDL of this changefeed changes them. So the target can only be in the state
+before this DDL, after it, or in between. Any other state was made by another client: it is unclear, and nothing is guessed about it.
 
-    CreateTable     the name is free: absent. The table under it is alike: present. It is different: unclear
-    DropTables      each table that was there: gone, or still the same one. All gone: present; some: absent, the rest is dropped.
-                    Another UUID under the name: unclear
-    RenameTable     the old name still has the old UUID and the new name what it had, or nothing more where it is replaced: absent.
-                    The old name is free and the new one has the old UUID: present. A rename across databases is a copy under a new UUID, as is every rename on some
-                    compatible databases: there, the new name must have changed hands and look like what was renamed
+    CreateTable     the name is free: absent. The table of that name is equal: present. It is different: unclear
+    DropTables      each observed table is dropped, or still has its UUID. All dropped: present. Some left: absent, the rest is dropped.
+                    The name has another UUID: unclear
+    RenameTable     the old name has its old UUID, and the new name is unchanged, or free if its table is to be replaced: absent.
+                    The old name is free and the new one has the old UUID: present.
+                    A rename across databases, and every rename on some compatible databases, is a copy under a new UUID:
+                    present if the old name is free, and the new name has a new UUID and the options and indexes of the renamed table
     ShardTable      resharding gives the collection a new UUID: present. Otherwise as the next
     CreateIndexes   always absent while the UUID is the same. A server lists an index as soon as its build starts, so a list
-    DropIndexes     proves nothing; sent again, the command joins a build under way and returns when it is done. Dropping
-    ModifyTable     an index twice and setting a value to what it is change nothing either
+    DropIndexes     proves nothing; the repeated command joins a running build and returns when it is finished. Dropping
+    ModifyTable     an index twice and setting a value again have no further effect
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from sink.mongodb.ddl.definition_match import option_differences, same_indexes, 
 class DdlEffect(StrEnum):
     PRESENT = "present"
     ABSENT = "absent"
-    """None of it, or a part; doing it (again) from its beginning does it once."""
+    """Nothing of it is applied, or a part; running it from its beginning applies it once."""
     UNCLEAR = "unclear"
 
 
@@ -65,7 +66,7 @@ def effect(ddl: DownstreamDdl, before: Observation, now: Observation, ttl: Ttl) 
 
 
 def refusal(ddl: DownstreamDdl, before: Observation, ttl: Ttl) -> str | None:
-    """Why a DDL cannot be done to a target as it was recorded, and what to do; None when it can."""
+    """Why a DDL cannot be applied to a target in the recorded state, and the remedy; None when it can."""
     match ddl:
         case CreateTable():
             return _create_refusal(ddl, before.tables.get(ddl.name), ttl)
@@ -73,7 +74,7 @@ def refusal(ddl: DownstreamDdl, before: Observation, ttl: Ttl) -> str | None:
             if before.tables.get(ddl.name) is None:
                 return _missing(ddl.name)
             if before.tables.get(ddl.to) is not None and not ddl.replaces:
-                return f"{ddl.to} stands at the target, but not at the source; rename or drop it at the target"
+                return f"{ddl.to} exists at the target, but not at the source; rename or drop it at the target"
             return None
         case CreateIndexes() | DropIndexes() | ModifyTable() | ShardTable():
             return _missing(ddl.name) if before.tables.get(ddl.name) is None else None
@@ -84,7 +85,7 @@ def refusal(ddl: DownstreamDdl, before: Observation, ttl: Ttl) -> str | None:
 
 
 def _missing(name: TableName) -> str:
-    return f"{name} is not at the target; somebody dropped or renamed it there: copy the table again"
+    return f"{name} does not exist at the target; another client dropped or renamed it there: copy the table again"
 
 
 def _create_refusal(ddl: CreateTable, there: ObservedTable | None, ttl: Ttl) -> str | None:
@@ -94,7 +95,7 @@ def _create_refusal(ddl: CreateTable, there: ObservedTable | None, ttl: Ttl) -> 
     if not differences:
         return None
     return (
-        f"{ddl.name} stands at the target with other options: {'; '.join(differences)}. "
+        f"{ddl.name} exists at the target with other options: {'; '.join(differences)}. "
         "Drop it there, or route the table to another name"
     )
 
@@ -144,7 +145,7 @@ def _same(before: ObservedTable | None, now: ObservedTable | None) -> bool:
 
 
 def _same_table(before: ObservedTable | None, now: ObservedTable | None) -> bool:
-    """The same one. A view has no UUID: it is the one that it was, unless a collection took its name."""
+    """A view has no UUID: it counts as the same, unless a collection has its name."""
     return before is not None and now is not None and before.uuid == now.uuid and _is_view(before) == _is_view(now)
 
 

@@ -1,7 +1,7 @@
-"""Whether two tables are alike in options and indexes, as far as a user or a query can tell.
+"""`same_options`, `same_indexes`: whether two tables have equal options and indexes, as far as a user or a query can observe.
 
-Two servers write the same thing differently: later versions leave out defaults, earlier ones round sizes or add versions of their own
-formats. What is left after that is compared byte by byte, so field order and number types inside a validator count.
+Servers write the same definition differently: later versions leave out defaults, earlier ones round sizes or add versions of their
+formats. After this is normalized, definitions are compared byte by byte, so field order and number types inside a validator count.
 
 Not compared: the storage format of an index (`v`), the ICU version of a collation, `background` and `ns` of old servers, the index
 that a clustered collection shows, the order of indexes. Under `ttl: deferred` any expiry equals any other.
@@ -59,7 +59,7 @@ def same_indexes(source: Iterable[Document], target: Iterable[Document], ttl: Tt
 
 
 def option_differences(source: Document, target: Document, ttl: Ttl) -> tuple[str, ...]:
-    """Each as a sentence's part, `validator is {...} at the source, absent at the target`."""
+    """Each as part of a sentence: `validator is {...} at the source, absent at the target`."""
     return _differences(_options(source, ttl), _options(target, ttl), "")
 
 
@@ -122,23 +122,23 @@ def _collation(collation: Mapping[str, Any]) -> Any:
 
 
 def _sorted(fields: Any) -> Any:
-    """For documents whose fields have no order of their own."""
+    """For documents in which the order of fields has no meaning."""
     return dict(sorted(fields.items())) if isinstance(fields, Mapping) else fields
 
 
 def _way(way: Any) -> Any:
-    """1, 1.0 and 1 as a long are one direction."""
+    """1, 1.0 and 1 as a long mean the same direction."""
     return float(way) if isinstance(way, (int, float)) else way
 
 
 def plain_timeseries(timeseries: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what a granularity implies: servers before 6.3 show it, and refuse it in commands."""
+    """Without the fields that a granularity implies: servers before 6.3 show them, and refuse them in commands."""
     implied = {"bucketMaxSpanSeconds", "bucketRoundingSeconds"} if "granularity" in timeseries else set()
     return {name: value for name, value in timeseries.items() if name not in implied}
 
 
 def _timeseries(timeseries: Mapping[str, Any]) -> dict[str, Any]:
-    """A span that nobody chose is that of `seconds`."""
+    """The default granularity is `seconds`, unless a bucket span is set."""
     chosen = "bucketMaxSpanSeconds" in timeseries
     return plain_timeseries(timeseries if chosen else {"granularity": "seconds", **timeseries})
 
@@ -148,7 +148,7 @@ def plain_clustered_index(index: Mapping[str, Any] | bool) -> dict[str, Any] | b
 
 
 def _capped_size(size: float) -> int:
-    """Servers before 6.2 round up to 256, and to 4096 at least."""
+    """Servers before 6.2 round up to a multiple of 256, and to at least 4096."""
     return max(4096, -(-int(size) // 256) * 256)
 
 
@@ -159,7 +159,7 @@ def _without_defaults(fields: Mapping[str, Any], defaults: Mapping[str, Any]) ->
 
 
 def _exact(value: Any) -> Any:
-    """Documents byte by byte, but a number at the top is the same in every type."""
+    """Documents are compared byte by byte, but a number at the top level is equal in every type."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
     return bson.encode({"": value})

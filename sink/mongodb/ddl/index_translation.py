@@ -1,4 +1,4 @@
-"""Index specifications: as listIndexes and change streams show them, and as createIndexes takes them."""
+"""`index_specification`: turns an index as listIndexes and change streams show it into one that createIndexes accepts."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 from changefeed.documents.index_key import key_as_written
 
 _NOT_OPTIONS = frozenset({"v", "ns", "background", "dropDups", "safe", "buildUUID", "clustered"})
-"""The storage format, notes of the server, and options that no longer mean anything."""
+"""The storage format, fields that the server adds, and obsolete options."""
 
 SIMPLE: Mapping[str, Any] = {"locale": "simple"}
 
 
 def index_specification(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """What createIndexes takes. The target chooses the storage format (`v`), as for an index created there by hand.
+    """The target chooses the storage format (`v`), as for an index that a user creates there.
 
-    A server shows an index of simple collation without any, in catalog, event and oplog, whatever the collation of its collection. The
-    command would take none for the collection's own, so simple is said.
+    A server shows an index with simple collation without a collation, in catalog, event and oplog, whatever the collation of its
+    collection. createIndexes would then use the collection's collation, so simple collation is named.
 
-    `prepareUnique` is left out: it is a state that only collMod sets.
+    `prepareUnique` is left out: only collMod sets it.
     """
     wanted = {name: value for name, value in spec.items() if name not in _NOT_OPTIONS and name != "prepareUnique"}
     wanted["collation"] = without_version(spec.get("collation", SIMPLE))
@@ -27,5 +27,5 @@ def index_specification(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_version(collation: Mapping[str, Any]) -> dict[str, Any]:
-    """A server refuses the version of another ICU library, and takes none for its own."""
+    """A server refuses the version of another ICU library, and uses its own version when none is given."""
     return {name: value for name, value in collation.items() if name != "version"}

@@ -1,13 +1,13 @@
-"""Expiry at the target: switched off while replicating, and how it is switched on again.
+"""`index_expiry`, `table_expiry`, `restore_ttl`: expiry is off at the target during replication, and restored at cut-over.
 
-A target that expires documents races the updates still on their way: a document whose date is being extended at the source would
-be deleted here, and the update would find nothing. So under `ttl: deferred` only the source expires, and its deletes are
-replicated. The schema store keeps the true values; `restore_ttl` brings them back at cut-over.
+A target that expires documents races with updates that are still to be replicated: it would delete a document whose date is extended
+at the source, and the update would find no document. So under `ttl: deferred` only the source expires documents, and its deletes are
+replicated. The schema store keeps the source's values; `restore_ttl` sets them at cut-over.
 
-Off means, for a TTL index, the largest `expireAfterSeconds` the server takes: an index cannot be made one with expiry
-later before 5.1, and the key and the name of this one are then already right. From 6.0 on that is 68 years, so a date before 1958 would still
-expire; before, createIndexes takes no more than the seconds since 1970, of which 53 years are used here, the same ones in each command. A clustered or
-time-series collection is created without its `expireAfterSeconds`, which collMod sets later and turns `off`.
+For a TTL index, off means the largest `expireAfterSeconds` that the server accepts: before 5.1 an index without expiry cannot get one
+later, and this index already has the right key and name. From 6.0 on the largest value is 68 years, so a date before 1958 would still
+expire. Before 6.0 createIndexes accepts at most the seconds since 1970; a constant 53 years is used, equal in each command.
+A clustered or time-series collection is created without its `expireAfterSeconds`; collMod sets it later, or sets it to `off`.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ NEVER_SECONDS_BEFORE_6_0 = 1_700_000_000
 
 
 def index_expiry(index: Mapping[str, Any], ttl: Ttl, never: int = NEVER_SECONDS) -> dict[str, Any]:
-    """An index specification, or the `index` of a collMod, with its expiry as the target shall have it."""
+    """An index specification, or the `index` of a collMod, with the expiry for the target."""
     if EXPIRY not in index:
         return dict(index)
     return dict(index) | {EXPIRY: never if ttl is Ttl.DEFERRED else _seconds(index[EXPIRY], never)}
 
 
 def table_expiry(options: Mapping[str, Any], ttl: Ttl) -> dict[str, Any]:
-    """The options of a collection to create."""
+    """The options of a collection to be created, with the expiry for the target."""
     if ttl is Ttl.COPIED:
         return dict(options)
     return {name: value for name, value in options.items() if name != EXPIRY}
 
 
 def modified_expiry(changes: Mapping[str, Any], ttl: Ttl, never: int = NEVER_SECONDS) -> dict[str, Any]:
-    """The fields of a collMod."""
+    """The fields of a collMod, with the expiry for the target."""
     changed = dict(changes)
     if EXPIRY in changed and ttl is Ttl.DEFERRED:
         changed[EXPIRY] = "off"
@@ -50,7 +50,7 @@ def modified_expiry(changes: Mapping[str, Any], ttl: Ttl, never: int = NEVER_SEC
 
 
 def restore_ttl(name: TableName, schema: TableSchema) -> tuple[DdlCommand, ...]:
-    """For cut-over: every expiry of a table as the source has it. `name` is the table's downstream. Harmless when run again."""
+    """The commands for cut-over: they give a table the source's expiries. `name` is its downstream name. They may be run again."""
     commands = []
     options = schema.options.decode()
     if EXPIRY in options:
@@ -63,5 +63,5 @@ def restore_ttl(name: TableName, schema: TableSchema) -> tuple[DdlCommand, ...]:
 
 
 def _seconds(value: Any, never: int) -> Any:
-    """Old servers let NaN and too large numbers into an index; newer ones read these as the largest, and refuse them in commands."""
+    """Old servers accept NaN and too large numbers in an index; newer ones read them as the largest value, and refuse them in commands."""
     return never if math.isnan(value) or value > never else value

@@ -1,1 +1,1 @@
-"""Row changes and whole documents into MongoDB. Twelve modules: a plan, the commands of a plan, what their replies mean."""
+"""Writes row changes and whole documents into MongoDB: the plan of a batch, its commands, and the meaning of their replies."""

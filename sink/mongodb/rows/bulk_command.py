@@ -1,7 +1,7 @@
-"""Bulk commands in raw BSON, and what their replies say of each change. Pure.
+"""`command_of`, `outcome_of`: a bulk command in raw BSON, and the result of each change from its reply. Pure.
 
-PyMongo sends the statements of `insert`, `update` and `delete` as a document sequence beside the command, so a message may be as
-large as the server takes (48 MB) and documents are copied as they are. `bulkWrite` (8.0) is sent as one document.
+PyMongo sends the statements of `insert`, `update` and `delete` as a document sequence beside the command, so a message may have
+the server's largest size (48 MB) and documents are copied as raw bytes. `bulkWrite` (8.0) is sent as one document.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_con
 _MAJORITY = {"w": "majority"}
 _UPDATE = RowType.UPDATE
 _LARGEST_STATEMENT = (16 << 20) + (16 << 10) - 256
-"""16 MB and 16 KB is what a server takes, 16 MB the largest document."""
+"""A server accepts a statement of 16 MB and 16 KB; the largest document has 16 MB."""
 _QUERY, _OPERATION = b"\x03q\0", b"\x03u\0"
 _JOINED_QUERY, _JOINED_OPERATION, _JOINED_DOCUMENT = b"\x03filter\0", b"\x03updateMods\0", b"\x03document\0"
 _INSERT_INTO, _UPDATE_IN, _DELETE_FROM = b"\x10insert\0", b"\x10update\0", b"\x10delete\0"
@@ -64,7 +64,10 @@ _DUPLICATE = frozenset({11000, 11001, 12582})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkOutcome:
-    """`done`: how many changes from the first on were tried. `unmatched` of them met no document: which ones, where the reply says."""
+    """`done`: the number of changes that were tried, from the first on. `unmatched`: how many of them found no document.
+
+    `unmatched_at`: their indexes, if the reply contains them.
+    """
 
     done: int
     refusals: list[Refusal]
@@ -73,13 +76,13 @@ class BulkOutcome:
 
 
 def own_filter(change: RowChange) -> RowQuery:
-    """Of the one document that the change is about. A target that is not sharded knows no key but `_id`."""
+    """The filter for the one document of the change. Only a sharded target uses more than `_id`."""
     key = RawBSONDocument(change.key, _RAW)
     return key if _found_by_key(change) else {"_id": key["_id"]}
 
 
 def command_of(batch: Batch) -> tuple[str, CommandBody]:
-    """The database and the command. Validators do not hold back what the source has accepted."""
+    """The database and the command. It bypasses validators: the source has accepted the documents."""
     if batch.joined:
         return "admin", _bulk_write(batch)
     name = batch.changes[0].table.name
@@ -102,7 +105,7 @@ def _update_statement(change: RowChange) -> Statement:
 
 
 def _plain_update(change: RowChange, head: bytes, query: bytes, name: bytes) -> Statement | None:
-    """Most are made of the event's bytes as they are. None for the others."""
+    """The statement made from the event's raw bytes, which suffices for most changes; None for the others."""
     if change.type is _UPDATE:
         operation, rest = plain_sets(change.update or b""), _NO_MULTI
     else:
@@ -149,7 +152,7 @@ def _upsert(finds: RowQuery, makes: Any, query: str = "q", operation: str = "u")
 
 
 def _replacement(raw: bytes) -> Mapping[str, Any] | list[CommandBody]:
-    """A document with a field like `$set` in it would be taken for an operator document."""
+    """The server would read a document with a field like `$set` as an operator document."""
     document = RawBSONDocument(raw, _RAW)
     if b"$" in raw and any(name.startswith("$") for name in document):
         return [{"$replaceWith": {"$literal": document}}]
@@ -157,7 +160,7 @@ def _replacement(raw: bytes) -> Mapping[str, Any] | list[CommandBody]:
 
 
 _NOTHING = TranslatedUpdate(operation=[{"$replaceWith": "$$ROOT"}])
-"""An event that says no change still says that its document is there."""
+"""An update event without a change still states that its document exists."""
 
 
 def _bulk_write(batch: Batch) -> CommandBody:
@@ -194,13 +197,13 @@ def _joined_statement(change: RowChange, at: int) -> Statement:
 
 
 def depends_on_shape(change: RowChange) -> bool:
-    """Whether an update that meets no document may have met one of another shape: the server does not say which."""
+    """Whether an update without a match may have a document of another shape: the server's reply does not distinguish the two."""
     update = translate(change.update or b"")
     return update is not None and update.fits is not None
 
 
 def present_command(changes: Sequence[RowChange]) -> tuple[str, CommandBody]:
-    """Which of their documents are there, of a table that is not sharded."""
+    """Finds which of the changes' documents exist; only for a table that is not sharded."""
     name, ids = changes[0].table.name, [RawBSONDocument(change.key, _RAW)["_id"] for change in changes]
     find = {"find": name.coll, "filter": {"_id": {"$in": ids}}, "projection": {"_id": 1}, "singleBatch": True}
     return name.db, {**find, "batchSize": len(ids) + 1}
@@ -209,7 +212,7 @@ def present_command(changes: Sequence[RowChange]) -> tuple[str, CommandBody]:
 def document_command(
     change: RowChange, conditions: Sequence[Any] = (), *, by_id: bool = False
 ) -> tuple[str, CommandBody]:
-    """The document that a change is about, if the conditions are true of it; `by_id`: whatever its shard key is."""
+    """Finds the document of a change, if the conditions are true for it; `by_id`: with any shard key."""
     filter_ = {"_id": RawBSONDocument(change.key, _RAW)["_id"]} if by_id else own_filter(change)
     expression = {"$expr": {"$and": list(conditions)}} if conditions else {}
     find = {"find": change.table.name.coll, "filter": {**filter_, **expression}, "limit": 1, "singleBatch": True}
@@ -217,7 +220,7 @@ def document_command(
 
 
 def viable_command(change: RowChange) -> tuple[str, CommandBody] | None:
-    """All of an update that a document of another shape can take; None when there is nothing in it."""
+    """The parts of an update that fit a document of another shape; None for an update without a change."""
     update = translate(change.update or b"", viable=True)
     if update is None:
         return None
@@ -226,7 +229,7 @@ def viable_command(change: RowChange) -> tuple[str, CommandBody] | None:
 
 
 def net_command(changes: Sequence[RowChange]) -> tuple[str, CommandBody]:
-    """Several changes of one document as one: what a unique index refuses of a state between them does not matter."""
+    """Several changes of one document as one update, so that a unique index checks only the last state."""
     statement = {"q": own_filter(changes[0]), "u": _stages(changes) or _NOTHING.operation, "multi": False}
     statement["upsert"] = changes[0].document is not None
     return _alone(
@@ -239,7 +242,7 @@ def _stages(changes: Sequence[RowChange]) -> list[CommandBody]:
 
 
 def foretell_command(changes: Sequence[RowChange]) -> CommandBody:
-    """What one document would become. A whole one needs none to be there: the stages run on any other of its table."""
+    """Computes the document that the changes produce. If they start with a whole document, the stages run on any document of the table."""
     whole = changes[0].document is not None
     source = {"$limit": 1} if whole else {"$match": own_filter(changes[0])}
     return {"aggregate": changes[0].table.name.coll, "pipeline": [source, *_stages(changes)], "cursor": {}}
@@ -248,19 +251,19 @@ def foretell_command(changes: Sequence[RowChange]) -> CommandBody:
 def exchange_commands(
     table: TargetTable, filters: Sequence[RowQuery], documents: Sequence[tuple[RowQuery, bytes]]
 ) -> list[CommandBody]:
-    """One document in each command: together they may be more than a message carries."""
+    """One document in each command: together they may exceed a message."""
     removes = [{"delete": table.name.coll, "deletes": [{"q": filter_, "limit": 1}]} for filter_ in filters]
     return [*removes, *(_inserting(table, filter_, document) for filter_, document in documents)]
 
 
 def renewal_commands(change: RowChange) -> list[CommandBody]:
-    """For one transaction: the document goes, and comes as it is to be."""
+    """Removes the document and inserts its new state; both commands run in one transaction."""
     remove = {"delete": change.table.name.coll, "deletes": [_any_of_its_id(change)]}
     return [remove, _inserting(change.table, own_filter(change), change.document or b"")]
 
 
 def too_large_to_replace(change: RowChange) -> bool:
-    """Whether the `_id` in the query and the document are more than one statement carries; an insert names the `_id` once."""
+    """Whether the `_id` in the query and the document exceed one statement; an insert contains the `_id` once only."""
     return len(change.key) + len(change.document or b"") > _LARGEST_STATEMENT
 
 
@@ -269,7 +272,7 @@ def displace_command(change: RowChange) -> tuple[str, CommandBody]:
 
 
 def _any_of_its_id(change: RowChange) -> CommandBody:
-    """Away with every document of this `_id`: one with another shard key value is in the way of the new one."""
+    """Deletes every document of this `_id`: one with another shard key value blocks the new one."""
     return {"q": {"_id": RawBSONDocument(change.key, _RAW)["_id"]}, "limit": 0}
 
 

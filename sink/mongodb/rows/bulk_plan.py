@@ -1,13 +1,13 @@
-"""`plan`: an ordered list of row changes as few bulk commands that keep the order which counts. Pure.
+"""`plan`: turns an ordered list of row changes into few bulk commands that keep the necessary order. Pure.
 
-Changes of different keys do not depend on each other (but in an `ordered` table), so they are sorted into commands by kind. A key's
-changes keep their order: within a level come inserts, then updates and replaces, then deletes, and a change that may not
-stand there goes to the next level.
+Changes of different keys do not depend on each other (except in an `ordered` table), so they are sorted into commands by kind. A key's
+changes keep their order: a level has inserts first, then updates and replaces, then deletes. A change that would break
+this order goes to the next level.
 
     insert 1, update 1, delete 2, insert 2, insert 3      level 0: insert [1, 3]  update [1]  delete [2]
                                                           level 1: insert [2]
 
-Commands too small to be worth a round trip of their own share one across tables, where the server has `bulkWrite`.
+If the server has `bulkWrite`, small commands of several tables share one command, to save round trips.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from sink.row import RowChange, TargetTable
 
 _PHASES = {RowType.INSERT: 0, RowType.UPDATE: 1, RowType.REPLACE: 1, RowType.DELETE: 2}
 _STATEMENT_BYTES = 128
-"""What a statement adds to the documents in it, generously."""
+"""An upper bound for the bytes that a statement adds to its documents."""
 _SMALL = 64
 _CONTENT = [RowChange._fields.index(field) for field in ("key", "document", "update")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """`joined`: whether commands of several tables and kinds may be one. Such a command is one document, so its bytes are few.
+    """`joined`: whether changes of several tables and kinds may share a command. Such a command is one document, so its limits are lower.
 
-    The driver refuses a command of more than the largest document, whatever the server's messages may hold.
+    The driver refuses a command larger than the largest document, although the server's messages may be larger.
     """
 
     joined: bool
@@ -54,20 +54,20 @@ class Batch:
     ordered: bool
     joined: bool = False
     command: tuple[str, dict[str, Any]] | None = None
-    """The database and the command, where it was made beforehand."""
+    """The database and the command, if it was built in advance."""
 
     def ready(self, command: tuple[str, dict[str, Any]]) -> Batch:
         return replace(self, command=command)
 
 
 def phase(change: RowChange) -> int:
-    """0: by an insert command, 1: by an update, 2: by a delete."""
+    """0 for an insert command, 1 for an update, 2 for a delete."""
     number = _PHASES[change.type]
     return 1 if number == 0 and holds_zero_time(change.document) else number
 
 
 def upserted(changes: Sequence[RowChange]) -> Sequence[RowChange]:
-    """A replay of an ordered table would meet its inserts one by one as duplicates; an upsert says the same at once."""
+    """In a replay of an ordered table each insert would fail alone as a duplicate; an upsert has the same effect without failing."""
     if not any(change.table.ordered for change in changes):
         return changes
     return [
@@ -98,7 +98,7 @@ def plan(changes: Sequence[RowChange], limits: Limits) -> list[Batch]:
 
 
 def _chain(rows: list[RowChange], limits: Limits) -> list[Batch]:
-    """Everything one after the other."""
+    """All changes one after the other."""
     runs = [Batch(list(run), ordered=True) for _, run in groupby(rows, phase)]
     if len(runs) > 1 and limits.joined:
         return [Batch(rows, ordered=True, joined=True)]
@@ -106,7 +106,7 @@ def _chain(rows: list[RowChange], limits: Limits) -> list[Batch]:
 
 
 def _levels(rows: list[RowChange], levels: list[list[Batch]]) -> None:
-    """Inserts alone are not looked at: no source inserts a document twice without deleting it in between."""
+    """A list of inserts only needs no levels: no source inserts a document twice without a delete in between."""
     if all(row.type is RowType.INSERT and not phase(row) for row in rows):
         _level(levels, 0).append(Batch(rows, ordered=False))
         return
@@ -132,7 +132,7 @@ def _level(levels: list[list[Batch]], number: int) -> list[Batch]:
 
 
 def _joined(level: list[Batch]) -> list[Batch]:
-    """One command for the tables of a level that have few changes in it; phases stay in order, for a key that comes twice."""
+    """Joins the tables with few changes in a level into one command; its phases stay in order, because a key may occur twice."""
     sizes: Counter[TableName] = Counter()
     for batch in level:
         sizes[batch.changes[0].table.name] += len(batch.changes)
@@ -147,7 +147,7 @@ def _joined(level: list[Batch]) -> list[Batch]:
 
 
 def _cut(batch: Batch, limits: Limits) -> Iterator[Batch]:
-    """Parts that a message can carry. One change too large to share a joined command goes in one of its own kind."""
+    """Parts that fit into a message. A change that is too large for a joined command gets a command of its own kind."""
     most, room = (limits.joined_changes, limits.joined_bytes) if batch.joined else (limits.changes, limits.bytes)
     if len(batch.changes) <= most and _bytes(batch.changes) <= room:
         yield batch
@@ -165,7 +165,7 @@ def _cut(batch: Batch, limits: Limits) -> Iterator[Batch]:
 
 
 def _bytes(changes: Sequence[RowChange]) -> int:
-    """What their statements need at most. Nearly all batches fit, and there are many rows: so it is summed without a step for each."""
+    """An upper bound for the size of the statements. It is computed without a Python loop, because batches have many rows and nearly all fit."""
     keys, documents, updates = (sum(map(len, filter(None, map(itemgetter(field), changes)))) for field in _CONTENT)
     return 2 * keys + documents + 2 * updates + len(changes) * _STATEMENT_BYTES
 

@@ -1,4 +1,4 @@
-"""`dead_letter`: the document that stands in the dead-letter collection for a change that the target will not take. Pure."""
+"""`dead_letter`: the document in the dead-letter collection for a change that the target refuses. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_BYTES = 12 << 20
 
 
 def dead_letter(change: RowChange, said: str) -> dict[str, Any]:
-    """The event's documents stand in it as BSON bytes: what one collection refuses, another may refuse too."""
+    """It contains the event's documents as BSON bytes: the dead-letter collection could refuse the documents, too."""
     event: dict[str, Any] = {"type": change.type.value}
     if len(change.key) + change.size <= _MOST_BYTES:
         event |= {"document": change.document, "update": change.update}

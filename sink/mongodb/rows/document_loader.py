@@ -1,10 +1,10 @@
-"""`MongoDocumentLoader`: whole documents into one table, in raw insert commands, each durable on a majority.
+"""`MongoDocumentLoader`: loads whole documents into one table with raw insert commands, each durable on a majority.
 
-An insert that was sent twice, its first answer lost, meets its own documents: they are the same, since a chunk is read at one time.
-Any other refusal is a row's own matter and goes to the row writer, which replaces, retries, isolates, or writes a dead letter.
+An insert that is sent twice because its first reply was lost finds its own documents. They are equal, because a chunk is read at one time.
+The row writer handles any other refusal of a row: it replaces, retries, isolates, or writes a dead letter.
 
-A table that is loaded in one (capped, time-series) takes no document twice: a time-series would keep both, a capped table the wrong order. There
-the load ends with a retryable error, and begins again with a new table.
+A table that is loaded in one pass (capped, time-series) must receive no document twice: a time-series would keep both, a capped table
+would have the wrong order. If an insert was sent twice, the load ends with a retryable error and starts again with a new table.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from sink.row import RowChange, TargetTable
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _MAJORITY = {"w": "majority"}
 _MOST = 100_000
-"""Statements in one command, for every server."""
+"""Statements in one command; every server accepts this number."""
 _BYTES = 40_000_000
 """A message may have 48,000,000 bytes."""
 _CLEARED_AT_ONCE = 10_000
@@ -47,7 +47,7 @@ _log = structlog.get_logger(__name__)
 
 
 class MongoDocumentLoader:
-    """`once`: no document may be sent twice. `measurements`: of a time series, which takes inserts only and leaves every time as it is."""
+    """`once`: no document may be sent twice. `measurements`: the table is a time-series; it accepts inserts only and keeps each zero timestamp."""
 
     def __init__(
         self,
@@ -99,17 +99,17 @@ class MongoDocumentLoader:
             self._insert(part, read_ts)
 
     def _settle(self) -> None:
-        """What somebody has removed is removed on a majority, before it is looked for: an election would else bring it back after the look."""
+        """Waits until earlier removals are on a majority: otherwise an election could bring removed documents back after the read."""
         nothing = [{"q": {"_id": ObjectId()}, "limit": 1}]
         command = {"delete": "sluice.majority", "deletes": nothing, "writeConcern": _MAJORITY}
         self._commander.begin()
         self._commander.send(
-            self._table.name.db, command, f"waiting for the majority before a look at {self._table.name}"
+            self._table.name.db, command, f"waiting for the majority before reading {self._table.name}"
         )
 
     def _found(self, range: KeyRange) -> list[RawBSONDocument]:
         name = self._table.name
-        with translated(f"looking for remains in {name}", RowRejected):
+        with translated(f"looking for old documents in {name}", RowRejected):
             rows = self._client[name.db].get_collection(name.coll).with_options(_RAW)
             found = rows.find({}, {"_id": 1}).hint([("_id", ASCENDING)]).limit(_CLEARED_AT_ONCE)
             if range.lower is not None:
@@ -125,9 +125,11 @@ class MongoDocumentLoader:
         deletes = [{"q": key, "limit": 1} for key in keys]
         command = {"delete": self._table.name.coll, "deletes": deletes, "ordered": False, "writeConcern": _MAJORITY}
         self._commander.begin()
-        reply = self._commander.send(self._table.name.db, command, f"removing remains from {self._table.name}").document
+        reply = self._commander.send(
+            self._table.name.db, command, f"removing old documents from {self._table.name}"
+        ).document
         if errors := reply.get("writeErrors"):
-            raise SinkUnavailable(f"removing remains from {self._table.name}: {errors[0].get('errmsg')}")
+            raise SinkUnavailable(f"removing old documents from {self._table.name}: {errors[0].get('errmsg')}")
 
     def _insert(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
         doing = f"{len(documents)} documents read at {read_ts} into {self._table.name}"
@@ -147,7 +149,7 @@ class MongoDocumentLoader:
             self._one_by_one(documents, read_ts)
             return
         if reply.again and self._once:
-            raise SinkUnavailable(f"{doing}: sent twice, so that some may be there twice; the table is loaded anew")
+            raise SinkUnavailable(f"{doing}: sent twice, so the target may have duplicates; the table is loaded again")
         refusals = [refusal_of(error) for error in reply.document.get("writeErrors", ())]
         if self._table.ordered and refusals:
             self._one_by_one(documents[refusals[0].index :], read_ts)
@@ -169,7 +171,7 @@ def _id(bound: Document) -> Any:
 
 
 def _parts(documents: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """One reply of a source is one part nearly always."""
+    """Parts that fit into a command. One reply of a source is nearly always one part."""
     begin = size = 0
     for at, document in enumerate(documents):
         if at > begin and (size + len(document) > _BYTES or at - begin == _MOST):

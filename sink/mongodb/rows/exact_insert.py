@@ -1,13 +1,13 @@
-"""Inserting what an `insert` would not leave as it is. Pure.
+"""`exact_insert`: inserts a document that an `insert` command would change. Pure.
 
-A server puts its own time into each top-level `Timestamp(0, 0)` of a document that it inserts or replaces; not into `_id`, nothing nested,
-and nothing that an update sets. An upsert whose pipeline names the whole document leaves it alone, in all versions:
+A server replaces each top-level `Timestamp(0, 0)` of a document that it inserts or replaces with its own time, except in `_id`, in nested
+fields, and in fields that an update sets. An upsert whose pipeline contains the whole document keeps the zero, in all versions:
 
     q: {$nor: [{}]}   u: [{$replaceWith: {$literal: document}}]   upsert: true
 
-It finds no document whatever stands there, so it always inserts, and one that has the `_id` already is a duplicate key. That is how such documents
-are always written. The same pipeline on a document that is there would give the right one at the primary, but be logged as a replacement, of which the
-secondaries of older servers make their own time again (docs/decisions/0049).
+The query matches no document, so the upsert always inserts; an existing document with this `_id` causes a duplicate key error. Documents
+with such a field are always written in this way. The same pipeline on an existing document would be right at the primary, but it is
+logged as a replacement, in which the secondaries of older servers put their own time again (docs/decisions/0049).
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from bson.timestamp import Timestamp
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _LOOSE = _RAW.with_options(unicode_decode_error_handler="replace")
 _KIND, _NAMED_ZERO = b"\x11", bytes(9)
-"""The type of a timestamp, and the end of its name before it."""
+"""The type byte of a timestamp; and the end of its name, followed by a zero value."""
 _ZERO = Timestamp(0, 0)
 _NOTHING: Mapping[str, Any] = {"$nor": [{}]}
 
 
 def may_hold_zero_time(raw: bytes | None) -> bool:
-    """Whether some bytes can hold a zero timestamp anywhere. Most cannot, and this costs next to nothing."""
+    """Whether the bytes can contain a zero timestamp at any place. This is a cheap test; most documents fail it."""
     return raw is not None and _NAMED_ZERO in raw and _KIND in raw
 
 
 def holds_zero_time(document: bytes | None) -> bool:
-    """Whether a server would put its own time into this document."""
+    """Whether a server would put its own time into this document when it inserts or replaces it."""
     if document is None or not may_hold_zero_time(document):
         return False
     fields = RawBSONDocument(document, _LOOSE).items()
@@ -43,7 +43,7 @@ def holds_zero_time(document: bytes | None) -> bool:
 def exact_insert(
     key: Mapping[str, Any], document: bytes, *, sharded: bool
 ) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
-    """The query and the update of an upsert. A router wants to know the shard key; elsewhere the key would only take room."""
+    """The query and the update of an upsert. Only a router needs the shard key in the query."""
     return {**key, **_NOTHING} if sharded else _NOTHING, [
         {"$replaceWith": {"$literal": RawBSONDocument(document, _RAW)}}
     ]

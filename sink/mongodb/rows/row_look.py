@@ -1,4 +1,4 @@
-"""`RowLook`: looks at single rows of the target, and at the source's, where the answer to a write does not say enough."""
+"""`RowLook`: reads single rows at the target and at the source, when the reply to a write is not enough."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sink.mongodb.rows.unexplained import OpenRow
 from sink.row import FetchRow, RowChange, SourceRow
 
 _IDS_BYTES = 8 << 20
-"""Of the `_id`s in one question."""
+"""The largest size of the `_id`s in one query."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A row that differs from the source's; that is None where nobody may ask for it."""
+    """A row that differs from the source's `row`; None if the source may not be read."""
 
     change: RowChange
     reason: str
@@ -30,21 +30,21 @@ class RowLook:
         self._fetch = fetch
 
     def absent(self, changes: Sequence[RowChange]) -> list[RowChange] | None:
-        """The changes whose documents are not there. None if one question does not tell."""
+        """The changes whose documents do not exist. None if one query cannot decide it."""
         if any(change.table.sharded for change in changes) or sum(len(c.key) for c in changes) > _IDS_BYTES:
             return None
         wanted = [row_key(change.key) for change in changes]
-        found = self._commander.found(present_command(changes), f"a look for {len(changes)} rows")
+        found = self._commander.found(present_command(changes), f"looking for {len(changes)} rows")
         present = {row_key(bytes(document.raw)) for document in found}
         if not present <= set(wanted):
-            return None  # a collation takes other keys for these
+            return None  # the collation treats other keys as equal to these
         return [change for change, key in zip(changes, wanted, strict=True) if key not in present]
 
     def gone(self, change: RowChange) -> bool:
         return not self._there(change, document_command(change))
 
     def well(self, row: OpenRow) -> bool:
-        """Whether the document could take by now what nothing later has explained; or has moved to another shard key value."""
+        """Whether the document fits all unexplained updates by now, or has moved to another shard key value."""
         if row.conditions is not None:
             return self._there(row.change, document_command(row.change, row.conditions))
         if not row.change.table.sharded or row.misfits:
@@ -52,15 +52,15 @@ class RowLook:
         return self._there(row.change, document_command(row.change, by_id=True))
 
     def compared(self, row: OpenRow) -> Compared | None:
-        """None if the source's row is the same by now, or went with its table. A source that nobody may ask has another one."""
+        """None if the source's row is equal by now, or its table was dropped. If the source may not be read, the row counts as different."""
         if self._fetch is None:
             return Compared(row.change, row.reason, None)
         there = self._fetch(row.change)
         if there is None:
             return None
-        found = self._commander.found(document_command(row.change), f"a look at the row of {row.change}")
+        found = self._commander.found(document_command(row.change), f"reading the row of {row.change}")
         here = bytes(found[0].raw) if found else None
         return None if there.document == here else Compared(row.change, row.reason, there)
 
     def _there(self, change: RowChange, find: tuple[str, dict[str, object]]) -> bool:
-        return bool(self._commander.found(find, f"a look at the row of {change}"))
+        return bool(self._commander.found(find, f"reading the row of {change}"))

@@ -1,4 +1,4 @@
-"""`MongoRowWriter`: row changes into MongoDB, in few bulk commands, each durable on a majority."""
+"""`MongoRowWriter`: writes row changes into MongoDB with few bulk commands, each durable on a majority."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class RowWriterOptions:
 
 
 class MongoRowWriter:
-    """`fetch` reads a row at the source, to compare divergent rows with and, unless `repairs` is off, to repair them from.
+    """`fetch` reads a row at the source, to compare a divergent row and, unless `repairs` is off, to repair it.
 
-    `permit` says how long this process may still write.
+    `permit` returns how long this process may still write.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class MongoRowWriter:
         return MongoRowRun(self._commander, run, self._known_limits)
 
     def write(self, changes: Sequence[RowChange], *, replay: bool) -> WriteResult:
-        """A run of its own: nothing of the target is ahead of these changes when they are written."""
+        """Writes the changes in a run of their own; the target is not ahead of their end."""
         run = self.begin(lambda _: False)
         result = run.prepare(changes, replay=replay)()
         result.add(run.settle())

@@ -1,22 +1,22 @@
 """`Unexplained`: replayed updates that did not fit, until a later change of their key explains why. Pure.
 
-In a replay the target may be ahead, so an update may find no document, or one of another shape. If that is the reason, then what brought
-the target there lies behind the update, and is replayed too:
+In a replay the target may be ahead, so an update may find no document, or one of another shape. If that is the reason, then the change
+that caused it comes after the update and is replayed, too:
 
     did not fit                       is explained by a later
     document missing                  delete, insert, replace
     `a.b.c: 1`, a.b is a number       delete, insert, replace; change of `a.b` or `a` as a whole
     `a` cut to 2, a is a number       the same for `a`
 
-A worked example; the target is ahead of all of it, `x` was deleted at the target by a stranger:
+A worked example. The target is ahead of these changes, and another client deleted `x` at the target:
 
-    5  update x: n = 1         missing         x is open
-    6  update y: a.b = 1       a is a number   y is open, and needs a document at `a`
-    7  update x: n = 2         missing         x is open
+    5  update x: n = 1         missing         x is unexplained
+    6  update y: a.b = 1       a is a number   y is unexplained, and needs a document at `a`
+    7  update x: n = 2         missing         x is unexplained
     8  update y: a = 7                         y is explained
-                                               x is left: nothing explains it
+                                               x is left: no change explains it
 
-What is left when all of the replay has been seen is divergence.
+Rows that are left at the end of the whole replay are divergence.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _Place: TypeAlias = tuple[int, bytes]
 
 
 class _Need(NamedTuple):
-    """A part of an update that not every document can take, and the paths at or above it that must be of the right shape."""
+    """A part of an update that does not fit every document. `ground`: the paths at or above it that need the right shape."""
 
     kind: str
     ground: frozenset[str]
@@ -55,7 +55,7 @@ class _Misfit:
 
     @property
     def condition(self) -> Any:
-        """True of a document that could take what nothing later has explained."""
+        """An expression that is true for a document which fits the unexplained parts."""
         described: dict[str, Any] = {"updatedFields": {}, "removedFields": [], "truncatedArrays": []}
         paths = {}
         for name, need in self.needs.items():
@@ -81,11 +81,11 @@ class OpenRow:
     missing_at: _Place | None = None
     """The last update that found no document."""
     misfits: dict[bytes, _Misfit] = field(default_factory=dict)
-    """By what the update says of fields, so that a program that does the same again and again takes no more room."""
+    """By the update's field names, so that repeated updates of the same fields need no more memory."""
 
     @property
     def conditions(self) -> list[Any] | None:
-        """What must be true of the document if all is well after all; None if nothing can make it well."""
+        """The conditions under which the document fits all unexplained updates; None if no document can."""
         if self.missing_at is not None or not all(misfit.needs for misfit in self.misfits.values()):
             return None
         return [condition for misfit in self.misfits.values() if (condition := misfit.condition) is not None]
@@ -96,11 +96,11 @@ class OpenRow:
 
 
 _ENTRY_BYTES = 512
-"""What an entry takes beside its bytes, generously."""
+"""An upper bound for the memory of an entry without its bytes."""
 
 
 class Unexplained:
-    """Of one run. Changes of a key are told in order."""
+    """The unexplained updates of one run. Its callers pass the changes of a key in order."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[TableId, bytes], OpenRow] = {}
@@ -119,12 +119,12 @@ class Unexplained:
             self._row(change, reason).misfits[_names(needs, change)] = _Misfit(_place(change), needs)
 
     def doubted(self, change: RowChange) -> None:
-        """It was applied as far as it fitted, without an answer whether it did."""
+        """Adds a change that was applied as far as it fitted; the server did not report whether it fitted."""
         if change.type is RowType.UPDATE and _needs(change.update or b""):
             self.misfit(change, "it was applied together with others")
 
     def explain(self, changes: Iterable[RowChange]) -> None:
-        """By changes that have been applied, or wait to be. Those before an update that did not fit explain nothing of it."""
+        """Removes what these changes explain; they have been applied, or wait. Only a change after an update explains it."""
         if not self._rows:
             return
         for change in changes:
@@ -135,7 +135,7 @@ class Unexplained:
                         del self._rows[_identity(change)]
 
     def take(self) -> list[OpenRow]:
-        """All that is left, in the order in which it was met."""
+        """Removes and returns all unexplained rows, in the order in which they were added."""
         rows, self._rows, self.bytes = self._rows, {}, 0
         return list(rows.values())
 
@@ -155,7 +155,7 @@ class Unexplained:
 
 
 def _explained(row: OpenRow, change: RowChange) -> bool:
-    """Whether nothing of the row is left open."""
+    """Whether nothing of the row is left unexplained."""
     place = _place(change)
     whole = change.type is not RowType.UPDATE
     if whole and row.missing_at is not None and row.missing_at < place:
@@ -197,7 +197,7 @@ def _parts(update: bytes) -> Iterator[tuple[str, str]]:
 
 
 def _names(needs: Mapping[str, _Need], change: RowChange) -> bytes:
-    """An update that needs nothing is one of a kind: nobody can say later whether it fits."""
+    """An update without needs gets a unique name, from its place: no condition can decide later whether it fits."""
     if not needs:
         return b"%d %s" % _place(change)
     return "\0".join(f"{need.kind} {name}" for name, need in needs.items()).encode()

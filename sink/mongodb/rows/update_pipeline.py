@@ -1,16 +1,16 @@
-"""`pipeline`: update events as an aggregation pipeline, which can name any field and cut any array. Pure.
+"""`pipeline`: an update event as an aggregation pipeline, which can address any field and truncate any array. Pure.
 
-A worked example. `arr` was cut to two elements and `arr.1.b` was set, so
+A worked example. `arr` was truncated to two elements and `arr.1.b` was set, so
 
     $replaceWith: $mergeObjects of $$ROOT and an object with "arr":
         when it is an array:    the first element of $slice [arr, 2], then [its second with "b" set], then the rest
-        otherwise:              what it is
+        otherwise:              unchanged
 
-**Names.** A path in an expression cannot name a field `a.b`, `$a` or ``. `$setField` can, but only from 5.0 on; `$mergeObjects`, `$objectToArray` and `$arrayToObject`
-can on all servers.
+**Names.** A path in an expression cannot name a field `a.b`, `$a` or ``. `$setField` can, but only from 5.0 on; `$mergeObjects`,
+`$objectToArray` and `$arrayToObject` can on all servers.
 
-**Shape.** A pipeline leaves a part alone whose shape is not what the path needs. `fits` is the condition that all have it: a
-writer that does not replay adds it to its filter, so that a document of another shape counts as one that is missing.
+**Shape.** A pipeline leaves a part unchanged if it does not have the shape that the path needs. `fits` is the condition that all parts
+have it. It is added to the filter of the update, so that a document of another shape counts as missing.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from bson.raw_bson import RawBSONDocument
 from changefeed.errors import InvariantError
 
 Expression: TypeAlias = Any
-"""An aggregation expression: whatever BSON can hold."""
+"""An aggregation expression: any BSON value."""
 DocumentPath: TypeAlias = tuple[str | int, ...]
-"""Names of fields, and indexes of arrays. A number that no disambiguation explains is `Unclear`."""
+"""Names of fields, and indexes of arrays. A number without a disambiguation is `Unclear`."""
 
 _Paths: TypeAlias = Mapping[str, list[str | int]]
 
@@ -35,18 +35,18 @@ _ALL_THE_REST = 2**31 - 1
 
 
 class Unclear(str):
-    """A number in a path: an array's index or a field's name, as the document has it."""
+    """A number in a path: an array index or a field name, depending on the document."""
 
     __slots__ = ()
 
 
 class TranslatedUpdate(NamedTuple):
-    """`operation` is an operator document or a pipeline; `fits` a condition on the document, of a pipeline that needs one."""
+    """`operation` is an operator document or a pipeline; `fits` is the condition on the document, if a pipeline needs one."""
 
     operation: Mapping[str, Any] | list[dict[str, Any]]
     fits: Expression | None = None
     upserts: bool = False
-    """Whether it makes its document when there is none, as updates in a user's `applyOps` do."""
+    """Whether the update creates a missing document, as updates in a user's `applyOps` do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ _Edit: TypeAlias = _Set | _Remove | _Truncate
 
 @dataclass(slots=True)
 class _Node:
-    """What happens to one embedded document or array."""
+    """The changes of one embedded document or array."""
 
     size: int | None = None
     children: dict[str | int, _Node | _Set | _Remove] = field(default_factory=dict)
@@ -84,13 +84,13 @@ class _Node:
 
     @property
     def creates(self) -> bool:
-        """Servers before 5.0 say `a.b` was set also where it made `a`."""
+        """Whether the path may be created: servers before 5.0 report that `a.b` was set also when this created `a`."""
         return not self.array and any(
             child.creates if isinstance(child, _Node) else isinstance(child, _Set) for child in self.children.values()
         )
 
     def key(self, part: str | int) -> str | int | None:
-        """One path may be clear of what another one leaves unclear: both lead into the same array. None for a part that what the others lead into has not."""
+        """The key of a part of a path. Another path may decide whether an unclear number is an index. None if the part contradicts the others."""
         if isinstance(part, int):
             return part if self.become_array() else None
         if not isinstance(part, Unclear):
@@ -98,7 +98,7 @@ class _Node:
         return int(part) if self.array else part
 
     def become_array(self) -> bool:
-        """False for a document."""
+        """Makes unclear numbers indexes. False if another path needs a document here."""
         if any(type(name) is str for name in self.children):
             return False
         self.children = {int(name): child for name, child in self.children.items()}
@@ -115,7 +115,7 @@ class _Node:
 
 
 def _edits(update: RawBSONDocument) -> Iterator[tuple[DocumentPath, _Edit]]:
-    """Removals first, as the source applies them: a field that is set again goes to the end."""
+    """The edits of an update, removals first, as the source applies them: a field that is set again moves to the end."""
     paths: _Paths = update.get("disambiguatedPaths") or {}
     for name in update.get("removedFields") or ():
         yield _path(name, paths), _Remove()
@@ -132,12 +132,12 @@ def _path(name: str, paths: _Paths) -> DocumentPath:
 
 
 def _index(part: str) -> bool:
-    """As the server reads one: `01` is a name."""
+    """Whether the server reads the part as an index: `01` is a name."""
     return part.isascii() and part.isdigit() and (part == "0" or part[0] != "0")
 
 
 def pipeline(update: RawBSONDocument) -> TranslatedUpdate:
-    """From an `updateDescription`. A field that is removed to be set at the end of its document needs what the setting needs."""
+    """Translates an `updateDescription`. A field that is removed and set again is checked as a field that is set."""
     shape, edits = _Node(), list(_edits(update))
     set_again = {path for path, edit in edits if isinstance(edit, _Set)}
     for path, edit in edits:
@@ -150,8 +150,8 @@ def pipeline(update: RawBSONDocument) -> TranslatedUpdate:
 
 
 def stages(updates: Iterable[RawBSONDocument]) -> list[dict[str, Any]]:
-    """From the descriptions of several updates of one document, in order. A server takes no more than a thousand stages, so one says
-    all it can: it ends where a path leads through one that it sets, or is set after it was removed.
+    """Stages for several updates of one document, in order. A server accepts at most a thousand stages, so each stage holds as many edits
+    as possible: a new one starts when a path leads through a path that the stage sets, or sets a path that the stage removes.
     """
     roots: list[_Node] = []
     for path, edit in chain.from_iterable(map(_edits, updates)):
@@ -163,7 +163,7 @@ def stages(updates: Iterable[RawBSONDocument]) -> list[dict[str, Any]]:
 
 
 def _insert(node: _Node, path: DocumentPath, edit: _Edit) -> bool:
-    """False when the stage already says something else of this path."""
+    """Adds an edit to a stage. False if the stage already has a contradicting edit of this path."""
     *parents, leaf = path
     for part in parents if not isinstance(edit, _Truncate) else path:
         if (key := node.key(part)) is None:
@@ -182,7 +182,7 @@ def _insert(node: _Node, path: DocumentPath, edit: _Edit) -> bool:
 
 
 def _changed(node: _Node, current: Expression) -> Expression:
-    """`current` with the node's changes, or as it is where it has not the shape for them."""
+    """`current` with the node's changes, or unchanged if it does not have the shape for them."""
     if node.creates:
         current = _if(_is_missing(current), {"$literal": {}}, current)
     edited = _elements(node, "$$v") if node.array else _fields(node, "$$v")
@@ -194,7 +194,7 @@ def _changed(node: _Node, current: Expression) -> Expression:
 
 
 def _fields(node: _Node, document: str) -> Expression:
-    """The document without what is removed, and over it one after the other what is set: a field that is there keeps its place."""
+    """The document without the removed fields, merged with each set field in order: an existing field keeps its place."""
     removed = [str(name) for name, child in node.children.items() if isinstance(child, _Remove)]
     layers: list[Expression] = [_without(removed, document) if removed else document]
     constants: dict[str, Any] = {}
@@ -216,7 +216,7 @@ def _without(names: list[str], document: str) -> Expression:
 
 
 def _field(document: str, name: str) -> Expression:
-    """Of a variable that is a document. A path says it of most names."""
+    """The value of a field of a document variable. For most names it is a plain path."""
     if _plain(name):
         return f"{document}.{name}"
     named = {"$filter": {"input": {"$objectToArray": document}, "cond": {"$eq": ["$$this.k", {"$literal": name}]}}}
@@ -224,7 +224,7 @@ def _field(document: str, name: str) -> Expression:
 
 
 def _object(name: str, value: Expression) -> Expression:
-    """Of one field; empty when the value is missing."""
+    """A document with this one field; empty when the value is missing."""
     if _plain(name):
         return {name: value}
     there = {"$filter": {"input": [{"k": {"$literal": name}, "v": value}], "cond": {"$not": [_is_missing("$$this.v")]}}}
@@ -236,7 +236,7 @@ def _plain(name: str) -> bool:
 
 
 def _elements(node: _Node, array: str) -> Expression:
-    """The array cut at each changed element and put together again, padded with null where it is too short."""
+    """The array with its changed elements: its slices and the new elements, concatenated, padded with null where it is too short."""
     base: Expression = array
     if node.size is not None:
         base = {"$slice": [array, node.size]} if node.size else {"$literal": []}
@@ -272,7 +272,7 @@ def _padded(array: str, begin: int, end: int) -> list[Expression]:
 
 
 def _conditions(node: _Node, current: str) -> list[Expression]:
-    """Of the embedded documents and arrays of a variable's value."""
+    """The conditions on the embedded documents and arrays of a variable's value."""
     conditions: list[Expression] = []
     for name, child in () if node.unclear else node.children.items():
         if not isinstance(child, _Node):

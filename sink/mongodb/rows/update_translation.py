@@ -1,6 +1,6 @@
-"""`translate`: the update that makes of the document before an update event the document after it. Pure.
+"""`translate`: the update command that has the effect of an update event. Pure.
 
-Most events become a classic operator document, which is the cheapest. An aggregation pipeline takes what that cannot say:
+Most events become a classic operator document, which is the cheapest. An aggregation pipeline expresses the others:
 
     updateDescription                                              becomes
     updatedFields {status: "paid", "lines.3.sku": 7}               {$set: {...}}
@@ -10,11 +10,11 @@ Most events become a classic operator document, which is the cheapest. An aggreg
     truncatedArrays, alone or with `arr.1.b` in the same array     pipeline, with $slice and $concatArrays
     updatedFields {z: 1, a: 2}, not in the order $set gives        pipeline
     paths of which one leads through another                       pipeline, one stage after the other
-    nothing changed                                                None: there is nothing to do
+    nothing changed                                                None
 
 **Order of fields.** An event lists new fields in the order in which the source appended them. `$set` appends in lexicographic
-order (5.0+: numeric names by number) whatever the order given, so it is used only where that is the order of the event: always when the
-source's user wrote `$set`. A pipeline appends in the order given. Fields that were there keep their place either way, so the target
+order (5.0+: numeric names by number), whatever the given order is, so it is used only if the event has this order; an update that the
+source's user wrote with `$set` always has. A pipeline appends in the given order. Both keep the place of existing fields, so the target
 becomes equal to the source byte by byte.
 """
 
@@ -48,7 +48,7 @@ _NOTHING_ELSE = frozenset(
 
 
 def translate(description: bytes, *, viable: bool = False) -> TranslatedUpdate | None:
-    """`viable` asks for the pipeline, which applies all that a document of another shape can take."""
+    """`viable` requests the pipeline, which applies all parts that fit a document of another shape."""
     if not viable and (operators := plain_sets(description)) is not None:
         return TranslatedUpdate(RawBSONDocument(operators, _RAW))
     raw = RawBSONDocument(description, _RAW)
@@ -64,7 +64,7 @@ def translate(description: bytes, *, viable: bool = False) -> TranslatedUpdate |
 
 
 def net_stages(changes: Iterable[tuple[bytes | None, bytes | None]]) -> list[dict[str, Any]]:
-    """What several changes make of one document, each a whole document or the description of an update that is applied as far as it fits."""
+    """The stages for several changes of one document, each a whole document or an update description that is applied as far as it fits."""
     whole: list[dict[str, Any]] = []
     updates: list[RawBSONDocument] = []
     for document, description in changes:
@@ -76,7 +76,7 @@ def net_stages(changes: Iterable[tuple[bytes | None, bytes | None]]) -> list[dic
 
 
 def plain_sets(description: bytes) -> bytes | None:
-    """What most events are, a few fields set and nothing else: the raw operator document, without building a value of any field."""
+    """The raw operator document of an update that only sets fields, as most do; it is made without decoding a value. None for others."""
     if not description.startswith(_UPDATED_FIELDS, 4):
         return None
     size = int.from_bytes(description[_FIELDS_AT : _FIELDS_AT + 4], "little")
@@ -91,12 +91,12 @@ def plain_sets(description: bytes) -> bytes | None:
 
 @lru_cache(maxsize=4096)
 def _plainly_classic(names: tuple[str, ...]) -> bool:
-    """Updates of one program name the same few fields again and again."""
+    """Cached, because a program's updates name the same few fields again and again."""
     return bool(names) and _classic(list(names), [])
 
 
 def _classic(updated: list[str], removed: list[str]) -> bool:
-    """Whether `$set` and `$unset` say just this, in this order of new fields."""
+    """Whether `$set` and `$unset` have exactly this effect, with new fields in this order."""
     names = (*updated, *removed)
     return all(map(_addressable, names)) and _in_order(updated) and not _overlapping(names)
 
@@ -106,7 +106,7 @@ def _addressable(name: str) -> bool:
 
 
 def _in_order(names: list[str]) -> bool:
-    """Within each parent, in an order that every server version takes for lexicographic."""
+    """Whether the names within each parent are in lexicographic order for every server version."""
     last: dict[str, str] = {}
     for name in names:
         parent, _, leaf = name.rpartition(".")
@@ -124,7 +124,7 @@ def _before(one: str, other: str) -> bool:
 
 
 def _overlapping(names: Iterable[str]) -> bool:
-    """Whether one leads through another; `$set` and `$unset` refuse that."""
+    """Whether one path leads through another; `$set` and `$unset` refuse that."""
     ordered = sorted(names, key=lambda name: name.split("."))
     return any(after == name or after.startswith(name + ".") for name, after in pairwise(ordered))
 

@@ -1,4 +1,4 @@
-"""`WaitingRows`: changes that a unique index refused for now, and what came after them on the same key. Pure."""
+"""`WaitingRows`: changes that wait because a unique index refused them, and later changes of the same keys. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sink.row import RowChange
 
 
 class Chain(NamedTuple):
-    """Changes of one key. The refusal is that of the first; `replay` says whether that one may have been applied before."""
+    """Changes of one key. `refusal` is that of the first change; `replay`: whether the first change may have been applied before."""
 
     refusal: Refusal
     changes: list[RowChange]
@@ -20,7 +20,7 @@ class Chain(NamedTuple):
 
 
 class WaitingRows:
-    """Chains, one for each key, in order."""
+    """One chain for each key, in order."""
 
     def __init__(self) -> None:
         self._chains: dict[tuple[TableName, bytes], Chain] = {}
@@ -38,7 +38,7 @@ class WaitingRows:
         self.bytes += sum(change.size for change in chain.changes)
 
     def queue(self, change: RowChange) -> bool:
-        """Whether the change has to wait too. One that says the whole of its document makes an end of what waits."""
+        """Whether the change has to wait, too. A delete or a whole document removes the chain of its key and does not wait."""
         if not self._chains or (identity := _identity(change)) not in self._chains:
             return False
         if change.type is RowType.UPDATE:
@@ -49,7 +49,7 @@ class WaitingRows:
         return False
 
     def take(self) -> list[Chain]:
-        """All chains in the order of their beginnings; they wait no longer."""
+        """Removes and returns all chains, in the order in which they began."""
         chains, self._chains, self.bytes = self._chains, {}, 0
         return list(chains.values())
 

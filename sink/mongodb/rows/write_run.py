@@ -1,30 +1,31 @@
-"""`WriteRun`: what the server says of each change of one run, and what follows.
+"""`WriteRun`: handles the server's answer to each change of one run.
 
-    inserted, updated, replaced, deleted     nothing
-    insert: its `_id` is there               replace it: the insert was applied before
-    replace: its `_id` is there, unlike      another shard key, or 1 for 1.0, or what only an insert leaves as it is: remove
-                                             the one in the way, replace again
-    a unique index is violated               set aside with what follows on its key, tried again when the others are done
-    update: no document, or another shape    replay: what still fits is applied, the rest skipped; divergence
+    inserted, updated, replaced, deleted     done
+    insert: its `_id` exists                 replace the document: the insert was applied before
+    replace: its `_id` exists, but differs   another shard key, or 1 for 1.0, or a zero timestamp, which only an insert keeps:
+                                             remove the existing document, replace again
+    a unique index is violated               the change and later changes of its key wait, and are tried again after the others
+    update: no document, or another shape    replay: the parts that fit are applied, the others skipped; divergence
                                              if no later change of the key explains it
                                              otherwise: divergence, repaired from the source or raised
-    anything that passes by itself           again, after a pause, as a replay
-    anything else                            into the dead-letter collection, or RowRejected
+    a transient error                        try again after a pause, as a replay
+    anything else                            dead-letter collection, or RowRejected
 
-**Why a replayed update that does not fit is applied in parts.** The target may be ahead: `x` was set to 1 by event 5, to 2 by event
-6 together with `a.b`, and `a` became a number at event 7. Replaying 5, 6, 7 on the result, event 6 cannot set `a.b`; were it skipped
-whole, `x` would stay 1. Applied in parts, `x` is 2 and event 7 sees to `a`.
+**Why a replayed update that does not fit is applied in parts.** The target may be ahead: event 5 set `x` to 1, event 6 set `x` to 2
+and `a.b`, and event 7 set `a` to a number. When 5, 6, 7 are replayed on the result, event 6 cannot set `a.b`; if it were skipped
+whole, `x` would stay 1. Applied in parts, it sets `x` to 2, and event 7 sets `a`.
 
-**What a replay skips has to be explained.** `Unexplained` remembers each key of which something was skipped until a later change says why.
-What is left at the end of the run is *unsettled* where the target may be ahead of the whole run: more of the history is to be seen with it.
-Otherwise the row is compared with the source's. If they differ it is divergence (docs/decisions/0054).
+**What a replay skips has to be explained.** `Unexplained` remembers each key with a skipped part until a later change explains it.
+If the target may be ahead of the whole run, a row that is unexplained at the end makes its table *unsettled*: its changes are written again,
+together with later ones. Otherwise the row is compared with the source's; a difference is divergence (docs/decisions/0054).
 
-**Why a refused unique value waits.** In a replay the target may hold a value in a row that takes it only later. The row that has to
-give it up does so in a later change; then the waiting one goes in, when the run is over. Rows that wait for each other's values are
-then written with all their changes at once, since only the last state of each has to be free. What still waits is *unsettled* where the
-target may be ahead of the whole run: it is to be repeated with more. So is it where a row of the table was repaired: such a row is of the time at which it was
-read, and its value may be another one's until then. Otherwise rows are in each other's way, and exchange their values
-in a transaction; what not even that brings in is rejected (docs/decisions/0031).
+**Why a refused unique value waits.** In a replay a row of the target may already have a value that, at this point of the history, another
+row has. A later change removes the value from the other row; the waiting change is tried again at the end of the run. Rows that
+wait for each other's values are then written with all their changes at once, because only the last state of each has to be free.
+If the target may be ahead of the whole run, rows that still wait make the table *unsettled*. So they do if a row of the table was
+repaired: a repaired row has the state of the time at which it was read, and until that time its unique value may belong to another row.
+Otherwise the rows block each other, and exchange their values in one transaction; rows that even the transaction
+cannot write are rejected (docs/decisions/0031).
 """
 
 from __future__ import annotations
@@ -71,12 +72,12 @@ _log = structlog.get_logger(__name__)
 
 _IMMUTABLE = 66
 _MISFIT = frozenset({2, 28, _IMMUTABLE})
-"""BadValue, PathNotViable, ImmutableField: of an update, not of the document it makes."""
+"""BadValue, PathNotViable, ImmutableField: errors of an update, not of the resulting document."""
 _TOO_LARGE = frozenset({10334, 17419, 17420})
 _ABOUT_A_ROW = _TOO_LARGE | {2, 9, 14, 15, 22, 40, 52, 56, 57}
 """BadValue, FailedToParse, TypeMismatch, Overflow, InvalidBSON, and refused paths and names."""
 _NO_TRANSACTION = frozenset({20, 263})
-"""IllegalOperation, OperationNotSupportedInTransaction: a capped collection gives nothing up, a server alone has no transactions."""
+"""IllegalOperation, OperationNotSupportedInTransaction: a capped collection allows no delete in it, a standalone server has none."""
 WAITING_BYTES = 64 << 20
 UNEXPLAINED_BYTES = 64 << 20
 _MOST_NAMED = 10
@@ -84,7 +85,7 @@ _MISSING, _MISSING_OR_MISSHAPEN = "its document is missing", "its document is mi
 
 
 class WriteRun:
-    """The changes of one job: what has been found out so far, and what waits."""
+    """Applies the changes of one job; holds the results and the waiting changes."""
 
     def __init__(
         self,
@@ -102,22 +103,22 @@ class WriteRun:
         self._unfinished = unfinished
         self._replay = False
         self._most = sys.maxsize
-        """Changes in a batch: fewer once one took too long."""
+        """The largest number of changes in a batch; halved when a batch takes too long."""
         self._waiting = WaitingRows()
         self._unexplained = Unexplained()
         self._unsettled: set[TableId] = set()
-        """Tables known to be unsettled: what is skipped of them need not be remembered."""
+        """Tables known to be unsettled: their skipped changes need not be remembered."""
         self._ahead: set[TableId] = set()
-        """Tables of which a row was repaired though nothing of them was replayed: it is newer than the others."""
+        """Tables with a row that was repaired outside a replay: that row is newer than the others."""
         self.result = WriteResult()
 
     def begin(self, *, replay: bool) -> None:
-        """Of changes that come together; the result is theirs."""
+        """Starts a group of changes with a result of its own."""
         self._replay = replay
         self.result = WriteResult()
 
     def apply(self, batch: Batch, *, again: bool = False) -> None:
-        """Until every change of the batch is applied, waits, or is accounted for. `again`: some of it may have been applied."""
+        """Returns when each change of the batch is applied, waits, or is in the result. `again`: some may have been applied before."""
         if len(batch.changes) > self._most:
             self._in_parts(batch, again=again)
             return
@@ -148,7 +149,7 @@ class WriteRun:
             batch = Batch(left, batch.ordered, batch.joined)
 
     def _in_parts(self, batch: Batch, *, again: bool) -> None:
-        """So small that a slow target takes them in the time there is."""
+        """Applies a batch in parts that are small enough for a slow target to apply in time."""
         most = self._most
         for at in range(0, len(batch.changes), most):
             self.apply(Batch(batch.changes[at : at + most], batch.ordered, batch.joined), again=again)
@@ -162,7 +163,7 @@ class WriteRun:
         return outcome_of(batch, reply.document, reply.results), reply.again
 
     def _isolate(self, batch: Batch, error: RowRejected, *, again: bool) -> None:
-        """The command was refused as a whole: find the change that is at fault."""
+        """The command was refused as a whole: find the change that causes it."""
         if len(batch.changes) == 1:
             [change] = batch.changes
             if change.type is RowType.REPLACE and too_large_to_replace(change):
@@ -175,7 +176,7 @@ class WriteRun:
         self.apply(Batch(batch.changes[middle:], batch.ordered, batch.joined), again=again)
 
     def _resolve(self, batch: Batch, outcome: BulkOutcome, *, replay: bool) -> list[RowChange]:
-        """What is still to be sent, in order."""
+        """The changes that are still to be sent, in order."""
         left: list[RowChange] = []
         present: list[RowChange] = []
         for refusal in outcome.refusals:
@@ -209,7 +210,7 @@ class WriteRun:
             self._reject(change, self._said(change, refusal))
 
     def _displace(self, change: RowChange) -> None:
-        """A document cannot become this one, only make room for it."""
+        """The existing document cannot be changed into this one, only removed."""
         if holds_zero_time(change.document) or too_large_to_replace(change):
             self._renew(change)
         else:
@@ -217,7 +218,7 @@ class WriteRun:
             self._replace(change)
 
     def _renew(self, change: RowChange) -> None:
-        """Removed and inserted in one transaction."""
+        """Removes and inserts the document in one transaction."""
         try:
             self._commander.together(partial(_renewed, change), str(change))
         except RowRejected as error:
@@ -280,13 +281,13 @@ class WriteRun:
                 self._missing(change)
 
     def _lost(self, changes: Sequence[RowChange], count: int) -> list[RowChange]:
-        """Those so many of these changes that met no document."""
+        """The changes that found no document; `count` is their number."""
         updates = [change for change in changes if change.type is RowType.UPDATE]
         absent = self._look.absent(updates)
         return absent if absent is not None and len(absent) == count else self._locate(changes)
 
     def _locate(self, changes: Sequence[RowChange]) -> list[RowChange]:
-        """Which of these updates meet no document, by halves: sending an update again changes nothing."""
+        """Finds the updates without a document by bisection: sending an update again changes nothing."""
         outcome, _ = self._send(Batch(changes, ordered=False))
         if not outcome.unmatched:
             return []
@@ -306,7 +307,7 @@ class WriteRun:
                     self._ahead.add(change.table.id)
                 self._repair(change, reason, row)
             else:
-                self._deviates(change, f"{reason}, and its table is gone from the source")
+                self._deviates(change, f"{reason}, and the source has dropped its table")
 
     def _repair(self, change: RowChange, reason: str, row: SourceRow) -> None:
         self._deviates(change, reason)
@@ -320,11 +321,11 @@ class WriteRun:
         self.result.divergences.append(Deviation(change=change, reason=reason))
 
     def explain(self, changes: Sequence[RowChange]) -> None:
-        """What was skipped, by all the changes that came with it or after it."""
+        """Explains skipped changes by the changes of the same group or of later ones."""
         self._unexplained.explain(changes)
 
     def _judge(self) -> None:
-        """What was skipped and never explained."""
+        """Decides about skipped changes that no later change explained."""
         left: list[OpenRow] = []
         for row in self._unexplained.take():
             table = row.change.table.id
@@ -349,7 +350,7 @@ class WriteRun:
             raise _divergence([(row.change, row.reason) for row in differing])
 
     def bound(self) -> None:
-        """So that what waits, and what is not explained yet, takes no more memory than it may."""
+        """Keeps the waiting and the unexplained changes within their limits of memory."""
         if self._unexplained.bytes > UNEXPLAINED_BYTES:
             self._judge()
         if self._waiting.bytes > WAITING_BYTES:
@@ -358,7 +359,7 @@ class WriteRun:
             self._give_up()
 
     def settle(self) -> None:
-        """Nothing comes any more. A repaired row may have to wait for a value, too."""
+        """Ends the run. It takes two rounds, because a repaired row may have to wait for a value, too."""
         for _ in range(2):
             self._retry()
             self._exchange()
@@ -366,7 +367,7 @@ class WriteRun:
         self._give_up()
 
     def _retry(self) -> None:
-        """What waits, as long as some of it goes in: first change by change, then each key's changes in one."""
+        """Tries the waiting changes again while some succeed: first change by change, then the changes of each key as one."""
         replay = self._replay
         for attempt in (self._step, self._leap, self._step, self._leap):
             while self._waiting and attempt():
@@ -402,7 +403,10 @@ class WriteRun:
         return len(self._waiting) < before
 
     def _net(self, chain: Chain) -> bool | None:
-        """Whether its document is missing; None when it did not go in. One that is there is not replaced by one with a zero timestamp, but renewed."""
+        """Writes a chain as one change; returns whether its document is missing, None when the target refused it.
+
+        An existing document is not replaced by one with a zero timestamp, but removed and inserted.
+        """
         last = chain.changes[-1]
         if not any(may_hold_zero_time(change.document or change.update) for change in chain.changes):
             outcome = self._send_alone(last, net_command(chain.changes))
@@ -414,7 +418,7 @@ class WriteRun:
         return self._look.gone(last)
 
     def _exchange(self) -> None:
-        """Where nothing is in the way of what waits but each other: rows that are to have one another's values take them in one transaction."""
+        """Rows that wait only for each other's values get them in one transaction."""
         by_table: dict[TableName, list[Chain]] = {}
         for chain in self._waiting.take():
             table = chain.changes[0].table
@@ -434,7 +438,7 @@ class WriteRun:
                     self._went_in_together(chain, missing=self._look.gone(chain.changes[-1]))
 
     def _went_in_together(self, chain: Chain, *, missing: bool = False) -> None:
-        """Nobody said which of the changes fitted."""
+        """Records the changes as unexplained until a later one explains them: the server did not report which of them fitted."""
         for change in chain.changes:
             self._unexplained.doubted(change)
         self._unexplained.explain(chain.changes)
@@ -443,14 +447,14 @@ class WriteRun:
 
     def _reject(self, change: RowChange, said: str) -> None:
         if self._dead_letter is None:
-            raise RowRejected(f"{said}; mend the target, or name a dead_letter collection for such rows")
+            raise RowRejected(f"{said}; remove the cause at the target, or set a dead_letter collection for such rows")
         self.result.rejected.append(Deviation(change=change, reason=said))
         letter = dead_letter(change, said)
         statement = {"q": {"_id": letter["_id"]}, "u": letter, "upsert": True, "multi": False}
         command = {"update": self._dead_letter.coll, "updates": [statement], "writeConcern": {"w": "majority"}}
         reply = self._commander.send(self._dead_letter.db, command, f"dead letter of {change}").document
         if errors := reply.get("writeErrors"):
-            raise RowRejected(f"{said}; and {self._dead_letter} refuses the letter: {errors[0].get('errmsg')}")
+            raise RowRejected(f"{said}; and {self._dead_letter} refuses the dead letter: {errors[0].get('errmsg')}")
 
     @staticmethod
     def _said(change: RowChange, refusal: Refusal) -> str:
@@ -484,15 +488,15 @@ def _refusal_in(error: RowRejected) -> Refusal | None:
 
 def _divergence(rows: Sequence[tuple[RowChange, str]]) -> Divergence:
     named = "; ".join(f"{change}: {reason}" for change, reason in rows[:_MOST_NAMED])
-    more = f"; and more than {_MOST_NAMED} altogether" if len(rows) > _MOST_NAMED else ""
+    more = f"; there are more than {_MOST_NAMED} such rows" if len(rows) > _MOST_NAMED else ""
     return Divergence(
-        f"{named}{more}. Somebody else writes to the target, or it was not equal when the changefeed began: make these rows what they are "
-        f"at the source, or let Sluice repair them (on_divergence: repair), or copy the table again; then resume"
+        f"{named}{more}. Another client writes to the target, or the target differed when the changefeed started: make these rows equal to "
+        f"the source's, or let Sluice repair them (on_divergence: repair), or copy the table again; then resume"
     )
 
 
 def _about_a_row(error: RowRejected) -> bool:
-    """Whether a command was refused for one of its statements: other rows are not to blame for what is wrong with the target."""
+    """Whether the target refused a command because of one of its statements, and not because of the target's own state."""
     cause = error.__cause__
     return isinstance(cause, BSONError) or (isinstance(cause, OperationFailure) and cause.code in _ABOUT_A_ROW)
 
@@ -502,5 +506,5 @@ def _passing(refusal: Refusal) -> bool:
 
 
 def _misfit(refusal: Refusal) -> bool:
-    """Evaluating a pipeline fails with one of the server's many numbered assertions."""
+    """An error when a pipeline is evaluated has one of the server's many assertion numbers, all from 10000 on."""
     return refusal.code in _MISFIT or (refusal.code >= 10_000 and refusal.code not in _TOO_LARGE)

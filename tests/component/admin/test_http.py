@@ -31,7 +31,7 @@ def test_the_owner_tells_of_each_changefeed(server: Server, database: str, sourc
 
 
 def test_unknown_paths_are_not_found(server: Server) -> None:
-    assert server.get("/") == (404, "there are /metrics, /healthz and /readyz\n")
+    assert server.get("/") == (404, "not found; the paths are /metrics, /healthz and /readyz\n")
     assert server.get("/healthz") == (200, "ok\n")
 
 

@@ -66,7 +66,7 @@ def test_every_method_wants_a_token_and_changes_want_an_operators(
 def test_the_command_line_sends_its_token(etcd_endpoint: str, tmp_path: Path, tokens: dict[str, str]) -> None:
     with Server(etcd_endpoint, tmp_path / "log", "--token-file", tokens["server"]) as server:
         without = server.sluice("node", "list")
-        assert (without.returncode, "this server wants a token" in without.stderr) == (1, True)
+        assert (without.returncode, "this server requires a token" in without.stderr) == (1, True)
         stranger = server.sluice("node", "list", "--token-file", tokens["stranger"])
         assert (stranger.returncode, "does not know the token" in stranger.stderr) == (1, True)
         viewer = {"SLUICE_TOKEN_FILE": tokens["viewer"]}

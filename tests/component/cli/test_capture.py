@@ -133,7 +133,7 @@ def test_a_ddl_that_is_not_done_is_in_the_way_and_named(
         refused = server.sluice("changefeed", "update", id, "--capture", "change_stream")
         assert refused.returncode == 1
         assert (
-            f"cannot change its capture from oplog to change_stream where it stands: create {id}.refused"
+            f"cannot change its capture from oplog to change_stream at its positions: create {id}.refused"
             in refused.stderr
         )
         assert queried(server, id)["capture"] == "oplog"

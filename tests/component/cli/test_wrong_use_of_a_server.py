@@ -7,7 +7,7 @@ import pytest
 from tests.component.node.server_process import Server, run
 
 _NOT_FOUND = [
-    (["changefeed", "query", "nope"], "there is no changefeed 'nope'; `sluice changefeed list` shows those there are"),
+    (["changefeed", "query", "nope"], "there is no changefeed 'nope'; `sluice changefeed list` shows all changefeeds"),
     (["changefeed", "pause", "nope"], "there is no changefeed 'nope'"),
     (["changefeed", "resume", "nope"], "there is no changefeed 'nope'"),
     (["changefeed", "remove", "nope", "--yes"], "there is no changefeed 'nope'"),
@@ -16,7 +16,7 @@ _NOT_FOUND = [
     (["table", "list", "nope"], "there is no changefeed 'nope'"),
     (["table", "move", "nope", "shop.orders", "n1"], "there is no changefeed 'nope'"),
     (["ddl", "list", "nope"], "there is no changefeed 'nope'"),
-    (["node", "drain", "nope", "--yes"], "there is no node 'nope'; `sluice node list` shows those there are"),
+    (["node", "drain", "nope", "--yes"], "there is no node 'nope'; `sluice node list` shows all nodes"),
 ]
 
 
@@ -30,7 +30,7 @@ def test_what_is_not_there_is_exit_code_3(server: Server, arguments: list[str], 
 def test_a_node_without_tables_is_not_drained(server: Server) -> None:
     answer = server.sluice("node", "drain", "n1", "--yes")
     assert answer.returncode == 1
-    assert "is no processor; it has no tables to give up" in answer.stderr
+    assert "is not a processor; it has no tables to give up" in answer.stderr
 
 
 def test_the_only_possible_owner_does_not_resign(server: Server) -> None:
@@ -43,4 +43,4 @@ def test_nobody_there_is_exit_code_5() -> None:
     answer = run(["changefeed", "list"], {"SLUICE_SERVER": "127.0.0.1:1"})
     assert answer.returncode == 5
     assert answer.stderr.startswith("sluice: the server at 127.0.0.1:1 does not answer")
-    assert "name another one with --server or SLUICE_SERVER" in answer.stderr
+    assert "choose another one with --server or SLUICE_SERVER" in answer.stderr

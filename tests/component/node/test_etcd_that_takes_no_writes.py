@@ -103,7 +103,7 @@ def test_an_etcd_without_a_majority_is_told_with_what_it_answers(etcd_cluster: E
         until(lambda: "the node does not follow etcd: etcd at" in server.get("/readyz")[1], "the node to notice")
         refused = server.sluice("changefeed", "list")
         assert refused.returncode == 5
-        assert "this node does not follow etcd at the moment: etcd at" in refused.stderr
+        assert "this node does not follow etcd at present: etcd at" in refused.stderr
         until(lambda: "sluice_etcd_writable 0.0" in server.get("/metrics")[1], "the metric")
         etcd_cluster.start()
         server.until_ready()

@@ -92,7 +92,7 @@ def test_a_refused_ddl_fails_the_changefeed_and_after_mending_it_goes_on(led: Cl
     source.create_collection("items")
     led.until(lambda: led.state(feed) is State.FAILED)
     assert "ddl_refused" in led.error(feed)
-    assert f"{database}_to.orders stands at the target with other options" in led.error(feed)
+    assert f"{database}_to.orders exists at the target with other options" in led.error(feed)
     assert "then resume the changefeed" in led.error(feed)
     target["orders"].drop()
     led.change(feed)

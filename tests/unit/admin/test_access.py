@@ -31,7 +31,7 @@ def test_a_token_that_is_not_known_lets_nobody_in(secret: str) -> None:
 
 @pytest.mark.parametrize("metadata", [[], [("authorization", _VIEWER)], [("authorization", f"Basic {_VIEWER}")]])
 def test_no_token_lets_nobody_in(metadata: list[tuple[str, str | bytes]]) -> None:
-    with pytest.raises(NotAuthenticated, match="wants a token"):
+    with pytest.raises(NotAuthenticated, match="requires a token"):
         _GUARD.demand(Access.VIEWER, metadata)
 
 
@@ -53,5 +53,5 @@ def test_a_wrong_token_file_names_its_lines_and_no_token() -> None:
         "tokens line 3",
     ]
     assert not any(secret in str(refused.value) for secret in (_VIEWER, _OPERATOR, "short\n"))
-    with pytest.raises(ConfigurationError, match="holds no token"):
+    with pytest.raises(ConfigurationError, match="contains no token"):
         read_tokens("# nothing\n", name="tokens")

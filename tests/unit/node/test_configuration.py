@@ -51,7 +51,7 @@ def test_only_this_machine_reaches_loopback(address: str, local: bool) -> None:
 def test_nobody_listens_to_strangers_unasked(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
     tokens.write_text("operator:0123456789abcdef\n")
-    with pytest.raises(ConfigurationError, match=r"^admin: found address 0.0.0.0:1, which others reach"):
+    with pytest.raises(ConfigurationError, match=r"^admin: found address 0.0.0.0:1, which other machines can reach"):
         NodeConfiguration.of(None, {"admin": {"address": "0.0.0.0:1"}})
     for allowed in ({"token_file": tokens}, {"allow_unauthenticated": True}):
         found = NodeConfiguration.of(None, {"admin": {"address": "0.0.0.0:1", **allowed}})

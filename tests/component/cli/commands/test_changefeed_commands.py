@@ -61,9 +61,9 @@ def test_update_goes_with_a_paused_changefeed_alone(
     assert (running.returncode, "pause it first" in running.stderr) == (1, True)
     server.sluice("changefeed", "pause", database)
     updated = server.sluice("changefeed", "update", database, "--config", str(file), "--version", "2")
-    assert updated.stdout == f"changefeed {database} updated to version 3; resume it to go on\n", updated.stderr
+    assert updated.stdout == f"changefeed {database} updated to version 3; resume it to continue\n", updated.stderr
     stale = server.sluice("changefeed", "update", database, str(file), "--version", "2")
-    assert (stale.returncode, "somebody else changed it" in stale.stderr) == (4, True)
+    assert (stale.returncode, "another user changed it" in stale.stderr) == (4, True)
     queried = json.loads(server.sluice("changefeed", "query", database, "-o", "json").stdout)
     assert queried["configuration"]["filter"]["tables"] == [f"{database}.*", f"!{database}.tmp"]
     server.sluice("changefeed", "remove", database, "--yes")
@@ -100,7 +100,7 @@ def test_validate_tells_all_problems_at_once(
     heading, *problems = refused.stderr.splitlines()
     assert heading == "sluice: 3 problems:"
     assert "start: 1000000000.1 (2001-09-09T01:46:40Z) is no longer in the source's oplog" in problems[0]
-    assert f"pipeline.pre_images: {database}.orders keeps no pre-images" in problems[1]
+    assert f"pipeline.pre_images: {database}.orders has no pre-images" in problems[1]
     assert (
         f"routes: changefeed '{database}' writes {database}.items, {database}.orders of this target too" in problems[2]
     )
@@ -117,7 +117,9 @@ def test_a_changefeed_that_would_write_what_another_one_would_is_refused_before_
     assert (
         f"changefeed '{database}' would write a table such as {database}.example of this target too" in refused.stderr
     )
-    assert "give one of the two other tables (filter.tables), or another target name (routes)" in refused.stderr
+    assert (
+        "give one of the two changefeeds other tables (filter.tables) or other target names (routes)" in refused.stderr
+    )
     server.sluice("changefeed", "remove", database, "--yes")
 
 
@@ -131,7 +133,7 @@ def test_a_start_without_a_copy_warns_of_tables_that_the_target_lacks(
         answer = server.sluice("changefeed", verb, *flags)
         assert (answer.returncode, answer.stdout.splitlines()[0]) == (0, said)
         warning = "sluice: warning: start: now copies nothing, and the target has no table for"
-        assert answer.stderr.startswith(f"{warning} {database}.orders; what they hold will be missing there.")
+        assert answer.stderr.startswith(f"{warning} {database}.orders; their present rows will be missing there.")
     server.sluice("changefeed", "remove", database, "--yes")
 
 

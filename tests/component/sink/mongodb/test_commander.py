@@ -107,7 +107,7 @@ def test_the_permit_is_asked_before_each_attempt(own_mongodb: Callable[[str], Mo
             client, permit=lambda: next(permits), retry_for=_LONG, patience=_LONG, pause=lambda _: None
         )
         commander.begin()
-        with pytest.raises(FencedError, match="permit to write is over"):
+        with pytest.raises(FencedError, match="permit to write has ended"):
             commander.send("shop", dict(_INSERT), "insert")
     assert next(permits, None) is None
 

@@ -69,7 +69,7 @@ def test_an_update_is_for_what_rests_and_for_the_version_that_was_seen() -> None
         verbs.updated(_INFO, _status(State.NORMAL), _OTHER, 1, _STREAM)
     with pytest.raises(WrongState, match="pause it first"):
         verbs.updated(replace(_INFO, version=2), _status(State.STOPPED), _OTHER, 2, _STREAM)
-    with pytest.raises(ConflictError, match="is at version 1, and was to be at 7"):
+    with pytest.raises(ConflictError, match="is at version 1, expected 7"):
         verbs.updated(_INFO, _status(State.STOPPED), _OTHER, 7, _STREAM)
     with pytest.raises(ConfigurationError, match="does not rename"):
         verbs.updated(_INFO, _status(State.STOPPED), _OTHER.model_copy(update={"id": "g"}), 1, _STREAM)
@@ -134,7 +134,7 @@ def test_another_capture_is_taken_only_where_nothing_was_asked_for_since_its_pos
     stopped = _status(State.STOPPED, version=2)
     paused = replace(_INFO, desired=DesiredState.PAUSED, version=2)
     for level in (None, _INFO, replace(paused, version=1)):
-        with pytest.raises(ConflictError, match="changed by somebody else meanwhile"):
+        with pytest.raises(ConflictError, match="changed by another user meanwhile"):
             verbs.updated(paused, stopped, _OTHER, 0, _OPLOG, level=level)
     assert verbs.updated(paused, stopped, _OTHER, 0, _OPLOG, level=paused).capture is Capture.OPLOG
     with pytest.raises(WrongState, match="pause it first"):
@@ -152,5 +152,5 @@ def test_a_start_between_changes_of_one_time_is_one_that_its_capture_names(
     for token in (own, ""):
         start = Position(_AT.ts, token)
         assert verbs.resumed(info, status, start).resume_from == start
-    with pytest.raises(ConfigurationError, match=f"{capture} does not name; write its time alone, 100.1"):
+    with pytest.raises(ConfigurationError, match=f"{capture} cannot read; write its time alone, 100.1"):
         verbs.resumed(info, status, Position(_AT.ts, foreign))

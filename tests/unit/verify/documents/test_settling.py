@@ -142,7 +142,7 @@ def test_replication_that_does_not_come_past_leaves_keys_unsettled() -> None:
     replication.source[0] = 1
     (found,) = Settling(look=replication.look, wait=lambda: Passed.OVERDUE).settle(KEYS[:1])
     assert found.kind is DifferenceKind.UNSETTLED
-    assert "did not come past" in found.details[0]
+    assert "did not pass" in found.details[0]
 
 
 @pytest.mark.parametrize(("target", "expected"), [((KEYS[0],), []), ((), [DifferenceKind.MISSING])])

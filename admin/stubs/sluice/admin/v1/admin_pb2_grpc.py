@@ -90,14 +90,14 @@ class ChangefeedServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def CreateChangefeed(self, request, context):
-        """Validates against the live source and sink, and reports every problem at once.
+        """Validates against the running source and sink, and reports all problems together.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ValidateChangefeed(self, request, context):
-        """The same validation, and nothing more.
+        """Only the validation of CreateChangefeed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -116,7 +116,7 @@ class ChangefeedServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateChangefeed(self, request, context):
-        """Replaces the configuration of a changefeed that does not run; `expected_version` guards against concurrent edits.
+        """Replaces the configuration of a changefeed that does not run; `expected_version` protects against concurrent changes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -135,22 +135,22 @@ class ChangefeedServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RemoveChangefeed(self, request, context):
-        """The owner removes it once its pipelines stand still; until then it is shown as being removed.
+        """The owner removes it when its pipelines have stopped; until then it is shown as being removed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FinalizeChangefeed(self, request, context):
-        """Cut-over: replicates up to the moment of the first call, applies what was deferred downstream, and finishes the changefeed.
-        Ends when that is done; may be called again at any time, after a crash as well.
+        """Cut-over: replicates up to the time of the first call, finishes the changefeed, and restores deferred settings (TTL) downstream.
+        Ends when that is done; may be called again at any time, also after a crash.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchChangefeed(self, request, context):
-        """Sends the changefeed now and again at each change, until it is removed.
+        """Sends the changefeed at once and after each change, until it is removed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -534,7 +534,7 @@ class NodeServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ResignOwner(self, request, context):
-        """The owner ends its work in good order and lets another node be elected.
+        """The owner stops gracefully, so that another node is elected.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -786,7 +786,7 @@ class DdlServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def ListDdl(self, request, context):
-        """What was applied when, and what waits for what, in stream order.
+        """The DDLs in stream order, with their times and with what they wait for.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -45,7 +45,7 @@ class VerifyServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def VerifyChangefeed(self, request, context):
-        """Progress while it goes on, each table when it is done, and at the end the outcome. Ends early when the caller hangs up.
+        """Sends the progress, each table when it is done, and the outcome at the end. Ends early when the caller disconnects.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

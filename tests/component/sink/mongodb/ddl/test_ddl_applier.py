@@ -226,7 +226,7 @@ def test_a_table_replaced_at_the_target_meanwhile_is_not_touched(applier: MongoD
     before = applier.observe(names_of(ddl))
     db.a.drop()
     db.a.insert_one({"_id": "somebody else's"})
-    with pytest.raises(DdlAmbiguous, match=r"neither as before this DDL nor as after it.*Somebody else changed it"):
+    with pytest.raises(DdlAmbiguous, match=r"neither as before this DDL nor as after it.*Another client changed it"):
         applier.apply(ddl, before)
     assert documents(db, "a") == [{"_id": "somebody else's"}]
 
@@ -253,7 +253,7 @@ def test_the_target_itself_refuses_a_command_meant_for_another_table(
 def test_a_create_over_a_table_with_other_options_says_what_differs(applier: MongoDdlApplier, db: Database) -> None:
     one_row(db)
     ddl = create("a", capped=True, size=8192)(db.name)
-    with pytest.raises(DdlRefused, match=r"stands at the target with other options: capped is True at the source"):
+    with pytest.raises(DdlRefused, match=r"exists at the target with other options: capped is True at the source"):
         applier.apply(ddl, applier.observe(names_of(ddl)))
     assert options(db, "a") == {}
 
@@ -267,7 +267,7 @@ def test_a_create_over_an_alike_table_takes_it_as_it_is(applier: MongoDdlApplier
 
 def test_indexes_never_create_their_table(applier: MongoDdlApplier, db: Database) -> None:
     ddl = create_indexes({"key": {"x": 1}, "name": "x_1"})(db.name)
-    with pytest.raises(DdlRefused, match="is not at the target"):
+    with pytest.raises(DdlRefused, match="does not exist at the target"):
         applier.apply(ddl, applier.observe(names_of(ddl)))
     assert db.list_collection_names() == []
 

@@ -393,7 +393,7 @@ def test_refined_and_resharded_keys_are_sent() -> None:
 
 
 def test_sharding_without_a_key_cannot_be_repeated() -> None:
-    with pytest.raises(DdlUnsupported, match="does not tell the shard key"):
+    with pytest.raises(DdlUnsupported, match="does not contain the shard key"):
         sent(sharded(DdlType.SHARD_COLLECTION, {}), target=ROUTER_8_0)
 
 

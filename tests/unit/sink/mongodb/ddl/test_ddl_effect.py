@@ -187,11 +187,11 @@ def test_a_create_over_an_alike_table_is_not_refused() -> None:
 def test_a_ddl_on_a_table_that_is_not_there_is_refused_and_never_creates_it(ddl: DownstreamDdl) -> None:
     reason = why_not(ddl, {A: None, B: None})
     assert reason is not None
-    assert "shop.a is not at the target" in reason
+    assert "shop.a does not exist at the target" in reason
 
 
 def test_a_rename_never_replaces_a_table_that_only_the_target_has() -> None:
     reason = why_not(RENAME, {A: table("1"), B: table("2")})
     assert reason is not None
-    assert "shop.b stands at the target, but not at the source" in reason
+    assert "shop.b exists at the target, but not at the source" in reason
     assert why_not(REPLACING, {A: table("1"), B: table("2")}) is None
