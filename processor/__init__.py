@@ -1,1 +1,1 @@
-"""Replicating the assigned tables up to the barrier: lanes, windows, Spark jobs, the initial copy, the loop."""
+"""Replicates the assigned tables up to the barrier: lanes, windows, Spark jobs, initial copies, the tick loop."""

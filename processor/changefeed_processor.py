@@ -1,10 +1,10 @@
-"""`ChangefeedProcessor`: carries out for one changefeed what is decided, on one node, during one session.
+"""`ChangefeedProcessor`: carries out the decisions for one changefeed, on one node, during one session.
 
-A tick takes a view of etcd, takes what finished jobs answered, decides, begins jobs in worker threads, and reports. It never waits
-for the source, the sink or Spark.
+A tick takes a view of etcd, collects the outcomes of finished jobs, decides, starts jobs in worker threads, and reports. It never
+waits for the source, the sink or Spark.
 
-Order of what counts: a job's answer says that its window is durable; only then do its tables' checkpoints move, and only then
-are they reported. A job that failed moves nothing.
+The order matters: a job's outcome says that its window is durable. Only then do the checkpoints of its tables move, and only then
+are they reported. A failed job moves nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _log = structlog.get_logger()
 
 
 class Jobs(Protocol):
-    """What runs windows: `Pipeline`. Its methods may be called in any thread."""
+    """Runs windows and copy steps: `Pipeline`. Its methods may be called from any thread."""
 
     def run(self, shared: SharedContext, spec: JobSpec) -> JobOutcome: ...
 
@@ -61,7 +61,7 @@ class Jobs(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorSession:
-    """What all changefeeds of a node share during one session."""
+    """Shared by all changefeeds of a node during one session."""
 
     store: FencedStore
     node: NodeId
@@ -83,7 +83,7 @@ class _Running:
 
 
 class ChangefeedProcessor:
-    """For the processor's thread. A changefeed that begins anew gets a new one."""
+    """For the processor's thread only. A changefeed that is restarted or created again gets a new one."""
 
     def __init__(self, id: ChangefeedId, stored: ProcessorView, session: ProcessorSession) -> None:
         self._id = id
@@ -102,7 +102,7 @@ class ChangefeedProcessor:
         self._bases: object = None
         self._contexts = 0
         self._lane_attempt = session.attempts.new()
-        """Of the default lane's windows: they follow one another, so one that is lost is the only one that the attempt has at work."""
+        """Shared by the default lane's windows. They run one after another, so at most one window of the attempt is ever running."""
         self._shared: SharedContext | None = None
         self._retired: list[SharedContext] = []
         self._running: dict[int, _Running] = {}
@@ -111,16 +111,16 @@ class ChangefeedProcessor:
         self._unreported = True
 
     def serves(self, stored: ProcessorView) -> bool:
-        """Not a changefeed that began anew since: nothing of before counts for it."""
+        """False once the changefeed was restarted or created again: state from before does not count for it."""
         return stored.orders.life == self._life
 
     def wound_up(self) -> bool:
-        """Cancels what is at work; whether all of it has ended."""
+        """Cancels the running jobs. Returns whether all jobs and copy tasks have ended."""
         self.cancel()
         return all(running.future.done() for running in self._running.values()) and not self._copies.has_running
 
     def due(self, now: float) -> bool:
-        """Whether there is something to do that no change in etcd announces."""
+        """Whether a tick is needed although nothing changed in etcd."""
         if (
             self._unreported
             or self._copies_written
@@ -132,12 +132,12 @@ class ChangefeedProcessor:
         return trouble is not None and trouble.retry_at is not None and now >= trouble.retry_at
 
     def cancel(self) -> None:
-        """Ends what is at work as soon as Spark can; to be waited for by ticks, or by nobody."""
+        """Asks Spark to end the running jobs. Does not wait for them."""
         for running in self._running.values():
             self._session.jobs.cancel(running.shared, running.spec)
 
     def tick(self, view: View, stored: ProcessorView) -> None:
-        """Raises what concerns the whole session: the fence, and etcd. What is wrong with the changefeed itself is reported."""
+        """Raises errors that concern the whole session: fencing and etcd. Errors of the changefeed itself are reported."""
         now = time.monotonic()
         self._take_finished(now)
         try:
@@ -161,19 +161,20 @@ class ChangefeedProcessor:
         self._begin_jobs(stored, now, {**limits, **self._ended(stored)})
 
     def _ended(self, stored: ProcessorView) -> Mapping[TableId, Position]:
-        """Tables that have ended where they stand, though the assignment still names them: what they may be once more is given anew."""
+        """Tables that the assignment names but that do not exist at their checkpoint. They stop there: a table that comes back is assigned again."""
         versions, assignment, lanes = self._schemas.versions, stored.orders.assignment, self._following.lanes
         if self._interrupted[0] is not versions or self._interrupted[1] is not assignment:
             self._interrupted = versions, assignment, versions.interrupted(assignment.tables)
-        standing = {table: lanes.checkpoint_of(table) for table in self._interrupted[2] if table in lanes.tables}
-        return {table: at for table, at in standing.items() if versions.at(table, at) is None}
+        checkpoints = {table: lanes.checkpoint_of(table) for table in self._interrupted[2] if table in lanes.tables}
+        return {table: at for table, at in checkpoints.items() if versions.at(table, at) is None}
 
     def _derive_schemas(self, stored: ProcessorView) -> None:
-        """Only settled records make versions; the barrier of the same view lets nothing pass that presumes others.
+        """Derives the schema versions from the bases and the settled DDL records. The barrier of the same view lets no event pass
+        that needs an open record.
 
-        They are derived anew from other bases: a node that did not look for a while has not seen the records that were settled and folded
-        into them since, and a changed filter takes tables in and out there. So they are when a record is gone: of a table that came
-        and went, nothing is left in the bases.
+        The versions are derived from scratch when the bases have changed: a node that did not look for a while has missed records
+        that were settled and folded into the bases, and a changed filter adds tables to the bases and removes them. They are also
+        derived from scratch when a record is gone: the bases contain nothing of a table that was created and dropped.
         """
         fresh = self._bases is not stored.bases or not self._records.keys() <= stored.records.keys()
         if self._records is stored.records and not fresh:
@@ -187,7 +188,7 @@ class ChangefeedProcessor:
         self._records, self._bases = stored.records, stored.bases
 
     def _tick_copies(self, view: View, stored: ProcessorView, now: float) -> Mapping[TableId, Position]:
-        """How far the tables in copy may go."""
+        """Returns how far each table in copy may go."""
         submit = partial(self._submit_copy, stored)
         begins = decision.may_begin(self._following, stored.orders, now=now)
         lanes = self._following.lanes
@@ -203,7 +204,7 @@ class ChangefeedProcessor:
 
     def _submit_copy(self, stored: ProcessorView, steps: Sequence[CopyStep]) -> Future[CopyAnswers]:
         shared = self._context_for(frozenset(), stored)
-        future = self._session.threads.submit(_copied, self._session, shared, steps)
+        future = self._session.threads.submit(_run_copy, self._session, shared, steps)
         future.add_done_callback(lambda _: self._session.wake())
         return future
 
@@ -221,12 +222,12 @@ class ChangefeedProcessor:
             self._submit(spec, self._context_for(job.tables, stored))
 
     def _submit(self, spec: JobSpec, shared: SharedContext) -> None:
-        future = self._session.threads.submit(_ran, self._session, shared, spec)
+        future = self._session.threads.submit(_run_window, self._session, shared, spec)
         self._running[spec.job.number] = _Running(spec, shared, future)
         future.add_done_callback(lambda _: self._session.wake())
 
     def _context_for(self, tables: frozenset[TableId], stored: ProcessorView) -> SharedContext:
-        """The same one as long as schemas, tables and run are the same. Its tables are the default lane's."""
+        """The context is renewed when the schemas, the tables or the run have changed. Its tables are those of the default lane."""
         shared = self._shared
         stale = shared is None or shared.context.fence.run != stored.orders.run
         if stale or (tables and shared is not None and shared.context.tables is not tables):
@@ -260,7 +261,7 @@ class ChangefeedProcessor:
             self._shared = None
 
     def _retire_contexts(self) -> None:
-        """Those that no job uses; while tables are copied, none."""
+        """Closes the contexts that no job uses. Closes none while a copy task is running."""
         if self._copies.tables_with_tasks:
             return
         used = {id(running.shared) for running in self._running.values()}
@@ -282,7 +283,7 @@ class ChangefeedProcessor:
         except SluiceError as error:
             self._log.warning("job_failed", job=number, code=error.code, error=str(error))
             outcome = JobOutcome(error=ErrorReport.of(error, datetime.now(UTC)))
-        except Exception as error:  # noqa: BLE001 - the edge of the job's thread: reported, and the changefeed fails
+        except Exception as error:  # noqa: BLE001 - the edge of the job's thread: the error is reported and the changefeed fails
             self._log.exception("job_failed", job=number)
             bug = InvariantError(f"a job failed with {type(error).__name__}: {error}")
             outcome = JobOutcome(error=ErrorReport.of(bug, datetime.now(UTC)))
@@ -293,9 +294,9 @@ class ChangefeedProcessor:
             limits = replace(self._session.windows, bytes=self._configuration.pipeline.max_lag_batch)
             self._following = decision.succeeded(self._following, number, outcome, limits, now=now)
         self._following = decision.counted(self._following, outcome)
-        self._tell(number, outcome)
+        self._log_outcome(number, outcome)
 
-    def _tell(self, number: int, outcome: JobOutcome) -> None:
+    def _log_outcome(self, number: int, outcome: JobOutcome) -> None:
         applied = {type.value: count for type, count in outcome.applied.items()}
         took = outcome.took.total_seconds()
         self._log.debug("window_ended", job=number, applied=applied, took_seconds=took, skipped=outcome.skipped)
@@ -307,7 +308,7 @@ class ChangefeedProcessor:
             self._log.warning("rows_deviated", job=number, repaired=outcome.divergences, rejected=outcome.rejected)
 
     def _report(self, stored: ProcessorView, now: float) -> None:
-        """At most ten times a second; what is kept back makes a later tick due."""
+        """Writes at most ten reports a second. A report that is held back makes a later tick due."""
         copies = self._copies
         report = decision.report(self._following, stored.orders, copies.progress, copies.tables_with_tasks, now=now)
         self._unreported = report != self._reported
@@ -322,24 +323,24 @@ class ChangefeedProcessor:
 
 
 def _held(stored: ProcessorView) -> Held:
-    """A create holds no table, as nobody has it yet: its own id says whose events come later."""
+    """What open DDLs hold. A create holds no table in the barrier, since no node has the table yet: its id comes from its record."""
     events = [record.event for record in stored.ddls() if record.open]
     names = [name for event in events for name in (event.table, event.renamed_to) if name is not None]
     tables = {event.id for event in events if event.id is not None} | stored.orders.barrier.held.keys()
     return Held(tables=frozenset(tables), names=frozenset(names), patterns_since=stored.patterns_since)
 
 
-def _ran(session: ProcessorSession, shared: SharedContext, spec: JobSpec) -> JobOutcome:
+def _run_window(session: ProcessorSession, shared: SharedContext, spec: JobSpec) -> JobOutcome:
     return session.attempts.until_over(spec.attempt, lambda: session.jobs.run(shared, spec))
 
 
-def _copied(session: ProcessorSession, shared: SharedContext, steps: Sequence[CopyStep]) -> CopyAnswers:
+def _run_copy(session: ProcessorSession, shared: SharedContext, steps: Sequence[CopyStep]) -> CopyAnswers:
     attempt = session.attempts.new()
     try:
         return session.attempts.until_over(attempt, lambda: session.jobs.copy(shared, steps, attempt))
     except SluiceError as error:
         return [ErrorReport.of(error, datetime.now(UTC))]
-    except Exception as error:  # noqa: BLE001 - the edge of the copy's thread: it travels on as a report
+    except Exception as error:  # noqa: BLE001 - the edge of the copy's thread: the error is returned as a report
         _log.exception("copy_steps_failed", steps=len(steps))
-        bug = InvariantError(f"the work of a copy failed with {type(error).__name__}: {error}")
+        bug = InvariantError(f"a copy step failed with {type(error).__name__}: {error}")
         return [ErrorReport.of(bug, datetime.now(UTC))]

@@ -1,20 +1,20 @@
-"""What a node does next for one changefeed, and what it says of itself. Pure.
+"""What a node does next for one changefeed, and what it reports. Pure.
 
-    orders (etcd)  ──obey──▶  lanes follow the assignment          nothing is begun by it
-                   ──begin──▶ jobs to start now                    only in the run that the orders say, outside a back-off
+    orders (etcd)  ──obey──▶  lanes follow the assignment          starts no job
+                   ──begin──▶ jobs to start now                    only in the run that the orders name, outside a back-off
     finished jobs  ──succeeded, failed──▶ checkpoints, or replay and a back-off
                    ──report──▶ what the owner may rely on
 
-A run begins when no job of an earlier one is left, and forgets that one's errors. A worked example, of a pause:
+A run begins when no job of an earlier run is left, and clears the earlier run's errors. A worked example, of a pause:
 
-    orders run 3      job 7 at work                report: run 3
-    orders paused     job 7 at work, its tasks
-                      find themselves fenced       report: run 3
-                      job 7 failed                 report: run 0, all pipelines stand
-    orders run 4      job 8 begins, as replay      report: run 4
+    orders run 3      job 7 running                report: run 3
+    orders paused     job 7 running, its tasks
+                      are fenced                   report: run 3
+                      job 7 failed                 report: run 0, all pipelines have stopped
+    orders run 4      job 8 starts, as replay      report: run 4
 
-A table that leaves gets no new job; it is released once it is in none. One that is given again begins at its new start, since
-another node may have had it since. An assignment counts as obeyed only when no table waits for a job to end.
+A table that leaves gets no new job. It is released once no job has it. A table that is assigned again begins at its new start, since
+another node may have replicated it in the meantime. An assignment counts as obeyed only when no table waits for a job to end.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from processor.task.job import JobOutcome
 FIRST_PAUSE = timedelta(milliseconds=500)
 LONGEST_PAUSE = timedelta(seconds=10)
 FLOWS_FOR = timedelta(seconds=1)
-"""After the last row in scope."""
+"""How long rows count as flowing after the last row in scope."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """What etcd says to this node about one changefeed, at one revision.
+    """What etcd tells this node about one changefeed, at one revision.
 
-    `life` tells one beginning of the changefeed from another: after a restart or a re-creation nothing of before counts.
+    `life` changes when the changefeed is restarted or created again: state from before does not count then.
     """
 
     life: int
@@ -58,34 +58,34 @@ class Orders:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """Why no job is begun for now, or in this run at all."""
+    """Why no job may start for now, or not in this run at all."""
 
     error: ErrorReport
     failures: int
     retry_at: float | None
-    """Monotonic seconds; None: not in this run."""
+    """Monotonic seconds. None: no retry in this run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Following:
-    """Where this node stands with one changefeed. `run` is that of the jobs begun last."""
+    """This node's state for one changefeed. `run` is the run of the jobs started last."""
 
     lanes: Lanes
     run: int = 0
     assignment_rev: int = 0
     given: Mapping[TableId, AssignedTable] = field(default_factory=dict)
-    """What the assignment said of each table when the lanes took it."""
+    """Each table's entry in the assignment at the time when the lanes took the table."""
     paces: Paces = field(default_factory=Paces)
     trouble: Trouble | None = None
     rows: RowCounts = field(default_factory=RowCounts)
     flowed_at: float | None = None
-    """When rows in scope were applied last, in monotonic seconds."""
+    """When rows in scope were last applied, in monotonic seconds."""
 
 
 def obey(following: Following, orders: Orders, copying: AbstractSet[TableId] = frozenset()) -> Following:
-    """The lanes as the assignment wants them, as far as running jobs allow; and the orders' run, once the last one is over.
+    """Brings the lanes to the assignment, as far as running jobs allow, and takes over the orders' run once the last run is over.
 
-    `copying` are the tables with a task of their initial copy at work.
+    `copying` are the tables whose initial copy has a running task.
     """
     lanes, given = following.lanes, orders.assignment
     if following.assignment_rev != orders.assignment_rev:
@@ -107,7 +107,7 @@ def obey(following: Following, orders: Orders, copying: AbstractSet[TableId] = f
 
 
 def _given_anew(following: Following, given: Assignment) -> set[TableId]:
-    """Tables that were taken away and given again between two looks at etcd, as one that left the filter and came back."""
+    """Tables that were taken away and assigned again between two views of etcd, such as a table that left the filter and came back."""
     kept = following.lanes.tables & given.tables.keys() & following.given.keys()
     return {table for table in kept if following.given[table] != given.tables[table]}
 
@@ -125,7 +125,7 @@ def may_begin(following: Following, orders: Orders, *, now: float) -> bool:
 def begin(
     following: Following, orders: Orders, limits: LaneLimits, *, now: float, copying: Mapping[TableId, Position]
 ) -> list[LaneJob]:
-    """The jobs to begin. Tables in copy go no further than `copying` says, as if a DDL held them there."""
+    """The jobs to start. Tables in copy go no further than `copying` says, as if a DDL held them there."""
     if not may_begin(following, orders, now=now):
         return []
     limits_of_copies = {table: min(limit, orders.barrier.of(table)) for table, limit in copying.items()}
@@ -138,7 +138,7 @@ def begun(following: Following, job: LaneJob) -> Following:
 
 
 def succeeded(following: Following, number: int, outcome: JobOutcome, limits: WindowLimits, *, now: float) -> Following:
-    """A job that ends well says that what was wrong is over. Its unsettled tables begin again where they began."""
+    """A successful job clears a passing error. Its unsettled tables keep their checkpoint."""
     [job] = [job for job in following.lanes.running if job.number == number]
     finished = Finished(window=job.scan, bytes=outcome.bytes, took=outcome.took, silent_until=outcome.silent_until)
     paces = following.paces
@@ -161,7 +161,7 @@ def flowing(following: Following, now: float) -> bool:
 
 
 def counted(following: Following, outcome: JobOutcome) -> Following:
-    """However the job ended."""
+    """Rows are counted whether the job succeeded or failed."""
     rows = RowCounts(skipped=outcome.skipped, repaired=outcome.divergences, rejected=outcome.rejected)
     return replace(following, rows=following.rows.plus(rows))
 
@@ -171,7 +171,7 @@ def failed(following: Following, number: int, error: ErrorReport, *, now: float)
 
 
 def moved(following: Following, places: Mapping[TableId, Position], orders: Orders) -> Following:
-    """Tables that an initial copy has brought elsewhere; no job has them. One that was to leave still is."""
+    """Moves the checkpoints of tables as their initial copy requires. No job has these tables. A leaving table stays marked as leaving."""
     lanes = following.lanes
     if places:
         lanes = lanes.remove(places).assign(places, orders.barrier).leave(lanes.leaving & places.keys())
@@ -179,7 +179,9 @@ def moved(following: Following, places: Mapping[TableId, Position], orders: Orde
 
 
 def troubled(following: Following, error: ErrorReport, *, now: float) -> Following:
-    """Pauses double from half a second to ten, but not while a server answers; what waiting cannot mend waits for the next run."""
+    """Records an error. The pause doubles from half a second to ten, but restarts at half a second for an error that passes at once.
+    A permanent error waits for the next run.
+    """
     failures = following.trouble.failures + 1 if following.trouble and not error.passes_at_once else 1
     pause = min(FIRST_PAUSE * 2 ** min(failures - 1, 10), LONGEST_PAUSE)
     passing = error.retryable or error.code == FencedError.code

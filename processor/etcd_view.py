@@ -1,4 +1,4 @@
-"""What etcd says about one changefeed to one processor, at one revision."""
+"""`ProcessorView`: what etcd says about one changefeed to one processor, at one revision."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class ProcessorView:
     configuration: Configuration
     capture: Capture
     info_rev: int
-    """The create-revision of the changefeed's info: this life of its name."""
+    """The create-revision of the changefeed's info. A changefeed created again under the same name has another one."""
     orders: Orders
     checkpoint: Position
-    """The changefeed's: no table is behind it, on any node."""
+    """The changefeed's checkpoint: no table on any node is behind it."""
     patterns_since: Position | None
-    """Where the filter got its present patterns; None: at the changefeed's start."""
+    """Where the filter got its present patterns. None: at the changefeed's start."""
     records: Mapping[str, decoded.StoredRecord[DdlRecord]]
     bases: Mapping[str, decoded.StoredRecord[TableSchema]]
 
@@ -49,7 +49,7 @@ class ProcessorView:
 
 
 def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId, node: NodeId) -> ProcessorView | None:
-    """None as long as the changefeed has not begun."""
+    """None until the owner has started the changefeed."""
     info = reader.one(ChangefeedInfo, view, layout.info(id))
     status = reader.one(ChangefeedStatus, view, layout.status(id))
     barrier = reader.one(Barrier, view, layout.barrier(id))

@@ -1,9 +1,9 @@
-"""`Processor`: the part of a node that replicates; while its session lives, it ticks every changefeed.
+"""`Processor`: the part of a node that replicates. It ticks every changefeed while its session lives.
 
     started ──tick, tick, ...──▶ stopped, fenced or session lost ──jobs cancelled──▶ over
 
-What a lost session allowed stops by itself: its tasks find the node's key gone, and write no more. A node that goes on has a new session,
-and a new `Processor`. The Spark session belongs to the node and outlives it.
+The tasks of a lost session stop by themselves: they see in etcd that the node's key is gone, and write no more. A node that goes on gets
+a new session and a new `Processor`. The Spark session belongs to the node and outlives the `Processor`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LEAST_PAUSE = timedelta(milliseconds=5)
 _VIEW_TIMEOUT = timedelta(seconds=2)
 _RETRY = timedelta(milliseconds=500)
 _MOST_JOBS = 64
-"""At once, of all changefeeds."""
+"""Running at once, over all changefeeds."""
 
 _Groups = tuple[Mapping[str, KeyValue], ...]
 
@@ -66,7 +66,7 @@ class Processor:
         self._layout = layout
         self._reader = Decoded(layout)
         self._log = _log.bind(node=session.node, role="processor")
-        self._etcd_trouble = Interruption(self._log, "processor_waits_for_etcd", "processor_goes_on")
+        self._etcd_outage = Interruption(self._log, "processor_waits_for_etcd", "processor_goes_on")
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._threads = ThreadPoolExecutor(_MOST_JOBS, thread_name_prefix="job")
@@ -98,7 +98,7 @@ class Processor:
         self._thread.start()
 
     def stop(self) -> None:
-        """Begins nothing more and cancels what is at work. May be called twice."""
+        """Starts no further job and cancels the running ones. May be called twice."""
         self._stopping.set()
         self._wake.set()
         if self._thread.is_alive():
@@ -106,7 +106,7 @@ class Processor:
 
     @property
     def ended(self) -> bool:
-        """It replicates no more, for whatever reason: going on takes a new session and a new `Processor`."""
+        """Its thread has ended, for whatever reason. To go on, the node needs a new session and a new `Processor`."""
         return self._thread.ident is not None and not self._thread.is_alive()
 
     @property
@@ -138,14 +138,14 @@ class Processor:
         try:
             present = self._present(self._view())
         except RetryableError as error:
-            self._etcd_trouble.met(error)
+            self._etcd_outage.met(error)
             self._stopping.wait(_RETRY.total_seconds())
             return
         for id in self._changefeeds.keys() - present:
             self._wind_up(id)
         answered = [self._tick(id) for id in sorted(present) if not self.over]
         if all(answered):
-            self._etcd_trouble.over()
+            self._etcd_outage.over()
 
     def _view(self) -> View:
         return self._mirror.at_least(self._processor_session.store.settle(), _VIEW_TIMEOUT)
@@ -155,12 +155,12 @@ class Processor:
         return {ChangefeedId(child(group, self._layout.changefeeds)) for group in groups}
 
     def _wind_up(self, id: ChangefeedId) -> None:
-        """Its tasks find themselves without a changefeed."""
+        """Its tasks stop by themselves: they see in etcd that the changefeed is gone."""
         self._changefeeds.pop(id).cancel()
         self._seen.pop(id, None)
 
     def _tick(self, id: ChangefeedId) -> bool:
-        """One changefeed's trouble is its own. Whether etcd gave none."""
+        """An error of one changefeed does not affect the others. Returns whether etcd answered."""
         etcd_answers = True
         try:
             self._step(id, self._view())
@@ -169,7 +169,7 @@ class Processor:
         except ConflictError:
             self._log.info("changefeed_is_gone", changefeed=id)
         except RetryableError as error:
-            self._etcd_trouble.met(error, changefeed=id)
+            self._etcd_outage.met(error, changefeed=id)
             etcd_answers = False
         except SluiceError as error:
             self._log.exception("changefeed_tick_failed", changefeed=id, code=error.code)
@@ -198,7 +198,7 @@ class Processor:
         changefeed.tick(view, known)
 
     def _groups(self, id: ChangefeedId, view: View) -> _Groups:
-        """What of etcd concerns this node and changefeed: groups are the same objects as long as nothing in them changes."""
+        """The groups of keys that concern this node and changefeed. A group is the same object as long as nothing in it changes."""
         layout = self._layout
         keys = (
             layout.changefeed(id),

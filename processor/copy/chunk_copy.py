@@ -1,15 +1,16 @@
-"""The Spark task that copies one chunk.
+"""`copy_chunk`: copies one chunk, inside a Spark task.
 
-    clear the range (a whole table: make it anew)     what an earlier attempt left, and whose deletes will not come again
-    read at one cluster time, load                    reading is one reply ahead of loading
+    clear the range (a whole table: create it again)  removes rows of an earlier attempt, whose deletes are not applied again
+    read at one cluster time, load                    the next reply is read while one is loaded
     answer with the times, documents and bytes        the driver records them
 
-A worked example of why it is cleared: an attempt reads document 7 at 100.4, loads it, and dies. 7 is deleted at 100.6. The next attempt
-reads at 100.9 and does not see 7; the delete is before the chunk's time and never applied. Were 7 not cleared away, it would stay for good.
+A worked example of why the range is cleared: an attempt reads document 7 at 100.4, loads it, and dies. Document 7 is deleted at 100.6.
+The next attempt reads at 100.9 and does not see it. The delete is before the chunk's time, so it is never applied. Without the clearing,
+document 7 would stay at the target for good.
 
-Nothing is recorded here. A chunk counts once its driver has recorded it, and an attempt that is not recorded leaves nothing that
-the next one does not remove. Where several tables share one name nothing can be removed; there all changes since the
-beginning of the copy are replayed on the chunk.
+Nothing is recorded here. A chunk counts once its driver has recorded it, and the next attempt removes everything that an unrecorded
+attempt has left. Where several tables share one target name nothing can be removed. There, all changes since the start of the copy are
+replayed on the chunk.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyOrder:
-    """`number` is the chunk's; `copied_from` where the table's copy began; `version` the source's."""
+    """`number`: the chunk's number. `copied_from`: where the table's copy began. `version`: the version of the source."""
 
     number: int
     chunk: Chunk
@@ -45,7 +46,7 @@ class CopyOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyPlace:
-    """What a task has open. `still_wanted` raises when the chunk is not."""
+    """What a task has open. `still_wanted` raises when the chunk is no longer wanted."""
 
     source: Client
     loader: DocumentLoader
@@ -84,7 +85,7 @@ def _before(position: Position) -> ClusterTime:
 
 
 def _ahead(batches: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
-    """The next batch is read while one is loaded: the servers' times do not add up. Two replies are in memory."""
+    """Reads the next batch while one is loaded, so that the times of the two servers do not add up. Two replies are in memory."""
     with ThreadPoolExecutor(1, "chunk") as thread:
         upcoming = thread.submit(next, batches, None)
         while (batch := upcoming.result()) is not None:

@@ -1,4 +1,4 @@
-"""How the copy of a table is written to etcd, and read again. Each list of operations is correct after any prefix of it."""
+"""How the copy of a table is written to etcd and read back. Each list of operations is correct after any prefix of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def read(view: View, layout: Layout, id: ChangefeedId, table: TableId) -> TableC
 
 
 def written(layout: Layout, id: ChangefeedId, table: TableId, copy: TableCopy) -> list[Op]:
-    """Of a copy that begins, ends or begins anew. Parts come before the record that gives them a meaning, and go after it."""
+    """Writes a copy that begins, ends or restarts. Parts are written before the record that refers to them, and deleted after it."""
     record = Put(layout.snapshot(id, table), encode(copy.record))
     if not copy.record.chunks:
         return [record, DeletePrefix(layout.snapshot_parts(id, table))]
@@ -28,11 +28,11 @@ def written(layout: Layout, id: ChangefeedId, table: TableId, copy: TableCopy) -
 
 
 def chunk_written(layout: Layout, id: ChangefeedId, table: TableId, copy: TableCopy, number: int) -> Op:
-    """After `copy.with_chunk(number, ...)`: one small value, however many chunks there are."""
+    """To be written after `copy.with_chunk(number, ...)`: one small value, however many chunks there are."""
     part = part_of(number)
     return Put(layout.snapshot_part(id, table, part), encode(copy.part(part)))
 
 
 def forgotten(layout: Layout, id: ChangefeedId, table: TableId) -> list[Op]:
-    """Of a table that ended: should it come back, it is copied as a new one."""
+    """Removes the copy of a table that has ended. If the table comes back, it is copied as a new one."""
     return [Delete(layout.snapshot(id, table)), DeletePrefix(layout.snapshot_parts(id, table))]

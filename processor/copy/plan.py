@@ -4,37 +4,37 @@
     assigned with `copy` ──────────────────────────▶ copying ◀──────────────┐
          │                                              │ └─────────────────┘
          │ Empty                             Empty      │ all copied
-         ▼                          (a DDL in between)  │ CatchUp(upto): the lane brings each range from its own time to one and the same
+         ▼                          (a DDL in between)  │ CatchUp(upto): the lane brings all ranges to one position
        restart(at D) ◀──────────────────────────────────┤
          │                                              │ BuildIndexes
          └── Begin at D, when the DDL is done           ▼
                                                        done
 
-The checkpoint of a table in copy stays at the copy's start until `CatchUp`. Indexes come after that, since only then is the target's
-table as the source's was at one time: before, a unique value may stand in two documents, copied before and after it moved.
+The checkpoint of a table in copy stays at the copy's start until `CatchUp`. Indexes are built after that: only then does the target's
+table equal the source's at one time. Before that, a unique value that moved may be in two documents, one copied before and one after.
 
-A chunk read at T holds what DDLs before T made of the table. Nobody knows of them when it is read, so nothing is built upon it before
-the barrier has passed all chunks. A DDL that holds the table at D, earliest first:
+A chunk read at T contains the effect of DDLs before T. These may be unknown when the chunk is read, so the copy does not build on its
+chunks before the barrier has passed all of them. Policies for a DDL that holds the table at D, in order of precedence:
 
-- DropEndsTheCopy                   drop, dropDatabase, being replaced by a rename: nothing is left to copy. The checkpoint moves to D;
-                                    if an index is to be built in the background before, the target's table must be there for it, and
-                                    is made anew where what makes it may have broken off
-- WhatWasCopiedBeforeStays          all chunks end before D: the copy goes on to its end, and the lane to D
-- HarmlessDdlLetsTheCopyGoOn        the documents are what they were, and the target can do it to an unfinished table: non-unique
+- DropEndsTheCopy                   drop, dropDatabase, replacement by a rename: nothing is left to copy. The checkpoint moves to D.
+                                    A background index build that comes before D needs the target's table: the table is created
+                                    again if an interrupted step may have left it missing
+- CopyThatEndsBeforeTheDdlGoesOn    all chunks end before D: the copy goes on to its end, and the lane to D
+- HarmlessDdlLetsTheCopyGoOn        the DDL changes no document, and the target can apply it to an unfinished table: non-unique
                                     createIndexes, dropIndexes, a collMod of no index. CatchUp(D): the lane goes to D with what is
-                                    copied; chunks that are copied later hold all of that and more. Not while the one chunk of a
-                                    table that is copied whole is missing: it makes the target's table anew, and may have broken
-                                    off when that was gone
-- AnythingElseBeginsAnew            rename, unique createIndexes, ... : chunks may have been read under a name that means another table
-                                    by now, and the target must be complete for the DDL. Empty(D)
-- EmptiedOnce                       the restart at D is recorded, and the checkpoint is before D, since the node restarted. The owner
-                                    may have looked at the target's table already, so it is not made anew again. MoveCheckpoint(D)
+                                    copied. Chunks that are copied later include the changes up to D. Exception: the single chunk
+                                    of a table that is copied whole is missing. Its task drops and creates the target's table, and
+                                    may have been interrupted between the two
+- AnyOtherDdlRestartsTheCopy        rename, unique createIndexes, ... : chunks may have been read under a name that means another
+                                    table by then, and the target must be complete for the DDL. Empty(D)
+- EmptiedOnce                       the restart at D is recorded, but the checkpoint is before D, because the node restarted. The owner
+                                    may have looked at the target's table already, so it is not created again. MoveCheckpoint(D)
 
 A worked example, three chunks, two at once, a unique createIndexes at 100.7:
 
     copying, none copied        CopyChunks(0, 1)
     0 copied at 100.4           CopyChunks(2)
-    barrier 100.7, held         Wait: 1 and 2 are on their way and may read beyond 100.7
+    barrier 100.7, held         Wait: 1 and 2 are being copied and may read beyond 100.7
     both have ended             Empty(100.7): the checkpoint is 100.7, the owner builds the index on the empty table
     barrier 100.9               Begin at 100.7
 """
@@ -54,12 +54,12 @@ from processor.copy.table_copy import TableCopy
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing, until something changes: a chunk ends, the barrier moves, the lane catches up."""
+    """Do nothing until something changes: a chunk ends, the barrier moves, the lane catches up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Create the target's table without its indexes, divide the source's, and record both."""
+    """Create the target's table without its indexes, divide the source's table into chunks, and record both."""
 
     start: Position
 
@@ -71,35 +71,35 @@ class CopyChunks:
 
 @dataclass(frozen=True, slots=True)
 class CatchUp:
-    """The table's lane goes on to here and no further."""
+    """The table's lane goes on up to `until` and no further."""
 
     until: Position
 
 
 @dataclass(frozen=True, slots=True)
 class BuildIndexes:
-    """All indexes that the table has at this position; then the copy is done."""
+    """Build all indexes that the table has at this position; then the copy is done."""
 
     at: Position
 
 
 @dataclass(frozen=True, slots=True)
 class Empty:
-    """Make the target's table anew, with its indexes and without rows, record a restart from here, and move the checkpoint here."""
+    """Create the target's table again, with its indexes and without rows; record a restart at `at`, and move the checkpoint there."""
 
     at: Position
 
 
 @dataclass(frozen=True, slots=True)
 class MoveCheckpoint:
-    """The restart from here is recorded, and the target's table was made anew for it: only the checkpoint moves."""
+    """Move the checkpoint and nothing else: the restart at `to` is recorded, and the target's table was created again for it."""
 
     to: Position
 
 
 @dataclass(frozen=True, slots=True)
 class EndCopy:
-    """Move the checkpoint here: the table ends, and its copy with it."""
+    """Move the checkpoint to `at`: the table ends there, and its copy with it."""
 
     at: Position
 
@@ -109,7 +109,7 @@ CopyAction: TypeAlias = Wait | Begin | CopyChunks | CatchUp | BuildIndexes | Emp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyInputs:
-    """What is known outside the copy. `held_by` is the DDL that holds the table; it stands at the barrier."""
+    """What is known outside the copy. `held_by` is the DDL that holds the table; its position is the table's barrier."""
 
     table: TableId
     start: Position
@@ -118,18 +118,18 @@ class CopyInputs:
     barrier: Position
     held_by: DdlEvent | None = None
     index_to_come: bool = False
-    """One is to be built in the background, and comes before that DDL."""
+    """An index is still to be built in the background, by a DDL before `held_by`."""
     running: frozenset[int] = frozenset()
-    """The chunks on their way."""
+    """The chunks being copied."""
     catching_up: bool = False
-    """A window of the table is at work in its lane: it writes to the table, and moves its checkpoint when it ends."""
+    """A window of the table is running in its lane: it writes to the table, and moves its checkpoint when it ends."""
     parallelism: int
 
 
 def decide(copy: TableCopy | None, inputs: CopyInputs) -> CopyAction:
     """`copy` is None before the table's copy has a record."""
     if copy is not None and copy.stage is CopyStage.DONE:
-        raise InvariantError(f"the copy of table {inputs.table} is done, and asked what to do next")
+        raise InvariantError(f"copy of table {inputs.table}: expected a copy in progress, observed one that is done")
     if inputs.held_by is not None:
         return _held(copy, inputs, inputs.held_by)
     if copy is None or copy.stage is CopyStage.RESTART:
@@ -166,13 +166,13 @@ def _copying(copy: TableCopy, inputs: CopyInputs) -> CopyAction:
 
 
 def ends(ddl: DdlEvent, table: TableId) -> bool:
-    """Whether the table is no more after this DDL, which holds it."""
+    """Whether the table no longer exists after this DDL, which holds it."""
     replaced = ddl.type is DdlType.RENAME and ddl.drop_target == table
     return ddl.type in (DdlType.DROP, DdlType.DROP_DATABASE) or replaced
 
 
 def harmless(ddl: DdlEvent) -> bool:
-    """Whether it changes no document, and the target's table need not be complete for it."""
+    """Whether the DDL changes no document and can be applied to an incomplete table at the target."""
     match ddl.type:
         case DdlType.DROP_INDEXES:
             return True
@@ -185,5 +185,5 @@ def harmless(ddl: DdlEvent) -> bool:
 
 
 def _unique(index: dict[str, object]) -> bool:
-    """An index about to become unique counts as one: the target marks it, and refuses what violates it from then on."""
+    """An index with `prepareUnique` counts as unique: once the target has marked it, it refuses writes that violate it."""
     return bool(index.get("unique") or index.get("prepareUnique"))

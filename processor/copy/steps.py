@@ -1,11 +1,12 @@
-"""What an initial copy has done in Spark's workers: what needs the source or the target, under the task's permit.
+"""`run_copy_steps`: the steps of initial copies that run in Spark's workers, since they need the source or the target and a task's permit.
 
-Prepare      the target's table without its indexes, the source's divided      Division
-CopyChunk    one chunk read and loaded                                          CopiedChunk
-Index        the table's indexes                                                None
-MakeEmpty    the table anew, with its indexes and without rows                  None
+    step         what it does                                                       answer
+    Prepare      creates the target's table without indexes, divides the source's   Division
+    CopyChunk    reads and loads one chunk                                          CopiedChunk
+    IndexTable   builds the table's indexes                                         None
+    MakeEmpty    creates the table again, with its indexes and without rows         None
 
-A task is given many steps of small tables, since it costs more than they do. It leaves what it has not begun within a second.
+One task gets many steps of small tables, since a task costs more than such a step. After one second it starts no further step.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyChunk:
-    """`not_before` is the table's checkpoint; `copied_from` where its copy began."""
+    """`not_before`: the table's checkpoint. `copied_from`: where its copy began."""
 
     schema: TableSchema
     number: int
@@ -61,7 +62,7 @@ class MakeEmpty:
 CopyStep: TypeAlias = Prepare | CopyChunk | IndexTable | MakeEmpty
 CopyAnswer: TypeAlias = Division | CopiedChunk | None
 CopyAnswers: TypeAlias = Sequence[CopyAnswer | ErrorReport]
-"""Of the first steps of a task, one each; it has left the others as they were."""
+"""One answer for each of a task's first steps, in order. The remaining steps were not started."""
 
 _LONG_ENOUGH = timedelta(seconds=1)
 
@@ -70,12 +71,12 @@ def run_copy_steps(shared: Shared, steps: Sequence[CopyStep], attempt: str) -> C
     try:
         with worker_resources.task(shared, attempt) as resources:
             return list(_answers(resources, steps))
-    except Exception as error:  # noqa: BLE001 - the edge of a task: it travels on as a report
+    except Exception as error:  # noqa: BLE001 - the edge of a task: the error is returned as a report
         return [report_of(error)]
 
 
 def _answers(resources: ChangefeedResources, steps: Sequence[CopyStep]) -> Iterator[CopyAnswer | ErrorReport]:
-    """One after the other: an error of one table says nothing of the next."""
+    """Runs the steps one after another. After an error of one table it goes on with the next step."""
     begun_at = time.monotonic()
     for step in steps:
         try:
@@ -120,7 +121,7 @@ def _copy(resources: ChangefeedResources, step: CopyChunk, creation: Creation) -
 
 def _creation(resources: ChangefeedResources, schema: TableSchema) -> Creation:
     target = resources.mounter.mounted(schema).target
-    standing = (resources.context.schemas.by_name(name, schema.valid_from) for name in resources.sources[target.name])
-    tables = {each.id: each.name for each in standing if each is not None}
+    present = (resources.context.schemas.by_name(name, schema.valid_from) for name in resources.sources[target.name])
+    tables = {each.id: each.name for each in present if each is not None}
     routing = Routing(route=resources.context.configuration.routes.target, tables=tables)
     return creation_of(schema, target.name, routing)

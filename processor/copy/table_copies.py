@@ -1,8 +1,8 @@
 """`TableCopies`: carries out the initial copies of one changefeed's tables on one node; `plan.py` decides what is next for each.
 
-A tick looks at each table in copy, takes what ended, records it in etcd, and begins what is next in worker threads. What is recorded is
-the only memory: another node goes on with the chunks that are missing. To the lanes a copy says how far a table may go, and which
-of its changes the copy holds already.
+A tick looks at each table in copy, collects finished steps, records them in etcd, and starts the next steps in worker threads. The
+records are the only memory: another node goes on with the missing chunks. A copy tells the lanes how far its table may go, and which of
+the table's changes it contains already.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Submit = Callable[[Sequence[CopyStep]], "Future[CopyAnswers]"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyTick:
-    """What a tick found: `limits` for the lanes, tables whose checkpoint moves without them, what to write, what went wrong."""
+    """The result of a tick. `limits`: how far the lanes may go. `moved`: checkpoints that move without a lane. `ops`: to be written."""
 
     limits: Mapping[TableId, Position] = field(default_factory=dict)
     moved: Mapping[TableId, Position] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class CopyTick:
 
 @dataclass(frozen=True, slots=True)
 class _PlannedStep:
-    """A step of one table; `at`: the position that it is for."""
+    """A step of one table. `at`: the position that the step is for."""
 
     table: TableId
     step: CopyStep
@@ -66,7 +66,7 @@ class _PlannedStep:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """`place`: which of its task's steps it is."""
+    """A started step. `place`: its index among the steps of its task."""
 
     step: _PlannedStep
     task: Future[CopyAnswers]
@@ -75,7 +75,7 @@ class _Begun:
 
 @dataclass(frozen=True, slots=True)
 class _KnownCopy:
-    """A copy as etcd has it, as long as it does not change there."""
+    """A copy as it is recorded in etcd, decoded once per change there."""
 
     record: KeyValue | None
     parts: Mapping[str, KeyValue]
@@ -107,7 +107,7 @@ class TableCopies:
 
     @property
     def has_finished(self) -> bool:
-        """Whether something waits to be taken."""
+        """Whether a finished task waits to be collected."""
         return any(task.done() for task in self._tasks())
 
     def ranges(self, tables: set[TableId]) -> dict[TableId, CopiedRanges]:
@@ -124,18 +124,18 @@ class TableCopies:
         lanes: Lanes,
         submit: Submit | None,
     ) -> CopyTick:
-        """Without `submit` nothing is begun. Ops have to be written before the next tick.
+        """Without `submit` no step is started. The returned `ops` have to be written before the next tick.
 
-        A table is released only when no task is at step that could create it once more, and one that has ended where it stands is
-        left alone until the assignment no longer names it.
+        A leaving table starts no step: it is released only when no running task could create it again. A table that does not exist at
+        its checkpoint is left alone until the assignment no longer names it.
         """
         self._forget_others(stored)
         limits: dict[TableId, Position] = {}
         moved: dict[TableId, Position] = {}
         ops: list[Op] = []
         errors: list[ErrorReport] = []
-        at_work = sum(not task.done() for task in self._tasks())
-        sharing: TaskSharing[_PlannedStep] = TaskSharing(stored.configuration.pipeline.parallelism - at_work)
+        running = sum(not task.done() for task in self._tasks())
+        sharing: TaskSharing[_PlannedStep] = TaskSharing(stored.configuration.pipeline.parallelism - running)
         for table in self._in_copy(view, stored):
             copy, given = self._copy(view, table), stored.orders.assignment.tables[table]
             checkpoint = limits[table] = lanes.checkpoint_of(table)
@@ -163,7 +163,7 @@ class TableCopies:
         return CopyTick(limits=limits, moved=moved, ops=tuple(ops), errors=tuple(errors))
 
     def _in_copy(self, view: View, stored: ProcessorView) -> list[TableId]:
-        """Looked for among all tables only when the assignment or a record changes; parts of copies lie elsewhere."""
+        """The tables in copy. All tables are searched only when the assignment or a record changes; parts of copies have other keys."""
         assignment, records = stored.orders.assignment, view.group(self._layout.snapshots(self._id))
         if self._unfinished[0] is not assignment or self._unfinished[1] is not records:
             tables = [table for table, given in assignment.tables.items() if given.copy and not self._done(view, table)]
@@ -221,7 +221,7 @@ class TableCopies:
     def _take(
         self, table: TableId, copy: TableCopy | None, errors: list[ErrorReport], moved: dict[TableId, Position]
     ) -> list[Op]:
-        """What has to be written of what ended since. Chunks of one part that ended together are one write."""
+        """Collects the finished steps of a table. Returns what to write: finished chunks of the same part are one write."""
         ops: list[Op] = []
         copied: dict[int, int] = {}
         for begun in [begun for begun in self._begun.get(table, []) if begun.task.done()]:
@@ -245,7 +245,7 @@ class TableCopies:
         return ops
 
     def _forget_others(self, stored: ProcessorView) -> None:
-        """Tables that this node has no more; what still runs of them is waited for."""
+        """Forgets tables that are no longer assigned to this node. Their running tasks are kept until they end."""
         for table in self._known.keys() - stored.orders.assignment.tables.keys():
             del self._known[table]
             self._progress.pop(table, None)
@@ -282,7 +282,7 @@ def _steps(
 
 
 def _small(copy: TableCopy | None) -> bool:
-    """One that is read as a whole may be of any size."""
+    """A table that is read whole may be of any size, so it does not count as small."""
     return copy is not None and copy.record.chunks == 1 and not copy.record.whole
 
 
@@ -297,19 +297,25 @@ def _after(copy: TableCopy | None, step: CopyStep, at: Position, answer: CopyAns
         case MakeEmpty(), None:
             return TableCopy.restarting(at)
         case _:
-            raise InvariantError(f"{type(step).__name__} of a copy was answered with {answer!r}")
+            raise InvariantError(
+                f"copy step {type(step).__name__}: expected the answer of its kind, observed {answer!r}"
+            )
 
 
 def _schema(schemas: SchemaVersions, table: TableId, position: Position) -> TableSchema:
-    """As it is at a position; `valid_from` says from then on at which position its task looks at the other tables."""
+    """The schema at a position. Its `valid_from` is set to that position: there the task looks up the other tables."""
     schema = schemas.at(table, position)
     if schema is None:
-        raise InvariantError(f"table {table} is copied at {position}, where the schema store does not know it")
+        raise InvariantError(
+            f"copy of table {table} at {position}: expected a schema in the schema store, observed none"
+        )
     return replace(schema, valid_from=position)
 
 
 def _before(schemas: SchemaVersions, table: TableId, position: Position) -> TableSchema:
     schema = schemas.before(table, position)
     if schema is None:
-        raise InvariantError(f"table {table} is emptied for a DDL at {position}, before which nobody knows it")
+        raise InvariantError(
+            f"copy of table {table}, emptied for a DDL at {position}: expected a schema before that position, observed none"
+        )
     return schema

@@ -1,11 +1,11 @@
-"""`TableCopy`: how far the initial copy of one table is, and how that stands in etcd. Pure.
+"""`TableCopy`: how far the initial copy of one table is, and how etcd records it. Pure.
 
     snapshot/<table>            CopyRecord: the stage, the number of chunks
     snapshot/<table>/0000       CopyPart: the first chunks, each with its end and with what was copied
     snapshot/<table>/0001       ...
 
-The parts of a new copy are written first and its record last, so that a record always has its parts. Those of a copy that is done or
-begins anew mean nothing and are removed.
+The parts of a new copy are written first and its record last, so that a record always has its parts. The parts of a copy that is done
+or restarts mean nothing and are removed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CHUNKS_PER_PART = 64
 class TableCopy:
     record: CopyRecord
     bounds: tuple[Document, ...] = ()
-    """Between the chunks, ascending: one less than there are chunks."""
+    """The bounds between the chunks, ascending: one fewer than there are chunks."""
     copied: Mapping[int, CopiedChunk]
 
     @classmethod
@@ -44,7 +44,7 @@ class TableCopy:
 
     @classmethod
     def from_records(cls, record: CopyRecord, parts: Iterable[CopyPart]) -> Self:
-        """`parts` in the order of their keys. Those beyond the record's chunks are of an earlier copy."""
+        """`parts` are in the order of their keys. Parts beyond the record's chunks belong to an earlier copy."""
         if record.stage is not CopyStage.COPYING:
             return cls(record=record, copied={})
         joined = list(parts)[: part_of(record.chunks - 1) + 1]
@@ -52,7 +52,7 @@ class TableCopy:
         chunks = [chunk for part in joined for chunk in part.copied]
         bounds = tuple(upper for upper in uppers if upper is not None)
         if len(uppers) != record.chunks or len(chunks) != record.chunks or len(bounds) != record.chunks - 1:
-            raise InvariantError(f"a copy of {record.chunks} chunks, of which {len(uppers)} are recorded")
+            raise InvariantError(f"parts of a copy record: expected {record.chunks} chunks, observed {len(uppers)}")
         copied = {number: chunk for number, chunk in enumerate(chunks) if chunk is not None}
         return cls(record=record, bounds=bounds, copied=copied)
 
@@ -77,14 +77,14 @@ class TableCopy:
 
     @property
     def stands(self) -> bool:
-        """Whether the target's table is there, whatever the tasks of this copy did when they broke off."""
+        """Whether the target's table exists, even if tasks of this copy were interrupted at any point."""
         return self.complete or not self.record.whole
 
     @property
     def upto(self) -> Position:
-        """The first position that no chunk can hold anything of: from here on the table is as any other."""
+        """The first position of which no chunk contains a change: from here on the table is like any other."""
         if not self.complete:
-            raise InvariantError("a copy is asked for its end before all of it is copied")
+            raise InvariantError("end of a copy: expected all chunks to be copied, observed missing chunks")
         return beyond(max(chunk.until for chunk in self.copied.values()))
 
     @property
@@ -103,7 +103,9 @@ class TableCopy:
 
     def with_chunk(self, number: int, chunk: CopiedChunk) -> Self:
         if number in self.copied or not 0 <= number < self.record.chunks:
-            raise InvariantError(f"chunk {number} of {self.record.chunks} is copied already, or does not exist")
+            raise InvariantError(
+                f"chunk {number} of {self.record.chunks}: expected a missing chunk, observed one that is copied or does not exist"
+            )
         return replace(self, copied={**self.copied, number: chunk})
 
     def done(self) -> Self:

@@ -1,7 +1,7 @@
-"""The target's table of an initial copy: made before it, given its indexes after it.
+"""`Creation`: the target's table of an initial copy. It is created before the copy and gets its indexes after it.
 
-Rows that came first would create it without its options. While a table is copied it has no unique index but the one on `_id`: its
-chunks are of different times, and a value may stand in two documents, copied before and after it moved.
+If rows came first, the target would create the table without its options. While a table is copied it has no unique index but the one on
+`_id`: its chunks are of different times, and a value that moved may be in two documents, one copied before and one after.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sink.load import DocumentLoader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Creation:
-    """`shared`: other tables of the source stand in it too, so it can neither be emptied nor cleared."""
+    """`shared`: the target's table also holds other tables of the source, so it can be neither emptied nor cleared."""
 
     create: CreateTable
     shard: ShardTable | None
@@ -52,9 +52,9 @@ def creation_of(schema: TableSchema, name: TableName, routing: Routing) -> Creat
 
 
 def prepare(creation: Creation, ddl: DdlApplier, loader: DocumentLoader, *, ours: bool) -> None:
-    """Before a copy begins. `ours`: a record says that what stands there was put there by a copy of this table.
+    """Creates the target's table before a copy. `ours`: a record says that a copy of this table wrote what the target holds.
 
-    A table that somebody made beforehand, to shard it in his own way, is kept if it is empty.
+    A table that a user created beforehand, for example to shard it differently, is kept if it is empty.
     """
     if creation.shared:
         _create(creation, ddl)
@@ -63,7 +63,7 @@ def prepare(creation: Creation, ddl: DdlApplier, loader: DocumentLoader, *, ours
     elif not loader.empty():
         raise TargetOccupied(
             f"{creation.name}: expected no documents at the target before its initial copy, found some; drop the table "
-            f"there, route it to another name, or start the changefeed with --start now if they are the source's already"
+            f"there, route it to another name, or start the changefeed with --start now if the target already has the source's data"
         )
     else:
         _create(creation, ddl)
@@ -71,10 +71,10 @@ def prepare(creation: Creation, ddl: DdlApplier, loader: DocumentLoader, *, ours
 
 
 def make_anew(creation: Creation, ddl: DdlApplier) -> None:
-    """Empty and without indexes, whatever was there. It can be done again after any part of it."""
+    """Creates the table empty and without indexes, whatever the target held. It can be repeated after an interruption at any point."""
     if creation.shared:
         raise DdlUnsupported(
-            f"{creation.name}: holds the rows of several tables, of which one has to be copied anew; route every table to "
+            f"{creation.name}: holds the rows of several tables, one of which has to be copied again; route every table to "
             f"a name of its own, or create the changefeed again"
         )
     _do(DropTables(names=(creation.name,)), ddl)
@@ -82,13 +82,13 @@ def make_anew(creation: Creation, ddl: DdlApplier) -> None:
 
 
 def make_empty(creation: Creation, ddl: DdlApplier) -> None:
-    """Complete for a DDL: empty, with its indexes."""
+    """Creates the table empty and with its indexes, as a DDL requires it."""
     make_anew(creation, ddl)
     build_indexes(creation, ddl)
 
 
 def build_indexes(creation: Creation, ddl: DdlApplier) -> None:
-    """Harmless when they are there; takes as long as the target takes to read its table."""
+    """Harmless when the indexes exist; takes as long as the target takes to read its table."""
     if creation.indexes.indexes:
         _do(creation.indexes, ddl)
 

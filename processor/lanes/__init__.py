@@ -1,1 +1,1 @@
-"""Which tables share a window, and how wide it is. Pure."""
+"""Decides which tables share a window, and how wide it is. Pure."""

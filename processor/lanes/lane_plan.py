@@ -1,15 +1,15 @@
-"""Which jobs of which lanes to start now. Pure; `lanes.py` says what a lane is and shows an example.
+"""`plan`: which jobs of which lanes to start now. Pure; `lanes.py` defines a lane and shows an example.
 
-In order of precedence:
+Policies, in order of precedence:
 - LeavingTableGetsNoJob
-- HeldTableWaitsAtItsBarrier, and holds no other
-- OneJobForTheDefaultLane: with all tables that stand at the default checkpoint, as soon as the barrier is ahead of it
-- NearTableRidesAlong: it waits for a running job of the default lane rather than getting one of its own
-- UnsettledTableReachesFurther: its window is as wide as it has to be, wherever the others of its lane end
-- HindmostFirst: the other tables get jobs beside it, grouped by nearness, as long as there are places for jobs
+- HeldTableWaitsAtItsBarrier, and holds no other table
+- OneJobForTheDefaultLane: it has all tables at the default checkpoint, and starts as soon as the barrier is ahead of that checkpoint
+- NearTableJoinsTheDefaultJob: a near table waits for the running default job to end instead of getting a job of its own
+- UnsettledTableReachesFurther: its window is as wide as it has to be, wherever the other windows of its lane end
+- HindmostFirst: the other tables get jobs beside the default job, grouped by nearness, while the limit of jobs allows
 
-Nobody starves: a job moves each of its tables, a lane behind is capped at the default checkpoint and merges there, and the
-default lane has a place of its own and passes whatever is ahead.
+No table starves: a job moves each of its tables, a lane that is behind ends at the default checkpoint and merges there, and one job is
+reserved for the default lane, which reaches and passes every table that is ahead of it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from processor.lanes.windows import Pace
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneLimits:
     near_seconds: int = 10
-    """Of cluster time: how much is worth reading again so that a table can ride along."""
+    """How many seconds of cluster time are worth reading again so that a table can join the default job."""
     jobs: int = 4
-    """At once, one of them kept for the default lane: at least two."""
+    """Jobs at once, one of them reserved for the default lane: at least two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paces:
-    """How wide windows are in the default lane, and in the lanes beside it."""
+    """How wide the windows are in the default lane, and in the lanes beside it."""
 
     default: Pace = field(default_factory=Pace)
     own: Pace = field(default_factory=Pace)
@@ -46,19 +46,19 @@ class Paces:
 
 def plan(lanes: Lanes, barrier: Barrier, paces: Paces, limits: LaneLimits) -> list[LaneJob]:
     """The jobs to start now."""
-    standing = {table: lanes.checkpoint_of(table) for table in _differing(lanes, barrier)}
+    checkpoints = {table: lanes.checkpoint_of(table) for table in _differing(lanes, barrier)}
     idle = {
         table: at
-        for table, at in standing.items()
+        for table, at in checkpoints.items()
         if at < barrier.of(table) and table not in lanes.leaving and not lanes.busy(table)
     }
     jobs: list[LaneJob] = []
     end = paces.default.end_of(lanes.checkpoint, barrier.position)
     near = {table: at for table, at in idle.items() if _apart(at, lanes.checkpoint) <= limits.near_seconds}
-    if lanes.default_job is None and end > lanes.checkpoint and len(lanes.tables) > len(standing):
+    if lanes.default_job is None and end > lanes.checkpoint and len(lanes.tables) > len(checkpoints):
         windows = {
             table: Window(at, max(at, _end(lanes, table, end, barrier) if table in near else at))
-            for table, at in standing.items()
+            for table, at in checkpoints.items()
         }
         jobs.append(_job(lanes, 0, Window(lanes.checkpoint, end), lanes.tables, windows, barrier))
     if lanes.default_job is not None or jobs:
@@ -71,7 +71,7 @@ def plan(lanes: Lanes, barrier: Barrier, paces: Paces, limits: LaneLimits) -> li
 
 
 def _differing(lanes: Lanes, barrier: Barrier) -> set[TableId]:
-    """The tables to be named: all others stand at the default checkpoint, may go to the barrier, and are free."""
+    """The tables that must be named. All others are at the default checkpoint, may go to the barrier, and are in no job."""
     beside = [job.own_windows.keys() for job in lanes.running if job is not lanes.default_job]
     return {*lanes.exceptions, *lanes.leaving, *lanes.reach, *barrier.held, *chain.from_iterable(beside)} & lanes.tables
 
@@ -79,7 +79,7 @@ def _differing(lanes: Lanes, barrier: Barrier) -> set[TableId]:
 def _groups(
     idle: Mapping[TableId, Position], lanes: Lanes, barrier: Barrier, pace: Pace, limits: LaneLimits
 ) -> list[dict[TableId, Window]]:
-    """Lanes of near tables, the hindmost first. One that is behind the default lane ends where that one stands, so that they meet."""
+    """Lanes of near tables, the hindmost first. A lane behind the default lane ends at the default checkpoint at most, so that they meet."""
     left = sorted(idle, key=lambda table: (idle[table], table))
     groups: list[dict[TableId, Window]] = []
     while left:
@@ -109,7 +109,7 @@ def _job(
     own_windows: Mapping[TableId, Window],
     barrier: Barrier,
 ) -> LaneJob:
-    """Nobody has ever applied anything beyond a table's barrier: its replay ends there."""
+    """No processor has ever applied anything beyond a table's barrier, so its replay ends there."""
     held = {table: barrier.of(table) for table in own_windows if barrier.of(table) < lanes.replay_of(table)}
     return LaneJob(
         number=lanes.next_number + offset,

@@ -1,28 +1,29 @@
 """`Lanes`: which tables are replicated by which job, and from where to where. Pure.
 
-Most tables stand at one place, the default checkpoint, and are replicated by one job at a time: the default lane. A table is
-named only while it differs. Differing tables ride in the default lane's job with windows of their own when they are
-near it; those far behind or far ahead form lanes of their own, which run beside it until they meet it.
+Most tables are at one position, the default checkpoint, and are replicated by one job at a time: the default lane. A table is
+named only while it differs. A differing table that is near the default checkpoint joins the default lane's job with a window of its own.
+Tables far behind or far ahead form lanes of their own, which run beside the default lane until they meet it.
 
 A worked example: tables a, b, c at 100; near means 10 seconds, a window is 60 wide at most; a DDL holds b at 105, one holds c at 107:
 
     barrier                     job of the default lane         job beside it       afterwards
     110, b held 105, c 107      a [100,110) b [100,105)                             default 110, b 105, c 107
                                 c [100,107)
-    120, b held 105             a [110,120) c [107,120)                             default 120, b 105: c rode along and merged
+    120, b held 105             a [110,120) c [107,120)                             default 120, b 105: c joined and merged
     170, b held 105             a, c [120,170)                                      default 170, b 105
     190, b held 105             a, c [170,190)                                      default 190, b 105
     200                         a, c [190,200)                  b [105,165)         default 200, b 165: b is far behind
     210                         a, c [200,210)                  b [165,200)         default 210, b 200: no further than the default
-    220                         a, c [210,220) b [200,220)                          default 220: b rode along and merged
+    220                         a, c [210,220) b [200,220)                          default 220: b joined and merged
 
-A job is one attempt. `finished` moves the checkpoints of its tables, `failed` moves nothing, but what the job may have applied is
-replay from then on (see `replay_of`). A table whose window ended within its replay, with rows that wait for what the target is ahead
-with, stays where it is: its next window reaches twice as far, until it takes in all that the target may be ahead with (0031).
+A job is one attempt. `finished` moves the checkpoints of its tables. `failed` moves nothing, but what the job may have applied is
+replay from then on (see `replay_of`). A table is unsettled when its window ended within its replay and some of its rows wait for later
+events that the target may contain already. It keeps its checkpoint, and its next window is twice as wide, until a window contains all
+such events (0031).
 
-Invariants (`check`): a table is in at most one running job, and stands at the start of its window there; the default lane has at most
-one job; while it runs, each table that is not in it is named, also when its checkpoint equals the default by chance; a table that
-leaves is in no new job. Work per tick is O(differing tables).
+Invariants (`check`): a table is in at most one running job, and its checkpoint is the start of its window there; the default lane has at
+most one job; while that job runs, each table that is not in it is named, even if its checkpoint happens to equal the default; a leaving
+table is in no new job. The cost of a tick is O(differing tables).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from changefeed.table import TableId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneJob:
-    """`window` holds for all of `tables` that are not named; the named ones have their own, an empty one if they take no part."""
+    """`window` applies to all of `tables` that are not named. Named tables have their own window; it is empty if they take no part."""
 
     number: int
     window: Window
@@ -56,17 +57,17 @@ class LaneJob:
         return None if window is None or window.empty else window
 
     def replay_of(self, table: TableId) -> Position:
-        """Events of the table before this may have been applied before."""
+        """Events of the table before this position may have been applied already."""
         return self.own_replay.get(table, self.replay_until)
 
     def ends_ahead(self, table: TableId) -> bool:
-        """Whether events of the table behind its window may have been applied before."""
+        """Whether events of the table after its window may have been applied already."""
         window = self.of(table)
         return window is not None and window.end < self.replay_of(table)
 
     @property
     def scan(self) -> Window:
-        """What has to be read: from the lowest start to the highest end."""
+        """The range to read: from the lowest start to the highest end."""
         windows = [window for window in (self.window, *self.own_windows.values()) if not window.empty]
         return Window(min(window.start for window in windows), max(window.end for window in windows))
 
@@ -79,11 +80,11 @@ class Lanes:
     leaving: frozenset[TableId] = frozenset()
     running: tuple[LaneJob, ...] = ()
     default_job: LaneJob | None = None
-    """The one of the default lane, if it runs; it is in `running` too."""
+    """The default lane's job if it is running; it is in `running` too."""
     replay_until: Position
     own_replay: Mapping[TableId, Position] = field(default_factory=dict)
     reach: Mapping[TableId, Position] = field(default_factory=dict)
-    """How far the next window of a table goes at least, if its barrier lets it."""
+    """How far the next window of a table goes at least, if its barrier allows it."""
     next_number: int = 1
 
     @classmethod
@@ -104,7 +105,7 @@ class Lanes:
         return self.checkpoint, {table: at for table, at in self.exceptions.items() if at != self.checkpoint}
 
     def assign(self, starts: Mapping[TableId, Position], barrier: Barrier) -> Lanes:
-        """What an earlier owner of the table may have applied lies before the barrier that is published now."""
+        """Everything that an earlier node may have applied of a table is before the current barrier, so the table's replay ends there."""
         if known := self.tables & starts.keys():
             raise InvariantError(f"tables {sorted(known)} are assigned already")
         replay = {table: max(start, barrier.of(table)) for table, start in starts.items()}
@@ -118,11 +119,11 @@ class Lanes:
         return _compacted(assigned)
 
     def leave(self, tables: Iterable[TableId]) -> Lanes:
-        """They get no new job; `released` once they are in none."""
+        """The tables get no new job. They are `released` once no job has them."""
         return replace(self, leaving=self.leaving | (self.tables & frozenset(tables)))
 
     def released(self) -> Mapping[TableId, Position]:
-        """The leaving tables that stand still now, each with the place where it stopped."""
+        """The leaving tables that no job has, each with the position where it stopped."""
         return {table: self.checkpoint_of(table) for table in self.leaving if not self.busy(table)}
 
     def remove(self, tables: Iterable[TableId]) -> Lanes:
@@ -153,9 +154,9 @@ class Lanes:
         unsettled: AbstractSet[TableId] = frozenset(),
         ahead: Mapping[TableId, ClusterTime] = MappingProxyType({}),
     ) -> Lanes:
-        """Everything of the job's windows is durable downstream, but for the tables whose windows have to be wider.
+        """Everything in the job's windows is durable downstream, except for the `unsettled` tables, whose windows have to be wider.
 
-        Rows that were read from the source are `ahead` until a time: events up to then are replay.
+        `ahead`: tables with rows that were read from the source, each with the newest time of these rows. Events up to then are replay.
         """
         job, ended = self._ended(number)
         exceptions = dict(self.exceptions)
@@ -179,7 +180,7 @@ class Lanes:
         )
 
     def failed(self, number: int) -> Lanes:
-        """Any part of the job's windows may have been applied. What the job had no part in keeps its replay, by name."""
+        """Any part of the job's windows may have been applied. Tables that the job did not have keep their replay; they are named for that."""
         job, ended = self._ended(number)
         replay_until = max(self.replay_until, job.window.end) if job is self.default_job else self.replay_until
         named = {*self.exceptions, *job.own_windows, *self.own_replay} & self.tables
@@ -195,12 +196,12 @@ class Lanes:
                 window = job.of(table)
                 if window and window.start != self.checkpoint_of(table):
                     raise InvariantError(
-                        f"job {job.number} begins table {table} at {window.start}, not at its checkpoint"
+                        f"job {job.number}, table {table}: expected a window from its checkpoint, observed one from {window.start}"
                     )
                 if window and any(other.of(table) for other in self.running[:number]):
                     raise InvariantError(f"table {table} is in two running jobs")
         if not self.tables >= (self.exceptions.keys() | self.leaving | self.own_replay.keys() | self.reach.keys()):
-            raise InvariantError("a table is named that is not assigned")
+            raise InvariantError("named tables: expected assigned tables only, observed one that is not assigned")
 
     def _ended(self, number: int) -> tuple[LaneJob, Lanes]:
         [job] = [job for job in self.running if job.number == number]
@@ -216,7 +217,7 @@ def _twice(window: Window) -> Position:
 
 
 def _compacted(lanes: Lanes) -> Lanes:
-    """Names no more tables than needed: the default is the checkpoint of most tables, and replay that is passed is forgotten."""
+    """Names no more tables than needed: the default becomes the checkpoint of most tables, and replay that is over is forgotten."""
     checkpoint, exceptions = lanes.checkpoint, lanes.exceptions
     if lanes.default_job is None:
         plain = len(lanes.tables) - len(exceptions)

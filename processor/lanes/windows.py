@@ -1,21 +1,21 @@
-"""How wide the next window of a lane is, and into which slices it is cut.
+"""`Pace`: how wide the next window of a lane is; `slices`: how a window is cut.
 
-A lane that follows runs windows as long as the barrier has moved since the last one: small by themselves. A lane that
-is behind is limited by its `Pace`: the number of seconds of cluster time that one window may span. It is corrected after each
-window by what the window turned out to hold, so that a window stays within the bytes and the time that a job should take:
+A lane that follows runs a window for each move of the barrier, and these windows are small. A lane that is behind is limited by its
+`Pace`: the number of seconds of cluster time that one window may span. After each window the pace is corrected by the bytes and the
+duration of that window, so that windows stay within the limits of a job:
 
     window    spans   held      took    pace before -> after      (limits: 256 MiB, 20 s)
-    1         60 s    4 MiB     1 s     60 s  -> 240 s            as wide as it might be, and light: four times wider, not more
+    1         60 s    4 MiB     1 s     60 s  -> 240 s            full width and light: four times wider, not more
     2         240 s   512 MiB   12 s    240 s -> 120 s            twice the bytes: half the span
-    3         120 s   200 MiB   8 s     120 s -> 153 s            towards the limits, bytes being nearer
-    4         2 s     1 MiB     0.2 s   153 s -> 153 s            the barrier was near: says nothing about wide windows
+    3         120 s   200 MiB   8 s     120 s -> 153 s            towards the limits; bytes are the nearer limit
+    4         2 s     1 MiB     0.2 s   153 s -> 153 s            ended early at the barrier: says nothing about wide windows
 
-Cluster time is cut at whole seconds: a cut never falls inside a transaction, whose events share one cluster time.
+Cuts are at whole seconds, so that none falls inside a transaction, whose events share one cluster time.
 
-A change stream does not end where a window does: it looks for matches until it has a reply full of them. So
-- it is cut into slices only where each slice has several replies' worth of matches, as far as the last windows tell: several cursors that each scan to the
-  end of the oplog would cost the source as many scans;
-- where it found that nothing matches for long behind a window, the next one reaches as far: narrow ones would each scan as much.
+A change stream does not stop at the end of a window: it searches for matches until a reply is full. So
+- its window is cut into slices only if each slice has several replies of matches, judged by the lane's last window: each cursor scans to
+  the end of the oplog, so several cursors would cost the source several scans;
+- when a stream has found no match for a long range after a window, the next window covers that range: narrow windows would each scan it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _SHRINKAGE = 1 / 16
 _LIGHTEST = 1e-6
 _LAST_SECOND = 2**32 - 1
 _SLICE_BYTES = 32 * 1024 * 1024
-"""Two replies: what one reads beyond its end is up to one more."""
+"""Two replies. A slice reads up to one reply beyond its end."""
 _OPLOG_SLICE_BYTES = 2 * 1024 * 1024
-"""What a task of its own is worth: a source at rest says something every ten seconds, and that is no wide window."""
+"""The least that is worth a task of its own. An idle source still writes a no-op every ten seconds, which makes no wide window."""
 _END_OF_TIME = Position(ClusterTime(_LAST_SECOND, 2**32 - 1))
 
 
@@ -44,32 +44,32 @@ _END_OF_TIME = Position(ClusterTime(_LAST_SECOND, 2**32 - 1))
 class WindowLimits:
     bytes: int = 256 * 1024 * 1024
     duration: timedelta = timedelta(seconds=20)
-    """How long one window's job should run: until then its lane's checkpoint stands still."""
+    """How long the job of one window should run. The lane's checkpoint does not move until the job ends."""
     slices: int = 4
     slice_seconds: int = 2
-    """A slice spans no less: opening a change stream costs more than reading one second."""
+    """The least span of a slice: opening a change stream costs more than reading one second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """What a window turned out to hold, and how long its job took."""
+    """What a window contained, and how long its job took."""
 
     window: Window
     bytes: int
     took: timedelta
     silent_until: Position | None = None
-    """Behind the window, nothing is to be found below this."""
+    """There is no match between the window's end and this position."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     seconds: int = 60
     density: int | None = None
-    """Bytes in a second of cluster time, in the last window; None before the first."""
+    """Bytes per second of cluster time in the last window. None before the first window."""
     silent_until: Position | None = None
 
     def end_of(self, start: Position, barrier: Position) -> Position:
-        """Where a window from `start` ends: at the barrier unless that is too far."""
+        """Where a window from `start` ends: at the barrier, unless that is too far."""
         widest = Position(ClusterTime(min(start.ts.seconds + self.seconds, _LAST_SECOND), 0))
         if self.silent_until is not None:
             widest = max(widest, self.silent_until)
@@ -80,7 +80,7 @@ class Pace:
         return Pace(seconds=self._seconds(finished, limits), density=density, silent_until=finished.silent_until)
 
     def _seconds(self, finished: Finished, limits: WindowLimits) -> int:
-        """A window that was slow because its reader had silence to look through says nothing of wide ones."""
+        """A window with `silent_until` leaves the pace unchanged: its time went into scanning a range without matches."""
         if finished.silent_until is not None:
             return self.seconds
         heaviness = max(finished.bytes / limits.bytes, finished.took / limits.duration, _LIGHTEST)
@@ -96,7 +96,7 @@ def span_seconds(window: Window) -> int:
 
 
 def slices(window: Window, limits: WindowLimits, *, capture: Capture, density: int | None) -> list[Window]:
-    """Contiguous, none empty, together the window; an empty window has none."""
+    """Contiguous non-empty windows that together make up the window. An empty window has none."""
     if window.empty:
         return []
     count = min(limits.slices, span_seconds(window) // limits.slice_seconds)

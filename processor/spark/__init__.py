@@ -1,1 +1,1 @@
-"""Running windows and copies in Spark. The only room that imports pyspark."""
+"""Runs windows and copies in Spark."""

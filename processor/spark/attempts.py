@@ -1,16 +1,16 @@
-"""`Attempts`: an attempt that Spark lost sight of has ended only when nothing of it can write any more.
+"""`Attempts`: an attempt that Spark has lost counts as ended only when none of its tasks can write any more.
 
-Spark says that a job failed while its tasks may still be at work: in an executor that was cut off, in a Python worker that outlives its
-Spark task, behind a JVM that died. Their node lives and their run goes on, so their permits would stay good, and what they write would come
-after what the next attempt writes. So each attempt has a key of its own in etcd, which revokes it, and its tasks look for that key whenever they
-look at etcd (`TaskPermit`). Whoever waits for the attempt waits on:
+Spark reports a job as failed while its tasks may still be running: in an executor that was cut off, in a Python worker that outlives its
+Spark task, or after the JVM died. Their node lives and their run goes on, so their permits would stay valid, and they could write after
+the next attempt. So each attempt has a key of its own in etcd that revokes it, and its tasks look for that key whenever they look at etcd
+(`TaskPermit`). The thread that runs the attempt goes on waiting:
 
     100.0  executor lost: the attempt's key is written, acknowledged at 100.1
-           its task looked at 100.05 for the last time without seeing it: it may write until 110.05
+           its task looked last at 100.05 and did not see the key: it may write until 110.05
     110.1  the attempt has ended with its error; its tables are free, and the window is tried again as a replay
 
-Until then the job counts as running in every respect: no other job has its tables, they are not handed over, and a run does not end. The key
-lasts as long as the node's lease, since a task that wakes up late must find it as long as it finds its node.
+Until then the job counts as running in every respect: no other job has its tables, they are not released, and the run does not end. The
+key lasts as long as the node's lease: a task that wakes up late must find it as long as it finds its node's key.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _log = structlog.get_logger()
 
 
 class Attempts:
-    """Of one node in one session; for many threads."""
+    """The attempts of one node in one session. Thread-safe."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Attempts:
         *,
         budget: timedelta = BUDGET,
     ) -> None:
-        """`over`: the session has ended, and with it whatever it allowed; nobody waits for an attempt any more."""
+        """`over`: the session has ended, and everything that it allowed with it. No thread waits for an attempt after that."""
         self._store = store
         self._layout = layout
         self._node = node
@@ -60,14 +60,16 @@ class Attempts:
         self._numbers = itertools.count(1)
 
     def new(self) -> str:
-        """The key of one attempt more. Only an attempt that is lost has anything there."""
+        """The key of a new attempt. The key exists in etcd only if the attempt is lost."""
         return self._layout.revoked(self._node, next(self._numbers))
 
     def until_over(self, attempt: str, work: Callable[[], T]) -> T:
-        """What the work answers or raises, once nothing of it can write any more."""
+        """Runs `work`. Returns or raises once none of its tasks can write any more."""
         try:
             return work()
-        except Exception as error:  # tasks answer with their errors: whatever is raised says nothing of them
+        except (
+            Exception
+        ) as error:  # tasks return their own errors, so an exception does not say whether they have ended
             self._revoke(attempt, str(error))
             raise
 

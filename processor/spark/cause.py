@@ -1,6 +1,6 @@
-"""`cause_of`: what went wrong in Spark, out of what PySpark says about it. Pure.
+"""`cause_of`: extracts the cause of a Spark error from PySpark's text. Pure.
 
-PySpark's text of an error of the JVM begins with which method was called, which says nothing to anybody, and ends with the JVM's stack:
+PySpark's text of a JVM error begins with the name of the called method, which does not help users, and ends with the JVM's stack:
 
     An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
     : org.apache.spark.SparkException: Job aborted due to stage failure: Task 3 in stage 10.0 failed 1 times, most recent failure: Lost task 3.0

@@ -1,4 +1,4 @@
-"""`Pipeline`: runs one window in Spark, in the way that suits its width: a task that stays, a job of one task, a job of two stages."""
+"""`Pipeline`: runs one window in Spark, in the way that suits its width: a staying task, a job of one task, or a job of two stages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from processor.task.window_task import ShuffledBlob, apply_bucket, divide_tables
 
 @dataclass(frozen=True, slots=True)
 class BroadcastContext:
-    """What tasks get of a context: a worker that has it open by its key loads nothing."""
+    """The form in which tasks receive a context. A worker that already has the context of this key loads nothing."""
 
     key: str
     broadcast: Broadcast[JobContext]
@@ -39,7 +39,7 @@ class BroadcastContext:
 
 
 class SharedContext:
-    """A context and its broadcast, which is made by the first job that needs it, and anew after one that failed in Spark."""
+    """A context and its broadcast. The first job that needs the broadcast creates it, as does the first one after a failure of Spark."""
 
     def __init__(self, context: JobContext) -> None:
         self.context = context
@@ -53,7 +53,7 @@ class SharedContext:
             return self._handle
 
     def doubt(self, handle: BroadcastContext) -> None:
-        """Its JVM may be dead. If not, other jobs still use it, and Spark cleans it up after them."""
+        """Drops a broadcast whose JVM may be dead. If the JVM lives, other jobs may still use the broadcast; Spark removes it after them."""
         with self._lock:
             if self._handle is handle:
                 self._handle = None
@@ -74,7 +74,7 @@ class Pipeline:
         self._stays = stays
 
     def run(self, shared: SharedContext, spec: JobSpec) -> JobOutcome:
-        """Returns when all of it is durable downstream, or with the error of one of its tasks. For a thread that may wait."""
+        """Blocks until the whole window is durable downstream, or returns the error of one of its tasks in the outcome."""
         failpoint.reach("window_begins", shared.context.changefeed)
         begun_at = time.monotonic()
         group = self.group(shared.context, spec)
@@ -100,7 +100,7 @@ class Pipeline:
         return outcome
 
     def copy(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:
-        """Works of initial copies, in one task."""
+        """Runs steps of initial copies, in one task."""
         group = Group(shared.context.changefeed, f"{shared.context.fence.run}-copy")
         with self._beside(1), self._broadcast(shared) as handle:
             answers = self._spark.run_one(group, partial(run_copy_steps, handle, steps, attempt))
@@ -153,7 +153,7 @@ class Pipeline:
 
 
 def _expect_one_attempt(error: ErrorReport | None) -> None:
-    """A task that finds itself repeated says so: its first attempt may still be at work, and so is the job."""
+    """A repeated task reports this error. Its first attempt may still be running, so the job has not ended: raise instead of answering."""
     if error is not None and error.code == PipelineUnavailable.code:
         raise PipelineUnavailable(error.message)
 

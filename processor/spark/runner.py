@@ -1,13 +1,13 @@
-"""`SparkRunner`: the node's one Spark session: started when first needed, shared by all changefeeds, stopped with the node.
+"""`SparkRunner`: the node's one Spark session. It starts when first needed, is shared by all changefeeds, and stops with the node.
 
-A JVM that died (out of memory, killed) is noticed when the next job comes, and a new one is started. The jobs that it had count as lost:
+A dead JVM (out of memory, killed) is noticed when the next job starts, and a new one is started. The jobs of the dead JVM count as lost:
 their Python workers may outlive it (`Attempts`).
 
 PySpark pins each Python thread to a JVM thread, so a job's group and pool are those of the thread that runs it. Jobs of one changefeed
 share a pool, and pools share the cores fairly.
 
-Tasks are never tried again by Spark: a lane tries its window again, and then knows that it replays. Speculation stays off, since two
-copies of a task would write the same rows.
+Spark never repeats a task: a lane tries its window again, and then knows that it replays. Speculation stays off, since two copies of a
+task would write the same rows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _FIXED: Mapping[str, str] = {
 _LOCAL: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 _HAND_OVER_PORT = "spark.sluice.handOver.port"
-"""Ours: where tasks that stay reach their driver. Its addresses are those of Spark's own driver."""
+"""Sluice's own option: the port where staying tasks reach their driver. The addresses are those of Spark's driver."""
 
 _LAST_PORT = 65_535
 _DIVIDING_SLOTS = 4
@@ -65,13 +65,13 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSettings:
-    """`options` are Spark's own (`spark.*`); they are stronger than our defaults, but not than what correctness needs."""
+    """`options` are Spark options (`spark.*`). They override the defaults, but not the options that correctness needs."""
 
     master: str = "local[*]"
     options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Mistakes are told when the node starts."""
+        """Reports mistakes when the node starts."""
         assert self.hand_over_port >= 0
 
     def all(self) -> dict[str, str]:
@@ -80,27 +80,29 @@ class SparkSettings:
 
     @property
     def local(self) -> bool:
-        """In this machine, rather than on executors of which there may be more when there is more to do."""
+        """Whether tasks run on this machine rather than on executors, whose number may grow with the load."""
         return self.master.startswith("local")
 
     @property
     def hand_over_port(self) -> int:
-        """0: any that is free."""
+        """0: any free port."""
         port = self.options.get(_HAND_OVER_PORT, "0")
         if not port.isdecimal() or int(port) > _LAST_PORT:
-            raise ConfigurationError([f"spark.conf.{_HAND_OVER_PORT}: found {port!r}; write a port, for example 7080"])
+            raise ConfigurationError(
+                [f"spark.conf.{_HAND_OVER_PORT}: expected a port, found {port!r}; write for example 7080"]
+            )
         return int(port)
 
     @property
     def python(self) -> str:
-        """What runs the workers: on this machine the interpreter that has our packages, elsewhere what is there."""
+        """The interpreter of the workers: on this machine the one that has our packages, elsewhere the installed `python3`."""
         default = sys.executable if self.local else "python3"
         return self.options.get("spark.pyspark.python", default)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Which changefeed a job is for, and which of its lanes: what is cancelled together."""
+    """The changefeed and the lane that a job is for. The jobs of a group are cancelled together."""
 
     changefeed: str
     lane: str
@@ -110,7 +112,7 @@ class Group:
 
 
 class SparkRunner:
-    """Safe to use from many threads; `stop` may be called twice, and nothing runs after it."""
+    """Thread-safe. `stop` may be called twice, and nothing runs after it."""
 
     def __init__(self, settings: SparkSettings | None = None) -> None:
         self._settings = settings or SparkSettings()
@@ -127,7 +129,7 @@ class SparkRunner:
         self.stop()
 
     def warm_up(self) -> None:
-        """Starts Spark and a worker in the background, which takes seconds that the first table need not wait for."""
+        """Starts Spark and a worker in the background. This takes seconds, for which the first table would otherwise wait."""
         threading.Thread(target=self._warm_up, name="spark-warm-up", daemon=True).start()
 
     def _warm_up(self) -> None:
@@ -144,14 +146,14 @@ class SparkRunner:
             context.stop()
 
     def run_one(self, group: Group, task: Callable[[], T]) -> T:
-        """One task, one stage: the shortest way through Spark."""
+        """Runs one task in one stage: the fastest kind of Spark job."""
         with _translated(group):
             self._enter(group)
             [answer] = self._single().mapPartitions(partial(_alone, task)).collect()
             return answer
 
     def run_each(self, group: Group, items: Sequence[T], task: Callable[[T], U]) -> list[U]:
-        """One task for each item, as many at a time as there are cores; answers in the items' order."""
+        """Runs one task for each item, as many at a time as there are cores. Answers are in the order of the items."""
         with _translated(group):
             context = self._enter(group)
             return context.parallelize(items, len(items)).mapPartitions(partial(_each, task)).collect()
@@ -165,9 +167,9 @@ class SparkRunner:
         apply: Callable[[Iterator[tuple[Any, Any]]], U],
         divide: Callable[[Iterable[tuple[Any, Any]]], Iterable[tuple[Any, Any]]] | None = None,
     ) -> list[U]:
-        """Two stages. `read` gives records with keys that begin with a bucket; `apply` gets a bucket's records in key order.
+        """Runs two stages. `read` returns records whose keys begin with a bucket; `apply` gets a bucket's records in key order.
 
-        `divide` is a stage between them: it gets records of higher buckets too, in key order, and gives each its final one.
+        `divide` adds a stage between them. It also gets the records of higher buckets, in key order, and moves each to its final bucket.
         """
         with _translated(group):
             context = self._enter(group)
@@ -182,7 +184,7 @@ class SparkRunner:
             return self._started().broadcast(value)
 
     def cancel(self, group: Group) -> None:
-        """Its jobs end with an error soon. Python workers may go on for a while: only a `TaskPermit` stops their writes."""
+        """The jobs of the group end with an error soon. Python workers may go on for a while: only a `TaskPermit` stops their writes."""
         context = self._context
         if context is None:
             return
@@ -192,7 +194,7 @@ class SparkRunner:
             _log.warning("spark_job_not_cancelled", group=str(group), error=str(error).partition("\n")[0])
 
     def slots(self) -> int:
-        """How many tasks can run at once, as far as Spark knows by now; 0: it has not started, or has died."""
+        """How many tasks can run at once, as far as Spark knows. 0: Spark has not started, or has died."""
         context = self._context
         if context is None:
             return 0
@@ -202,14 +204,14 @@ class SparkRunner:
             return 0
 
     def divides(self) -> bool:
-        """Whether a shuffle makes a window quicker: one task that reads while the target writes keeps two cores at work without one."""
+        """Whether a shuffle makes a window faster. Without one, a task that reads while the target writes already keeps two cores busy."""
         if self._divides is None:
             with _translated("slots"):
                 self._divides = not self._settings.local or self._started().defaultParallelism >= _DIVIDING_SLOTS
         return self._divides
 
     def switchboard(self) -> Switchboard:
-        """Where tasks reach this driver. Spark has been started."""
+        """Opens the port where tasks reach this driver. Starts Spark if needed."""
         conf = self._started().getConf()
         host = conf.get("spark.driver.host") or "127.0.0.1"
         return Switchboard(conf.get("spark.driver.bindAddress") or host, host, self._settings.hand_over_port)
@@ -247,29 +249,29 @@ class SparkRunner:
 
     @staticmethod
     def _bury(context: SparkContext) -> None:
-        """PySpark keeps one gateway for the whole life of a process: it has to be made to forget a dead one."""
+        """PySpark keeps one gateway for the life of the process. This makes it forget a dead one."""
         _log.error("spark_died")
         try:
             context.stop()
         except _FAILURES:
-            context.stop()  # the first call stumbles over the JVM that is gone, the second ends what is here
+            context.stop()  # the first call fails since the JVM is dead, the second cleans up in this process
         SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - there is no other way to get another JVM
 
 
 def _dead(context: SparkContext) -> bool:
-    """Its JVM is our own child."""
-    gateway = context._gateway  # noqa: SLF001 - nothing public says it
+    """The JVM is a child process of this process."""
+    gateway = context._gateway  # noqa: SLF001 - there is no public attribute for it
     return gateway is not None and gateway.proc.poll() is not None
 
 
 def _alone(task: Callable[[], T], numbers: Iterable[int]) -> Iterator[T]:
-    """Takes all of its input: Spark throws a worker away that leaves some."""
+    """Reads all of its input: Spark discards a worker that leaves some unread."""
     for _ in numbers:
         yield task()
 
 
 def _nothing() -> None:
-    """What a warm-up does, having loaded the modules that a window's task needs."""
+    """The task of a warm-up: loads the modules that a window's task needs."""
     import_module("processor.task.window_task")
 
 
@@ -286,9 +288,9 @@ def _bucket(key: tuple[int, ...]) -> int:
 
 
 class _translated:  # noqa: N801 - reads as a function
-    """What Spark itself fails at: tasks answer with their own errors.
+    """Translates errors of Spark itself to `PipelineUnavailable`. Tasks return their own errors.
 
-    Any error, since PySpark stumbles over a JVM that dies in ways of its own: even an UnboundLocalError was seen.
+    Every exception is translated, since PySpark raises unexpected ones when a JVM dies: even an UnboundLocalError was seen.
     """
 
     def __init__(self, doing: Group | str) -> None:

@@ -1,22 +1,24 @@
-"""Which windows are handed to a task that stays in a Spark worker, and which of these tasks are to leave. Pure.
+"""`way_of`, `leaving`: which windows run in a task that stays in a Spark worker, and which staying tasks have to leave. Pure.
 
-A job for each window costs 30 to 80 ms of CPU and as much lag. So a lane that follows has a task that stays: its driver hands it one window after another.
-It holds one of Spark's slots meanwhile, also between windows, so nothing else may wait for a slot because of it. In order of precedence:
+A job for each window costs 30 to 80 ms of CPU and as much lag. So a lane that follows has a staying task, or *stay*: its driver hands it
+one window after another. A stay occupies one of Spark's slots, also between windows, so no other task may wait for a slot because of it.
+Policies, in order of precedence:
 
-- NobodyStaysInACrowd: lanes that follow and all other tasks together must fit into the slots; otherwise every task that stays is asked to leave
-- NobodyWaitsForTheIdle: where they fit only without the tasks of lanes that follow no more, those are asked to leave
-- OneContextOneStay: a DDL, an assignment, another run or a lost attempt ends it, and the next window begins a new one
-- NoStayIsLong: `longest` bounds what a worker may gather, and how long one lane has the same slot
+- NoStayWithoutFreeSlots: lanes that follow and all other tasks together must fit into the slots; otherwise all stays are asked to leave
+- NoTaskWaitsForAnIdleStay: if they fit only without the stays of lanes that no longer follow, those stays are asked to leave
+- OneContextOneStay: a DDL, an assignment, another run or a lost attempt ends the stay, and the next window begins a new one
+- NoStayIsLong: `longest` limits what accumulates in a worker, and how long one lane has the same slot
 - NoStayIsIdle: a lane that has no windows gives its slot back after `idle`
-- EveryWindowBeginsOne: where there is room, also the first after a rest. A stay that is handed one window costs what a job does, and the next may be the first of many
-- NoStayWithoutAWay: a task that could not reach its driver is not sent again for a while
+- EveryWindowBeginsAStay: if there is room, also the first window after a pause. A stay with a single window costs as much as a job, and
+  more windows may follow
+- NoStayWithoutConnection: after a task could not reach its driver, no stay begins for `without`
 
-Who is asked to leave does so at once when it is idle, after its window when it is at work. A worked example, two slots, one changefeed f:
+An idle stay leaves at once when asked, a running one after its window. A worked example, two slots, one changefeed f:
 
     0.0    window of f        begin
     0.1    window of f        hand over
-    5.0    copy, one task     stays           2 of 2 slots
-    6.0    copy, second task  leave           3 of 2
+    5.0    copy, one task     nothing         2 of 2 slots
+    6.0    copy, second task  leave           3 of 2 slots
     6.1    window of f        job
     9.0    the copies end; window of f        begin
     21.1   no window since 9.1                leave
@@ -36,39 +38,39 @@ class StayLimits:
     """In seconds."""
 
     follows: float = 2.0
-    """After its last window a lane counts as one that follows, and wants a slot, for so long."""
+    """How long a lane counts as one that follows, and claims a slot, after its last window."""
     idle: float = 12.0
-    """More than the ten seconds after which a source at rest says something: a job for each of these would be all that costs anything then."""
+    """More than ten seconds, the interval at which an idle source writes a no-op. Otherwise each no-op would cost a job."""
     longest: float = 60.0
     without: float = 60.0
-    """Until it is tried again after a task could not reach its driver."""
+    """How long no stay begins after a task could not reach its driver."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staying:
-    """A task that stays, as its driver knows it. It is known until it is asked to leave, or gone."""
+    """A staying task, as its driver knows it: until the task is asked to leave or has ended."""
 
     context: str
     attempt: str
     begun_at: float
     idle_since: float | None
-    """None: it is at work."""
+    """None: a window is running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """All that competes for the slots of one driver. Times are monotonic seconds."""
+    """Everything that competes for the slots of one driver. Times are monotonic seconds."""
 
     slots: int
     following: Mapping[ChangefeedId, float] = field(default_factory=dict)
     """Until when each changefeed's default lane counts as one that follows."""
     staying: Mapping[ChangefeedId, Staying] = field(default_factory=dict)
     others: int = 0
-    """Tasks of all other jobs, at work or waiting for a slot."""
+    """Tasks of all other jobs, running or waiting for a slot."""
     no_way_until: float = float("-inf")
 
     def counting(self, window: NextWindow | None) -> Room:
-        """With the lane of a window that is about to run."""
+        """Adds the lane of a window that is about to run."""
         if window is None:
             return self
         return replace(self, following={**self.following, window.changefeed: float("inf")})
@@ -85,7 +87,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextWindow:
-    """A narrow window of a default lane, which is to run now."""
+    """A narrow window of a default lane that is about to run."""
 
     changefeed: ChangefeedId
     context: str
@@ -99,14 +101,14 @@ class Way(StrEnum):
 
 
 def way_of(window: NextWindow, room: Room, now: float) -> Way:
-    """Who is to leave has been asked before: what is still known may stay."""
+    """Called after the stays in `leaving` were asked to leave: the remaining ones may go on."""
     if window.changefeed in room.staying:
         return Way.HAND_OVER
     return Way.JOB if room.counting(window).crowded(now) or now < room.no_way_until else Way.BEGIN
 
 
 def leaving(room: Room, limits: StayLimits, now: float, window: NextWindow | None = None) -> tuple[ChangefeedId, ...]:
-    """Who is to be asked to leave now; `window` is one that is about to run."""
+    """The stays that must be asked to leave now. `window`: a window that is about to run."""
     room = room.counting(window)
     if room.crowded(now):
         return tuple(room.staying)

@@ -1,14 +1,15 @@
-"""`Stays`: the tasks that stay with this driver; carries out what `stay_plan.py` decides.
+"""`Stays`: the staying tasks of this driver; carries out what `stay_plan.py` decides.
 
-A window has one of three ends here, and each is safe:
+A window handed to a stay ends in one of three ways, and each is safe:
 
-    answered                          as a job's answer
-    not taken (`None`)                the task was gone before the window was sent: nothing of it can have been applied, and it runs as a job
-    lost (`PipelineUnavailable`)      sent, and no answer: the connection or the Spark task is gone, or it was cancelled. Any part of it may have been
-                                      applied, and may still be, by a task that nobody sees. Its attempt is revoked and the permit's budget waited for (`Attempts`)
+    answered                        like the outcome of a job
+    not taken (`None`)              the task was gone before the window was sent: nothing of it was applied, and it runs as a job
+    lost (`PipelineUnavailable`)    sent, but not answered: the connection or the Spark task is gone, or the window was cancelled. Any
+                                    part of the window may have been applied, and a lost task may still apply more. The attempt is
+                                    revoked, and the thread waits for the permit's budget (`Attempts`)
 
-A stay is one Spark job, of one context, under one attempt: that of its windows. Whatever loses one of them revokes all that the task may ever be handed,
-and the next window has another attempt, so it never goes to that task.
+A stay is one Spark job with one context and one attempt, the attempt of its windows. A lost window revokes everything that the task
+may ever be handed. The next window has another attempt, so it never goes to that task.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _log = structlog.get_logger()
 
 
 class Stay:
-    """One task that stays. For one window at a time."""
+    """One staying task. It runs one window at a time."""
 
     def __init__(self, group: Group, call: Call, dialled: Future[Channel], ended: Future[Departure]) -> None:
         self.group = group
@@ -58,7 +59,7 @@ class Stay:
         if self._dialled.done():
             outcome = self._hand_over(self._dialled.result(), spec)
         else:
-            outcome = self._never_came(self.ended.result())
+            outcome = self._never_connected(self.ended.result())
         if outcome is None and self.cancelled.is_set():
             raise PipelineUnavailable(f"Spark, {self.group}: the window was cancelled before it was handed over")
         return outcome
@@ -73,13 +74,13 @@ class Stay:
         try:
             outcome = channel.receive()
         except ChannelLost as lost:
-            what = f"Spark, {self.group}: the task that stays is lost with its window: {lost}"
+            what = f"Spark, {self.group}: the staying task is lost with its window: {lost}"
             raise PipelineUnavailable(what) from lost
         assert isinstance(outcome, JobOutcome)
         return outcome
 
     def leave(self) -> None:
-        """It is idle."""
+        """Call it only while the task is idle."""
         if self._dialled.done():
             try:
                 self._dialled.result().send(None)
@@ -91,8 +92,8 @@ class Stay:
             self._dialled.result().hang_up()
 
     @staticmethod
-    def _never_came(departure: Departure) -> JobOutcome | None:
-        """It has ended, so nothing of it is left."""
+    def _never_connected(departure: Departure) -> JobOutcome | None:
+        """The task has ended without the window, so nothing of the window was applied."""
         error = departure.error
         if error is None:
             return None
@@ -102,7 +103,7 @@ class Stay:
 
 
 class Stays:
-    """Of one node, as long as its Spark session; for many threads. `close` may be called twice."""
+    """The stays of one node, for the life of its Spark session. Thread-safe. `close` may be called twice."""
 
     def __init__(
         self, spark: SparkRunner, limits: StayLimits | None = None, *, monotonic: Callable[[], float] = time.monotonic
@@ -114,8 +115,8 @@ class Stays:
         self._room = Room(slots=0)
         self._slots_at = float("-inf")
         self._stays: dict[ChangefeedId, Stay] = {}
-        self._at_work: dict[str, Stay] = {}
-        """By the attempt of the window."""
+        self._running: dict[str, Stay] = {}
+        """The stays with a running window, by the attempt of the window."""
         self._switchboard: Switchboard | None = None
         self._threads = ThreadPoolExecutor(_MOST, "stay")
         self._closed = threading.Event()
@@ -123,12 +124,12 @@ class Stays:
         self._keeper = threading.Thread(target=self._keep, name="stays", daemon=True)
 
     def close(self) -> None:
-        """Who is idle leaves; who is at work finds its driver gone."""
+        """Idle stays leave. Running ones lose the connection to their driver."""
         self._closed.set()
         self._some.set()
         with self._lock:
             self._ask_to_leave(tuple(self._stays))
-            for found in self._at_work.values():
+            for found in self._running.values():
                 self._give_up(found)
             self._threads.shutdown(wait=False)
             if self._switchboard is not None:
@@ -136,7 +137,7 @@ class Stays:
 
     @contextmanager
     def beside(self, tasks: int) -> Iterator[None]:
-        """While so many tasks of a job are at work or wait for a slot."""
+        """Counts `tasks` tasks of a job as running or waiting for a slot."""
         self._others(tasks)
         try:
             yield
@@ -144,7 +145,7 @@ class Stays:
             self._others(-tasks)
 
     def run(self, shared: Shared, context: JobContext, spec: JobSpec, job: Callable[[], JobOutcome]) -> JobOutcome:
-        """A narrow window of a default lane: by a task that stays, or by a job of its own."""
+        """Runs a narrow window of a default lane, in a stay or as a job of its own."""
         window = NextWindow(changefeed=context.changefeed, context=context.key, attempt=spec.attempt)
         found = self._stay_for(window, shared, context)
         outcome: JobOutcome | None = None
@@ -156,9 +157,9 @@ class Stays:
             self._ended(window, found, stays=outcome is not None and outcome.error is None)
 
     def cancel(self, spec: JobSpec) -> None:
-        """What runs the window ends soon, and writes no more when it notices; whoever waits for it finds it lost."""
+        """Ends the stay that runs the window. The task stops writing once it notices; the thread that waits for the window sees it as lost."""
         with self._lock:
-            found = self._at_work.get(spec.attempt)
+            found = self._running.get(spec.attempt)
         if found is not None:
             found.cancelled.set()
             self._give_up(found)
@@ -179,7 +180,7 @@ class Stays:
             else:
                 known = replace(self._room.staying[id], idle_since=None)
             self._know(id, known)
-            found = self._at_work[window.attempt] = self._stays[id]
+            found = self._running[window.attempt] = self._stays[id]
         if way is Way.BEGIN:
             found.ended.add_done_callback(lambda ended: self._gone(id, found, ended))
         return found
@@ -205,22 +206,22 @@ class Stays:
         return Stay(group, call, dialled, ended)
 
     def _ended(self, window: NextWindow, found: Stay | None, *, stays: bool) -> None:
-        """A window that failed ends its stay: what comes next begins with nothing kept."""
+        """A failed window ends its stay, so that the next window starts with fresh state."""
         now = self._monotonic()
         with self._lock:
             self._follows(window.changefeed, now + self._limits.follows)
             if found is None:
                 return
-            self._at_work.pop(window.attempt, None)
+            self._running.pop(window.attempt, None)
             if self._stays.get(window.changefeed) is not found:
-                found.leave()  # it was asked to while it was at work
+                found.leave()  # it was asked to leave while the window was running
             elif stays:
                 self._know(window.changefeed, replace(self._room.staying[window.changefeed], idle_since=now))
             else:
-                self._ask_to_leave((window.changefeed,), at_work=False)
+                self._ask_to_leave((window.changefeed,), busy=False)
 
     def _gone(self, id: ChangefeedId, found: Stay, ended: Future[Departure]) -> None:
-        """Its Spark job has ended: whoever still waits for an answer waits for nothing."""
+        """The stay's Spark job has ended. Closes the channel, so that no thread waits for an answer that cannot come."""
         self._give_up(found)
         error = ended.exception()
         unreachable = "" if error is not None else ended.result().unreachable
@@ -243,12 +244,12 @@ class Stays:
             self._room = replace(self._room, others=self._room.others + tasks)
             self._ask_to_leave(stay_plan.leaving(self._room, self._limits, self._monotonic()))
 
-    def _ask_to_leave(self, ids: tuple[ChangefeedId, ...], *, at_work: bool | None = None) -> None:
+    def _ask_to_leave(self, ids: tuple[ChangefeedId, ...], *, busy: bool | None = None) -> None:
         for id in ids:
             found = self._stays[id]
-            busy = self._room.staying[id].idle_since is None if at_work is None else at_work
+            running = self._room.staying[id].idle_since is None if busy is None else busy
             self._forget(id, found)
-            if not busy:
+            if not running:
                 found.leave()
 
     def _forget(self, id: ChangefeedId, found: Stay) -> None:
@@ -274,7 +275,7 @@ class Stays:
             self._room = replace(self._room, slots=slots)
 
     def _keep(self) -> None:
-        """Who is idle is asked to leave though no window comes."""
+        """Asks idle stays to leave, also when no window comes."""
         while not self._closed.is_set():
             self._some.wait()
             if self._closed.wait(_TICK_SECONDS):

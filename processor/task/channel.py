@@ -1,12 +1,12 @@
-"""`Channel`: what a driver and a task that stays with it say to each other, over a connection that the task opens.
+"""`Channel`: the connection between a driver and a staying task. The task opens it.
 
     task   ──name of the stay (16 bytes)──▶ driver
            ──hello──▶
            ◀──window──  ──outcome──▶  ◀──window──  ...  ◀──leave──
 
-Each message is a pickle in a frame: length, HMAC-SHA256, content. The key is random, made for one stay, and travels in the task's closure, so it is as secret
-as Spark's own traffic. What a frame is signed with counts its place in its direction: nothing is unpickled that was made, changed, repeated or
-moved by somebody else. A stay is dialled once.
+Each message is a pickle in a frame: length, HMAC-SHA256, content. The key is random, made for one stay, and travels in the task's
+closure, so it is as secret as Spark's own traffic. The signature covers the direction and the number of the frame: a message that
+another party has made, changed, repeated or moved is never unpickled. A stay is dialled once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _log = structlog.get_logger()
 
 
 class ChannelLost(Exception):
-    """The other side is gone, or is not who it should be. Never leaves the two modules that speak through a channel."""
+    """The other side is gone, or is not the expected one. Never leaves the two modules that use a channel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Call:
 
 
 class Channel:
-    """One side. Only `hang_up` may be called while another thread uses it."""
+    """One side of the connection. Only `hang_up` may be called while another thread uses it."""
 
     def __init__(self, connection: socket.socket, key: bytes, *, driver: bool) -> None:
         self._connection = connection
@@ -71,7 +71,7 @@ class Channel:
         self.close()
 
     def send(self, message: object) -> None:
-        """If it raises, the other side has not got the message."""
+        """If it raises, the other side has not received the message."""
         content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         self._sent += 1
         frame = _LENGTH.pack(len(content)) + self._mac(self._sends, self._sent, content) + content
@@ -82,7 +82,7 @@ class Channel:
             raise ChannelLost(str(error)) from error
 
     def receive(self, *, largest: int | None = None) -> Any:
-        """Waits for the next message for as long as the other side is there."""
+        """Waits for the next message as long as the other side is connected."""
         try:
             self._connection.settimeout(_DIAL_SECONDS if largest is not None else None)
             [length] = _LENGTH.unpack(_exactly(self._connection, _LENGTH.size))
@@ -97,7 +97,7 @@ class Channel:
         return pickle.loads(content)  # noqa: S301 - signed by the other side
 
     def silent(self, seconds: float) -> bool:
-        """Whether nothing comes for so long. A lost connection says something: `receive` tells what."""
+        """Whether nothing arrives for this long. A lost connection is not silent: `receive` raises its error."""
         try:
             self._connection.settimeout(max(seconds, 0.0))
             self._connection.recv(1, socket.MSG_PEEK)
@@ -108,7 +108,7 @@ class Channel:
         return False
 
     def hang_up(self) -> None:
-        """Both sides find it lost at once."""
+        """Both sides see the connection as lost at once."""
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
@@ -124,7 +124,7 @@ def dial(call: Call) -> Channel:
     try:
         connection = socket.create_connection((call.host, call.port), _DIAL_SECONDS)
     except OSError as error:
-        raise ChannelLost(f"{call.host}:{call.port} is not reached: {error}") from error
+        raise ChannelLost(f"{call.host}:{call.port} cannot be reached: {error}") from error
     try:
         connection.sendall(call.name)
         channel = Channel(connection, call.key, driver=False)
@@ -141,7 +141,7 @@ class Switchboard:
     """The driver's side: listens for the tasks that it expects. `close` may be called twice."""
 
     def __init__(self, bind: str, host: str, port: int = 0) -> None:
-        """`host` is what tasks are told; port 0: any that is free."""
+        """`host`: the address that tasks dial. Port 0: any free port."""
         family = socket.AF_INET6 if ":" in bind else socket.AF_INET
         self._listener = socket.create_server((bind, port), family=family)
         self._host = host
@@ -155,14 +155,14 @@ class Switchboard:
         return f"{self._host}:{self._port}"
 
     def expect(self, dialled: Callable[[Channel], None]) -> Call:
-        """`dialled` is called once at most, in a thread of the switchboard's."""
+        """`dialled` is called at most once, in a thread of the switchboard."""
         call = Call(self._host, self._port, secrets.token_bytes(_NAME_BYTES), secrets.token_bytes(_MAC_BYTES))
         with self._lock:
             self._expected[call.name] = call.key, dialled
         return call
 
     def forget(self, call: Call) -> None:
-        """Nobody is to dial any more."""
+        """The task of this call is no longer allowed to connect."""
         with self._lock:
             self._expected.pop(call.name, None)
 
@@ -170,7 +170,7 @@ class Switchboard:
         with self._lock:
             self._expected.clear()
         with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes who waits in `accept`
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits in `accept`
         self._listener.close()
 
     def _listen(self) -> None:
@@ -179,10 +179,10 @@ class Switchboard:
                 connection, _ = self._listener.accept()
             except OSError:
                 return  # closed
-            threading.Thread(target=self._meet, args=(connection,), name="switchboard-call", daemon=True).start()
+            threading.Thread(target=self._answer, args=(connection,), name="switchboard-call", daemon=True).start()
 
-    def _meet(self, connection: socket.socket) -> None:
-        """One who says nothing is waited for no longer than a dial may take."""
+    def _answer(self, connection: socket.socket) -> None:
+        """Waits for a silent caller no longer than a dial may take."""
         try:
             self._connect(connection)
         except (OSError, ChannelLost) as error:
@@ -195,13 +195,13 @@ class Switchboard:
         with self._lock:
             key, _ = self._expected.get(name, (b"", None))
         if not key:
-            raise ChannelLost("nobody of this name is expected")
+            raise ChannelLost("no stay of this name is expected")
         channel = Channel(connection, key, driver=True)
         channel.receive(largest=_HELLO_BYTES)
         with self._lock:
             _, dialled = self._expected.pop(name, (b"", None))
         if dialled is None:
-            raise ChannelLost("it has dialled already, or is expected no more")
+            raise ChannelLost("the stay has dialled already, or is no longer expected")
         channel.send("hello")
         dialled(channel)
 

@@ -1,7 +1,7 @@
-"""`CopiedRanges`: which of a table's changes its copy already holds, by key. Pure.
+"""`CopiedRanges`: which of a table's changes its copy already contains, by key. Pure.
 
-Each chunk was read at a time of its own; the changes of its keys apply from that time on, and no earlier. Why the earlier ones must
-not simply be replayed on what was copied: the values would come right in the end, the order of fields would not.
+Each chunk was read at a time of its own. Only changes of its keys after that time are applied. Earlier ones must not be replayed on the
+copied documents: the values would be right in the end, but the order of fields would not.
 
     document at the start       {f: 1}
     unset f, set f, set g       {f: 2, g: 3}        copied here
@@ -9,14 +9,14 @@ not simply be replayed on what was copied: the values would come right in the en
 
 A worked example, chunks (-inf, 10) read at 100.4 and [10, inf) not read yet; `upto` is then unknown, and the lane stops before it:
 
-    insert 3 at 100.2       HELD: the copy has it, or what became of it
-    update 3 at 100.4       HELD: a snapshot holds everything at its time
+    insert 3 at 100.2       HELD: the copy contains the document in this state or a later one
+    update 3 at 100.4       HELD: a snapshot contains everything at its time
     update 3 at 100.5       NEW
-    delete 12 at 100.5      HELD: the chunk is read later than any change that a lane may now apply
+    delete 12 at 100.5      HELD: the chunk will be read later than any change that a lane may apply now
 
-A chunk read without a snapshot has two times: changes after the first and not after the second may be in it or not. They are
-REPLAYED: an insert that finds its document replaces it, an update that does not fit is skipped, and what comes later in the same span brings
-the values right; only the order of fields may differ, when a field was removed and set again while the chunk was read.
+A chunk read without a snapshot has two times. It may or may not contain the changes after the first time and up to the second. They are
+REPLAYED: an insert that finds its document replaces it, an update that does not fit is skipped, and later changes of the same span make
+the values right. Only the order of fields may differ, if a field was removed and set again while the chunk was read.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ _in_order = cmp_to_key(compare)
 
 class Overlap(Enum):
     HELD = "held"
-    """The copy has it already, or will have: to be dropped."""
+    """The copy contains the change, or will contain it: drop the change."""
     REPLAYED = "replayed"
-    """The copy may have it."""
+    """The copy may contain the change."""
     NEW = "new"
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedRanges:
-    """The two times of each chunk in the 64-bit form of cluster times; `bounds` are the raw `{_id: value}` between them."""
+    """`times`: the two times of each chunk, as 64-bit cluster times. `bounds`: the raw `{_id: value}` documents between the chunks."""
 
     bounds: tuple[bytes, ...]
     times: tuple[tuple[int, int], ...]
@@ -75,7 +75,7 @@ class CopiedRanges:
 
 
 class CopiedFilter:
-    """`CopiedRanges` made ready to look up many changes; stays in one task, since its keys can not be pickled."""
+    """`CopiedRanges`, prepared for looking up many changes. It stays in one task, since its keys cannot be pickled."""
 
     def __init__(self, ranges: CopiedRanges) -> None:
         self._bounds = [_in_order(key_of(bound)) for bound in ranges.bounds]
@@ -94,5 +94,5 @@ class CopiedFilter:
 
 
 def key_of(document: bytes) -> Any:
-    """The `_id`, with nothing lost: no date is out of range and no document becomes a DBRef."""
+    """The `_id`, decoded without loss: no date is out of range and no document becomes a DBRef."""
     return RawBSONDocument(document, _RAW)["_id"]

@@ -1,6 +1,6 @@
-"""What a Spark job is given for one window, and what it answers: small values that are pickled. Pure.
+"""`JobSpec`, `JobOutcome`: the input and the result of a Spark job for one window, as small picklable values. Pure.
 
-What seldom changes stands in the job's context (`job_context.py`).
+Inputs that seldom change are in the job's context (`job_context.py`).
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ _MOST_SAMPLES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """The tables, and the source's names, of DDLs that are not done: events behind those may be nobody's to explain yet."""
+    """The tables, and the source's table names, of open DDLs. The schema store may not know the tables of events after such a DDL yet."""
 
     tables: frozenset[TableId] = frozenset()
     names: frozenset[TableName] = frozenset()
     patterns_since: Position | None = None
-    """Where the filter got its present patterns: a table that nobody knew before was not wanted then."""
+    """Where the filter got its present patterns. A table of an earlier event that the schema store does not know was not wanted then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """One job of one lane. The tables of the default lane stand in the context, not here."""
+    """One job of one lane. The tables of the default lane are in the context, not here."""
 
     attempt: str
-    """Where in etcd its tasks look whether they are still wanted."""
+    """The key in etcd that revokes the attempt. The job's tasks look for it."""
     job: LaneJob
     default: bool
     held: Held = field(default_factory=Held)
     copied: Mapping[TableId, CopiedRanges] = field(default_factory=dict)
-    """What the initial copies of tables still in copy hold already."""
+    """What the initial copies of tables in copy contain already."""
     density: int | None = None
-    """Bytes in a second of cluster time, as the lane's last window had them."""
+    """Bytes per second of cluster time in the lane's last window."""
 
     @classmethod
     def of(
@@ -65,32 +65,32 @@ class JobSpec:
         )
 
     def whole(self, tables: frozenset[TableId]) -> LaneJob:
-        """With the context's tables, if it is the default lane's."""
+        """The job with the context's tables, if it is a job of the default lane."""
         return replace(self.job, tables=tables) if self.default else self.job
 
 
 @dataclass(slots=True, kw_only=True)
 class JobOutcome:
-    """What became of a window, or of one task's part of it. With an `error` any part of it may have been applied."""
+    """The result of a window, or of one task's part of it. With an `error`, any part of it may have been applied."""
 
     applied: Counter[RowType] = field(default_factory=Counter)
     bytes: int = 0
     duplicates: int = 0
     skipped: int = 0
-    """Replayed changes that no longer fitted."""
+    """Replayed changes that did not fit a newer document."""
     retries: int = 0
     divergences: int = 0
     rejected: int = 0
     samples: list[str] = field(default_factory=list)
-    """Some of the divergences and rejections, in words."""
+    """Some of the divergences and rejections, as text."""
     unsettled: set[TableId] = field(default_factory=set)
-    """Tables of which something waits for what the target is ahead with: they have to begin again where they began."""
+    """Tables with rows that wait for later events, which the target may contain already. These tables keep their checkpoint."""
     ahead: dict[TableId, ClusterTime] = field(default_factory=dict)
-    """Tables with rows that were read from the source, and the newest time that these may be of."""
+    """Tables with rows that were read from the source, each with the newest time that these rows may have."""
     error: ErrorReport | None = None
     took: timedelta = timedelta()
     silent_until: Position | None = None
-    """Behind the window, the source has nothing to show below this. Said of a window that is read in one piece."""
+    """The source has no match between the window's end and this position. Set only for a window that is read in one piece."""
 
     def add(self, other: JobOutcome) -> None:
         self.applied.update(other.applied)
@@ -108,7 +108,7 @@ class JobOutcome:
 
 
 def _worse(one: ErrorReport | None, other: ErrorReport | None) -> ErrorReport | None:
-    """What waiting cannot mend says more than what it can."""
+    """A permanent error takes precedence over a retryable one."""
     if one is None or other is None:
         return one or other
     return other if one.retryable and not other.retryable else one

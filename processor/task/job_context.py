@@ -1,6 +1,6 @@
-"""`JobContext`: what the jobs of one changefeed share: megabytes for 10,000 tables, so it is broadcast once.
+"""`JobContext`: the inputs that the jobs of one changefeed share. They are megabytes for 10,000 tables, so they are broadcast once.
 
-A worker knows it by its `key`; nothing is open in it.
+A worker identifies a context by its `key`. A context contains nothing open.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from schema_store.versions import SchemaVersions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fence:
-    """What has to be true in etcd for a task to write: the node lives, and the changefeed is still in this run."""
+    """The conditions in etcd under which a task may write: the node lives, and the changefeed is still in this run."""
 
     etcd: EtcdConfig
     node_key: str
@@ -28,7 +28,7 @@ class Fence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobContext:
-    """What the jobs of one changefeed on one node share until a DDL, an assignment or a user changes it.
+    """Shared by the jobs of one changefeed on one node, until a DDL, an assignment or a user changes it.
 
     `tables` are those of the default lane.
     """

@@ -1,10 +1,9 @@
 """`TaskPermit`: how long a Spark task may still write downstream.
 
-Nothing tells an executor that was cut off from its driver to stop, and a Python worker may outlive the Spark task it works for. So the
-task itself asks etcd, when it starts and every few seconds, whether its node still lives (`EpochGuard`), whether its changefeed is
-still in the run that the task belongs to, and whether its attempt was revoked (`Attempts`). What is not confirmed within the budget is over. So
-once a changefeed has been paused, an attempt revoked, or a lease gone for that budget, no task of it writes any more, whether or not Spark
-could stop it.
+The driver cannot stop an executor that was cut off from it, and a Python worker may outlive its Spark task. So the task itself asks etcd,
+when it starts and every few seconds, whether its node still lives (`EpochGuard`), whether its changefeed is still in the task's run, and
+whether its attempt was revoked (`Attempts`). Without a confirmation within the budget, the permit ends. So once the budget has passed
+after a pause, a revocation or the loss of a lease, none of the tasks concerned writes any more, whether or not Spark could stop them.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _log = structlog.get_logger()
 
 
 class TaskPermit:
-    """For one task. It is the sink's `Permit`: seconds for which writing is allowed; raises `FencedError` when it is over."""
+    """For one task. It is the sink's `Permit`: returns the seconds for which writing is allowed; raises `FencedError` when it is over."""
 
     def __init__(
         self,
@@ -56,7 +55,9 @@ class TaskPermit:
             self._look(now)
         left = -1.0 if self._looked_at is None else self._looked_at + self._budget - self._monotonic()
         if left <= 0:
-            raise FencedError(f"{self._fence.status_key}: run {self._fence.run} not confirmed by etcd in time")
+            raise FencedError(
+                f"{self._fence.status_key}: expected etcd to confirm run {self._fence.run} within {self._budget:g} s, found no answer"
+            )
         return min(node_seconds, left)
 
     def _look(self, now: float) -> None:
@@ -71,5 +72,7 @@ class TaskPermit:
             observed = f"{status.lifecycle.state} in run {status.run}" if status else "no changefeed"
             raise FencedError(f"{self._fence.status_key}: expected run {self._fence.run}, found {observed}")
         if revoked is not None:
-            raise FencedError(f"{self._attempt}: Spark has lost sight of this task; its job begins again without it")
+            raise FencedError(
+                f"{self._attempt}: Spark has lost this task, and its attempt was revoked; its job starts again"
+            )
         self._looked_at = now

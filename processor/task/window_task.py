@@ -1,14 +1,14 @@
-"""The tasks of a window's job, as they run in Spark's Python workers.
+"""`replicate_window`, `read_slice`, `apply_bucket`: the tasks of a window's job, as they run in Spark's Python workers.
 
     narrow window     replicate_window          reads, mounts, folds and applies, all in one task
     wide window       read_slice, in parallel   reads its slice and packs its events by bucket
                       ──shuffle: sorted by (slice, chunk) within a bucket──▶
                       apply_bucket, in parallel mounts, folds and applies a bucket in order
-    with divided tables                         each comes in a bucket of its own, above the others
-                      divide_tables             between those two: spreads its components over the others, which it hands on
+    with divided tables                         each divided table gets a bucket of its own, above the others
+                      divide_tables             a stage between the two: spreads each table's components over the other buckets
 
-A task never raises an error of ours: Spark would make a text of it. It answers with an outcome that holds a report. An error of a slice
-travels to each bucket at its place in the order, so that what follows it is not applied.
+A task never raises one of our errors: Spark would turn it into text. It returns an outcome that contains a report. An error of a slice
+is sent to each bucket at its place in the order, so that no event after it is applied.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from source.row_capture import RowCapture
 from source.stream.events.raw_event import without_images
 
 ChunkKey: TypeAlias = tuple[int, int, int, int]
-"""Bucket, slice, the bucket of the divided table that it comes from (0 without), and the chunk's number within all of these."""
+"""Bucket, slice, the bucket of the divided table that the chunk comes from (0: none), and the chunk's number within these."""
 ShuffledBlob: TypeAlias = tuple[ChunkKey, "bytes | ErrorReport"]
 
 _log = structlog.get_logger()
@@ -51,7 +51,7 @@ def replicate_window(shared: Shared, spec: JobSpec) -> JobOutcome:
 
 
 def replicate(resources: ChangefeedResources, spec: JobSpec) -> JobOutcome:
-    """A narrow window, at a resources that a task has."""
+    """Replicates a narrow window with the resources of the running task."""
     job = spec.whole(resources.context.tables)
     with Applier(resources.writer, job, worker_resources.beside, spec.copied) as applier:
         mount, add = resources.mounter.mount, applier.add
@@ -66,7 +66,7 @@ def replicate(resources: ChangefeedResources, spec: JobSpec) -> JobOutcome:
 def read_slice(
     shared: Shared, spec: JobSpec, number: int, window: Window, buckets: int, divided: Sequence[TableId] = ()
 ) -> Iterator[ShuffledBlob]:
-    """Its events in order, packed: equal keys go to one bucket, and memory holds at most a chunk for each bucket."""
+    """The slice's events in order, packed. Equal keys go to one bucket, and memory holds at most one chunk for each bucket."""
     all_buckets = buckets + len(divided)
     packed: list[list[bytes]] = [[] for _ in range(all_buckets)]
     sizes, chunks = [0] * all_buckets, [0] * all_buckets
@@ -96,7 +96,7 @@ def read_slice(
             for bucket, events in enumerate(packed):
                 if events:
                     yield from chunks_of(bucket)
-    except Exception as error:  # noqa: BLE001 - the edge of a task: it travels on as a report
+    except Exception as error:  # noqa: BLE001 - the edge of a task: the error is returned as a report
         report = report_of(error)
         for bucket in range(all_buckets):
             yield chunk(bucket, report)
@@ -129,7 +129,7 @@ def _divided(
 
 
 def divide_tables(buckets: int, chunks: Iterable[ShuffledBlob]) -> Iterator[ShuffledBlob]:
-    """An error of its own stands before everything, in every bucket. What follows a slice's error in a divided table goes nowhere."""
+    """An error of this stage comes first in every bucket. Events of a divided table after a slice's error are dropped."""
     try:
         for bucket, records in groupby(chunks, key=_bucket_of):
             if bucket < buckets:
@@ -141,7 +141,7 @@ def divide_tables(buckets: int, chunks: Iterable[ShuffledBlob]) -> Iterator[Shuf
             for final, slice_, blob in divide(events, bucket, buckets):
                 for piece in pieces(blob):
                     yield (final, slice_, bucket, next(number)), piece
-    except Exception as error:  # noqa: BLE001 - the edge of a task: it travels on as a report
+    except Exception as error:  # noqa: BLE001 - the edge of a task: the error is returned as a report
         report = report_of(error)
         for bucket in range(buckets):
             yield (bucket, -1, 0, 0), report
@@ -170,7 +170,7 @@ def _answered(shared: Shared, spec: JobSpec, work: Callable[[ChangefeedResources
     try:
         with worker_resources.task(shared, spec.attempt) as resources:
             return work(resources)
-    except Exception as error:  # noqa: BLE001 - the edge of a task: it travels on as a report
+    except Exception as error:  # noqa: BLE001 - the edge of a task: the error is returned as a report
         return JobOutcome(error=report_of(error))
 
 
@@ -184,7 +184,7 @@ def report_of(error: Exception) -> ErrorReport:
 def _events(
     resources: ChangefeedResources, spec: JobSpec, window: Window, rows: RowCapture, outcome: JobOutcome | None = None
 ) -> Iterator[tuple[bytes, Header]]:
-    """What the job takes of a window. Between batches, and each second of the source's silence, it asks whether it is still wanted."""
+    """The events of a window that the job takes. The permit is checked between batches, and each second while the source is silent."""
     gate = Gate(spec.whole(resources.context.tables), resources.context.schemas, spec.held)
     takes, wants, ignores, scan = gate.takes, resources.row_filter.wants, resources.row_filter.ignores, rows.scan
     with closing(rows.reader.read(window)) as batches:

@@ -1,7 +1,7 @@
 """`WorkerResources`: what one Python worker keeps open between the tasks that Spark gives it.
 
-Connections, the mounter's caches and unpickled contexts cost more than a narrow window's events, so they stay. A worker process runs one
-task at a time, so one permit is in force at a time: that of the task at work.
+Connections, the mounter's caches and unpickled contexts cost more than the events of a narrow window, so they are kept. A worker process
+runs one task at a time, so one permit is in force at a time: the permit of the running task.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ _RETRY_FOR = timedelta(seconds=30)
 
 _MOST_CONTEXTS = 16
 _SWITCH_SECONDS = 0.0005
-"""Who has an answer of the target, and so the next command to send, waits no longer than this for who reads."""
+"""The writing thread, which has the next command to send once the target has answered, waits no longer than this for the reading thread."""
 
 _Client = MongoClient[dict[str, Any]]
 
 
 class Shared(Protocol):
-    """A context as it is handed to tasks: `load` may read megabytes."""
+    """A context in the form that tasks receive: `load` may read megabytes."""
 
     @property
     def key(self) -> str: ...
@@ -72,7 +72,7 @@ class Shared(Protocol):
 
 
 class ChangefeedResources:
-    """One changefeed's context with everything open that its tasks need."""
+    """One changefeed's context, with everything open that its tasks need."""
 
     def __init__(
         self, context: JobContext, source: _Client, target: _Client | None, permit: Callable[[], float]
@@ -91,7 +91,7 @@ class ChangefeedResources:
 
     @cached_property
     def rows_with_images(self) -> RowCapture:
-        """Brings documents as they were before and after each change, where the source keeps them. Only change streams do."""
+        """Also reads the documents before and after each change, where the source keeps them. Only change streams show them."""
         return of_stream(WindowReader(self.source, image_options(self.context.configuration)))
 
     @cached_property
@@ -100,7 +100,7 @@ class ChangefeedResources:
 
     @cached_property
     def sources(self) -> Mapping[TableName, Sequence[TableName]]:
-        """The tables of the source, at any time, by their names downstream: looked through once, not for each table that is copied."""
+        """The source's tables, at any position, by their names downstream. Computed once, not for each table that is copied."""
         route = self.context.configuration.routes.target
         found: dict[TableName, list[TableName]] = defaultdict(list)
         for name in self.context.schemas.names():
@@ -141,7 +141,7 @@ class WorkerResources:
 
     @cached_property
     def beside(self) -> Executor:
-        """One thread, for what the task at work writes while it reads on. No task ends before it."""
+        """One thread, in which the running task writes while it reads on. No task ends before its writes."""
         return ThreadPoolExecutor(1, "beside")
 
     @contextmanager
@@ -159,14 +159,14 @@ class WorkerResources:
     def permit(self) -> float:
         with self._asking:
             if self._permit is None:
-                raise FencedError("no task is at work here; nothing may be written")
+                raise FencedError("no task is running in this worker; nothing may be written")
             if self._heed is not None:
                 self._heed()
             return self._permit()
 
     @contextmanager
     def heeding(self, look: Callable[[], None]) -> Iterator[None]:
-        """`look` raises when the task at work is to write no more: it is asked before each write, and so costs next to nothing."""
+        """`look` raises when the running task must stop writing. It is called before each write, so it must be cheap."""
         self._heed = look
         try:
             yield
@@ -184,7 +184,7 @@ class WorkerResources:
         return resources
 
     def _forget(self, newer: JobContext) -> None:
-        """The changefeed's older context, those not used for longest, and connections that nobody uses any more."""
+        """Forgets the changefeed's older context, the least recently used contexts, and connections that no context uses."""
         kept = {
             key: resources for key, resources in self._kept.items() if resources.context.changefeed != newer.changefeed
         }
@@ -218,20 +218,20 @@ class WorkerResources:
 
 
 def _first_time() -> None:
-    """Spark repeats the tasks of an executor it lost, which may still be writing: two writers of one table."""
+    """Refuses a repeated task. Spark repeats the tasks of a lost executor, which may still be writing: a table would have two writers."""
     context = TaskContext.get()
     if context is not None and context.attemptNumber():
         raise PipelineUnavailable(
-            "Spark repeats a task that may still be at work elsewhere; its job has to begin again"
+            "Spark repeats a task whose first attempt may still be running; its job has to start again"
         )
 
 
 worker_resources = WorkerResources()
-"""This process's. Nothing is open in it before its first task."""
+"""The resources of this process. Nothing is open before the first task."""
 
 
 def _make_lasting() -> None:
-    """Spark has a worker collect garbage after each task. Looking through all that stays would cost more than a narrow window does."""
+    """Spark makes a worker collect garbage after each task. Scanning the kept objects each time would cost more than a narrow window."""
     gc.collect()
     gc.freeze()
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -269,7 +269,7 @@ def _writer_options(configuration: Configuration) -> RowWriterOptions:
 
 def _fetch_from(source: _Client) -> FetchRow:
     def fetch(change: RowChange) -> SourceRow | None:
-        """It may be newer than the change that did not fit, which later changes then meet."""
+        """The row may be newer than the change that did not fit. Later changes then find it ahead of them."""
         table = change.table
         row = read_row(source, table.source, table.id, change.key, not_before=change.position.ts)
         return SourceRow(*row) if row is not None else None

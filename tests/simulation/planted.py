@@ -198,7 +198,7 @@ def _tasks_ask_for_no_permit() -> AbstractContextManager[Any]:
 
 
 def _tasks_end_before_their_last_batch_is_written() -> AbstractContextManager[Any]:
-    return patch.object(Applier, "_wait", lambda self: setattr(self, "_under_way", None))
+    return patch.object(Applier, "_wait", lambda self: setattr(self, "_writing", None))
 
 
 def _windows_are_reported_before_they_are_acknowledged() -> AbstractContextManager[Any]:

@@ -1,1 +1,1 @@
-"""From the raw events of a window to the writes of a sink."""
+"""Turns the raw events of a window into the writes of a sink."""

@@ -1,8 +1,8 @@
-"""`Applier`: gathers row changes, folds them, and hands them to the sink in large batches; counts what became of them.
+"""`Applier`: collects row changes, folds them, hands them to the sink in large batches, and counts the results.
 
-While the sink takes one batch the next is gathered, so that the source, this task and the target are at work at the same time:
+While the sink writes one batch, the next is collected, so that the source, this task and the target work at the same time:
 
-    gathers   1   2   3   4            end
+    collects  1   2   3   4            end
     writes        1   2   3   4   rest, settle
 """
 
@@ -43,11 +43,10 @@ class _Batch:
 
 
 class Applier:
-    """For one task, which ends no sooner than its last write. Each batch is durable, or waits, before the next is written; what was added
-    counts once `finish` has returned.
+    """For one task, which ends only after its last write. Each batch is durable, or its rows wait, before the next is written. Added
+    changes count once `finish` has returned.
 
-    Changes that may have been applied before are a beginning of each row's changes, so writing them first keeps
-    every row's order.
+    The changes that may have been applied before are the first ones of each row, so writing them first keeps the order of every row.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class Applier:
         beside: Executor,
         copied: Mapping[TableId, CopiedRanges] | None = None,
     ) -> None:
-        """`beside` writes while changes are added; `copied` are the tables whose initial copy holds some of their changes already."""
+        """`beside` writes while changes are added. `copied`: the tables whose initial copy contains some of their changes already."""
         self._job = job
         self._beside = beside
         self._copied = copied or {}
@@ -68,9 +67,9 @@ class Applier:
         self._again: list[RowChange] = []
         self._first_time: list[RowChange] = []
         self._room = BATCH_CHANGES
-        """How many changes that come for the first time the batch may hold."""
+        """How many changes in `_first_time` the batch may contain."""
         self._bytes = 0
-        self._under_way: Future[JobOutcome] | None = None
+        self._writing: Future[JobOutcome] | None = None
         self.outcome = JobOutcome()
 
     def __enter__(self) -> Self:
@@ -79,26 +78,26 @@ class Applier:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """A task that fails says so when nothing of it is written any more."""
-        if self._under_way is not None and (failure := self._under_way.exception()) is not None:
+        """A failed task ends only when its last write has ended."""
+        if self._writing is not None and (failure := self._writing.exception()) is not None:
             _log.info("batch_under_way_failed_too", error=str(failure))
 
     def _ends_ahead(self, table: TableId) -> bool:
-        """Whether changes of the table behind its window may have been applied before; or stand in chunks that took a while to read."""
+        """Whether changes of the table after its window may have been applied already, or may be contained in chunks of its copy."""
         window, ranges = self._job.of(table), self._copied.get(table)
         in_copy = window is not None and ranges is not None and window.end.ts.to_int() <= ranges.last
         return in_copy or self._job.ends_ahead(table)
 
     def add(self, change: RowChange) -> None:
-        if self._selective and self._sorted_out(change):
+        if self._selective and self._take_special(change):
             return
         self._first_time.append(change)
         self._bytes += len(change.key) + len(change.document or change.update or b"")
         if self._bytes >= BATCH_BYTES or len(self._first_time) >= self._room:
             self._write_beside()
 
-    def _sorted_out(self, change: RowChange) -> bool:
-        """Whether it is no plain change, and has been seen to."""
+    def _take_special(self, change: RowChange) -> bool:
+        """Handles a change that is replayed or contained in the copy. Returns False for any other change."""
         copied_filter = self._filters.get(change.table.id)
         overlap = copied_filter.overlap(change.key, change.time) if copied_filter else Overlap.NEW
         if overlap is Overlap.NEW and not self._replay.of(change):
@@ -112,12 +111,12 @@ class Applier:
         return True
 
     def finish(self) -> None:
-        """Nothing is added any more."""
+        """Writes everything that was added and settles. Nothing may be added after it."""
         self.flush()
         _count(self._run.settle(), self.outcome)
 
     def flush(self) -> None:
-        """Everything that was added is written."""
+        """Writes everything that was added."""
         batch = self._taken()
         self._wait()
         self.outcome.add(self._written(batch))
@@ -125,12 +124,12 @@ class Applier:
     def _write_beside(self) -> None:
         batch = self._taken()
         self._wait()
-        self._under_way = self._beside.submit(self._written, batch)
+        self._writing = self._beside.submit(self._written, batch)
 
     def _wait(self) -> None:
-        under_way, self._under_way = self._under_way, None
-        if under_way is not None:
-            self.outcome.add(under_way.result())
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            self.outcome.add(writing.result())
 
     def _taken(self) -> _Batch:
         again, first_time, size = self._again, self._first_time, self._bytes
@@ -145,7 +144,7 @@ class Applier:
         return _Batch(writes=writes, applied=applied, bytes=size)
 
     def _written(self, batch: _Batch) -> JobOutcome:
-        """Events are counted as they came, not as they were folded."""
+        """Counts events before folding."""
         outcome = JobOutcome(applied=batch.applied, bytes=batch.bytes)
         for write in batch.writes:
             _count(write(), outcome)
@@ -169,7 +168,7 @@ def _count(result: WriteResult, outcome: JobOutcome) -> None:
 
 
 class _Replay:
-    """Which changes may have been applied before. In a lane that has long been running, none."""
+    """Which changes may have been applied before. None, once a lane has passed its replay."""
 
     def __init__(self, job: LaneJob) -> None:
         self._job = job

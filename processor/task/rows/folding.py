@@ -1,17 +1,17 @@
-"""`fold`: several changes of one document in a batch as one, where the result is provably the same. Pure.
+"""`fold`: combines several changes of one document in a batch into one, where the result is provably the same. Pure.
 
     first              then                        folded
-    anything           insert, replace             that one; after a delete or an update an insert is a replace
-    anything           delete                      the delete, also of an insert: it may have been applied before
+    anything           insert, replace             the later one: an insert if the first is an insert, else a replace
+    anything           delete                      the delete, also after an insert: the insert may have been applied before
     insert, replace    update of plain fields      insert, replace of the changed document
     update             update, no path through     one update
-                       another's
+                       a path of the other
 
-Anything else stays as it is: paths into arrays or with disputed names, truncated arrays, a field removed and set again (it
+All other changes stay as they are: paths into arrays or with ambiguous names, truncated arrays, a field that is removed and set again (it
 would go to the end of its document). Changes of `ordered` tables are never folded, since folding moves an effect in time.
 
-"The same" holds from every state that redelivery can begin with: a fold says the whole document, or exactly the fields its
-parts said, each with its last value, and it is a delete exactly when the last part is.
+"The same" holds from every state in which redelivery can start: a fold writes the whole document, or exactly the fields of its parts,
+each with its last value, and it is a delete exactly when the last part is one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _Chains: TypeAlias = dict[bytes, list[RowChange]]
 
 
 def fold(changes: Sequence[RowChange]) -> Sequence[RowChange]:
-    """Each key's changes stay in order, at the place of its first one. A fold has the position of its last part."""
+    """Each key's changes stay in order, at the place of the key's first change. A fold has the position of its last part."""
     if all(change.type is _INSERT for change in changes):
         return changes
     by_name: dict[TableName, _Chains] = {}
@@ -70,7 +70,7 @@ def fold(changes: Sequence[RowChange]) -> Sequence[RowChange]:
 
 
 def fold_pair(first: RowChange, then: RowChange) -> RowChange | None:
-    """None where both are needed. Keys of other bytes are two documents on two shards, or 1 deleted and 1.0 inserted."""
+    """None where both changes are needed. Keys with different bytes are two documents on two shards, or 1 deleted and 1.0 inserted."""
     if first.key != then.key:
         return None
     if then.type is RowType.UPDATE:
@@ -94,47 +94,47 @@ def _fold_update(first: RowChange, then: RowChange) -> RowChange | None:
 
 @dataclass(slots=True)
 class _Delta:
-    """An update that sets and removes, and does nothing else."""
+    """An update that only sets and removes fields."""
 
     sets: Mapping[str, Any]
     removed: list[str]
 
 
 def _simple(update: bytes | None) -> _Delta | None:
-    """None for an update with truncated arrays, disputed names, or numbers in a path, and for one that makes its document."""
+    """None for an update with truncated arrays, ambiguous names, or numbers in a path, and for an upsert."""
     description = RawBSONDocument(update or b"", _RAW)
     if any(description.get(name) for name in ("truncatedArrays", "disambiguatedPaths", "upsert")):
         return None
     sets, removed = _faithful(description["updatedFields"]), description.get("removedFields") or []
-    if sets is None or not _undisputed((*sets, *removed)):
+    if sets is None or not _unambiguous((*sets, *removed)):
         return None
     return _Delta(sets, removed)
 
 
 def _set_names(update: bytes | None) -> tuple[str, ...] | None:
-    """The fields of an update that only sets, as a program sets the same ones again and again; None for other updates."""
+    """The fields of an update that only sets fields; None for other updates. Programs often set the same fields again and again."""
     if update is None or not update.startswith(_UPDATED_FIELDS, 4):
         return None
     end = _FIELDS_AT + int.from_bytes(update[_FIELDS_AT : _FIELDS_AT + 4], "little")
     if update[end:] not in _NOTHING_ELSE:
         return None
     names = tuple(bson.decode(update[_FIELDS_AT:end], _NAMES))
-    return names if _undisputed(names) else None
+    return names if _unambiguous(names) else None
 
 
 def _faithful(raw: RawBSONDocument) -> dict[str, Any] | None:
-    """Its fields, if they make the same bytes again: those of a few long deprecated types, or of one name twice, do not."""
+    """The fields, if encoding them gives the same bytes again. Some deprecated types and duplicate names do not."""
     fields = dict(raw)
     return fields if bson.encode(fields) == raw.raw else None
 
 
 @lru_cache(maxsize=4096)
-def _undisputed(names: tuple[str, ...]) -> bool:
+def _unambiguous(names: tuple[str, ...]) -> bool:
     return all(name and not any(part.isdigit() for part in name.split(".")) for name in names)
 
 
 def _changed_document(whole: RowChange, update: RowChange, delta: _Delta) -> RowChange | None:
-    """A field that is there keeps its place; a new one goes to the end, in the event's order as at the source."""
+    """An existing field keeps its place. A new one goes to the end, in the event's order, as at the source."""
     if any("." in name for name in (*delta.sets, *delta.removed)):
         return None
     fields = _faithful(RawBSONDocument(whole.document or b"", _RAW))
@@ -157,7 +157,7 @@ def _both(then: RowChange, earlier: _Delta, later: _Delta) -> RowChange | None:
 
 
 def _through(names: Iterable[str], others: Iterable[str]) -> bool:
-    """Whether a path of one leads through a path of the other; the same path is no harm."""
+    """Whether a path of one leads through a path of the other. Equal paths are harmless."""
     here, there = set(names), set(others)
     return any(parent in there for name in here for parent in _parents(name)) or any(
         parent in here for name in there for parent in _parents(name)

@@ -1,17 +1,17 @@
-"""`Gate`: which events of a scan a job takes. Pure, and asked for each event.
+"""`Gate`: which events of a scan a job takes. Pure, and called for each event.
 
-A scan reads from the lowest start to the highest end of a job's tables, so it shows events that a table already has, events it may
-not have yet, and events of other nodes' tables. A worked example; the job is a [100, 110), b [100, 105), c [107, 110):
+A scan reads from the lowest start to the highest end of a job's tables. So it shows events that a table already has, events that a table
+may not have yet, and events of other nodes' tables. A worked example; the job is a [100, 110), b [100, 105), c [107, 110):
 
-    101 a, b, c      a and b are taken; c has it
+    101 a, b, c      a and b are taken; c has its event already
     106 a, b         a is taken; b is held at 105 by a DDL
     108 c            taken
-    108 d            another node's: the schema store knows it
-    108 e            e is created at 107, which is not done yet: held, so its events come later
-    108 f            nobody knows f: an error, a DDL was missed
-    103 g            unknown before 105, where the filter got other patterns: it was not wanted then
+    108 d            not taken: the schema store knows d, so d is another node's table
+    108 e            not taken: the DDL that creates e at 107 is open, so the events of e are read later
+    108 f            an error: the schema store does not know f, so a DDL was missed
+    103 g            not taken: g is unknown, and before 105 the filter had other patterns, which did not match g
 
-Events of servers before 6.0 carry names only; a name means one table at a position.
+Events of servers before 6.0 have names only. A name means one table at a position.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Gate:
         return table in self._job.tables or table in self._job.own_windows
 
     def _known(self, table: TableId, header: Header) -> bool:
-        """Whether it is, or will be, another node's; else it was not wanted at the time."""
+        """Whether the table is known, or will be. Returns False if the filter did not want it at the time; raises if a DDL was missed."""
         position = header.position
         if table in self._held.tables or self._schemas.at(table, position) is not None:
             return True
@@ -95,7 +95,7 @@ def _span_of(window: Window) -> _Span:
 
 
 def place(position: Position) -> _Place:
-    """Compares with `(header.time, header.token)` as positions compare."""
+    """Compares with `(header.time, header.token)` in the same way as positions compare."""
     return position.ts.to_int(), position.token.encode()
 
 

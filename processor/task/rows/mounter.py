@@ -1,4 +1,4 @@
-"""`Mounter`: makes a row change of a raw event with the schema that holds at the event's position.
+"""`Mounter`: turns a raw event into a row change, with the schema that is valid at the event's position.
 
 A worked example. The schema store says that table A is `shop.orders` until position 9.1 and `shop.sales` from there; the route
 sends `shop.*` to `copy.*`.
@@ -8,8 +8,8 @@ sends `shop.*` to `copy.*`.
     insert at 9.3 of A, shop.orders       InvariantError: a rename was missed
     insert at 8.4 of B                    InvariantError: a create was missed
 
-A guess instead of the error would put rows where nobody looks for them. What is found out about a table is kept as long as it
-cannot change, so that an event costs one look into a dictionary.
+A guess instead of the error would write rows to the wrong table. What is looked up about a table is cached as long as it cannot change,
+so that an event costs one dictionary lookup.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Schemas(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountedTable:
-    """One version of a table as the pipeline meets it."""
+    """One version of a table, as the pipeline needs it."""
 
     schema: TableSchema
     target: TargetTable
@@ -68,14 +68,14 @@ class Mounter:
         update_of: Callable[[bytes, Header], bytes],
         options: MountOptions | None = None,
     ) -> None:
-        """`update_of` gives the `updateDescription` of an update: each capture has its own."""
+        """`update_of` returns the `updateDescription` of an update event: each capture has its own function."""
         self._schemas = schemas
         self._route = route
         self._update_of = update_of
         self._options = options or MountOptions()
         self._made: dict[TableSchema, MountedTable] = {}
         self._settled: dict[bytes, tuple[int, MountedTable]] = {}
-        """By UUID and name of an event: the table's last version, and the time after which it holds."""
+        """By the UUID and the name in an event: the table's last version, and the time after which it is valid."""
 
     def table(self, header: Header) -> MountedTable:
         settled = self._settled.get(header.uuid + header.ns)
@@ -103,7 +103,7 @@ class Mounter:
     def _look_up(self, header: Header) -> MountedTable:
         name, position = table_name(header.ns), header.position
         if name is None:
-            raise InvariantError(f"{header.type.decode()} event at {position}: names no table")
+            raise InvariantError(f"{header.type.decode()} event at {position}: expected a table name, observed none")
         identity = header.table
         schema = self._schemas.by_name(name, position) if identity is None else self._schemas.at(identity, position)
         if schema is None or schema.name != name:
@@ -126,7 +126,9 @@ class Mounter:
     def _mount_table(self, schema: TableSchema) -> MountedTable:
         name = self._route(schema.name)
         if name is None:
-            raise InvariantError(f"{schema.name} ({schema.id}) is replicated, yet the filter leaves it out")
+            raise InvariantError(
+                f"{schema.name} ({schema.id}): expected a target name for a replicated table, observed that the filter leaves it out"
+            )
         route = TableRoute.of(schema, self._options.order_by)
         target = TargetTable(
             id=schema.id,

@@ -1,8 +1,8 @@
-"""`RowFilter`: which row events of a stream are a changefeed's. Pure, and asked for each event.
+"""`RowFilter`: which row events of a stream belong to a changefeed. Pure, and called for each event.
 
-The source's server leaves out what is cheap for it (`source.stream.filter_match`); here the rest is decided, by the bytes of the event's type
-and namespace, and only where the filter has conditions by its documents. What the filter does not want is nothing that the schema store
-has to know, so this comes before the gate.
+The source's server leaves out what is cheap for it (`source.stream.filter_match`). The rest is decided here: by the bytes of the event's
+type and namespace, and by its documents only where the filter has conditions on them. The schema store need not know tables that the
+filter does not want, so the filter is asked before the gate.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ _NOTHING: frozenset[bytes] = frozenset()
 
 
 class RowFilter:
-    """What is found out about a name is kept, so that an event costs one look into a dictionary."""
+    """The result for a name is cached, so that an event costs one dictionary lookup."""
 
     def __init__(self, filter_: Filter) -> None:
         self._filter = filter_
         self._types: dict[bytes, frozenset[bytes]] = {}
         self._conditions: dict[bytes, TableFilter] = {}
-        """Of the names that have any."""
+        """Only the names that have conditions."""
 
     def wants(self, header: Header) -> bool:
-        """By the event's type and name alone. One of an unknown kind is wanted, so that it is told of."""
+        """Decides by the event's type and name alone. An event of an unknown kind is wanted, so that `ignores` can report it."""
         types = self._types.get(header.ns)
         if types is None:
             types = self._look_up(header.ns)
         return header.type in types or (bool(types) and header.type.startswith(UNKNOWN))
 
     def ignores(self, event: bytes, header: Header) -> bool:
-        """By the documents of an event that is wanted otherwise."""
+        """Decides by the documents of an event that `wants` accepts."""
         if header.type.startswith(UNKNOWN):
             raise SourceUnsupported(
-                f"an entry of a kind that is not known in the source's oplog, of {table_name(header.ns)} at {header.position}: {key_text(event)}; "
-                "nothing of it may be passed over: a newer release of Sluice may know it, else remove the changefeed and create it again with "
+                f"{table_name(header.ns)} at {header.position}: expected a known kind of entry in the source's oplog, found {key_text(event)}; "
+                "it cannot be skipped: use a newer release of Sluice that knows it, or remove the changefeed and create it again with "
                 "--start initial"
             )
         conditions = self._conditions.get(header.ns)

@@ -1,4 +1,4 @@
-"""How a changefeed's rows are asked of its source."""
+"""`read_options`: how a changefeed's rows are read from its source."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from source.stream import filter_match
 from source.stream.window_reader import BeforeChange, FullDocument, ReadOptions
 
 PATIENCE = timedelta(seconds=3)
-"""A server that is away for longer is an error of the changefeed, which tries again. A task that waits for it keeps a core from the
-tasks of other changefeeds, whose servers are there."""
+"""A server that is unreachable for longer is an error of the changefeed, which tries again. A task that waits longer would keep a core
+from the tasks of other changefeeds, whose servers answer."""
 
 
 def read_options(configuration: Configuration) -> ReadOptions:
@@ -28,7 +28,7 @@ def read_options(configuration: Configuration) -> ReadOptions:
 
 
 def image_options(configuration: Configuration) -> ReadOptions:
-    """With documents as they were before and after each change, where the source keeps them: for windows with divided tables."""
+    """Also reads the documents before and after each change, where the source keeps them: for windows with divided tables."""
     after, before = FullDocument.WHEN_AVAILABLE, BeforeChange.WHEN_AVAILABLE
     return replace(read_options(configuration), full_document=after, before_change=before)
 

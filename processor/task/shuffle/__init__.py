@@ -1,1 +1,1 @@
-"""How the rows of a wide window are divided among tasks. Pure."""
+"""Divides the rows of a wide window among tasks. Pure."""

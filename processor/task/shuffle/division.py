@@ -1,18 +1,18 @@
-"""How a divisible table's changes in a wide window are divided among the buckets. Pure.
+"""`divide`: divides a divisible table's changes in a wide window among the buckets. Pure.
 
     slices, in parallel     read with images; each change of a divided table carries its `UniqueValues`, no image
     ──shuffle──▶ one task for each divided table: forms components, gives each a bucket
     ──shuffle──▶ buckets, in parallel
 
-Changes that share a value, directly or through others, form one component. A component is applied by one bucket in order; the others
-share no value with it, so that they may be ahead or behind: no row of theirs can ever be in its way. A worked example:
+Changes that share a value, directly or through other changes, form one component. One bucket applies a component in order. Other
+components share no value with it, so they may be ahead or behind: none of their rows can conflict with its rows. A worked example:
 
     1: u one -> aside      {id 1, one, aside}      component 0
     2: u two -> one        {id 2, two, one}        component 0
     3: u six -> seven      {id 3, six, seven}      component 2
 
-A table with a change whose values nobody knows is one component. A table is not divided where events are replayed, nor while its initial
-copy lacks changes: the target is then ahead, rows hold values of later windows, and waiting for these needs one order.
+A table with a change of unknown values is one component. A table is not divided where events are replayed, nor while its initial copy
+lacks changes: the target is then ahead, its rows have values of later windows, and waiting for these needs one order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SIZE_BYTES = 4
 
 
 def divided_tables(spec: JobSpec, context: JobContext) -> tuple[TableId, ...]:
-    """An index that is created or dropped ends its table's window, so one schema holds in all of it."""
+    """The tables to divide. Creating or dropping an index ends a table's window, so one schema is valid in the whole window."""
     pipeline, job = context.configuration.pipeline, spec.whole(context.tables)
     if not pipeline.pre_images or pipeline.order_by is not OrderBy.AUTO:
         return ()
@@ -61,7 +61,7 @@ def _unlinked(blob: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def divide(chunks: Iterable[tuple[int, bytes]], seed: int, buckets: int) -> Iterator[tuple[int, int, bytes]]:
-    """One table's linked events, in order, each chunk with its slice, as packed events by bucket and slice."""
+    """Takes one table's linked events in order, each chunk with its slice. Yields packed events by bucket and slice."""
     held = list(chunks)
     components = Components(values for _, blob in held for values, _ in _unlinked(blob))
     numbers = count()
@@ -75,7 +75,7 @@ def divide(chunks: Iterable[tuple[int, bytes]], seed: int, buckets: int) -> Iter
 
 
 class Components:
-    """Which of a window's changes belong together, given all the values of each, in digests."""
+    """Which of a window's changes belong together. `changes`: the digests of each change's values."""
 
     def __init__(self, changes: Iterable[bytes]) -> None:
         self._parents: list[int] = []

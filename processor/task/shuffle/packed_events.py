@@ -1,9 +1,10 @@
-"""Events on their way through a shuffle: packed into blobs of many, or cut into pieces of one that is large. Pure.
+"""Events in a shuffle: many small events are packed into one blob, and a large event is cut into pieces. Pure.
 
-PySpark takes a hundred records and more into memory whatever they weigh, so each must be small. A worked example, blobs of 4 at most:
+PySpark takes a hundred or more records into memory whatever their size, so each record must be small. A worked example, blobs of 4 bytes
+at most:
 
     events                      aa  b  cccccccccc  d
-    blobs                       aab  cccc  cccc  cc  d       a piece starts with the length of the whole, so the next ones are known for what they are
+    blobs                       aab  cccc  cccc  cc  d       the first piece starts with the event's length, so the next pieces are recognized
     put together again          aab  cccccccccc  d
 """
 
@@ -30,7 +31,7 @@ def unpacked(blob: bytes) -> Iterator[bytes]:
 
 
 def pieces(blob: bytes) -> Iterator[bytes]:
-    """The blob itself, unless a large event is in it."""
+    """The blob itself, unless it contains a large event."""
     if len(blob) <= 2 * BLOB_BYTES:
         yield blob
         return
@@ -40,7 +41,7 @@ def pieces(blob: bytes) -> Iterator[bytes]:
 
 
 def whole(records: Iterable[tuple[K, bytes | E]]) -> Iterator[tuple[K, bytes | E]]:
-    """Records in order, with the pieces of each event put together. What is no bytes passes, and ends an event that broke off."""
+    """Records in order, with the pieces of each event put together. A record that is not bytes is passed on, and discards an incomplete event."""
     parts: list[bytes] = []
     missing = 0
     for key, content in records:

@@ -1,14 +1,14 @@
-"""`Router`: which bucket a row change goes to, so that changes that depend on each other are applied in order. Pure.
+"""`TableRoute`: which bucket a row change goes to, so that changes that depend on each other are applied in order. Pure.
 
     table                                          its rows go to
-    one document does not depend on another        the bucket of hash(table, _id)
-    unique secondary index, capped, collation      one bucket, all of them: the bucket of hash(table)
-    the same, but order_by: id                     the bucket of hash(table, _id): the user takes the risk
-    any, with order_by: table                      one bucket
+    its documents do not depend on each other      the bucket of hash(table, _id)
+    unique secondary index, capped, collation      one bucket for all rows: the bucket of hash(table)
+    the same, but order_by: id                     the bucket of hash(table, _id), at the user's risk
+    any, with order_by: table                      one bucket for all rows
 
 A `divisible` table whose changes carry the old unique values (pre-images) is divided further, in wide windows: see `division.py`.
 
-The hash is crc32, the same in every process and version, so that a slice read elsewhere or again goes the same way.
+The hash is crc32, the same in every process and version, so that a slice that is read again or elsewhere is routed in the same way.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from changefeed.table import TableId, TableKind, TableSchema
 
 
 def dependent(schema: TableSchema) -> bool:
-    """Whether rows of different `_id`s depend on each other, or `_id`s of different bytes may be one."""
+    """Whether rows with different `_id`s depend on each other, or `_id`s with different bytes may be equal."""
     return _whole(schema) or bool(unique_indexes(schema))
 
 
 def divisible(schema: TableSchema) -> bool:
-    """Whether rows depend on each other by nothing but unique values that a document tells."""
+    """Whether rows depend on each other only through unique values that can be read from the document."""
     indexes = unique_indexes(schema)
     return bool(indexes) and not _whole(schema) and all(map(_plain, indexes))
 
 
 def unique_indexes(schema: TableSchema) -> list[dict[str, Any]]:
-    """Those beside the one of `_id`."""
+    """The unique indexes other than the index on `_id`."""
     indexes = [index.decode() for index in schema.indexes]
     return [index for index in indexes if _unique(index) and list(index["key"]) != ["_id"]]
 
@@ -45,7 +45,7 @@ def _whole(schema: TableSchema) -> bool:
 
 
 def _unique(index: dict[str, Any]) -> bool:
-    """An index made ready to become unique refuses what a unique one does."""
+    """An index with `prepareUnique` refuses the same writes as a unique one."""
     return bool(index.get("unique") or index.get("prepareUnique"))
 
 
@@ -56,13 +56,13 @@ def _plain(index: dict[str, Any]) -> bool:
 
 
 def _folds_case(collation: dict[str, Any] | None) -> bool:
-    """Any collation but the binary one may take different strings for equal."""
+    """Any collation but the binary one may treat different strings as equal."""
     return collation is not None and collation.get("locale", "simple") != "simple"
 
 
 @dataclass(frozen=True, slots=True)
 class TableRoute:
-    """How one version of a table is routed; made once for each, used for each event."""
+    """How one version of a table is routed. Created once for each version, used for each event."""
 
     seed: int
     whole: bool

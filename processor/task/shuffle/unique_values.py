@@ -1,15 +1,15 @@
-"""`UniqueValues`: by which values a row change depends on other rows of its table. Pure.
+"""`UniqueValues`: the values through which a row change depends on other rows of its table. Pure.
 
 A worked example, a table with a unique index `u` and a unique, sparse index `tags.name`:
 
     insert {_id: 1, u: 7, tags: [{name: a}, {name: b}]}      _id 1    u 7              tags.name a, b
     update 1: u 7 -> 8.0                                     _id 1    u 7, u 8         tags.name a, b
     update 2: u 8 -> null                                    _id 2    u 8, u null
-    update 2: u null -> 8, its pre-image is gone             nobody knows
+    update 2: u null -> 8, its pre-image is gone             unknown
 
-Changes without a common value commute: no row of one can be in the way of a row of the other. Two values that the server takes for
-the same must never look different here; the other way round costs nothing but parallelism. So each value is eight bytes of a
-hash, a partial index counts as a whole one, and what an index makes of an array is guessed generously.
+Changes without a common value commute: their rows cannot conflict. Two values that the server treats as equal must never look different
+here; the opposite mistake costs only parallelism. So each value is eight bytes of a hash, a partial index counts as a full one, and the
+keys that an index makes of an array are overestimated.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from source.raw.row_header import Header
 
 DIGEST_BYTES = 8
 UNKNOWN = b""
-"""Of a change whose values nobody knows: it depends on every other one of its table."""
+"""The values of the change are unknown: it depends on every other change of its table."""
 
 _MOST_KEYS = 1_000
-"""Of one document in one index; a row with more of them is taken for unknown."""
+"""Per document and index. A change with more keys counts as unknown."""
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(
     RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS, unicode_decode_error_handler="replace"
 )
-"""Loses nothing: no date is out of range, and no document becomes a DBRef."""
+"""No date is out of range, and no document becomes a DBRef. Replaced bytes of invalid UTF-8 can only make different values equal."""
 
 
 class UniqueValues:
-    """Of one version of a table."""
+    """The unique values of one version of a table."""
 
     def __init__(self, seed: bytes, indexes: Sequence[dict[str, Any]]) -> None:
         self._seed = seed
@@ -58,7 +58,7 @@ class UniqueValues:
         return cls(schema.id.encode(), unique_indexes(schema)) if divisible(schema) else None
 
     def of_change(self, event: bytes, header: Header) -> bytes:
-        """Digests, one after the other; `UNKNOWN` if the event lacks an image."""
+        """The digests of the change's values, concatenated. `UNKNOWN` if the event lacks an image."""
         kind = header.type
         images = []
         if kind != b"insert":
@@ -76,12 +76,12 @@ class UniqueValues:
         return b"".join(digests)
 
     def _indexed(self, image: bytes) -> bytes:
-        """What matters of a document. Most updates change none of it."""
+        """The indexed fields of a document. Most updates change none of them."""
         fields = self._fields
         return document_of([image[at - len(name) - 2 : end] for name, _, at, end in elements(image) if name in fields])
 
     def _keys(self, part: bytes) -> dict[bytes, None] | None:
-        """In each index; None when they are too many."""
+        """The document's keys in each index. None if there are too many."""
         document = RawBSONDocument(part, _RAW)
         digests: dict[bytes, None] = {}
         for name, paths, sparse in self._indexes:
@@ -99,7 +99,7 @@ class UniqueValues:
 
 
 def _reached(value: Any, path: Sequence[str]) -> Iterator[Any]:
-    """All that an index may find at the end of a path."""
+    """All values that an index may find at the end of a path."""
     if isinstance(value, list):
         for reached in _reached_in_array(value, path):
             yield None if reached is MISSING else reached
@@ -112,7 +112,7 @@ def _reached(value: Any, path: Sequence[str]) -> Iterator[Any]:
 
 
 def _reached_in_array(array: list[Any], path: Sequence[str]) -> Iterator[Any]:
-    """Its elements, and the one that a number in the path may mean. An empty array is indexed as undefined, here the same as null."""
+    """The elements, and the element that a number in the path may mean. An empty array is indexed as undefined, which is null here."""
     if not array:
         yield None
     for element in array:

@@ -124,7 +124,7 @@ def test_a_worker_killed_in_a_window_loses_it_and_its_next_attempt_replays_it(
 
 def test_a_channel_cut_in_a_window_ends_what_its_task_writes(lane: StayingLane, holds: Path) -> None:
     """The driver no longer waits. The task comes to life afterwards and finds that out before it writes."""
-    spec = _lost(lane, holds, lambda spec: lane.stays._at_work[spec.attempt].hang_up())
+    spec = _lost(lane, holds, lambda spec: lane.stays._running[spec.attempt].hang_up())
     lane.attempt = f"{lane.windowing.attempt}/1"
     lane.succeed(lane.spec(again=spec.job.window.start))
     assert lane.windowing.differences() == []

@@ -65,7 +65,7 @@ def test_an_attempt_that_is_revoked_ends_the_permit_at_the_next_look() -> None:
     task.permit()
     task.server.txn([], [Put(ATTEMPT, b"{}")])
     task.now += 2
-    with pytest.raises(FencedError, match="lost sight"):
+    with pytest.raises(FencedError, match="attempt was revoked"):
         task.permit()
 
 
