@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Capture(StrEnum):
-    """What a user may ask for. It is decided once, when the changefeed is created; what is recorded is never `auto`."""
+    """What a user may ask for. `auto` is decided when the changefeed is created (`config/capture_choice.py`)."""
 
     AUTO = "auto"
     OPLOG = "oplog"
@@ -15,12 +15,12 @@ class Capture(StrEnum):
 
 
 DECIDED = frozenset({Capture.OPLOG, Capture.CHANGE_STREAM})
-"""What may be decided on."""
+"""The possible decisions."""
 
 _DIGITS_OF_A_PLACE = 8
-"""Of an operation in the oplog; resume tokens are longer."""
+"""The length of a place in the oplog. Resume tokens are longer."""
 
 
 def names_place(capture: Capture, token: str) -> bool:
-    """Whether a position's token is one of this capture: inside a cluster time each names places in its own way."""
+    """Whether a position's token is valid for this capture: inside a cluster time, each capture names places in its own way."""
     return not token or (len(token) == _DIGITS_OF_A_PLACE) is (capture is Capture.OPLOG)

@@ -84,7 +84,7 @@ class ClusterTime:
 
 
 def as_text(kind: Any) -> CoreSchema:
-    """How a value with `parse` and `__str__` stands in configuration and in etcd: as its text."""
+    """The schema of a type with `parse` and `__str__`: configuration and etcd hold its values as text."""
 
     def validate(value: object) -> object:
         return value if isinstance(value, kind) else kind.parse(str(value))

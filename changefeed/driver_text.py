@@ -1,7 +1,7 @@
-"""What the MongoDB driver says, in one line: the members, the cause, what to do. Pure.
+"""`in_one_line`, `unreachable`: an error of the MongoDB driver in one line, with the members, the cause and the remedy. Pure.
 
-The driver's own texts name each timeout that was configured, repeat the whole reply, and describe the topology it sees, each member's
-error in it once more, with an id that makes each message a new one:
+The driver's own texts list the configured timeouts, repeat the whole reply, and describe the topology, which repeats the error of each
+member. The topology's id makes each message different:
 
     db1:27017: [Errno 111] Connection refused (configured timeouts: ...),db2:27017: timed out (configured ...), Timeout: 5.0s,
     Topology Description: <TopologyDescription id: 6b02..., servers: [<ServerDescription ('db1', 27017) ... error=AutoReconnect('...')>, ...]>
@@ -27,7 +27,7 @@ _STATES = {"RSPrimary": "primary", "RSSecondary": "secondary", "RSArbiter": "arb
 
 
 def in_one_line(text: str, details: Mapping[str, Any] | None = None) -> str:
-    """`details` is the server's reply, of an error that has one."""
+    """`details` is the server's reply, if the error has one."""
     found = _TOPOLOGY.search(text)
     if found is not None:
         said = text[: found.start()]
@@ -41,7 +41,7 @@ def in_one_line(text: str, details: Mapping[str, Any] | None = None) -> str:
 
 
 def unreachable(who: str, text: str, details: Mapping[str, Any] | None = None) -> str:
-    """Of an error of the connection itself. `who` is the source or the target."""
+    """The text of a connection error. `who` is `source` or `target`."""
     said = in_one_line(text, details)
     other_set = _OTHER_SET.search(text)
     if other_set is not None:

@@ -1,37 +1,37 @@
-"""The error tree. Every error of Sluice is one of these; adapters translate what their libraries raise.
+"""The error tree. Every error of Sluice is one of these. Adapters translate the errors of their libraries.
 
 SluiceError
-├── RetryableError          the cause may go away by itself: wait `retry_after`, try again
+├── RetryableError          the cause may go away by itself: wait `retry_after`, then retry
 │   ├── coordination_unavailable    etcd does not answer
-│   │   └── outcome_unknown             a transaction was sent to etcd and its answer never came
-│   │       └── coordination_full           etcd is out of space: it reads and keeps leases alive, but takes no write
+│   │   └── outcome_unknown             a transaction was sent to etcd, but no answer came
+│   │       └── coordination_full           etcd is out of space: it serves reads and keeps leases alive, but refuses writes
 │   ├── source_unavailable          the source does not answer, or has no primary
-│   │   └── source_majority_stalled     its primary answers, and its majority does not move
-│   ├── source_refused              authentication or privileges at the source: somebody grants them, and it goes on
+│   │   └── source_majority_stalled     its primary answers, but its majority does not move
+│   ├── source_refused              authentication or privileges at the source: replication goes on when they are granted
 │   ├── sink_unavailable            the target does not answer, refuses writes for now, or is busy
-│   │   └── sink_majority_stalled       its primary takes writes, and its majority does not move
+│   │   └── sink_majority_stalled       its primary takes writes, but its majority does not move
 │   ├── sink_refused                authentication or privileges at the target
 │   └── pipeline_unavailable        Spark lost a worker or an executor, or cannot start
-├── PermanentError          somebody has to do something
+├── PermanentError          a user has to act
 │   ├── coordination_refused        authentication or privileges in etcd
-│   ├── record_unreadable           a value in etcd is damaged, or of a newer version of Sluice
+│   ├── record_unreadable           a value in etcd is damaged, or written by a newer version of Sluice
 │   ├── history_lost                the position is no longer in the source's oplog
-│   ├── event_too_large             a change is larger than a change stream of the source can show, in parts too
-│   ├── source_unsupported          the source cannot do what is asked (a standalone server, too old)
+│   ├── event_too_large             a change is too large for a change stream of the source, even in parts
+│   ├── source_unsupported          the source lacks a needed feature (a standalone server, an old version)
 │   ├── ddl_refused                 the target refused a DDL
 │   ├── ddl_unsupported             the sink cannot express a DDL
 │   ├── ddl_ambiguous               after a crash the downstream is neither as before a DDL nor as after it
-│   ├── target_occupied         documents stand where a table is to be copied to
-│   ├── row_rejected                the target refused a row for what it is
+│   ├── target_occupied             the collection that a copy would fill already holds documents
+│   ├── row_rejected                the target refused a row because of its content
 │   ├── divergence                  an event does not fit the downstream's document
-│   ├── wrong_state                 what is asked of a changefeed or node does not go with its state
-│   ├── not_authenticated           the caller of the admin API did not say who it is
-│   └── not_permitted               the caller of the admin API may not do this
-├── FencedError             fenced: this process is no longer who it was; it stops at once
-├── ConfigurationError      configuration_invalid: what the user wrote is wrong, with every problem in it
-├── ConflictError           conflict: somebody else changed the same thing first
-├── NotFoundError           not_found: there is no such thing
-└── InvariantError          invariant_violated: a bug of ours; nothing goes on after it
+│   ├── wrong_state                 the state of a changefeed or node does not allow the request
+│   ├── not_authenticated           a caller of the admin API has not proven its identity
+│   └── not_permitted               a caller of the admin API lacks the right for the request
+├── FencedError             fenced: this process has lost its epoch; it stops at once
+├── ConfigurationError      configuration_invalid: the user's configuration is wrong; the error lists every problem
+├── ConflictError           conflict: another writer changed the same record first
+├── NotFoundError           not_found: the named object does not exist
+└── InvariantError          invariant_violated: a bug in Sluice; nothing goes on after it
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from typing import ClassVar
 
 
 class SluiceError(Exception):
-    """A message gives identity, expected, observed, remedy; `code` never changes once released."""
+    """The message gives identity, expected, observed, remedy. A released `code` never changes."""
 
     code: ClassVar[str] = "error"
 
@@ -60,13 +60,13 @@ class CoordinationUnavailable(RetryableError):
 
 
 class OutcomeUnknown(CoordinationUnavailable):
-    """It may have happened, and may still happen, until `FencedStore.settle` has returned."""
+    """The transaction may have happened, or may still happen, until `FencedStore.settle` has returned."""
 
     code = "outcome_unknown"
 
 
 class CoordinationFull(OutcomeUnknown):
-    """etcd refuses each write from then on, but the ones that it was at when it ran out of space it may have taken and refused."""
+    """etcd may have applied a write that it refused, if the write was in progress when it ran out of space."""
 
     code = "coordination_full"
 
@@ -164,7 +164,7 @@ class FencedError(SluiceError):
 
 
 class ConfigurationError(SluiceError):
-    """Carries every problem found, so that a user mends them in one go."""
+    """Lists every problem found, so that a user corrects them all at once."""
 
     code = "configuration_invalid"
 

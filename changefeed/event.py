@@ -33,7 +33,7 @@ class DdlType(StrEnum):
     RESHARD_COLLECTION = "reshardCollection"
     REFINE_SHARD_KEY = "refineCollectionShardKey"
     UNKNOWN = "unknown"
-    """A command in the oplog that no release documented so far: whose tables it is about cannot go on. No change stream shows it."""
+    """An oplog command that Sluice does not know: the tables it concerns cannot go on. Change streams never show it."""
 
 
 SHOWN_BY_STREAMS = frozenset(DdlType) - {DdlType.UNKNOWN}
@@ -41,11 +41,11 @@ SHOWN_BY_STREAMS = frozenset(DdlType) - {DdlType.UNKNOWN}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DdlEvent:
-    """One DDL of the source, the same whichever of the two watches saw it.
+    """One DDL of the source. Both captures give the same value for it.
 
-    `table` is set for all but dropDatabase. `id` is the collection's UUID where the source says it (views have none, nor
-    does a change stream without expanded events). A rename has `renamed_to`, and `drop_target` when a collection of that name was
-    replaced. `description` is what the operation says, in the shape of the change stream's `operationDescription`:
+    `table` is set for all but dropDatabase. `id` is the collection's UUID where the source gives it (not for views, nor in
+    change streams without expanded events). A rename has `renamed_to`, and `drop_target` if it replaced a collection of that
+    name. `description` has the shape of the change stream's `operationDescription`:
 
         create            the collection's original options, with idIndex; a view's viewOn and pipeline
         createIndexes     {indexes: [full specification, ...]}

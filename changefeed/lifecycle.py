@@ -1,4 +1,4 @@
-"""`Lifecycle`: in which state a changefeed is, and what errors, commands and progress make of it.
+"""`Lifecycle`: the state of a changefeed, and how errors, commands and progress change it.
 
                         retryable error                  no progress for PATIENCE, error again
              ┌────────┐ ───────────────▶ ┌─────────┐ ───────────────────────────────▶ ┌─────────┐
@@ -10,18 +10,18 @@
               └─ target reached ───────────┴──────────────────▶ finished ◀──────────────────┘
 
       permanent, configuration or invariant error:  normal, warning, pending, stopped ─▶ failed
-      remove: every state ─▶ removed, which nothing leaves
+      remove: every state ─▶ removed, which is final
 
-In `normal` and `warning` the pipelines run. A retryable error shows as `warning` while they go on trying by themselves: a
-network that is away for a moment stops nothing. When the error is still reported PATIENCE after the warning began and
-the checkpoint has not moved meanwhile, trying in place is what keeps a sick server sick: the changefeed goes to `pending`,
-its pipelines are stopped and wait for the back-off, which doubles with each round without progress. After it they
-run again, still in `warning` until the checkpoint moves. A majority that stands still is no sick server: its primary answers, what waits for it
-is over the moment it moves, and so the changefeed stays in `warning`, however long that takes.
+In `normal` and `warning` the pipelines run. On a retryable error the changefeed is in `warning` while its pipelines retry: a
+short network outage stops nothing. If the error is still reported PATIENCE after the warning began, and the checkpoint has not
+moved meanwhile, further retries would keep an overloaded server overloaded: the changefeed goes to `pending`. Its pipelines
+stop for a back-off, which doubles with each round without progress. Then they run again, still in `warning` until the
+checkpoint moves. A stalled majority is different: the primary answers, and calls that wait for the majority return as soon as
+it moves. The changefeed stays in `warning`, however long that takes.
 
-A fenced error is about the process that met it, never about the changefeed: it changes nothing. The first permanent
-error is the cause and stays; a paused changefeed fails too, since its position may leave the oplog while it rests. What
-arrives late from pipelines already stopped changes neither `failed`, `finished` nor `removed`.
+A fenced error concerns the process that raised it, not the changefeed: it changes nothing. The first permanent error is
+the cause and stays. A paused changefeed fails too, since its position may leave the oplog while it is paused. Late reports
+from stopped pipelines change neither `failed`, `finished` nor `removed`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _PASSING_AT_ONCE = {
     SourceMajorityStalled.code: SourceUnavailable.code,
     SinkMajorityStalled.code: SinkUnavailable.code,
 }
-"""And what each is met as by calls that do not know better."""
+"""Errors of a stalled majority. Each maps to the code that calls report which only see a timeout."""
 
 
 class State(StrEnum):
@@ -79,7 +79,7 @@ class ErrorReport:
     code: str
     message: str
     retryable: bool
-    """Said beside the code, so that a node of an older version understands the codes of a newer one."""
+    """Stored beside the code, so that a node of an older version can handle a newer version's codes."""
     at: datetime
 
     @classmethod
@@ -89,11 +89,11 @@ class ErrorReport:
 
     @property
     def passes_at_once(self) -> bool:
-        """The server answers, and says what is waited for: longer and longer pauses would only outlive the trouble."""
+        """Whether the error ends as soon as the majority moves. A growing back-off would only outlast it."""
         return self.code in _PASSING_AT_ONCE
 
     def explains(self, other: ErrorReport) -> bool:
-        """Whether `other` is what this error looks like from where it was met: a majority that stands still lets calls time out."""
+        """Whether `other` is a consequence of this error: a stalled majority makes other calls time out."""
         return _PASSING_AT_ONCE.get(self.code) == other.code
 
     @property
@@ -110,7 +110,7 @@ class ErrorReport:
 
 
 class Command(StrEnum):
-    """What a user wants."""
+    """A command of a user."""
 
     PAUSE = "pause"
     RESUME = "resume"
@@ -118,7 +118,7 @@ class Command(StrEnum):
 
 
 class Sign(StrEnum):
-    """What the owner sees of the changefeed."""
+    """What the owner observes of the changefeed."""
 
     PROGRESS = "progress"
     """The changefeed's checkpoint moved."""
@@ -138,7 +138,7 @@ class Lifecycle:
     attempts: int = 0
     """Back-offs begun since the checkpoint last moved."""
     since_at: datetime | None = None
-    """When the state was entered; None: with the changefeed's creation."""
+    """When the state was entered. None: when the changefeed was created."""
     retry_at: datetime | None = None
 
     @property
@@ -148,7 +148,7 @@ class Lifecycle:
 
     @property
     def resting(self) -> bool:
-        """Whether nothing but a user's command leads on."""
+        """Whether only a user's command leaves this state."""
         return self.state in (State.STOPPED, State.FAILED, State.FINISHED)
 
     def after(self, event: Event, *, now: datetime, random: Random) -> Lifecycle:
@@ -218,13 +218,13 @@ class Lifecycle:
 
 
 def back_off(attempt: int, random: Random) -> timedelta:
-    """10 s, 20 s, 40 s ... 10 min; up to a fifth less, so that what failed together does not return together."""
+    """10 s, 20 s, 40 s ... 10 min; up to a fifth less, so that changefeeds that failed together do not restart together."""
     doubled = FIRST_BACK_OFF * (1 << min(attempt - 1, 10))
     return min(doubled, LONGEST_BACK_OFF) * random.uniform(0.8, 1)
 
 
 def check_invariants(lifecycle: Lifecycle) -> None:
-    """What holds in every state; called by tests after each transition."""
+    """The invariants of every state. Tests check them after each transition."""
     state = lifecycle.state
     assert (lifecycle.retry_at is not None) == (state is State.PENDING), lifecycle
     assert (lifecycle.attempts > 0) or state is not State.PENDING, lifecycle

@@ -1,4 +1,4 @@
-"""How far the majority of a replica set is, as its primary tells it in its reply to `hello`. Pure."""
+"""`MajorityPoint`: what the majority of a replica set has, from its primary's reply to `hello`. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class MajorityPoint:
     replica_set: str
     primary: str
     term: int
-    """Of the newest write that the majority has. A write of a later term says nothing of those of an earlier one."""
+    """The term of the newest write that the majority has."""
     majority_ts: ClusterTime
     newest_ts: ClusterTime
 
     @classmethod
     def of_hello(cls, reply: Mapping[str, Any]) -> Self | None:
-        """None of a router, which says nothing of its shards."""
+        """None for a router, whose reply says nothing about its shards."""
         written = reply.get("lastWrite", {})
         if "majorityOpTime" not in written or "opTime" not in written:
             return None
@@ -37,12 +37,12 @@ class MajorityPoint:
         return self.majority_ts < self.newest_ts
 
     def has(self, write_ts: ClusterTime, term: int) -> bool:
-        """Whether the majority is known to have a write of this time and term. After an election it may have been rolled back."""
+        """Whether the majority is known to have a write of this time and term. A write of an earlier term may have been rolled back."""
         return self.term == term and write_ts <= self.majority_ts
 
     def __str__(self) -> str:
-        """The same for as long as the majority stands still."""
+        """The same text for as long as the majority does not move."""
         return (
             f"the majority of replica set {self.replica_set!r} has not moved since {self.majority_ts.to_iso()} ({self.majority_ts}), "
-            f"while its primary {self.primary} answers and takes writes; start its other members, or mend what keeps them from replicating"
+            f"while its primary {self.primary} answers and takes writes; start its other members, or fix what keeps them from replicating"
         )

@@ -1,10 +1,11 @@
 """`Position` and `Window`: places in the change stream, and half-open ranges of them.
 
-A position stands *between* events. `Position(T)` stands before everything at cluster time T; `Position(T, token)` stands just
-before the one event at T that carries that resume token. Since the hex of resume tokens of one version sorts in
-stream order, and a missing token counts as lower than any, positions are totally ordered as (cluster time, token).
+A position is *between* events. `Position(T)` is before everything at cluster time T; `Position(T, token)` is just before the one
+event at T that has that token: its resume token, or with the oplog capture its index (`source/oplog/place.py`). The hex of resume
+tokens of one version sorts in stream order, as the indexes do, and a missing token counts as lower than any. So the positions of
+one capture are totally ordered as (cluster time, token).
 
-A worked example. A transaction commits at 100.1 with events tokened 8264..2C, 8264..2D, and a drop follows at 100.2:
+A worked example. A transaction commits at 100.1 with events of the tokens 8264..2C and 8264..2D, and a drop follows at 100.2:
 
     place                        position                        events before it
     before the transaction       Position(100.1)                 none of these
@@ -13,9 +14,9 @@ A worked example. A transaction commits at 100.1 with events tokened 8264..2C, 8
     after it, before the drop    Position(100.2)                 both
     at the drop (its barrier)    Position(100.2, "8264..2E")     both
 
-The first two have the same events before them, yet are not equal: a position says where its writer stood. An
+The first two have the same events before them, but are not equal: a position records where its writer stopped. An
 event's own position always has its token, so a range [Position(T), ...) includes every event at T.
-`startAtOperationTime` knows no tokens: a reader starts at `position.ts` and drops the events below the position.
+`startAtOperationTime` takes no token: a reader starts at `position.ts` and drops the events below the position.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from changefeed.cluster_time import ClusterTime, as_text
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """A place in the change stream; everything below it is what has been seen."""
+    """A place in the change stream. Everything below it has been seen."""
 
     ts: ClusterTime
     token: str = ""

@@ -1,7 +1,7 @@
-"""What owner, processors and the admin API tell each other: the values that stand in etcd.
+"""The values in etcd, by which owner, processors and the admin API communicate.
 
-`coordination.layout` says under which keys and in which encoding; here is only what they mean. Ranges are half-open: a
-position in a record is always the first one *not* covered.
+`coordination.layout` defines their keys and encoding. Ranges are half-open: a position in a record is always the first one
+*not* covered.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from changefeed.position import Position
 from changefeed.table import TableId, TableName
 
 NodeId = NewType("NodeId", str)
-"""Name of a node plus its session's lease: a node that lost its session comes back under a new id."""
+"""Name of a node plus its session's lease: a node that lost its session returns under a new id."""
 
 ChangefeedId = NewType("ChangefeedId", str)
 
@@ -46,7 +46,7 @@ class NodeRecord:
     started_at: datetime
     draining: bool = False
     captures: frozenset[Capture] = frozenset({Capture.CHANGE_STREAM})
-    """Those it can carry out; a release that does not say it knew no other."""
+    """The captures that it supports. The default is for a release that did not record them: it supports change streams only."""
 
 
 class DesiredState(StrEnum):
@@ -65,65 +65,65 @@ class ChangefeedInfo:
     created_at: datetime
     resume_from: Position | None = None
     capture: Capture = Capture.CHANGE_STREAM
-    """As it was decided; a release that knew no other way did not say it."""
+    """As decided, never `auto`. The default is for a release that did not record it: it supports change streams only."""
     capture_reason: str = ""
-    """Why, in words."""
+    """The reason of that decision, as text."""
 
 
 CURRENT_FOR = timedelta(seconds=30)
-"""Of an owner that has not said for longer that nothing is left, nobody knows."""
+"""How long an owner's statement stays valid that nothing is left to replicate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangefeedStatus:
-    """What the owner made of it. Without a checkpoint it has not begun: its tables are not known yet."""
+    """The state of a changefeed, by its owner. Without a checkpoint it has not started: its tables are not known yet."""
 
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     start: Position | None = None
-    """Where it began: its base schemas were valid from here."""
+    """Where it started: its base schemas are valid from here."""
     copied_from: Position | None = None
-    """The same, when it began with an initial copy of the tables that were there."""
+    """The same position, if it started with an initial copy of the existing tables."""
     taken_in_at: frozenset[Position] = frozenset()
-    """Where tables begin that a wider filter took in later; they are copied, too."""
+    """Where the tables start that a wider filter added later. They are copied too."""
     tables: tuple[TablePattern, ...] | None = None
-    """The patterns that its tables were found by. None: those of its configuration; none at all: they are about to be changed."""
+    """The patterns by which its tables were found. None: those of its configuration. Empty: the tables are about to be changed."""
     checkpoint: Position | None = None
     resolved: Position | None = None
     """Every DDL below it is recorded."""
     current_at: datetime | None = None
-    """All that the source had committed by this moment, on the owner's clock, is downstream."""
+    """Everything that the source had committed by this moment, on the owner's clock, is downstream."""
     behind: bool = True
-    """Something later may be missing, or nobody has looked since."""
+    """Whether later changes may be missing downstream, or the owner has not looked since."""
     run: int = 0
-    """Counts the starts of its pipelines; reports of an earlier run say nothing about this one."""
+    """Counts the starts of its pipelines. Reports of an earlier run do not count for this one."""
     info_version: int
-    """The user's change that was taken into account last."""
+    """The `version` of the user's last change that was taken into account."""
     epoch: int
     capture: Capture = Capture.CHANGE_STREAM
-    """By which the positions were found that stand in etcd: those of two captures are not compared."""
+    """The capture of the positions in etcd. Positions of two captures are not compared."""
     still: bool = False
-    """No pipeline is at work, nor will be before the user's next change."""
+    """No pipeline runs, and none will before the user's next change."""
 
     @property
     def copy_starts(self) -> frozenset[Position]:
-        """Tables that begin at one of these places are copied first."""
+        """A table that starts at one of these positions is copied first."""
         return self.taken_in_at if self.copied_from is None else self.taken_in_at | {self.copied_from}
 
     def lag(self, now: datetime) -> timedelta | None:
-        """How old the oldest write may be that is not downstream: nothing while nothing is left. None before it has begun."""
+        """The greatest possible age of a write that is not downstream; zero while none is left. None before the changefeed has started."""
         if self.checkpoint is None:
             return None
         age = max(now - (self.current_at or self.checkpoint.ts.to_datetime()), timedelta(0))
         return age if self.behind or age > CURRENT_FOR else timedelta(0)
 
     def follows(self, configuration: Configuration) -> bool:
-        """Whether its tables are those that the configuration wants: nothing may run before."""
+        """Whether its tables are those of the configuration. Nothing may run before they are."""
         return self.tables is None or self.tables == configuration.filter.tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Barrier:
-    """Up to where processors may replicate: `position`, and lower for the tables a DDL holds."""
+    """Up to where processors may replicate: `position`, or a lower one for a table that a DDL holds."""
 
     epoch: int
     position: Position
@@ -144,14 +144,14 @@ class DdlState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What a DDL touches: ids at the source and names downstream. Two scopes that meet are ordered."""
+    """What a DDL touches: ids at the source and names downstream. DDLs whose scopes meet run in stream order."""
 
     tables: frozenset[TableId] = frozenset()
     apart: frozenset[TableId] = frozenset()
-    """Touched too, but with no node when the DDL runs: views, and a table that enters the filter."""
+    """Also touched, but not assigned to a node when the DDL runs: views, and a table that enters the filter."""
     names: frozenset[TableName] = frozenset()
     databases: frozenset[str] = frozenset()
-    """Downstream databases touched as a whole, by dropDatabase: each name in them is touched."""
+    """Downstream databases that a dropDatabase touches, with every name in them."""
 
     def meets(self, other: Scope) -> bool:
         return bool(
@@ -165,17 +165,17 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedTable:
-    """What stands downstream under one name."""
+    """What exists downstream under one name."""
 
     uuid: str | None
-    """32 hex digits; a view has none."""
+    """32 hex digits. None for a view."""
     options: Document
     indexes: tuple[Document, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """The downstream as it was just before a DDL; a name with nothing under it maps to None."""
+    """The downstream as it was just before a DDL. A name that did not exist maps to None."""
 
     tables: Mapping[TableName, ObservedTable | None]
 
@@ -190,7 +190,7 @@ class DdlRecord:
     state: DdlState = DdlState.PENDING
     before: Observation | None = None
     background: bool = False
-    """An index build that runs beside the rows: it holds no table, but keeps its order among the DDLs it meets."""
+    """An index build that runs while rows are applied: it holds no table, but keeps its order among the DDLs that its scope meets."""
     note: str = ""
     seen_at: datetime
     executing_at: datetime | None = None
@@ -207,7 +207,7 @@ class DdlRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignedTable:
-    """From where a node begins with a table; `copy`: its documents are to be copied first, unless `snapshot/<table>` says they are."""
+    """Where a node starts a table. With `copy` it copies the documents first, unless `snapshot/<table>` says that they are copied."""
 
     start: Position
     copy: bool = False
@@ -215,9 +215,9 @@ class AssignedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """The tables of one node. Those also in `leaving` it gives up: it begins nothing more of them and reports where it stopped.
+    """The tables of one node. It gives up those that are also in `leaving`: it starts no more work for them and reports where it stopped.
 
-    A table here that is not leaving, and was not here or was leaving, begins at its `start`: another node may have had it since.
+    A table that is not leaving, and was absent or leaving before, starts at its `start`: another node may have had it since.
     """
 
     tables: Mapping[TableId, AssignedTable] = field(default_factory=dict)
@@ -226,7 +226,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveRequest:
-    """A user wants a table on that node. The owner deletes it when it is done, or can not be."""
+    """A user's request to move a table to that node. The owner deletes it when the move is done or impossible."""
 
     node: NodeId
 
@@ -236,28 +236,28 @@ class CopyStage(StrEnum):
 
     COPYING = "copying"
     DONE = "done"
-    """The table's rows are as if they had been replicated from the beginning, its indexes are built."""
+    """The table's rows are as if replicated from the beginning, and its indexes are built."""
     RESTART = "restart"
-    """A DDL came in between: the target's table is empty and complete; the copy begins anew at `start` when that DDL is done."""
+    """A DDL interrupted the copy: the target's table is empty and has its indexes. The copy restarts at `start` when that DDL is done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyRecord:
-    """How far the initial copy of one table is. While it exists, what stands in the target under the table's name is ours."""
+    """The progress of one table's initial copy. While it exists, the collection of that name in the target belongs to Sluice."""
 
     start: Position
-    """Where the copy began: what it reads is no older, and the table's changes count from here."""
+    """Where the copy started: it reads nothing older, and the table's changes apply from here."""
     stage: CopyStage
     chunks: int = 0
     whole: bool = False
-    """Read in one, in natural order: a table whose keys this process cannot order as the server does, or whose order counts."""
+    """Read as one chunk, in natural order: for a table whose keys Sluice cannot order as the server does, or whose natural order matters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedChunk:
-    """What was read holds everything up to and including `after`, nothing later than `until`; in between, who knows.
+    """The chunk holds every change up to and including `after`, and none later than `until`. It may hold some of those between.
 
-    They are equal for a snapshot.
+    For a snapshot, both are equal.
     """
 
     after: ClusterTime
@@ -268,9 +268,9 @@ class CopiedChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyPart:
-    """Some successive chunks of a copy: where each ends, None for the last, and what became of it.
+    """Successive chunks of a copy: the end of each (None for the last), and its result (None until it is copied).
 
-    Copies of 10,000 chunks are split over several values, so that a finished chunk costs a small write.
+    A copy of 10,000 chunks is split over several values, so that a finished chunk costs a small write.
     """
 
     uppers: tuple[Document | None, ...]
@@ -287,14 +287,14 @@ class CopyProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCounts:
-    """What became of rows that did not simply go in, since the changefeed began."""
+    """Counts of rows that could not simply be applied, since the changefeed started."""
 
     skipped: int = 0
-    """Replayed changes that did not fit a newer row; one that is replayed again counts again."""
+    """Replayed changes that did not fit a newer row. A change that is replayed twice counts twice."""
     repaired: int = 0
-    """Rows that had diverged, and were written as they are at the source."""
+    """Diverged rows that were overwritten with the source's."""
     rejected: int = 0
-    """Rows that the target refused; they are in the dead-letter collection."""
+    """Rows that the target refused. They are in the dead-letter collection."""
 
     def plus(self, other: RowCounts) -> RowCounts:
         return RowCounts(
@@ -306,14 +306,14 @@ class RowCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionReport:
-    """How far one node has come, under which assignment and barrier (etcd revisions of those keys).
+    """The progress of one node, with the etcd revisions of the assignment and the barrier that it obeys.
 
-    `checkpoint` holds for all its tables but the `exceptions`. `released` are the tables it gave up, each with the place
-    where it stopped; it names them until the assignment no longer does.
+    `checkpoint` holds for all its tables but the `exceptions`. `released` are the tables it gave up, each with the position
+    where it stopped. It reports them for as long as the assignment names them.
     """
 
     run: int
-    """The changefeed's run that the node takes part in; 0 once its pipelines stand still."""
+    """The changefeed's run that the node takes part in. 0 when its pipelines have stopped."""
     barrier_rev: int
     assignment_rev: int
     checkpoint: Position
@@ -322,9 +322,9 @@ class PositionReport:
     copies: Mapping[TableId, CopyProgress] = field(default_factory=dict)
     error: ErrorReport | None = None
     rows: RowCounts = field(default_factory=RowCounts)
-    """By this node, as long as it has had the changefeed."""
+    """Counted by this node since it takes part in the changefeed."""
     flowing: bool = False
-    """Rows in scope have come lately: every move of the barrier is worth hearing of soon."""
+    """Rows in scope have arrived lately, so the owner publishes the barrier more often."""
 
     def of(self, table: TableId) -> Position:
         return self.exceptions.get(table, self.checkpoint)

@@ -1,4 +1,4 @@
-"""Tables: their identity, their names, and what is known of one between two schema changes."""
+"""`TableId`, `TableName`, `TableSchema`: the identity of tables, their names, and one version of a table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ TableId = NewType("TableId", str)
 """The source's collection UUID as 32 hex digits, or `view:db.name` for a view, which has none."""
 
 HEARTBEAT_DATABASE, HEARTBEAT_COLLECTION = "__sluice", "heartbeat"
-"""Ours, at the source: for heartbeats (`source/stream/heartbeat.py`), and for notes where the server refuses `appendOplogNote` (`source/stream/note.py`)."""
+"""Sluice's own collection at the source: for heartbeats (`source/stream/heartbeat.py`), and for notes where the server refuses
+`appendOplogNote` (`source/stream/note.py`)."""
 
 SYSTEM_DATABASES = frozenset({"admin", "config", "local", HEARTBEAT_DATABASE})
 
@@ -43,14 +44,14 @@ class TableName:
 
     @property
     def system(self) -> bool:
-        """Kept by the server, or by us, for itself; never replicated by name."""
+        """Internal to the server or to Sluice. Never replicated by name."""
         return self.db in SYSTEM_DATABASES or self.coll.startswith("system.")
 
     @property
     def passing(self) -> bool:
-        """What `convertToCapped` and a rename across databases move documents to, before they give it the table's name.
+        """A temporary collection of `convertToCapped` or of a rename across databases: the server fills it, then renames it to the table.
 
-        Not all change streams show that move.
+        Not all change streams show how it is filled.
         """
         return _PASSING.fullmatch(self.coll) is not None
 
@@ -74,10 +75,10 @@ class TableKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSchema:
-    """One version of a table: what holds from `valid_from` until the table's next DDL.
+    """One version of a table, valid from `valid_from` until the table's next DDL.
 
-    `options` are the collection's as listCollections shows them; `indexes` are full specifications as listIndexes shows them, without
-    `ns` and including the one on `_id`, in the order of their creation.
+    `options` are the collection's, as listCollections shows them. `indexes` are full specifications as listIndexes shows them, without
+    `ns` but with the index on `_id`, in the order of their creation.
     """
 
     id: TableId

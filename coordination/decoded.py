@@ -1,4 +1,4 @@
-"""`Decoded`: records out of views, each value decoded once for as long as it does not change."""
+"""`Decoded`: the records in views. A value is decoded again only when it has changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord(Generic[T]):
-    """A record and its revisions: `mod_rev` is what its next writer compares with, `create_rev` of a node its epoch."""
+    """A record and its revisions. The next writer compares `mod_rev`; the `create_rev` of a node's record is the node's epoch."""
 
     record: T
     create_rev: int
@@ -32,7 +32,7 @@ class _Group:
 class Decoded:
     """For one thread, with views of one mirror in the order in which they were taken.
 
-    A mirror shares unchanged groups between views, so an unchanged group is recognised without looking into it.
+    A mirror shares unchanged groups between views, so an unchanged group is the same object.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -42,7 +42,7 @@ class Decoded:
         self._assignments: dict[str, tuple[Mapping[str, KeyValue], StoredRecord[Assignment]]] = {}
 
     def group(self, kind: type[T], view: View, group: str) -> Mapping[str, StoredRecord[T]]:
-        """The records of a group, by the node, table or place that they are about, in key order."""
+        """The records of a group in key order, by the node, table or position in their key."""
         source = view.group(group)
         cached = self._groups.get(group)
         if cached is None or cached.source is not source:
@@ -63,7 +63,7 @@ class Decoded:
         return stored
 
     def assignments(self, view: View, changefeed: ChangefeedId) -> Mapping[NodeId, StoredRecord[Assignment]]:
-        """Of all nodes that have one; `mod_rev` is the revision of the assignment as a whole."""
+        """The assignments of all nodes that have one. `mod_rev` is the revision of the whole assignment."""
         prefix = self._layout.assignments(changefeed)
         return {NodeId(child(group, prefix)): self._assignment(view, group) for group in view.groups_below(prefix)}
 

@@ -1,15 +1,16 @@
-"""`Candidate`: campaign for the owner's place, and know when it is one's own.
+"""`Candidate`: takes part in the election of the owner.
 
-A candidate puts `owner/<lease>` under its session's lease. Of the keys there, the one with the lowest create-revision leads; everybody
-else watches only the one just before its own, so the end of an owner wakes one candidate, not all.
+A candidate creates the key `owner/<lease>` under its session's lease. The key with the lowest create-revision leads. Each other
+candidate watches only the key just before its own, so the end of an owner wakes one candidate, not all.
 
     owner/0a  created at 17   leads, epoch 17
     owner/3c  created at 40   watches owner/0a
     owner/11  created at 52   watches owner/3c
 
 The epoch of an owner is the create-revision of its key: every write of an owner compares it (`FencedStore`), and epochs of later
-owners are higher. A dead owner's key goes with its lease, so another leads after at most the TTL and one watch event. It stood in line while
-the one before still wrote, so its first write comes before its first look: what it decides on is no older than that, and so holds all of theirs.
+owners are higher. A dead owner's key is deleted with its lease, so another leads after at most the TTL and one watch event. Its key
+is older than the last writes of its predecessor. So it writes once before it first reads the state: a state at least as new as that
+write holds all writes of earlier owners.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ class Candidate:
         self.key = layout.owner(lease)
 
     def campaign(self, timeout: timedelta) -> FencedStore | None:
-        """The store for an owner's writes once this candidate leads; None when it does not lead in time.
+        """The store for an owner's writes once this candidate leads. None if it does not lead in time.
 
-        It stays in line: call it again until `FencedError` says that the session is over, or `resign`. After a retryable error it may
-        or may not stand in line: call it again.
+        The candidate keeps its key: call `campaign` again until `FencedError` says that the session is over, or call `resign`. After a
+        retryable error the key may or may not exist: call `campaign` again.
         """
         deadline = time.monotonic() + timeout.total_seconds()
-        self._stand()
+        self._create_key()
         while True:
             line = self._etcd.range(self._layout.owners)
             ahead, own = self._place(line)
@@ -62,22 +63,22 @@ class Candidate:
                 return None
 
     def resign(self) -> None:
-        """Leave the line, or the owner's place: the next in line leads at once. May be called twice."""
+        """Delete the candidate's key. If it led, the next candidate leads at once. May be called twice."""
         self._etcd.txn((), (Delete(self.key),))
 
-    def _stand(self) -> None:
-        """Safe to repeat: of two puts, only the first finds no key."""
+    def _create_key(self) -> None:
+        """Safe to repeat: only the first put finds no key."""
         self._etcd.txn((CreateRevIs(self.key, 0),), (Put(self.key, self._record, self._lease),))
 
     def _place(self, line: Snapshot) -> tuple[KeyValue | None, KeyValue]:
-        """Who stands just ahead, and this candidate's own key."""
+        """The key just before this candidate's, and its own."""
         ahead = None
         for kv in sorted(line.items, key=lambda kv: kv.create_rev):
             if kv.key == self.key:
                 return ahead, kv
             ahead = kv
         raise FencedError(
-            f"{self.key}: expected it in the line for the owner's place, found it gone; its session is over"
+            f"{self.key}: expected this key in the election of the owner, found it gone; its session is over"
         )
 
     def _gone(self, ahead: KeyValue, start_rev: int, timeout: timedelta) -> bool:
@@ -89,14 +90,14 @@ class Candidate:
                 if update is not None and any(change.now is None for change in update.changes):
                     return True
         except HistoryCompacted:
-            return True  # it may be gone or not: the caller looks at the line again
+            return True  # the key may or may not be gone: the caller reads all keys again
         finally:
             watch.close()
         return False
 
 
 def owner_in(view: View, layout: Layout) -> ElectedOwner | None:
-    """Who leads in a view of the mirror."""
+    """The owner in a view of the mirror."""
     line = view.group(layout.owners).values()
     first = min(line, key=lambda kv: kv.create_rev, default=None)
     return ElectedOwner(decode(OwnerRecord, first).node, first.create_rev) if first else None

@@ -1,15 +1,15 @@
-"""`EpochGuard`: lets a Spark task write downstream only while its node is surely still who it was.
+"""`EpochGuard`: lets a Spark task write downstream only while its node's epoch is certain.
 
-A task may outlive its driver's lease: nothing tells an executor that was cut off. So the task itself looks at its node's key, when it starts and
-again from time to time, and writes only within a budget counted from the *start* of the last look that found the key in the right life:
+A task may outlive its driver's lease: an executor that is cut off gets no message. So the task itself checks its node's key when it
+starts, and then every `LOOK_EVERY`. It writes only within a budget, counted from the *start* of the last check that found its epoch:
 
-    look starts        answered: same epoch                     budget over
+    check starts       answered: same epoch                     budget over
     ├───────────────────────┤                                        │
     0                                                              budget      (monotonic clock of the executor)
          the node may have lost its lease just after 0 at the earliest
 
-Whoever takes over waits, after the lease is gone, for that budget before another node writes the same tables. Durations are
-compared, never clocks of two machines.
+After the lease is gone, the owner waits for that budget before it gives the tables to another node. Only durations are compared,
+never clocks of two machines.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class EpochGuard:
         self._looked_at: float | None = None
 
     def demand(self) -> timedelta:
-        """How long the next write may take. Call it before each, and give the write no more time than that.
+        """How long the next write may take. Call it before each write, and limit the write to that time.
 
-        Raises `FencedError` when the key's life is over, or when etcd has not confirmed it within the budget.
+        Raises `FencedError` if the epoch is over, or if etcd has not confirmed it within the budget.
         """
         now = self._monotonic()
         if self._looked_at is None or now >= self._looked_at + self._look_every:

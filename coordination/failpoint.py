@@ -1,11 +1,11 @@
-"""Failpoints: places where a test lets a process die or wait, between two lines where an accident would hurt most.
+"""`reach`: failpoints, the places between two critical steps at which a test kills or pauses a process.
 
     SLUICE_FAILPOINTS="ddl_applied/drop=kill ddl_released=pause:/tmp/go window_begins=hold:/tmp/holds"
 
-`reach("ddl_applied", "drop", "shop")` in the code then kills the process as `kill -9` would. A pause makes the file `/tmp/go.reached` and waits
-until `/tmp/go` is there. A hold is put on and taken off while the process runs: whoever reaches the point with the subject `shop` adds a line to
-`/tmp/holds/window_begins/shop.reached` and waits for as long as `/tmp/holds/window_begins/shop` is there, if it is there. Without the variable
-`reach` is an empty function: which of the two it is, is decided when this module is imported.
+`reach("ddl_applied", "drop", "shop")` in the code then kills the process like `kill -9`. A pause creates the file `/tmp/go.reached`
+and waits until `/tmp/go` exists. A hold can be set and removed while the process runs: while `/tmp/holds/window_begins/shop` exists, a
+process that reaches the point with the subject `shop` adds a line to `/tmp/holds/window_begins/shop.reached` and waits. Without the
+variable `reach` does nothing. This is decided when the module is imported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Action = Callable[[Sequence[str]], None]
 
 
 def parse(text: str) -> dict[str, Action]:
-    """What is done at each point named, with the subjects that reach it."""
+    """The action of each named point. It takes the subjects of the call that reaches the point."""
     actions: dict[str, Action] = {}
     for entry in text.split():
         point, _, wanted = entry.partition("=")
@@ -83,4 +83,4 @@ if _ACTIONS:
 else:
 
     def reach(point: str, *subjects: str) -> None:
-        """Nothing: no failpoints were asked for."""
+        """Do nothing: no failpoints are set."""

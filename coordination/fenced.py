@@ -1,19 +1,19 @@
-"""`FencedStore`: writes that etcd takes only while their writer is still who it was.
+"""`FencedStore`: writes that etcd accepts only while their writer's epoch is valid.
 
-Each transaction compares that the writer's own key (an owner's `owner/<lease>`, a processor's `nodes/<node>`) is still in the life
-that began at its epoch. What can happen, and what the caller does:
+Each transaction compares the create-revision of the writer's own key (an owner's `owner/<lease>`, a processor's `nodes/<node>`)
+with its epoch. The possible results, and what the caller does:
 
     commit returns a revision   done; take no decision on a state older than it (`Mirror.at_least`)
-    FencedError                 the writer is no longer it: stop at once, nothing was written
-    ConflictError               a compare of the caller's own failed: nothing was written; look at the state again
-    OutcomeUnknown              sent, and no answer: it may have happened, and may *still* happen, because a request in flight
-                                cannot be called back. Call `settle` until it returns, then decide anew from a state that is
-                                at least as new as the revision it returns. Never just send it again. (`CoordinationFull` is one.)
+    FencedError                 the epoch is over: nothing was written; stop at once
+    ConflictError               one of the caller's compares failed: nothing was written; read the state again
+    OutcomeUnknown              sent but not answered: it may have happened, or may *still* happen, because a request in flight
+                                cannot be cancelled. Call `settle` until it returns, then decide again from a state at least as
+                                new as the revision it returns. Never just send it again. (`CoordinationFull` is one.)
     CoordinationUnavailable     not sent: nothing was written
 
 How `settle` makes an unknown outcome known. Every transaction also compares the mod-revision of the writer's key, its
-*turn*. `settle` rewrites the key with the value it has, which ends the turn: a transaction of an earlier turn that arrives
-after it is refused. So at the revision that `settle` returns, each earlier transaction either is visible or will never be.
+*turn*. `settle` rewrites the key with its present value, which ends the turn: a transaction of an earlier turn that arrives
+later is refused. So at the revision that `settle` returns, each earlier transaction is either visible or will never be.
 
     commit(A) at turn 40  ─▶ no answer
     settle                ─▶ writer's key rewritten at 57; the turn is now 57
@@ -43,7 +43,7 @@ from coordination.etcd.protocol import (
 
 
 class FencedStore:
-    """Safe to use from many threads of the one writer."""
+    """Safe to use from many threads of one writer."""
 
     def __init__(self, etcd: Etcd, *, key: str, epoch: int) -> None:
         self._etcd = etcd
@@ -60,7 +60,7 @@ class FencedStore:
         return self._last_rev
 
     def commit(self, ops: Sequence[Op], compares: Sequence[Compare] = ()) -> int:
-        """The revision at which all of it was written."""
+        """The revision at which all operations were written."""
         while True:
             turn = self._turn
             fence = (CreateRevIs(self._key, self.epoch), ModRevIs(self._key, turn))
@@ -79,17 +79,17 @@ class FencedStore:
             self._begin_turn(own.mod_rev)
 
     def commit_in_parts(self, ops: Sequence[Op]) -> int:
-        """In as many transactions as etcd's limits demand, in order: each prefix of `ops` must be a correct state by itself."""
+        """Write in as many transactions as etcd's limits require, in order: each prefix of `ops` must leave a correct state."""
         for batch in batches(ops):
             self.commit(batch)
         return self._last_rev
 
     def settle(self) -> int:
-        """A revision at which the outcome of every earlier transaction is visible; asks etcd only when one is unknown."""
+        """A revision at which the outcome of every earlier transaction is visible. It calls etcd only if an outcome is unknown."""
         return self.begin_turn() if self._unknown_turn >= self._turn else self._last_rev
 
     def begin_turn(self) -> int:
-        """Nothing of an earlier turn is taken any more; whoever wrote before this writer's time has written all of it by the revision returned."""
+        """End the earlier turn: its late transactions are refused. The revision returned is higher than those of all writes of earlier owners."""
         own = self._own(self._etcd.get(self._key))
         result = self._etcd.txn((ModRevIs(self._key, own.mod_rev),), (Put(self._key, own.value, own.lease),))
         if isinstance(result, Committed):
@@ -100,8 +100,10 @@ class FencedStore:
 
     def _own(self, found: KeyValue | None) -> KeyValue:
         if found is None or found.create_rev != self.epoch:
-            observed = f"it began at {found.create_rev}" if found else "it does not exist"
-            raise FencedError(f"{self._key}: this writer's epoch is {self.epoch}, but {observed}; it must stop at once")
+            observed = f"the key was created at {found.create_rev}" if found else "the key does not exist"
+            raise FencedError(
+                f"{self._key}: this writer's epoch is {self.epoch}, but {observed}; the writer must stop at once"
+            )
         return found
 
     def _begin_turn(self, rev: int) -> None:
@@ -133,7 +135,7 @@ def _size(op: Op) -> int:
 
 
 def conflict(compares: Sequence[Compare], refused: Refused) -> str:
-    """What was expected of each key that failed its compare, and what was found there."""
+    """The expected and the observed state of each key whose compare failed."""
     return "; ".join(
         _mismatch(compare, refused.found[compare.key]) for compare in compares if not _holds(compare, refused)
     )
@@ -159,9 +161,9 @@ def _mismatch(compare: Compare, found: KeyValue | None) -> str:
 
 
 def compare_and_swap(etcd: Etcd, compares: Sequence[Compare], ops: Sequence[Op]) -> int:
-    """For writers without an epoch (the admin API): guarded by what was read alone.
+    """For writers without an epoch (the admin API): guarded only by the revisions that were read.
 
-    After `OutcomeUnknown` read again; a compare on the mod-revision of each key written makes sending it again harmless.
+    After `OutcomeUnknown`, read again. A compare on the mod-revision of each written key makes a repetition harmless.
     """
     result = etcd.txn(compares, ops)
     if isinstance(result, Refused):

@@ -1,4 +1,4 @@
-"""`Interruption`: a trouble that is met at every tick is told when it begins, and when it is over."""
+"""`Interruption`: an error that recurs at every tick is logged once when it begins, and once when it is over."""
 
 from __future__ import annotations
 

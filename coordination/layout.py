@@ -1,4 +1,4 @@
-"""The one module that knows under which keys things stand in etcd, and how they are written there.
+"""`Layout`: the only module that knows the keys in etcd and the encoding of their values.
 
     /sluice/<cluster>/
         nodes/<node>                                leased
@@ -17,23 +17,23 @@
                          move/<table>
                          rows
 
-A value is a JSON object with the version of its format, `"v": 1`, beside the fields of its record, so `etcdctl get` shows something
-a person can read. Fields that a reader does not know are left out; a newer `v` is an error that says so.
+A value is a JSON object: the fields of its record, and the version of its format, `"v": 1`. So `etcdctl get` shows readable text.
+A reader ignores fields that it does not know. A newer `v` is an error.
 
-**Groups.** Keys with one parent (`.../schema/`) are a group: the unit in which the mirror copies and readers read.
+**Groups.** Keys with one parent (`.../schema/`) are a group. The mirror copies, and readers read, whole groups.
 
 **DDL keys sort in position order**: the cluster time as 16 hex digits, then the token. `Position(T)` is a prefix of `Position(T, token)`
 and sorts before it, and hex tokens of one version sort in stream order, as positions do.
 
 **Assignments are split** over up to 32 parts by a hash of the table, so a change to one table rewrites one part, and 100,000 tables
-stay within etcd's limit for a value. A missing part is an empty one. Parts are written in several transactions; after any prefix of them a reader
-sees, for each table, either its old entry or its new one, never half of one and never an entry nobody decided, since an entry lies in exactly
-one part. That is enough: entries of different tables do not depend on each other. A table that moves between nodes does depend on the order, and
-the two-phase hand-over takes care of it: it is given to the new node in a later decision than the one that took it away, not in a
-later transaction of the same. A part that becomes empty is written as empty, not deleted, so the highest mod-revision of a node's parts
-only grows, and is *the* revision of its assignment.
+stay within etcd's limit for a value. A missing part counts as empty. Parts are written in several transactions. After any prefix of
+them a reader sees the old or the new entry of each table, never a mixture, since an entry is in exactly one part. That is enough,
+because the entries of different tables do not depend on each other. Only a move between two nodes depends on the order, and the
+two-phase hand-over ensures it: the decision that gives the table to the new node is a later one than the decision that took it away,
+not merely a later transaction. A part that becomes empty is written as empty, not deleted, so the highest mod-revision of a node's
+parts only grows. It is the revision of the node's assignment.
 
-**Tables that share a position are written as a list under it**: a dropDatabase that holds 10,000 tables repeats its position once.
+**Tables that share a position are written as a list under it**: a dropDatabase that holds 10,000 tables writes its position once.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerRecord:
-    """Who stands behind an owner key."""
+    """The node that an owner key belongs to."""
 
     node: NodeId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResignRequest:
-    """A user wants the owner of that epoch to let another node lead. It stands under the owner's own lease, and goes with it."""
+    """A user's request that the owner of this epoch resigns. Its key has the owner's lease and is deleted with it."""
 
     epoch: int
 
@@ -101,7 +101,7 @@ class Layout:
         return f"{self.root}owner/"
 
     def owner(self, lease: int) -> str:
-        """Fixed width, so that no owner key is the beginning of another."""
+        """Fixed width, so that no owner key is a prefix of another."""
         return f"{self.owners}{lease:016x}"
 
     @property
@@ -110,11 +110,11 @@ class Layout:
 
     @property
     def write_probe(self) -> str:
-        """Never there: what is sent to find out whether etcd takes writes puts nothing (`write_health`)."""
+        """Never created: the write that tests whether etcd accepts writes changes nothing (`write_health`)."""
         return f"{self.root}write-probe"
 
     def revoked(self, node: NodeId, attempt: int) -> str:
-        """Beside the changefeeds: what was at work for one must not come to life when another takes its name."""
+        """Outside the changefeeds: a task of a removed changefeed must stay revoked when a new changefeed takes its name."""
         return f"{self.root}revoked/{_quote(node)}/{attempt}"
 
     @property
@@ -172,7 +172,7 @@ class Layout:
         return f"{self.snapshot_parts(id, table)}{part:04x}"
 
     def rows(self, id: ChangefeedId) -> str:
-        """What nodes that are gone have counted."""
+        """The row counts of nodes that are gone."""
         return f"{self.changefeed(id)}rows"
 
     def moves(self, id: ChangefeedId) -> str:
@@ -183,12 +183,12 @@ class Layout:
 
 
 def child(key: str, group: str) -> str:
-    """The node, table or changefeed that a key below a group is about."""
+    """The node, table or changefeed in a key below a group."""
     return unquote(key[len(group) :].partition("/")[0])
 
 
 def encode(record: object) -> bytes:
-    """The same record gives the same bytes in every process: sets are sorted."""
+    """The same record gives the same bytes in every process, since sets are sorted."""
     kind: type[Any] = type(record)
     fields = _adapter(kind).dump_python(record, exclude_unset=True)
     for name in _BY_POSITION.get(kind, ()):
@@ -226,7 +226,7 @@ def assignment_puts(group: str, before: Assignment, after: Assignment) -> list[P
 
 
 def join_assignment(parts: Iterable[KeyValue]) -> tuple[Assignment, int]:
-    """A node's assignment and its revision, 0 when the node never had one."""
+    """A node's assignment and its revision. The revision is 0 if the node never had one."""
     tables: dict[TableId, AssignedTable] = {}
     leaving, rev = frozenset[TableId](), 0
     for kv in parts:

@@ -1,15 +1,15 @@
-"""`Mirror`: everything under a prefix, followed revision by revision.
+"""`Mirror`: a copy of all keys under a prefix, updated revision by revision.
 
-It reads a snapshot at revision R, then watches from R+1 and applies one whole revision at a time. When the watch breaks it opens another
-where the last one stopped; when that place has been compacted it starts over from a snapshot. So a view is always the state of etcd as it
-was at one revision, and never goes back.
+It reads a snapshot at revision R, then watches from R+1 and applies one whole revision at a time. When the watch breaks, it opens another
+after the last applied revision. When that has been compacted, it starts over from a snapshot. So a view is always the state of etcd at
+one revision, and never goes back.
 
     snapshot R ──▶ watch from R+1 ──▶ apply revision by revision
         ▲               │   ▲                 │
         └── compacted ──┘   └── broken: again from the last applied + 1
 
-Keys are held in groups, those with one parent. A view shares its groups with the mirror, which copies a group only before it changes one
-that a view has: following costs O(changes), taking a view O(groups that changed), whatever the number of keys.
+Keys with one parent are a group. A view shares its groups with the mirror, which copies a group before its first change after a view.
+So taking a view costs O(groups), whatever the number of keys, and a copy is as large as the group that changed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from coordination.etcd.protocol import Etcd, HistoryCompacted, KeyValue, Snapsho
 _RETRY_AFTER = timedelta(milliseconds=200)
 _POLL = timedelta(milliseconds=500)
 _NOTHING = "\0"
-"""No key begins so: reading it tells etcd's revision, and nothing else."""
+"""No key begins with it: a read of this prefix returns etcd's revision and nothing else."""
 
 _EMPTY: Mapping[str, KeyValue] = MappingProxyType({})
 
@@ -74,7 +74,7 @@ class Replica:
         self.revision = snapshot.revision
 
     def apply(self, update: WatchUpdate) -> None:
-        """Updates up to the present revision were seen before, through the snapshot or an earlier watch."""
+        """Updates up to the present revision are ignored: the snapshot or an earlier watch contained them."""
         if update.revision <= self.revision:
             return
         for change in update.changes:
@@ -101,9 +101,9 @@ class Replica:
 
 
 class Mirror:
-    """Follows a prefix in a thread of its own between `start` and `stop`; or, in a simulation, whenever `poll` is called.
+    """Follows a prefix in its own thread between `start` and `stop`; in a simulation, whenever `poll` is called.
 
-    Listeners are called after each applied revision, without arguments, on the mirror's thread: they set an event and return.
+    Listeners are called after each applied revision, without arguments, on the mirror's thread. They only set an event.
     """
 
     def __init__(self, etcd: Etcd, prefix: str) -> None:
@@ -123,7 +123,7 @@ class Mirror:
         self._thread.start()
 
     def stop(self) -> None:
-        """May be called twice. Those who wait are told."""
+        """May be called twice. Wakes the threads that wait in `at_least`."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
@@ -137,25 +137,25 @@ class Mirror:
 
     @property
     def current(self) -> bool:
-        """Whether it follows: it has a snapshot, and etcd answered the last time it was asked."""
+        """Whether it is up to date: it has a snapshot, and etcd answered the last request."""
         return self._replica.revision > 0 and self._interrupted_by is None and not self._stopping.is_set()
 
     @property
     def interrupted_by(self) -> str:
-        """Why it does not follow; empty when it does, or has not begun."""
+        """Why it is not up to date. Empty if it is, or if it has not started."""
         return str(self._interrupted_by or "")
 
     def view(self) -> View:
-        """The newest state known; of revision 0, and empty, before the first snapshot. Raises what ended the mirror, if anything did."""
+        """The newest known state. Before the first snapshot it is empty, at revision 0. Raises the error that ended the mirror, if any."""
         with self._changed:
             if self._ended_by is not None:
                 raise self._ended_by
             return self._replica.view()
 
     def at_least(self, revision: int, timeout: timedelta) -> View:
-        """A view of that revision or a later one. Decisions are taken on nothing older than one's own last commit.
+        """A view of that revision or a later one. No decision is taken on a state older than the caller's own last commit.
 
-        The revision must be one that changed something under the prefix, or lie before one: etcd tells of no other.
+        The revision must not be later than the last change under the prefix: etcd reports no other revision.
         """
         with self._changed:
             self._changed.wait_for(
@@ -171,7 +171,7 @@ class Mirror:
         )
 
     def poll(self, timeout: timedelta) -> bool:
-        """One step: a snapshot, a watch, or its next update. Whether anything was applied."""
+        """One step: a snapshot, or the next update of the watch. Whether anything was applied."""
         if self._replica.revision == 0:
             return self._start_over()
         try:
@@ -190,7 +190,7 @@ class Mirror:
             return False
         with self._changed:
             self._replica.apply(update)
-        self._tell()
+        self._notify()
         return True
 
     def _start_over(self) -> bool:
@@ -198,18 +198,18 @@ class Mirror:
         self._check_revision(snapshot)
         with self._changed:
             self._replica.reset(snapshot)
-        self._tell()
+        self._notify()
         return True
 
     def _check_revision(self, snapshot: Snapshot) -> None:
-        """A watch from a revision that is yet to come would say nothing, for as long as it takes to come."""
+        """A watch from a future revision would stay silent until etcd reaches that revision."""
         if snapshot.revision < self._replica.revision:
             raise InvariantError(
                 f"{self._prefix}: etcd is at revision {snapshot.revision}, but was at {self._replica.revision} before: it lost data "
                 "or was restored from a backup; restart every node"
             )
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         with self._changed:
             self._changed.notify_all()
         for listener in self._listeners:
@@ -228,11 +228,11 @@ class Mirror:
             except RetryableError as error:
                 self._note(error)
                 self._stopping.wait(_RETRY_AFTER.total_seconds())
-            except Exception as error:  # noqa: BLE001 - raised to everybody who asks for a view
+            except Exception as error:  # noqa: BLE001 - raised to every caller of `view`
                 _log.exception("mirror_ended", prefix=self._prefix)
                 self._ended_by = error
                 self._stopping.set()
-                self._tell()
+                self._notify()
 
     def _note(self, error: RetryableError) -> None:
         if self._interrupted_by is None:

@@ -1,17 +1,17 @@
-"""`Session`: a node's life in etcd, and the certainty of when it ends.
+"""`Session`: a node's lease in etcd, and how long the lease is certainly valid.
 
-A lease carries the node's key. Losing it is final: a node that goes on does so in a new session, under a new id.
+The node's key has the lease. Its loss is final: the node goes on only in a new session, under a new id.
 
-`lost` fires before the server can have let the lease expire. etcd counts a lease's time from when it handled a keep-alive, which is
-after we sent it; so TTL from the *send* time of the last keep-alive that was answered is a moment at which the lease still lives, and
-`lost` comes a margin earlier: time to stop what writes downstream.
+`lost` is set before the lease can expire at the server. etcd counts a lease's time from when it handled a keep-alive, which is after
+the node sent it. So the lease is valid at least until the *send* time of the last answered keep-alive plus TTL. `lost` is set a margin
+earlier, which is the time to stop all writes downstream.
 
     sent          answered                                    lost        expired at the earliest
     ├────────────────┤                                         │                │
     0                                                       TTL - margin       TTL          (monotonic clock of this machine)
 
-Clocks are never compared, only durations. A process that was stopped and continued asks the clock before it trusts anything: `alive`
-says no at once, whether or not a thread has got round to firing `lost`.
+Only durations are compared, never clocks of two machines. `alive` reads the clock itself: in a process that was stopped and continued
+it is False at once, even if no thread has set `lost` yet.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionClock:
-    """When to keep alive, and when the lease may no longer be trusted. All moments are monotonic seconds."""
+    """When to send a keep-alive, and from when the lease may have expired. All moments are monotonic seconds."""
 
     ttl: timedelta
     renewed_at: float
@@ -65,7 +65,7 @@ class SessionClock:
         return now < self.lost_at
 
     def renewed(self, sent_at: float, ttl: timedelta) -> SessionClock:
-        """`ttl` is the server's, which may not grant what was asked."""
+        """`ttl` is the server's, which may differ from the requested one."""
         return replace(self, renewed_at=max(self.renewed_at, sent_at), ttl=ttl)
 
     def timeout(self, now: float) -> timedelta:
@@ -74,9 +74,9 @@ class SessionClock:
 
 
 class Session:
-    """Opened by `open_session`; over after `close`, or by itself: `lost` is then set, and stays set.
+    """Opened by `open_session`. It ends by `close` or by itself: `lost` is then set, and stays set.
 
-    `start` gives it a thread that keeps it alive; a simulation calls `tick` instead.
+    `start` starts a thread that keeps it alive; a simulation calls `tick` instead.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Session:
 
     @property
     def alive(self) -> bool:
-        """Final once it is False, even if an answer to a keep-alive is on its way."""
+        """Once False, it stays False, even if the answer to a keep-alive still arrives."""
         with self._lock:
             if not self._clock.alive(self._monotonic()):
                 self._lose("no keep-alive was answered in time")
@@ -105,7 +105,7 @@ class Session:
 
     @property
     def lost_at(self) -> float:
-        """Monotonic moment up to which, as far as is known now, the session lives."""
+        """The monotonic moment until which the session is alive, as known now."""
         return self._clock.lost_at
 
     def start(self) -> None:
@@ -113,7 +113,7 @@ class Session:
         self._thread.start()
 
     def close(self) -> None:
-        """May be called twice. First `lost`, so that nobody still writes when others see the node gone; then the lease."""
+        """May be called twice. Sets `lost` first, so that this node has stopped writing when others see it gone; then revokes the lease."""
         with self._lock:
             self._lose("closed")
         self._wake.set()
@@ -125,7 +125,7 @@ class Session:
             self._log.warning("lease_left_to_expire", error=str(error))
 
     def tick(self) -> None:
-        """Keep alive if it is time to."""
+        """Send a keep-alive if one is due."""
         now = self._monotonic()
         if not self.alive or now < self._clock.keep_alive_at:
             return
@@ -172,7 +172,7 @@ def open_session(
 ) -> tuple[Session, FencedStore]:
     """A live session under a new node id, and the store for writes that only this node can make.
 
-    When it fails half way, what it left in etcd expires by itself; open another.
+    If it fails halfway, its keys in etcd expire by themselves: open another session.
     """
     sent_at = monotonic()
     lease = etcd.grant(ttl)

@@ -1,14 +1,15 @@
-"""`WatchedEtcd`: an `Etcd` that knows whether it takes this process's writes.
+"""`WatchedEtcd`: an `Etcd` that observes whether etcd accepts this process's writes.
 
-etcd keeps leases alive and feeds watches while it takes no write: when it is out of space, or when the right to write was taken away. A node then holds
-its session, follows every change, and can record nothing. So each write says how it went, and when none was sent for a while, one is sent
-that changes nothing: a put behind a compare that never holds. etcd refuses it for the same reasons as any other, without a new revision.
+etcd keeps leases alive and serves watches even while it refuses writes: when it is out of space, or when the right to write was
+revoked. A node then keeps its session and sees every change, but can record nothing. So the result of each write is recorded, and
+when none was sent for a while, a write is sent that changes nothing: a put behind a compare that never holds. etcd refuses it for the
+same reasons as any other write, and it makes no new revision.
 
-    taken ──refused or unanswered──▶ failing ──PATIENCE──▶ in trouble: told to whoever asks, and logged
-      ▲                                 │                      │
-      └──────────── taken ──────────────┴────── taken ─────────┘  logged when it was in trouble
+    accepted ──refused or unanswered──▶ failing ──PATIENCE──▶ in trouble: reported and logged
+      ▲                                    │                      │
+      └───────────── accepted ─────────────┴───── accepted ───────┘  logged if it was in trouble
 
-An election of etcd's own leader takes a second or two, and is no trouble.
+An election of etcd's own leader takes a second or two, less than PATIENCE.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteRecord:
-    """How the writes went so far. All moments are monotonic seconds."""
+    """The results of the writes so far. All moments are monotonic seconds."""
 
     taken_at: float = float("-inf")
-    """When the latest write that etcd took was sent."""
+    """When the latest accepted write was sent."""
     failing_since: float | None = None
     error: SluiceError | None = None
 
@@ -63,7 +64,7 @@ class WriteRecord:
         return replace(self, taken_at=max(self.taken_at, sent_at), failing_since=None, error=None)
 
     def failed(self, sent_at: float, error: SluiceError) -> WriteRecord:
-        """A write that waited in vain says nothing about one that was sent after it and taken."""
+        """A failed write does not count if a write that was sent later was accepted."""
         if sent_at < self.taken_at:
             return self
         since = sent_at if self.failing_since is None else self.failing_since
@@ -75,14 +76,14 @@ class WriteRecord:
 
 
 class WatchedEtcd:
-    """Between `start` and `stop` a thread of its own sends what changes nothing; a test calls `look` instead."""
+    """Between `start` and `stop` its own thread sends the writes that change nothing; a test calls `look` instead."""
 
     def __init__(self, etcd: Etcd, probe_key: str, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._etcd = etcd
         self._probe_key = probe_key
         self._monotonic = monotonic
         self._record = WriteRecord()
-        self._told: ErrorReport | None = None
+        self._reported: ErrorReport | None = None
         self._sent_at = float("-inf")
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -90,8 +91,8 @@ class WatchedEtcd:
 
     @property
     def trouble(self) -> ErrorReport | None:
-        """Why this process cannot write, and since when; None when it can."""
-        return self._told
+        """Why this process cannot write, and since when. None if it can."""
+        return self._reported
 
     def start(self) -> None:
         self._thread.start()
@@ -103,11 +104,11 @@ class WatchedEtcd:
             self._thread.join()
 
     def look(self) -> None:
-        """Send a write that changes nothing, unless another one was sent just now."""
+        """Send a write that changes nothing, unless a write was sent within `PROBE_EVERY`."""
         if self._monotonic() - self._sent_at >= PROBE_EVERY.total_seconds():
             with suppress(CoordinationUnavailable, CoordinationRefused):  # noted by `txn`
                 self.txn((CreateRevIs(self._probe_key, _NEVER),), (Put(self._probe_key, b""),))
-        self._tell()
+        self._report()
 
     def get(self, key: str) -> KeyValue | None:
         return self._etcd.get(key)
@@ -116,7 +117,7 @@ class WatchedEtcd:
         return self._etcd.range(prefix)
 
     def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> Committed | Refused:
-        """That one was taken which only deletes proves nothing: some releases take it though they are out of space."""
+        """A transaction that only deletes is not counted: some releases accept it although they are out of space."""
         if not any(isinstance(op, Put) for op in ops):
             return self._etcd.txn(compares, ops)
         return self._noted(lambda: self._etcd.txn(compares, ops))
@@ -146,21 +147,21 @@ class WatchedEtcd:
             raise
         with self._lock:
             self._record = self._record.taken(sent_at)
-        if self._told is not None:
-            self._tell()
+        if self._reported is not None:
+            self._report()
         return done
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         with self._lock:
             now, error = self._monotonic(), self._record.trouble(self._monotonic())
-            if error is not None and self._told is None:
+            if error is not None and self._reported is None:
                 assert self._record.failing_since is not None
                 since = datetime.now(UTC) - timedelta(seconds=now - self._record.failing_since)
-                self._told = ErrorReport.of(error, since)
+                self._reported = ErrorReport.of(error, since)
                 _log.error("etcd_takes_no_writes", code=error.code, error=str(error))
-            elif self._record.error is None and self._told is not None:
-                seconds = (datetime.now(UTC) - self._told.at).total_seconds()
-                self._told = None
+            elif self._record.error is None and self._reported is not None:
+                seconds = (datetime.now(UTC) - self._reported.at).total_seconds()
+                self._reported = None
                 _log.info("etcd_takes_writes_again", seconds=round(seconds, 1))
 
     def _run(self) -> None:

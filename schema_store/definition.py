@@ -1,4 +1,4 @@
-"""What a DDL makes of one table's definition: options, indexes, shard key. Pure."""
+"""How a DDL changes the definition of one table: options, indexes, shard key. Pure."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from changefeed.table import TableId, TableKind, TableName, TableSchema
 _Fields = dict[str, Any]
 
 _NOT_OPTIONS = frozenset({"comment", "writeConcern", "dryRun"})
-"""Said to collMod about the command, not about the collection."""
+"""Arguments of the collMod command, not options of the collection."""
 
 _INTERNAL = frozenset({"timeseriesBucketsMayHaveMixedSchemaData", "timeseriesBucketingParametersHaveChanged"})
-"""Flags the server writes into its own catalog and shows nowhere else."""
+"""Flags that the server writes into its own catalog and shows nowhere else."""
 
 _FIRST = ("v", "key", "name")
 
 _SPAN_SECONDS = {"seconds": 3_600, "minutes": 86_400, "hours": 2_592_000}
-"""What the server sets `bucketMaxSpanSeconds` to when it is given a granularity."""
+"""The value that the server gives `bucketMaxSpanSeconds` for each granularity."""
 
 
 def created(event: DdlEvent, table: TableId, name: TableName) -> TableSchema:
-    """A collection's `_id` index is there from the start; views, time-series and clustered collections have none."""
+    """A collection has its `_id` index from the start. Views, time-series and clustered collections have none."""
     options = event.description.decode()
     id_index = options.pop("idIndex", None)
     kind = _kind(options)
@@ -39,7 +39,7 @@ def created(event: DdlEvent, table: TableId, name: TableName) -> TableSchema:
 
 
 def entered(event: DdlEvent, table: TableId, name: TableName) -> TableSchema:
-    """A table that a rename brought into the filter: nothing was known of it, so its record says all of it."""
+    """A table that a rename brought into the filter. It was unknown before, so the event contains its whole definition."""
     said = event.description.decode()
     return TableSchema(
         id=table,
@@ -70,9 +70,9 @@ def _default_id_index(options: _Fields) -> _Fields:
 
 
 def _specification(index: Mapping[str, Any]) -> Document:
-    """`v`, `key` and `name` first and the options by name, as the source gives them: equal indexes are equal bytes.
+    """`v`, `key` and `name` first, then the options by name, so that equal indexes are equal bytes.
 
-    Servers before 4.4 repeat the namespace in each specification; a rename would make it false.
+    Servers before 4.4 repeat the namespace in each specification; a rename would make it wrong.
     """
     names = [name for name in _FIRST if name in index]
     names += sorted(name for name in index if name not in _FIRST and name != "ns")
@@ -80,7 +80,7 @@ def _specification(index: Mapping[str, Any]) -> Document:
 
 
 def with_indexes(table: TableSchema, event: DdlEvent) -> TableSchema:
-    """Idempotent by name: shards repeat one createIndexes, and a later collMod may have changed what is there."""
+    """Idempotent by name: shards repeat a createIndexes, and a later collMod may have changed the index."""
     present = {index["name"]: index for index in _decoded(table.indexes)}
     added = []
     for index in event.description.decode()["indexes"]:
@@ -90,21 +90,21 @@ def with_indexes(table: TableSchema, event: DdlEvent) -> TableSchema:
             added.append(_specification(index))
         elif not _same_key(known["key"], index["key"]):
             raise InvariantError(
-                f"{event}: index {index['name']!r} of {table.name} is known with the key {known['key']}, and is now "
-                f"created with {index['key']} though it was never dropped"
+                f"{event}: index {index['name']!r} of {table.name} has the key {known['key']}, but is created again "
+                f"with the key {index['key']} although it was not dropped"
             )
     return replace(table, indexes=(*table.indexes, *added))
 
 
 def _same_key(one: _Fields, other: _Fields) -> bool:
-    """A text index is told in two shapes: by its fields, or as `_fts` and `_ftsx` with weights."""
+    """The key of a text index has two forms: its fields, or `_fts` and `_ftsx` with weights."""
     if any("_fts" in key or "text" in key.values() for key in (one, other)):
         return True
     return list(one.items()) == list(other.items())
 
 
 def without_indexes(table: TableSchema, event: DdlEvent) -> TableSchema:
-    """Idempotent: shards repeat one dropIndexes."""
+    """Idempotent: shards repeat a dropIndexes."""
     dropped = {index["name"] for index in event.description.decode()["indexes"]}
     kept = tuple(index for index in table.indexes if index.decode()["name"] not in dropped)
     return replace(table, indexes=kept)
@@ -115,11 +115,11 @@ def resharded(table: TableSchema, event: DdlEvent) -> TableSchema:
 
 
 _VALIDATION = {"validator": None, "validationLevel": "strict", "validationAction": "error"}
-"""A collMod of one of these makes the server show level and action ever after, where a create leaves them out."""
+"""After a collMod of one of these, the server always shows level and action. After a create it leaves them out."""
 
 
 def modified(table: TableSchema, event: DdlEvent) -> TableSchema:
-    """By collMod. A field without a rule of its own is the option of the same name."""
+    """By collMod. A field without its own rule is the option of the same name."""
     options = table.options.decode()
     indexes = table.indexes
     for field, value in event.description.decode().items():
@@ -136,7 +136,7 @@ def modified(table: TableSchema, event: DdlEvent) -> TableSchema:
 
 
 def _modify_option(options: _Fields, field: str, value: Any) -> None:
-    """As listCollections shows it afterwards: what is switched off is not shown."""
+    """As listCollections shows it afterwards: an option that is switched off is not shown."""
     match field:
         case "cappedSize":
             options["size"] = value

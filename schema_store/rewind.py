@@ -1,14 +1,15 @@
-"""The tables as they were at an earlier position: the catalog of now, with the DDLs since then undone. Pure.
+"""`rewound`: the tables at an earlier position, from the present catalog with the DDLs since then undone. Pure.
 
-A changefeed that starts in the past, and a table that entered the filter a moment ago, need the schemas of then, and a source shows
-only those of now. Each DDL event says enough to undo it, but for two things. Of a table that has been dropped only the name and id are known,
-and what its own events say; the drop follows. And collMod does not say what it replaced: the newer value is taken for the older.
+A changefeed that starts in the past, and a table that entered the filter a moment ago, need earlier schemas, but a source shows only
+the present ones. A DDL event contains enough to undo it, with two exceptions. Of a dropped table only the name, the id and the content
+of its own events are known; this suffices, since its drop follows. And a collMod does not say what it replaced: the newer value is
+used as the older one.
 
     now: b = A {x_1}        events since: create B as c @5, drop B @6, rename A from a to b @7, createIndexes A x_1 @8
-    undone, newest first    A {} @8, A named a @7, B there, of unknown options @6, B not there yet @5
+    undone, newest first    A is {} @8, A is named a @7, B exists with unknown options @6, B does not exist @5
     then: a = A {}
 
-`since` must hold every DDL of the source between, not only those in the filter: a table may have been outside it meanwhile.
+`since` must contain every DDL of the source in between, not only those in the filter: a table may have been outside it meanwhile.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 
 
 def rewound(tables: Iterable[TableSchema], since: Iterable[DdlEvent], position: Position) -> tuple[TableSchema, ...]:
-    """`tables`, and those that are gone since, with every event of `since` undone, valid from `position`."""
+    """`tables` and the tables dropped since, with every event of `since` undone, valid from `position`."""
     then = {schema.id: schema for schema in tables}
     for event in sorted(since, key=lambda event: event.position, reverse=True):
         _undo(event, then)
@@ -72,7 +73,7 @@ def _indexes_undone(schema: TableSchema, event: DdlEvent) -> TableSchema:
 
 
 def _modify_undone(schema: TableSchema, event: DdlEvent) -> TableSchema:
-    """What it changed was there: an index of a table that is gone since may be known from this alone."""
+    """The changed index existed before: for a table dropped since, this event may be the only one that mentions it."""
     changed = event.description.decode().get("index")
     if changed is None or any(_is(index.decode(), changed) for index in schema.indexes):
         return schema

@@ -1,17 +1,17 @@
-"""`SchemaStore`: the schema versions of one changefeed as they stand in etcd, and how its records are folded away. Pure.
+"""`SchemaStore`: the schema versions of one changefeed from its records in etcd, and how these records are folded. Pure.
 
-In etcd stand base schemas, one for each table, and the DDL records after them. The shells of owner and processor read and write them;
-here is what they mean and what is to be written. A record counts when it is settled: done, or skipped downstream, which changes the
-source's schema all the same.
+etcd holds one base schema for each table, and the DDL records after it. The shells of owner and processor read and write them; this
+module decides what they mean and what to write. A record counts when it is settled: done, or skipped. A DDL that is skipped
+downstream has changed the source's schema too.
 
-Folding takes the settled records below the checkpoint in stream order and makes each part of the bases. A step is one
-transaction, and after any number of steps the bases are what they would be if the records removed so far had never been apart:
+Folding applies the settled records below the checkpoint to the bases, in stream order. A step is one transaction. After any number
+of steps the bases contain exactly the records removed so far:
 
     bases {A: a@0, B: b@0}     records 5 rename A to b over B, 7 collMod A, 9 drop A     checkpoint 8
     step 1                     write A: b@7, remove B, delete records 5 and 7            bases {A: b@7}, records 9
 
-Only a dropDatabase may concern more tables than one transaction takes. Its tables go first and its record last: meanwhile it
-is a dropDatabase that finds fewer tables left.
+Only a dropDatabase may concern more tables than one transaction can hold. Its tables are removed first and its record last: until
+then the record is a dropDatabase of the remaining tables.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from changefeed.table import TableId, TableSchema
 from schema_store.versions import SchemaChange, SchemaVersions
 
 MAX_OPERATIONS = 100
-"""In one transaction; etcd takes 128, and the writer's fence needs some."""
+"""In one transaction. etcd's default limit is 128."""
 
 MAX_BYTES = 200_000
-"""Of BSON in one transaction; as Extended JSON it grows several times, and etcd takes 1.5 MiB."""
+"""Of BSON in one transaction. As Extended JSON it is several times larger, and etcd's limit is 1.5 MiB."""
 
 _MOST_TABLES_OF_ONE_DDL = 2
-"""A rename and what it replaced; only a dropDatabase concerns more, and it may be taken in parts."""
+"""The renamed table and the replaced one. Only a dropDatabase concerns more tables, and it may be split."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaStore:
-    """Immutable. `taken` are the positions of the records that the versions hold, as long as these may be seen again."""
+    """Immutable. `taken` are the positions of the records in the versions, as long as these records may be read again."""
 
     versions: SchemaVersions = field(default_factory=SchemaVersions)
     taken: frozenset[Position] = frozenset()
@@ -48,7 +48,7 @@ class SchemaStore:
         return cls(SchemaVersions.of(bases)).take(records)
 
     def take(self, records: Iterable[DdlRecord]) -> SchemaStore:
-        """With the records settled since; the work is that of the new ones, however many tables there are."""
+        """With the newly settled records. Only these are applied."""
         new = [record for record in records if not record.open and record.position not in self.taken]
         if not new:
             return self
@@ -56,7 +56,7 @@ class SchemaStore:
         return SchemaStore(versions, self.taken | {record.position for record in new})
 
     def gc(self, checkpoint: Position) -> SchemaStore:
-        """Records below the checkpoint may still be given; they change nothing any more."""
+        """Records below the checkpoint may still be passed to `take`. They change nothing."""
         return SchemaStore(
             self.versions.gc(checkpoint), frozenset(position for position in self.taken if position >= checkpoint)
         )
@@ -79,7 +79,7 @@ def fold(
     max_operations: int = MAX_OPERATIONS,
     max_bytes: int = MAX_BYTES,
 ) -> Iterator[FoldStep]:
-    """The steps, to be carried out in order; the first one suffices for one tick, and the rest can be asked for anew."""
+    """The steps, in order. A caller may execute only the first one in a tick, and compute the others again later."""
     ordered = sorted(records, key=lambda record: record.position)
     below = list(takewhile(lambda record: record.position < checkpoint and not record.open, ordered))
     step = _OpenStep(dict(bases), max_operations, max_bytes)
@@ -99,7 +99,7 @@ def fold(
 
 
 def _concerned(bases: Mapping[TableId, TableSchema], events: Iterable[DdlEvent]) -> list[TableSchema]:
-    """A step concerns few of many tables; the others need not be derived anew for it."""
+    """The bases that the events may concern, usually few of many. Versions of the others need not be derived."""
     events = list(events)
     ids = {event.id for event in events} | {event.drop_target for event in events}
     names = {event.table for event in events} | {event.renamed_to for event in events}
@@ -118,7 +118,7 @@ class _OpenStep:
     ddls: list[Position] = field(default_factory=list)
 
     def takes(self, effect: SchemaChange) -> bool:
-        """A single change is always taken, however large: it cannot be smaller."""
+        """A single change is always accepted, however large: it cannot be split."""
         together = self.changes | effect
         size = sum(_bytes(schema) for schema in together.values() if schema is not None)
         fits = len(together) + len(self.ddls) < self.max_operations and size <= self.max_bytes

@@ -14,7 +14,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Timeline(Generic[Value]):
-    """`values[i]` holds in `[positions[i], positions[i + 1])`; None where there is nothing.
+    """`values[i]` is valid in `[positions[i], positions[i + 1])`. None means no value.
 
     With positions (5, 9, 12) and values (a, None, b): nothing before 5, `a` at 5 and 8, nothing at 9 and 11, `b` from 12 on.
     """
@@ -23,12 +23,12 @@ class Timeline(Generic[Value]):
     values: tuple[Value | None, ...] = ()
 
     def at(self, position: Position) -> Value | None:
-        """What an event at `position` meets."""
+        """The value for an event at `position`."""
         index = bisect_right(self.positions, position)
         return self.values[index - 1] if index else None
 
     def before(self, position: Position) -> Value | None:
-        """What the last event below `position` met."""
+        """The value for the last event below `position`."""
         index = bisect_left(self.positions, position)
         return self.values[index - 1] if index else None
 
@@ -38,7 +38,7 @@ class Timeline(Generic[Value]):
 
     @property
     def began(self) -> Position:
-        """Since when there has been something without a gap, in a timeline that has not ended."""
+        """The start of the last stretch without a gap. The timeline must not have ended."""
         first = len(self.values)
         while first and self.values[first - 1] is not None:
             first -= 1
@@ -52,20 +52,20 @@ class Timeline(Generic[Value]):
         return bool(self.positions) and position < self.positions[0]
 
     def then(self, position: Position, value: Value | None) -> Timeline[Value]:
-        """The last change must be below `position`, or at it, where it is replaced."""
+        """With `value` from `position` on. The last change must be below `position`, or at it: then it is replaced."""
         if not self.positions or self.positions[-1] < position:
             return Timeline((*self.positions, position), (*self.values, value))
         if self.positions[-1] == position:
             return Timeline(self.positions, (*self.values[:-1], value))
         raise InvariantError(
-            f"a schema change at {position} comes after the one at {self.positions[-1]}; "
-            "changes of one table or name are recorded in stream order"
+            f"a schema change at {position} is recorded after the one at {self.positions[-1]}; "
+            "changes of one table or name must be recorded in stream order"
         )
 
     def since(self, before: Position) -> Timeline[Value] | None:
-        """Without what no event at or after `before` can meet; None when nothing is left.
+        """Without the values that no event at or after `before` needs. None if nothing is left.
 
-        A change at `before` itself stays, even an end: its record lives on, and is known as applied by that mark.
+        A change at `before` itself stays, even an end: its record still exists, and this change marks it as applied.
         """
         index = max(bisect_left(self.positions, before) - 1, 0)
         if index == len(self.positions) - 1 and self.values[index] is None and self.positions[index] < before:

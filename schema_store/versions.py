@@ -1,7 +1,7 @@
 """`SchemaVersions`: every table's versions, derived from base schemas and the DDL events after them. Pure.
 
-Owner and processors derive the same versions from the same records, so nothing but those stands in etcd. One name
-through a rename swap, and a drop with a re-creation:
+Owner and processors derive the same versions from the same records, so etcd holds only the records. An example with a swap of
+names by renames, and a drop with a re-creation:
 
     base a = A, b = B    rename a to tmp @5    rename b to a @6    rename tmp to b @7    drop a @9    create a = C @12
 
@@ -11,18 +11,18 @@ through a rename swap, and a drop with a re-creation:
     tmp          -    A     A    -    -    -    -    -
     A's name     a    tmp   tmp  b    b    b    b    b
 
-A version valid from D meets the events at positions >= D; the one before it ends exclusive at D. Independent DDLs may be
-done, and so applied, in another order than the stream's; those of one table or one name never are.
+A version valid from D applies to the events at positions >= D; the version before it ends exclusive at D. Independent DDLs may
+be done, and so applied, in another order than the stream's. DDLs of one table or one name are applied in stream order.
 
-What is no change:
+Events that change nothing:
     an event applied before         each event leaves a mark at its position, in each table it concerns
-    an event below a table's base   the base holds what came before it
+    an event below a table's base   the base contains it
     a drop of a table that ended    shards repeat it, and dropDatabase follows the drops of its tables
-    a create of a table that lives  shards repeat it
-Whatever else names a table that is not known is an `InvariantError`: the filter keeps other tables' DDL away from here.
+    a create of an existing table   shards repeat it
+Any other event that names an unknown table is an `InvariantError`: the filter has dropped the DDLs of tables out of scope.
 
-A rename out of the filter comes here as the drop of the table, and a rename into it with a description that says all of the table
-(`{options, indexes, shardKey}`), since what happened to it outside was never recorded. So a table may live twice.
+A rename out of the filter arrives here as the drop of the table. A rename into the filter has a description with the table's whole
+definition (`{options, indexes, shardKey}`), since its earlier changes were never recorded. So a table may exist, end, and exist again.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _Tables = dict[TableId, Timeline[TableSchema]]
 _Names = dict[str, dict[TableName, Timeline[TableId]]]
 
 SchemaChange: TypeAlias = dict[TableId, TableSchema | None]
-"""New versions; None where a table ends."""
+"""New versions. None if the table ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaVersions:
-    """Immutable: a lane may go on reading the one it holds while the next is derived."""
+    """Immutable: a lane may continue to read its instance while the next one is derived."""
 
     _tables: Mapping[TableId, Timeline[TableSchema]] = field(default_factory=dict)
     _names: Mapping[str, Mapping[TableName, Timeline[TableId]]] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class SchemaVersions:
         return cls().adopt(bases)
 
     def adopt(self, bases: Iterable[TableSchema]) -> SchemaVersions:
-        """With tables that become known as they are from a position on: at the start, or by entering the filter."""
+        """With tables whose definition is known from a position on: at the start, or when they enter the filter."""
         draft = _VersionsDraft(self._tables, self._names, self._floor)
         for base in sorted(bases, key=lambda base: (base.valid_from, base.id)):
             draft.adopt(base)
@@ -69,14 +69,14 @@ class SchemaVersions:
         return self.apply_all((event,))
 
     def apply_all(self, events: Iterable[DdlEvent]) -> SchemaVersions:
-        """In stream order. One copy for all of them: a dropDatabase brings thousands."""
+        """In stream order. All events share one copy: a dropDatabase comes with thousands of drops."""
         draft = _VersionsDraft(self._tables, self._names, self._floor)
         for event in sorted(events, key=lambda event: event.position):
             draft.apply(event)
         return draft.finish()
 
     def effects(self, events: Iterable[DdlEvent]) -> Iterator[tuple[DdlEvent, SchemaChange]]:
-        """What each event makes of the tables it changes, one after the other."""
+        """Each event with its changes to tables, in stream order."""
         draft = _VersionsDraft(self._tables, self._names, self._floor)
         for event in sorted(events, key=lambda event: event.position):
             draft.effect = {}
@@ -97,13 +97,13 @@ class SchemaVersions:
         return timeline.last if timeline else None
 
     def by_name(self, name: TableName, position: Position) -> TableSchema | None:
-        """Servers before 6.0 say only names in row events; at one position a name means one table."""
+        """For servers before 6.0, which give only names in row events. At one position a name means one table."""
         tenants = self._names.get(name.db, {}).get(name)
         table = tenants.at(position) if tenants else None
         return None if table is None else self.at(table, position)
 
     def names(self) -> Iterator[TableName]:
-        """All that tables have at any position."""
+        """All names that tables have at any position."""
         return chain.from_iterable(self._names.values())
 
     def tables_at(self, position: Position) -> tuple[TableSchema, ...]:
@@ -117,7 +117,7 @@ class SchemaVersions:
                 yield timeline.began, timeline.last
 
     def interrupted(self, tables: Iterable[TableId]) -> tuple[TableId, ...]:
-        """Those that have ended, and those that have come back since."""
+        """Those that have ended, including those that exist again since."""
         found = ((table, self._tables.get(table)) for table in tables)
         return tuple(table for table, timeline in found if timeline is None or None in timeline.values)
 
@@ -126,7 +126,7 @@ class SchemaVersions:
         return tuple(table for table in found if table is not None)
 
     def gc(self, before: Position) -> SchemaVersions:
-        """Without what no event at or after `before` needs. Events below it are taken as applied from now on."""
+        """Without the versions that no event at or after `before` needs. Events below it then count as applied."""
         floor = before if self._floor is None else max(before, self._floor)
         tables = {table: kept for table, timeline in self._tables.items() if (kept := timeline.since(floor))}
         names = {db: _names_since(of_db, floor) for db, of_db in self._names.items()}
@@ -138,7 +138,7 @@ def _names_since(names: Mapping[TableName, Timeline[TableId]], before: Position)
 
 
 class _VersionsDraft:
-    """The next `SchemaVersions` while it is made. Databases are copied when first touched."""
+    """The next `SchemaVersions`, under construction. The names of a database are copied before their first change."""
 
     def __init__(
         self,
@@ -188,14 +188,14 @@ class _VersionsDraft:
         occupant = self._occupant(name, event.position)
         if living is not None or occupant is not None:
             raise InvariantError(
-                f"{event}: creates {schema.id}, expected neither this id nor this name to be there; "
+                f"{event}: creates {schema.id}, expected neither this id nor this name to exist; "
                 f"observed the id as {living.name if living else 'unused'}, the name as {occupant or 'free'}"
             )
         self._begin(schema)
 
     def _enter(self, event: DdlEvent, name: TableName) -> None:
         if event.id is None:
-            raise InvariantError(f"{event}: a table that enters the filter has an id")
+            raise InvariantError(f"{event}: expected an id of the table that enters the filter, observed none")
         timeline = self._tables.get(event.id, Timeline())
         if timeline.changes_at(event.position) or timeline.starts_after(event.position):
             return
@@ -205,7 +205,7 @@ class _VersionsDraft:
         self._begin(definition.entered(event, event.id, name))
 
     def _subject(self, event: DdlEvent, name: TableName) -> TableSchema | None:
-        """The table as the event meets it; None when the event is no change."""
+        """The table just before the event. None if the event changes nothing."""
         identity = self._identity(event, name)
         timeline = self._tables.get(identity, Timeline()) if identity else Timeline()
         if timeline.changes_at(event.position) or timeline.starts_after(event.position):
@@ -219,7 +219,7 @@ class _VersionsDraft:
         return table
 
     def _identity(self, event: DdlEvent, name: TableName) -> TableId | None:
-        """Views, and events of servers before 6.0, are known by name. A view has its own id, whatever its event carries."""
+        """Views, and tables in events of servers before 6.0, are identified by name. A view has its own id, whatever its event contains."""
         if event.id is not None and event.id in self._tables:
             return event.id
         by_name = self._database(name.db).get(name, Timeline())
@@ -232,7 +232,7 @@ class _VersionsDraft:
 
     @staticmethod
     def _last_of(timeline: Timeline[TableId]) -> TableId | None:
-        """Who had a name that is free now: a repeated drop without an id means the table that has ended."""
+        """The last table with a name that is free: a repeated drop without an id means the table that has ended."""
         return next((table for table in reversed(timeline.values) if table is not None), None)
 
     def _change(self, event: DdlEvent, table: TableSchema) -> None:
@@ -257,14 +257,14 @@ class _VersionsDraft:
 
     def _rename(self, event: DdlEvent, table: TableSchema) -> None:
         if event.renamed_to is None:
-            raise InvariantError(f"{event}: does not say the new name")
+            raise InvariantError(f"{event}: expected the new name of the table, observed none")
         if event.renamed_to != table.name:
             self._replace(event.renamed_to, event)
             self._name(table.name, event.position, None)
         self._begin(replace(table, name=event.renamed_to, valid_from=event.position))
 
     def _replace(self, name: TableName, event: DdlEvent) -> None:
-        """No server renames onto a table without dropping it, though servers before 6.0 do not say which one it was."""
+        """A rename onto another table drops that table. Servers before 6.0 do not say which one it was."""
         occupant = self._occupant(name, event.position)
         if occupant is None:
             return

@@ -1,11 +1,11 @@
-"""`choose`: by which capture a changefeed reads its source, from what it asks for and what stands in the way of the oplog. Pure.
+"""`choose`: the capture of a changefeed, from the option `capture` and the obstacles to reading the oplog. Pure.
 
-    asked            nothing in the way      something in the way
-    auto             oplog                   change_stream, and why
-    oplog            oplog                   refused, with what to do
+    asked            no obstacle             an obstacle
+    auto             oplog                   change_stream, with the reason
+    oplog            oplog                   refused, with the remedy
     change_stream    change_stream           change_stream
 
-It is decided once, when the changefeed is created, and again only when a user changes what is asked for.
+It is decided when the changefeed is created, and again only when a user changes the option.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CaptureChoice:
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why the oplog is not read, and what would change that."""
+    """Why the oplog cannot be read, and the remedy."""
 
     reason: str
     remedy: str
@@ -38,7 +38,7 @@ ROUTER = Obstacle(
     "the source is a sharded cluster, and mongos shows no oplog", "write change_stream, or leave capture out"
 )
 MAJORITY_READS_DISABLED = Obstacle(
-    "the source runs with enableMajorityReadConcern false, so what its oplog shows may be rolled back",
+    "the source runs with enableMajorityReadConcern false, so entries that its oplog shows may be rolled back",
     "start its members without that setting, or write change_stream",
 )
 
@@ -72,7 +72,7 @@ def choose(asked: Capture, obstacles: Sequence[Obstacle]) -> CaptureChoice:
 
 
 def image_obstacles(configuration: Configuration) -> Iterator[Obstacle]:
-    """Documents as they were before or after a change are in no oplog."""
+    """The oplog does not hold the whole documents before and after a change."""
     for rule in configuration.filter.events:
         where = rule.ignore_where
         if where is not None and (where.before_image or where.after_image):
@@ -86,7 +86,7 @@ def image_obstacles(configuration: Configuration) -> Iterator[Obstacle]:
 
 
 def node_obstacles(captures: Mapping[str, AbstractSet[Capture]]) -> Iterator[Obstacle]:
-    """`captures`: what each node of the cluster can carry out, by its name and release."""
+    """`captures`: the captures that each node of the cluster supports, by the node's name and release."""
     for node, known in sorted(captures.items()):
         if Capture.OPLOG not in known:
-            yield Obstacle(f"node {node} does not know this capture", "upgrade it")
+            yield Obstacle(f"node {node} does not support this capture", "upgrade it")

@@ -15,8 +15,8 @@
     dead_letter: sluice.rejected     # where rows go that the target refuses; null: they stop the changefeed
     pipeline: {parallelism: 4, order_by: auto, max_lag_batch: 64MiB, pre_images: [shop.orders]}
 
-All mistakes are reported at once, each with its path. `source` and `sink` are kept as written, references to credentials
-unexpanded (`changefeed.config.uri`); `public` is what may be shown.
+All mistakes are reported at once, each with its path. `source` and `sink` are kept as written, with references to credentials
+not expanded (`changefeed.config.uri`). `public` leaves credentials out.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ _TIME_HINT = "a time such as 2026-11-21T00:00:00Z or a cluster time such as 1795
 
 
 class Start(StrEnum):
-    """Where a changefeed begins, when not at a given time."""
+    """Where a changefeed starts, if not at a given time."""
 
     INITIAL = "initial"
     """Copy the tables as they are, then follow them."""
     NOW = "now"
-    """Follow what happens from the changefeed's creation on."""
+    """Follow changes from the changefeed's creation on."""
 
 
 class UnsupportedDdl(StrEnum):
@@ -75,10 +75,10 @@ class UnsupportedDdl(StrEnum):
 
 
 class Ttl(StrEnum):
-    """Expiry at the target would race the updates still on their way, which may extend a document's life."""
+    """Expiry at the target could overtake an update that extends a document's life."""
 
     DEFERRED = "deferred"
-    """TTL indexes never expire downstream while replicating; cut-over gives them their true value."""
+    """TTL indexes expire nothing downstream during replication. Cut-over restores their true values."""
     COPIED = "copied"
 
 
@@ -152,12 +152,12 @@ class DdlOptions(Options):
 class PipelineOptions(Options):
     parallelism: StrictInt = Field(4, ge=1, le=1024, description="write a whole number from 1 to 1024")
     order_by: OrderBy = OrderBy.AUTO
-    """What keeps the order of rows: `id` one document's, `table` all of a table's; `auto` chooses by its unique indexes."""
+    """Which changes stay in order: with `id` those of one document, with `table` all of a table. `auto` chooses by its unique indexes."""
     max_lag_batch: Bytes = 64 << 20
     pre_images: tuple[TablePattern, ...] = Field(
         (), description="write a list of table patterns, for example [shop.orders]"
     )
-    """Tables whose rows are read with the documents before and after a change, so that those without a common unique value run side by side."""
+    """Tables whose changes are read with the documents before and after, so that changes without a common unique value are applied in parallel."""
 
     @field_validator("pre_images")
     @classmethod
@@ -190,7 +190,7 @@ class Configuration(Options):
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> Configuration:
-        """What a user writes. What is stored is read by `model_validate`: its read preference is refused by the connection."""
+        """From what a user writes. A stored configuration is read by `model_validate`: there the connection refuses a read preference."""
         try:
             configuration = cls.model_validate(fields)
         except ValidationError as error:
@@ -208,13 +208,14 @@ class Configuration(Options):
         return cls.parse(yaml_text.read(text))
 
     def to_yaml(self) -> str:
-        """With what the user wrote of credentials in it; `public` is for showing."""
+        """With the credentials as the user wrote them. `public` leaves them out."""
         return yaml.safe_dump(self.model_dump(mode="json", exclude_none=True), sort_keys=False, allow_unicode=True)
 
     def reading_by(self, capture: Capture) -> Configuration:
-        """With the wish for a capture in what is stored, `auto` too, where it was decided otherwise than by releases that know no choice.
+        """The configuration to store. Unless the decision is `change_stream`, it contains the option `capture`, even if that is `auto`.
 
-        They refuse a configuration with an option that they do not know, and so do not read by their own way what was begun by another.
+        Releases without this option read by change streams only. They refuse a configuration with an option that they do not know,
+        and so do not continue by change stream what another capture began.
         """
         if capture is Capture.CHANGE_STREAM:
             return self
@@ -238,7 +239,7 @@ class Configuration(Options):
         if source is not None and source.hosts & sink.hosts:
             shared = ", ".join(sorted(source.hosts & sink.hosts))
             raise Mistake(
-                f"found {shared}, which is the source's too; what is written would be read again, name another target"
+                f"found {shared}, which is the source's too; Sluice would replicate its own writes, name another target"
             )
         return sink
 
@@ -258,7 +259,7 @@ class Configuration(Options):
             db, coll = literal(route.from_.db), literal(route.from_.coll)
             if filter_ is not None and db and coll and not filter_.wants_table(TableName(db, coll)):
                 raise Mistake(
-                    f"found a route for {db}.{coll}, which filter.tables leaves out; add it there or leave it out here"
+                    f"found a route for {db}.{coll}, which filter.tables leaves out; add the table there or remove the route"
                 )
         return routes
 

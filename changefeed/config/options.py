@@ -1,11 +1,11 @@
-"""`Options`: the base of what a user writes, and how a mistake in it is put into words.
+"""`Options`: the base of all models of the configuration, and the wording of mistakes in it.
 
 A problem reads `path: what was found; what is allowed`, for example
 
     pipeline.order_by: found 'idd'; allowed are auto, id, table (did you mean 'id'?)
 
-A validator of ours raises a ValueError with everything after the path; pydantic's own errors are put into words here, from the
-description of the field or from its type.
+Our own validators raise a ValueError with everything after the path. Pydantic's errors are worded here, from the description of
+the field or from its type.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _annotation_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The model that an annotation such as `tuple[EventRule, ...]` is about."""
+    """The model inside an annotation such as `tuple[EventRule, ...]`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         root = annotation.model_fields.get("root")
         return _model_in(root.annotation) if root else annotation

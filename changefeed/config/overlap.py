@@ -1,8 +1,8 @@
-"""Whether two changefeeds may write one table of a target: a name that both would write, found from patterns and routes alone. Pure.
+"""`common_target`: a table name in the target that two changefeeds would both write, from their patterns and routes alone. Pure.
 
-Tables come and go, so what exists today does not answer that. Of each pattern and each route that it may meet, the names downstream
-are again a pattern; names in which two of these meet are tried on both changefeeds. So a name that is found is one that both would write, if
-the source had its table; only patterns that are cut to pieces by exclusions may hide one.
+The existing tables do not decide this, since tables are created and dropped. A pattern, with each route that it may match, gives a
+pattern of downstream names. Some names that match two such patterns are tried on both changefeeds. So both would write a name that is
+found, if the source had its table. A common name may be missed only if exclusions cut a pattern to pieces.
 
     shop.*                                 shop.*                     shop.example
     shop.*, !shop.tmp_*                    shop.tmp_*                 none
@@ -24,7 +24,7 @@ _ANYTHING = "example"
 
 
 def common_target(one: Configuration, other: Configuration) -> TableName | None:
-    """None when no name is found that both would write."""
+    """None if no name is found that both would write."""
     for first, second in product(_downstream(one), _downstream(other)):
         for db, coll in product(common_texts(first[0], second[0]), common_texts(first[1], second[1])):
             name = _name(db, coll)
@@ -38,7 +38,7 @@ def _name(db: str, coll: str) -> TableName | None:
 
 
 def _writes(configuration: Configuration, target: TableName) -> bool:
-    """Of a fan-in any number of tables may be the origin."""
+    """A fan-in has an unlimited number of origins (None): it counts as written."""
     origins = configuration.routes.origins(target)
     return origins is None or any(configuration.filter.wants_table(name) for name in origins)
 
@@ -56,7 +56,7 @@ def _downstream(configuration: Configuration) -> Iterator[tuple[str, str]]:
 
 
 def _routed(wanted: str, taken: str, given: str) -> str | None:
-    """What a route makes of a part of a pattern; None when it does not take it."""
+    """A part of a pattern after a route. None if the route cannot match it."""
     if not any(common_texts(wanted, taken)):
         return None
     if literal(given) is not None:
@@ -75,7 +75,7 @@ def _routed(wanted: str, taken: str, given: str) -> str | None:
 
 
 def common_texts(one: str, other: str) -> Iterator[str]:
-    """Some texts that both parts of patterns match, the telling ones first: a `*` stands for some word, then for nothing."""
+    """Some texts that both pattern parts match, the more readable first: a `*` becomes a word, then nothing."""
     seen = set()
     for wide_one, wide_other in product((True, False), repeat=2):
         text = _common(_filled(one, wide_one), _filled(other, wide_other))
@@ -91,7 +91,7 @@ def _filled(part: str, wide: bool) -> tuple[PatternToken, ...]:
 
 @lru_cache(maxsize=4096)
 def _common(one: tuple[PatternToken, ...], other: tuple[PatternToken, ...]) -> str | None:
-    """The shortest text, by walking both at once: a place in each, and the text that led there."""
+    """The shortest text that both match: a breadth-first search over pairs of places, each with the text that leads there."""
     waiting = deque([(0, 0, "")])
     seen = {(0, 0)}
     while waiting:
@@ -107,7 +107,7 @@ def _common(one: tuple[PatternToken, ...], other: tuple[PatternToken, ...]) -> s
 
 
 def _steps(one: tuple[PatternToken, ...], other: tuple[PatternToken, ...]) -> Iterator[tuple[int, int, str]]:
-    """A `*` ends, or both take one character; a `*` that takes one stays."""
+    """A `*` ends, or both consume one character. A `*` that consumes one remains."""
     if one and one[0].any_text:
         yield 1, 0, ""
     if other and other[0].any_text:

@@ -1,7 +1,7 @@
-"""Options of a connection string that let another member than the primary be read, where they are refused. Pure.
+"""`refused_at_source`, `refused_at_target`: connection options that allow reads from members other than the primary. Pure.
 
-At a target: what was written is judged by the primary's oplog, and what is compared or cleared must be as new as that. At a source that is read by
-change streams: its stream, its copy and what is mended would be of different members. By the oplog they are all of one.
+At a target, writes are checked against the primary's oplog, and what Sluice compares or clears must be as new as that. At a source
+read by change streams, the stream, the copy and the repair would read different members. With the oplog capture all read one member.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ _PRIMARY_ONLY = {"readpreference": "primary", "readpreferencetags": None, "maxst
 
 
 def refused_at_source(uri: str) -> str | None:
-    """By change streams: what is wrong, and what to do."""
-    return _told(uri, ", or read the oplog (capture: oplog), which obeys them")
+    """The problem and the remedy, at a source read by change streams."""
+    return _refusal(uri, ", or read the oplog (capture: oplog), which obeys them")
 
 
 def refused_at_target(uri: str) -> str | None:
-    return _told(uri, "")
+    return _refusal(uri, "")
 
 
-def _told(uri: str, otherwise: str) -> str | None:
-    """The value of a reference `${...}` is not known yet: it is judged when it is."""
+def _refusal(uri: str, otherwise: str) -> str | None:
+    """A value that is a reference `${...}` is checked after its expansion."""
     found = ", ".join(_refused(uri))
     if not found:
         return None

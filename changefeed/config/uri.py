@@ -1,8 +1,8 @@
-"""`ConnectionUri`: where a source or a sink is, without ever showing how to get in.
+"""`ConnectionUri`: the address of a source or a sink. It never shows credentials.
 
-Credentials need not stand in a configuration: `${env:NAME}` and `${file:/path}` stand for the value of an environment variable
-and for the content of a file. What is stored and returned is the text with these references; only a node that is about to
-connect expands them, from its own environment and files.
+A configuration need not contain credentials: `${env:NAME}` and `${file:/path}` are references to an environment variable and to
+the content of a file. The text with these references is what is stored and returned. Only a node that connects expands them,
+from its own environment and files.
 
     mongodb://${env:SLUICE_USER}:${file:/run/secrets/password}@db1.example,db2.example/?replicaSet=rs0
     mongodb+srv://${file:/run/secrets/source}
@@ -41,7 +41,7 @@ class ConnectionUri:
 
     @classmethod
     def parse(cls, value: object) -> ConnectionUri:
-        """Its errors never repeat the value: a mistyped URI holds a password as well."""
+        """The errors never repeat the value: a mistyped URI may contain a password too."""
         if not isinstance(value, str):
             raise Mistake("found no text; write a URI such as mongodb://host:27017")
         scheme, separator, rest = value.partition("://")
@@ -67,16 +67,16 @@ class ConnectionUri:
 
     @property
     def hosts(self) -> frozenset[str]:
-        """As written, in lower case and with the port: two URIs that share one mean the same deployment."""
+        """As written, in lower case and with the port. Two URIs that share a host mean the same deployment."""
         hosts = self._part("hosts").lower().split(",")
         default = _PORT if self.scheme == "mongodb" else ""
         return frozenset(host if re.search(r":\d+$", host) else host + default for host in hosts if host)
 
     def expand(self, environment: Mapping[str, str], read_file: Callable[[str], str]) -> str:
-        """The URI to connect with: the one place where the credentials themselves are in hand.
+        """The URI to connect with. This is the only function that handles the credentials themselves.
 
-        In user and password the values are percent-encoded; elsewhere they are taken as they are, so that a reference may
-        also stand for all that follows the scheme.
+        In user and password the values are percent-encoded. Elsewhere they are inserted unchanged, so that a reference may
+        also replace everything after the scheme.
         """
         end_of_user = _masked(self.reference).rfind("@")
 
@@ -121,7 +121,7 @@ class ConnectionUri:
 
 
 def _masked(text: str) -> str:
-    """The text with its references blanked out, so that what stands in them is not taken for a part of the URI."""
+    """The text with its references blanked out, so that their content is not parsed as part of the URI."""
     return _REFERENCE.sub(lambda match: "x" * len(match[0]), text)
 
 

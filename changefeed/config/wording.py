@@ -1,4 +1,4 @@
-"""How a mistake in what a user wrote is put into words."""
+"""`Mistake`: the wording of a mistake in a configuration."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ _LONGEST = 60
 
 
 class Mistake(ValueError):
-    """What was found and what is allowed; who reads the file puts the path before it.
+    """What was found and what is allowed. The caller puts the path before it.
 
-    A ValueError, since these are what pydantic collects, so that all mistakes are reported at once.
+    It is a ValueError because pydantic collects these, so that all mistakes are reported at once.
     """
 
 
 def shown(value: object) -> str:
-    """A value as the user wrote it, in short. A URI is never shown: it may hold a password, in whatever field it ended up."""
+    """A value as the user wrote it, shortened. A URI is never shown, in any field: it may contain a password."""
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
     if isinstance(value, Mapping):
@@ -30,7 +30,7 @@ def shown(value: object) -> str:
 
 
 def did_you_mean(word: object, allowed: Iterable[str]) -> str:
-    """` (did you mean 'x'?)`, or nothing when no allowed word is near."""
+    """` (did you mean 'x'?)`, or an empty text if no allowed word is similar."""
     by_lower = {choice.lower(): str(choice) for choice in allowed}
     near = get_close_matches(str(word).lower(), by_lower, n=1)
     return f" (did you mean {by_lower[near[0]]!r}?)" if near else ""

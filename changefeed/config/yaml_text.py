@@ -1,7 +1,7 @@
-"""The text of a configuration file as plain values: what YAML says, less what surprises people in it.
+"""`read`: the text of a configuration file as plain values, without the surprising rules of YAML.
 
-A key that stands twice is an error, `yes` and `no` are texts, and a date is a text. `start` and `target` are texts whatever
-they look like: `1795224774.10` is the tenth increment of its second, and not the number 1795224774.1.
+A repeated key is an error. `yes`, `no` and dates are texts. `start` and `target` are always texts: `1795224774.10` is the tenth
+increment of its second, not the number 1795224774.1.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _place(node: Node) -> str:
 
 
 def _syntax(error: yaml.YAMLError) -> str:
-    """Without the line itself, which may hold a password."""
+    """Without the line itself, which may contain a password."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         return f"line {mark.line + 1}, column {mark.column + 1}: found text that is no YAML: {error.problem}; {_HINT}"

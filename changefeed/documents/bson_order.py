@@ -1,4 +1,4 @@
-"""How MongoDB orders values of different BSON types, for values as PyMongo decodes them (which takes `undefined` for null)."""
+"""`compare`: MongoDB's order of BSON values, for values as PyMongo decodes them (it decodes `undefined` as null)."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class _Missing(Enum):
 
 
 MISSING = _Missing.MISSING
-"""No such field: not a BSON value, yet something that expressions ask about."""
+"""The field does not exist. It is no BSON value, but expressions test for it."""
 
 Missing: TypeAlias = Literal[_Missing.MISSING]
 
 _RANKS: tuple[tuple[type | tuple[type, ...], int], ...] = (
     (MinKey, -1),
-    (bool, 40),  # before int, of which Python makes it a kind
+    (bool, 40),  # before int: it is a subclass
     ((int, float, Decimal128), 10),
-    (Code, 60),  # before str, of which PyMongo makes it a kind
+    (Code, 60),  # before str: it is a subclass
     (str, 15),
     (Mapping, 20),
     ((Binary, bytes), 30),
@@ -42,14 +42,14 @@ _RANKS: tuple[tuple[type | tuple[type, ...], int], ...] = (
     ((datetime, DatetimeMS), 45),
     (Timestamp, 47),
     ((Regex, re.Pattern), 50),
-    (DBRef, 55),  # what PyMongo makes of the old type of pointers; a document with `$ref` in it stays one
+    (DBRef, 55),  # the deprecated pointer type; in a RawBSONDocument, a document with `$ref` stays a Mapping
     ((list, tuple), 25),
     (MaxKey, 127),
 )
 
 
 def rank(value: Any) -> int:
-    """MongoDB's canonical type: values of one rank compare with each other, others by their rank. Missing counts as null."""
+    """MongoDB's canonical type. Values of one rank compare by value, others by their ranks. Missing counts as null."""
     if value is None or value is MISSING:
         return 5
     if isinstance(value, Code) and value.scope is not None:
@@ -87,7 +87,7 @@ def _sign(left: Any, right: Any) -> int:
 
 
 def _number(value: Any) -> tuple[int, Decimal | int | float]:
-    """NaN sorts below every number; ints and floats stay themselves, since Python compares them exactly."""
+    """NaN sorts below every number. Ints and floats are not converted, since Python compares them exactly."""
     number = value.to_decimal() if isinstance(value, Decimal128) else value
     return (0, 0) if number != number else (1, number)  # noqa: PLR0124 -- true for NaN only, of float and of Decimal
 
@@ -112,7 +112,7 @@ def _binary(value: bytes) -> tuple[int, int, bytes]:
 
 
 def _moment(value: datetime | DatetimeMS) -> int:
-    """In milliseconds, which BSON counts in: dates beyond the year 9999 have no other form."""
+    """In milliseconds, the unit of BSON: Python has no other form for dates beyond the year 9999."""
     return int(DatetimeMS(value)) if isinstance(value, datetime) else int(value)
 
 

@@ -1,4 +1,4 @@
-"""`Document`: one BSON document kept as its bytes, so that nothing is lost or reordered on the way."""
+"""`Document`: one BSON document, kept as its bytes, so that nothing is lost or reordered."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pydantic_core import CoreSchema, core_schema
 _OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
     dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
-"""A date that Python has no `datetime` for stays a number: BSON's dates go far beyond the year 9999."""
+"""A date without a Python `datetime` stays a number: BSON's dates go far beyond the year 9999."""
 
 _JSON = json_util.CANONICAL_JSON_OPTIONS.with_options(
     tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
@@ -27,7 +27,7 @@ _JSON = json_util.CANONICAL_JSON_OPTIONS.with_options(
 class Document:
     """Compared byte by byte, as the server compares documents: field order and number types count.
 
-    In etcd it is canonical Extended JSON, so that `etcdctl get` shows something a person can read.
+    In etcd it is canonical Extended JSON, so that `etcdctl get` shows readable text.
     """
 
     raw: bytes

@@ -1,4 +1,4 @@
-"""The key of an index as a user writes it. Pure."""
+"""`key_as_written`: the key of an index as a user writes it. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def key_as_written(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Servers keep a text index's key as `{_fts: "text", _ftsx: 1}` and its fields in `weights`; createIndexes wants the fields."""
+    """Servers store a text index's key as `{_fts: "text", _ftsx: 1}` and its fields in `weights`. createIndexes expects the fields."""
     key: dict[str, Any] = {}
     for field, way in spec["key"].items():
         if field == "_fts":

@@ -10,19 +10,19 @@ from bson.max_key import MaxKey
 from changefeed.documents.document import Document
 
 LAST_KEY = Document.of({"_id": MaxKey()})
-"""The greatest of all. A server's scan by `min` without `max` ends before it (all versions to 6.0.27, but for clustered collections)."""
+"""The greatest of all keys. A scan with `min` but without `max` ends before it (all versions to 6.0.27, except in clustered collections)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRange:
-    """Half-open; an end that is None is open. Ends are documents of one field, `{_id: value}`, so that no type is lost."""
+    """Half-open. An end that is None has no limit. Ends are documents of one field, `{_id: value}`, so that no type is lost."""
 
     lower: Document | None = None
     upper: Document | None = None
 
     @property
     def last_key_apart(self) -> bool:
-        """Whether a scan of the range leaves out `LAST_KEY`, which is in it."""
+        """Whether a scan of the range misses `LAST_KEY`, although it is in the range."""
         return self.lower is not None and self.upper is None
 
     def __str__(self) -> str:
@@ -30,7 +30,7 @@ class KeyRange:
 
 
 def ranges_between(bounds: Iterable[Document]) -> Iterator[KeyRange]:
-    """The contiguous ranges that ascending bounds cut the whole order of keys into: always one more than bounds."""
+    """The contiguous ranges between ascending bounds. They cover all keys: always one range more than bounds."""
     lower = None
     for bound in bounds:
         yield KeyRange(lower=lower, upper=bound)

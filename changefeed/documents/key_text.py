@@ -1,4 +1,4 @@
-"""Keys in messages: short whatever they hold."""
+"""`key_text`: a key as short text for messages."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ _READABLE: CodecOptions[dict[str, Any]] = CodecOptions(
 
 
 def key_text(key: bytes) -> str:
-    """Of a raw `documentKey`; a long one by its beginning and its size."""
+    """From a raw `documentKey`. A long one is cut, and its size is added."""
     text = str(bson.decode(key, _READABLE))
     return text if len(text) <= _MOST else f"{text[:_MOST]}... ({len(key)} bytes)"

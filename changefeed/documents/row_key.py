@@ -1,7 +1,7 @@
-"""`row_key`: canonical bytes of a document's `_id`, equal exactly when the server takes two `_id`s for the same.
+"""`row_key`: canonical bytes of a document's `_id`, equal exactly when the server treats two `_id`s as equal.
 
 The server compares keys by value, not by bytes: 1, 1.0, NumberLong(1) and Decimal128("1.00") are one key, on their own and
-inside an embedded `_id`. Events of one key that went to different buckets would be applied in any order.
+inside an embedded `_id`. Events of one key in different buckets would be applied in any order.
 
     _id                                     canonical
     ObjectId, string, date, binary, ...     the raw documentKey itself: equal values have equal bytes
@@ -9,8 +9,7 @@ inside an embedded `_id`. Events of one key that went to different buckets would
     other numbers                           0x13 and the decimal, rounded to 34 digits as the server does
     embedded document                       its elements, one by one; the order of fields counts
 
-Documents of a sharded collection may share an `_id` across shards. They share the row key too, which costs nothing but
-parallelism.
+Documents of a sharded collection may share an `_id` across shards. They share the row key too, which costs only parallelism.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from bson.int64 import Int64
 
 _ID = b"_id\x00"
 _LONE = 9
-"""Where the value begins in a document whose first element is `_id`."""
+"""The offset of the value in a document whose first element is `_id`."""
 _LONE_OBJECT_ID = b"\x16\0\0\0\x07" + _ID
-"""How a `documentKey` of nothing but an ObjectId begins: its size leaves no room for more."""
+"""The beginning of a `documentKey` that holds only an ObjectId: its size leaves no room for another field."""
 _BY_BYTES = frozenset({0x02, 0x05, 0x07, 0x08, 0x09, 0x0A, 0x11})
 _FIXED = {0x01: 8, 0x13: 16, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x11: 8, 0x10: 4, 0x12: 8}
 _INT32, _INT64 = 0x10, 0x12
@@ -53,7 +52,7 @@ def row_key(document_key: bytes) -> bytes:
 
 
 def only_id(document_key: bytes) -> bool:
-    """Whether nothing stands beside `_id`, as in a collection that is not sharded."""
+    """Whether `_id` is the only field, as in a collection that is not sharded."""
     if document_key[:_LONE] == _LONE_OBJECT_ID:
         return True
     if document_key[5:_LONE] == _ID and ((kind := document_key[4]) in _FIXED or kind in _BY_BYTES):
@@ -69,13 +68,13 @@ def _alone(document_key: bytes, kind: int) -> bool:
 
 
 def _canonical_id(value: Any) -> bytes:
-    """The same bytes as the short way gives, for an `_id` that stands beside shard key fields."""
+    """The same bytes as the fast path of `row_key`, for an `_id` beside shard key fields."""
     found = canonical(value)
     return bson.encode({"_id": value}) if found[:1] == _VALUE else found
 
 
 def canonical(value: Any) -> bytes:
-    """Of any value, decoded with nothing lost: equal when the server takes two values for the same."""
+    """The canonical bytes of any value that was decoded without loss: equal if the server treats two values as equal."""
     if isinstance(value, bool):
         return _VALUE + bson.encode({"": value})
     if isinstance(value, (int, float, Decimal128)):

@@ -1,1 +1,1 @@
-"""etcd: what is needed of it, over the wire and in memory."""
+"""The etcd operations that Sluice needs, over the wire and in memory."""

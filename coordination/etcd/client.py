@@ -1,7 +1,7 @@
 """`EtcdClient`: the protocol `Etcd` over the wire.
 
-It speaks through the generated stubs of the `etcd3` package on channels of its own. That package's high-level client has no
-deadline on lease and transaction calls, locks a failed endpoint out for five minutes, and its watcher thread dies with its stream.
+It uses the generated stubs of the `etcd3` package on its own channels. The high-level client of that package has no deadline on
+lease and transaction calls, locks a failed endpoint out for five minutes, and its watcher thread dies with its stream.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class EtcdClient:
 
 
 def _keep_alive_once(endpoint: Endpoint) -> Callable[..., Any]:
-    """Keep-alive is a stream; one for each is as cheap, has a deadline, and moves to another member by itself."""
+    """Keep-alive is a stream. A stream for each keep-alive costs no more, has a deadline, and may use another member."""
 
     def send(request: Any, *, timeout: float, metadata: tuple[tuple[str, str], ...]) -> Any:
         stream = endpoint.leases.LeaseKeepAlive(iter((request,)), timeout=timeout, metadata=metadata)

@@ -18,7 +18,7 @@ from coordination.etcd.errors import stale_token, translate
 from coordination.etcd.protocol import HistoryCompacted
 
 HAS_LEADER = ("hasleader", "true")
-"""Asks a member that has lost its leader to say so at once: else it lets calls time out and keeps streams silent for ever."""
+"""Makes a member without a leader fail at once. Otherwise its calls time out and its streams stay silent forever."""
 
 _CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", -1),  # a watch that catches up gets up to 1,000 revisions in one message
@@ -28,7 +28,7 @@ _CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),  # by default it grows to two minutes
-    ("grpc.use_local_subchannel_pool", 1),  # else clients of one process share connections and their back-off
+    ("grpc.use_local_subchannel_pool", 1),  # otherwise clients of one process share connections and their back-off
 )
 
 
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class EtcdConnection:
-    """Sends each call to the member that answered last, and to the next one when it does not."""
+    """Sends each call to the member that answered last, and to the next one if that fails."""
 
     def __init__(self, config: EtcdConfig) -> None:
         if not config.endpoints:
@@ -66,7 +66,7 @@ class EtcdConnection:
             endpoint.channel.close()
 
     def call(self, method: Method, request: Any, *, txn: bool = False, timeout: timedelta | None = None) -> Any:
-        """One answer. A transaction that may have reached a member is not sent again: its outcome is unknown."""
+        """The answer of one member. A transaction that may have reached a member is not sent again: its outcome is unknown."""
         deadline = time.monotonic() + (timeout or self._config.timeout).total_seconds()
         for attempts_left in range(len(self._endpoints), 0, -1):
             endpoint = self.preferred
@@ -92,7 +92,7 @@ class EtcdConnection:
                 self._preferred = (self._preferred + 1) % len(self._endpoints)
 
     def streaming(self, open_stream: Callable[[Endpoint, Metadata], T]) -> T:
-        """A refusal counts only with a fresh token: on a stream, etcd reports an expired one as a lack of privileges."""
+        """A refusal counts only with a fresh token: on a stream, etcd reports an expired token as a lack of privileges."""
         endpoint = self.preferred
         try:
             try:
@@ -115,7 +115,7 @@ class EtcdConnection:
             )
         except grpc.RpcError as error:
             raise translate(*status(error), endpoint=endpoint.address) from error
-        except ValueError as error:  # what gRPC raises on a channel that has been closed
+        except ValueError as error:  # gRPC raises it on a closed channel
             raise CoordinationUnavailable(f"etcd at {endpoint.address}: {error}") from error
 
     def metadata(self, endpoint: Endpoint, deadline: float) -> Metadata:
@@ -144,7 +144,7 @@ class EtcdConnection:
                     self.forget_token()
                     continue
                 raise translate(code, details, endpoint=endpoint.address, txn=txn and sent) from error
-            except ValueError as error:  # what gRPC raises on a channel that has been closed
+            except ValueError as error:  # gRPC raises it on a closed channel
                 raise CoordinationUnavailable(f"etcd at {endpoint.address}: {error}") from error
         raise AssertionError("the second attempt returns or raises")
 
@@ -154,7 +154,7 @@ def _left(deadline: float) -> float:
 
 
 def status(error: grpc.RpcError) -> tuple[grpc.StatusCode, str]:
-    """Every error that a call raises is also the call, and knows how it ended."""
+    """An error that a call raises is also the call itself, with its status."""
     if isinstance(error, grpc.Call):
         return error.code(), error.details() or ""
     return grpc.StatusCode.UNKNOWN, str(error)

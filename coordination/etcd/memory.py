@@ -1,7 +1,7 @@
 """`MemoryEtcd`: etcd without a server, for simulations. Deterministic: no clock, no randomness, no threads of its own.
 
-Time is what `advance` was last told; leases expire there. Each client has its own line to it, on which a simulation can do what
-networks do: cut it, hold back what its watches see, lose the answer to a transaction, or deliver a transaction late.
+`advance` sets the time and lets leases expire. Each client has its own connection, on which a simulation can imitate a network: cut
+it, delay its watches, lose the answer to a transaction, or deliver a transaction late.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ _MIN_TTL_SECONDS = 2
 class Space(Enum):
     FREE = auto()
     ENDING = auto()
-    """The next transaction is taken, and answered as if it were not."""
+    """The next transaction is applied, but answered with a refusal."""
     NONE = auto()
-    """Leases live on and watches show what happens, but no transaction is taken and no lease granted. (Newer ones than 3.5.1 take what only deletes.)"""
+    """Leases stay alive and watches work, but transactions and new leases are refused. (Releases after 3.5.1 accept transactions that
+    only delete.)"""
 
 
 @dataclass(slots=True)
@@ -53,7 +54,7 @@ class _GrantedLease:
 
 
 class MemoryEtcd:
-    """The server: one history of revisions. `connect` gives what implements the protocol."""
+    """The server: one history of revisions. `connect` returns a client that implements `Etcd`."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -71,7 +72,7 @@ class MemoryEtcd:
         return MemoryClient(self)
 
     def advance(self, now: timedelta) -> None:
-        """Leases that have expired by then are gone with their keys, each in a revision of its own."""
+        """Set the time. Each expired lease is deleted with its keys, in its own revision."""
         with self.changed:
             self._now = max(self._now, now)
             expired = sorted(
@@ -89,7 +90,7 @@ class MemoryEtcd:
             self.changed.notify_all()
 
     def fill_up(self, *, at_once: bool = True) -> None:
-        """Out of space. Unless it is so at once, the next transaction is the one that meets the end of it."""
+        """Run out of space, at once or during the next transaction."""
         with self.changed:
             self._space = Space.NONE if at_once else Space.ENDING
 
@@ -98,7 +99,7 @@ class MemoryEtcd:
             self._space = Space.FREE
 
     def notify_progress(self) -> None:
-        """Each watch, once it has seen everything, will say so."""
+        """Each watch reports progress once it has shown everything."""
         with self.changed:
             self.progress_rev = self.revision
             self.changed.notify_all()
@@ -189,7 +190,7 @@ class MemoryEtcd:
                 raise FencedError(f"{put.key}: lease {put.lease} not found; the session of this lease is over")
 
     def _write(self, ops: Sequence[Op]) -> None:
-        """All of it in one revision; none, when there is nothing to change."""
+        """All operations in one revision. No revision if nothing changes."""
         rev = self.revision + 1
         changes: dict[str, Change] = {}
         for op in ops:
@@ -215,23 +216,23 @@ class MemoryEtcd:
 
 
 class MemoryClient:
-    """One client's line to a `MemoryEtcd`, and the faults a simulation can put on it."""
+    """One client's connection to a `MemoryEtcd`, and the faults that a simulation sets on it."""
 
     def __init__(self, server: MemoryEtcd) -> None:
         self.server = server
         self.connected = True
         self.lose_answers = 0
-        """How many of the next transactions happen without the client getting to know."""
+        """How many of the next transactions are applied but not answered."""
         self.lose_requests = 0
-        """How many of the next transactions are kept back: they happen when `deliver_late` is called, or never."""
+        """How many of the next transactions are delayed: they are applied when `deliver_late` is called, or never."""
         self.seen_limit: int | None = None
-        """The last revision that this client's watches may see; None: all."""
+        """The last revision that this client's watches may show. None: no limit."""
         self._late: list[Callable[[], object]] = []
 
     def deliver_late(self) -> None:
         late, self._late = self._late, []
         for request in late:
-            with suppress(FencedError, CoordinationFull):  # said to a sender that no longer listens
+            with suppress(FencedError, CoordinationFull):  # the sender does not wait for this answer
                 request()
 
     def get(self, key: str) -> KeyValue | None:
@@ -281,7 +282,7 @@ class MemoryWatch:
         self._client = client
         self._prefix = prefix
         self._next_rev = start_rev
-        self._told_rev = start_rev - 1
+        self._reported_rev = start_rev - 1
         self._closed = False
 
     def next(self, timeout: timedelta) -> WatchUpdate | None:
@@ -292,7 +293,7 @@ class MemoryWatch:
                 raise self._reason()
             update = self._peek()
             if update is not None:
-                self._told_rev = update.revision
+                self._reported_rev = update.revision
                 self._next_rev = max(self._next_rev, update.revision + 1)
             return update
 
@@ -310,7 +311,7 @@ class MemoryWatch:
             return update if update.revision <= limit else None
         self._next_rev = max(self._next_rev, server.revision + 1)
         progress = server.progress_rev
-        return WatchUpdate(revision=progress) if self._told_rev < progress <= limit else None
+        return WatchUpdate(revision=progress) if self._reported_rev < progress <= limit else None
 
     def _over(self) -> bool:
         return self._closed or not self._client.connected or self._next_rev <= self._client.server.compacted_rev

@@ -1,10 +1,10 @@
-"""What Sluice needs of etcd, and no more: consistent reads, guarded transactions, watches, leases.
+"""`Etcd`: the operations that Sluice needs: consistent reads, guarded transactions, watches, leases.
 
-Two things implement `Etcd` and pass the same contract tests: `EtcdClient` over the wire and `MemoryEtcd` for the simulation.
+Two classes implement it and pass the same contract tests: `EtcdClient` over the wire and `MemoryClient` for the simulation.
 
-Every method returns before its deadline. What it raises is of our error tree: `CoordinationUnavailable` when etcd does not answer,
-`OutcomeUnknown` when a transaction was sent and its answer never came, `CoordinationFull` when etcd is out of space, `CoordinationRefused` when etcd
-does not let us.
+Every method returns before its deadline. Its errors are of our error tree: `CoordinationUnavailable` if etcd does not answer,
+`OutcomeUnknown` if a transaction was sent but not answered, `CoordinationFull` if etcd is out of space, `CoordinationRefused` if
+etcd refuses authentication or privileges.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Protocol
 from changefeed.errors import CoordinationUnavailable
 
 MAX_TXN_OPS = 100
-"""etcd's own limit is 128, but an operator may have lowered it, and a fence and its compares share it."""
+"""etcd's default limit is 128, for operations and for compares. An operator may have lowered it."""
 
 MAX_TXN_BYTES = 1 << 20
 """etcd refuses requests above 1.5 MiB; keys, compares and framing need some of that."""
 
 
 class HistoryCompacted(CoordinationUnavailable):
-    """The revisions asked for are gone: start over from a fresh snapshot."""
+    """The requested revisions are gone: start over from a new snapshot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyValue:
-    """`create_rev` names one life of the key, `mod_rev` its latest change; a lease of 0 is none."""
+    """`create_rev` identifies one life of the key, `mod_rev` its latest change. Lease 0 means no lease."""
 
     key: str
     value: bytes
@@ -48,7 +48,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class CreateRevIs:
-    """The key is still in the life that began at `rev`; 0 says that it does not exist."""
+    """The key was created at `rev` and has not been deleted since. 0: it does not exist."""
 
     key: str
     rev: int
@@ -56,7 +56,7 @@ class CreateRevIs:
 
 @dataclass(frozen=True, slots=True)
 class ModRevIs:
-    """Nobody has changed the key since `rev`; 0 says that it does not exist."""
+    """The key has not changed since `rev`. 0: it does not exist."""
 
     key: str
     rev: int
@@ -74,7 +74,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Deleting a key that is not there is no error."""
+    """Deleting a missing key is no error."""
 
     key: str
 
@@ -94,7 +94,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A compare failed and nothing was written; `found` is what stood under the compared keys at that moment."""
+    """A compare failed and nothing was written. `found` holds the compared keys as they were at that moment."""
 
     revision: int
     found: Mapping[str, KeyValue | None] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What one revision did to one key; `now` is None where it was deleted."""
+    """The change of one key in one revision. `now` is None if it was deleted."""
 
     key: str
     now: KeyValue | None
@@ -110,7 +110,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchUpdate:
-    """One whole revision, never a part of one. Without changes it is progress: nothing up to `revision` was left out."""
+    """One whole revision, never a part of one. Without changes it reports progress: no change up to `revision` is missing."""
 
     revision: int
     changes: tuple[Change, ...] = ()
@@ -126,9 +126,9 @@ class Watch(Protocol):
     """Updates in revision order. One thread reads it; any thread may close it."""
 
     def next(self, timeout: timedelta) -> WatchUpdate | None:
-        """The next update, None when there is none in time.
+        """The next update. None if there is none in time.
 
-        Raises `HistoryCompacted`, or `CoordinationUnavailable` when the stream broke or was closed: the watch is then over.
+        Raises `HistoryCompacted`, or `CoordinationUnavailable` if the stream broke or was closed: the watch is then over.
         """
 
     def close(self) -> None: ...
@@ -148,10 +148,10 @@ class Etcd(Protocol):
     def grant(self, ttl: timedelta) -> Lease: ...
 
     def keep_alive(self, lease: int, timeout: timedelta) -> timedelta | None:
-        """The time to live counted anew; None when the lease is gone."""
+        """The renewed time to live. None if the lease is gone."""
 
     def revoke(self, lease: int) -> None:
-        """Deletes the lease and its keys in one revision; a lease that is gone is no error."""
+        """Deletes the lease and its keys in one revision. A missing lease is no error."""
 
     def time_to_live(self, lease: int) -> timedelta | None: ...
 

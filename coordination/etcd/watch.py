@@ -1,11 +1,11 @@
-"""`EtcdWatch`: one watch on one gRPC stream. It lives as long as the stream: who needs more opens another (see `mirror`).
+"""`EtcdWatch`: one watch on one gRPC stream. It ends with its stream; the caller then opens another (see `mirror`).
 
-It never asks etcd to fragment: only then is each response made of whole revisions, which etcd guarantees. Progress is
-what the server sends of its own accord, in order with the events; progress on request is not used, since servers before
-3.5.8 may let it overtake events that it claims to cover.
+It never enables fragments: without them, etcd guarantees that each response consists of whole revisions. It uses the progress that
+the server sends by itself, in order with the events. Progress on request is not used: servers before 3.5.8 may send it ahead of
+events that it claims to cover.
 
-It asks for one revision more than it shows: before 3.5.13 a watch that starts exactly at a compacted revision misses what was
-deleted there. One revision earlier, etcd says that it is compacted.
+It requests one revision more than it shows: before 3.5.13 a watch that starts exactly at a compacted revision misses the deletions
+in it. For a watch that starts one revision earlier, etcd reports the compaction.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _DELETE = 1
 
 
 class _Created:
-    """The first thing a stream says."""
+    """The first message of a stream."""
 
 
 class EtcdWatch:
-    """A thread of its own reads the stream, because a gRPC stream cannot be read with a timeout."""
+    """Its own thread reads the stream, because a gRPC stream cannot be read with a timeout."""
 
     def __init__(
         self,

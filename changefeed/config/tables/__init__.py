@@ -1,1 +1,1 @@
-"""Which tables and rows of the source a changefeed means, and what they are called downstream. Pure."""
+"""Which tables and rows of the source a changefeed replicates, and their names downstream. Pure."""

@@ -1,19 +1,19 @@
 """`Filter`: which tables, row events and DDLs of the source belong to a changefeed.
 
-It is asked here, for one name or event at a time. The source's server is asked for a coarser part of it (`filter_match`), and never
-drops what this module would keep.
+This module decides for one name or event at a time. The source's server applies a coarser filter (`filter_match`), which never
+drops what this module keeps.
 
     filter:
       tables: ["shop.*", "!shop.tmp_*"]
       events: [{tables: [shop.audit], ignore: [delete, dropIndexes], ignore_where: {insert: {level: debug}}}]
 
     insert shop.orders                        replicated
-    insert shop.tmp_1                         not this changefeed's
+    insert shop.tmp_1                         out of scope
     delete shop.audit                         ignored
     insert shop.audit {level: "debug"}        ignored
-    dropIndexes shop.audit                    schema only: known from then on, not sent downstream
-    rename shop.tmp_1 to shop.orders          applied: one of its names is in
-    dropDatabase shop                         applied: the database may hold tables that are in
+    dropIndexes shop.audit                    schema only: recorded in the schema, not sent downstream
+    rename shop.tmp_1 to shop.orders          applied: one of its names is in scope
+    dropDatabase shop                         applied: the database may hold tables in scope
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from changefeed.table import SYSTEM_DATABASES, TableName
 
 
 class Disposition(StrEnum):
-    """What the filter says of a DDL in scope."""
+    """The filter's decision on a DDL in scope."""
 
     APPLY = "apply"
     SCHEMA_ONLY = "schema_only"
@@ -55,10 +55,10 @@ EventType: TypeAlias = Annotated[RowType | DdlType, PlainValidator(_event_type),
 
 
 class IgnoreWhere(Options):
-    """Conditions on the document of a row event; an update is ignored when the document before it or after it matches.
+    """Conditions on the document of a row event. An update is ignored if the document before or after it matches.
 
-    A delete is asked about the document before it. Documents that the source does not have (no pre-images on the collection, or
-    expired) match nothing, unless the condition is on `_id` alone: an event is ignored only when that is certain.
+    A delete is ignored if the document before it matches. A document that the source does not have (no pre-images on the
+    collection, or expired) matches nothing, unless the condition is on `_id` alone: an event is ignored only if the match is certain.
     """
 
     insert: MatchExpression | None = None
@@ -97,7 +97,7 @@ def _matches(expression: MatchExpression | None, event: Mapping[str, Any], image
 
 
 class EventRule(Options):
-    """What is ignored of some tables. Every rule that means a table counts."""
+    """Which events of some tables are ignored. Every rule that matches a table applies."""
 
     tables: tuple[TablePattern, ...] = Field(description="write a list of table patterns, for example [shop.audit]")
     ignore: tuple[EventType, ...] = Field(
@@ -133,7 +133,7 @@ class EventRule(Options):
         return any_matches(self.tables, name)
 
     def means_database(self, db: str) -> bool:
-        """Whether the rule is about the database as a whole."""
+        """Whether the rule covers the whole database."""
         matching = (pattern for pattern in reversed(self.tables) if pattern.matches_database(db))
         last = next(matching, None)
         return last is not None and last.whole_database and not last.negated
@@ -144,22 +144,24 @@ def sensible_tables(tables: tuple[TablePattern, ...]) -> tuple[TablePattern, ...
         raise Mistake("found []; write at least one table pattern, for example shop.*")
     each_once(tables, "table pattern")
     if tables[0].negated:
-        raise Mistake(f'found {str(tables[0])!r} first; nothing is left to exclude, put for example "*.*" before it')
+        raise Mistake(
+            f'found {str(tables[0])!r} first; there is nothing to exclude it from, put for example "*.*" before it'
+        )
     if tables[-1] == TablePattern("*", "*", negated=True):
-        raise Mistake('found "!*.*" last; it excludes every table, put what is wanted after it')
+        raise Mistake('found "!*.*" last; it excludes every table, put the wanted tables after it')
     return tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFilter:
-    """The filter as it is for one name, to be kept by who sees many events of it."""
+    """The filter for one name. A caller that sees many events of a table keeps it."""
 
     wanted: bool
     ignored: frozenset[RowType | DdlType]
     conditions: tuple[IgnoreWhere, ...]
 
     def ignores_row(self, type_: RowType, event: Mapping[str, Any]) -> bool:
-        """`event` is the change stream's; only asked for its documents where a condition needs them."""
+        """`event` has the form of the change stream's. Its documents are read only if a condition needs them."""
         return not self.wanted or type_ in self.ignored or any(where.ignores(type_, event) for where in self.conditions)
 
     @property
@@ -184,11 +186,11 @@ class Filter(Options):
         return sensible_tables(tables)
 
     def wants_table(self, name: TableName) -> bool:
-        """A table whose documents the server itself has moved comes by a rename from a name that is not wanted: it is copied as a new one."""
+        """Whether the table is in scope. `passing` names are not: the rename from such a name to a wanted one starts a copy, as of a new table."""
         return not (name.system or name.passing) and any_matches(self.tables, name)
 
     def wants_database(self, db: str) -> bool:
-        """Whether tables of that name's database may be in scope."""
+        """Whether tables of the database may be in scope."""
         if db in SYSTEM_DATABASES:
             return False
         for pattern in reversed(self.tables):
@@ -208,8 +210,9 @@ class Filter(Options):
         return self.of(name).ignores_row(type_, event)
 
     def ddl(self, event: DdlEvent) -> Disposition | None:
-        """None: not this changefeed's. A rename is its when either name is; whether it is ignored is asked of the
-        name the table had, or when that is out of scope, of the one it gets.
+        """None if the DDL is out of scope. A rename is in scope if either of its names is.
+
+        The old name decides whether a rename is ignored, or the new name if the old one is out of scope.
         """
         if event.table is None:
             if not self.wants_database(event.db):

@@ -1,12 +1,12 @@
-"""`MatchExpression`: the part of MongoDB's query language in which `ignore_where` says which documents it means.
+"""`MatchExpression`: the part of MongoDB's query language that `ignore_where` supports.
 
-Understood are `$eq $ne $gt $gte $lt $lte $in $nin $exists $regex $options $not` on dotted paths, and `$and $or $nor`; anything else
-is an error when the configuration is read, never a document that silently does not match. Literals are JSON; what JSON lacks
-is written as Extended JSON: `{at: {$lt: {$date: "2026-01-01T00:00:00Z"}}}`.
+Supported are `$eq $ne $gt $gte $lt $lte $in $nin $exists $regex $options $not` on dotted paths, and `$and $or $nor`. Anything else
+is an error when the configuration is read, so that no condition silently matches nothing. Literals are JSON; other types are
+written as Extended JSON: `{at: {$lt: {$date: "2026-01-01T00:00:00Z"}}}`.
 
-It answers as the server's `find` does: a path goes through arrays and means their elements, and the array itself where it ends;
-numbers compare across their types; `$gt` and the like compare only within one BSON type; null also means a missing field; `$ne`,
-`$nin`, `$nor`, `$not` are true for whatever their opposite is false for. `$regex` is Python's `re`, so it is only ever evaluated here.
+The result is that of the server's `find`: a path continues in the elements of arrays, and at its end means the array itself too;
+numbers compare across their types; `$gt` and the like compare only within one BSON type; null also matches a missing field; `$ne`,
+`$nin`, `$nor`, `$not` are true whenever their opposite is false. `$regex` is Python's `re`, so it is never sent to the server.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """True when any value that the path leads to passes."""
+    """True if any value at the path passes."""
 
     path: str
     operator: str
@@ -108,7 +108,7 @@ Node = And | Or | Not | Field
 
 @dataclass(frozen=True, slots=True)
 class MatchExpression:
-    """`query` is what the user wrote; `root` is the same, ready to be asked."""
+    """`query` is what the user wrote; `root` is its parsed form."""
 
     query: Document
     root: Node = field(repr=False, compare=False)
@@ -130,7 +130,7 @@ class MatchExpression:
 
     @property
     def key_only(self) -> bool:
-        """Whether it asks for nothing but `_id`, which every event has."""
+        """Whether it reads only `_id`, which every event has."""
         return all(path.partition(".")[0] == "_id" for path in self.root.paths())
 
     @classmethod
@@ -147,9 +147,9 @@ class MatchExpression:
 
 
 def values_at(value: Any, path: Sequence[str]) -> Iterator[Any]:
-    """What `path` means in `value`, MISSING included; for an array at its end the elements, then the array itself.
+    """The values at `path` in `value`, or MISSING. For an array at the end of the path: its elements, then the array itself.
 
-    Arrays on the way stand for their elements that are documents, and take a number as the position of one element.
+    At an array inside the path, the path continues in each element that is a document. A number in the path selects one element.
     """
     if not path:
         if isinstance(value, list | tuple):
@@ -183,7 +183,7 @@ def _compares(operator: str, value: Any, operand: Any) -> bool:
 
 
 def _all_of(query: Mapping[str, Any], at: str) -> Node:
-    """A whole expression: every member holds."""
+    """A whole expression: every member must hold."""
     parts = []
     for key, value in query.items():
         here = f"{at}.{key}" if at else key
@@ -253,7 +253,7 @@ def _condition(path: str, operator: str, operand: Any, beside: Mapping[str, Any]
 
 
 def _literal(value: Any, at: str) -> Any:
-    """The value itself, when there is no operator in it, which would be compared and never evaluated."""
+    """The value itself. An operator inside it is refused, since it would be compared and never evaluated."""
     members = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     for key, member in members:
         if str(key).startswith("$"):
@@ -280,7 +280,7 @@ def _compiled(pattern: Any, options: Any, at: str) -> re.Pattern[str]:
 
 
 def _plain(value: Any, at: str) -> Any:
-    """JSON and Extended JSON to BSON values; integers of all sizes become alike, since they compare alike."""
+    """JSON and Extended JSON as BSON values. Integers of all sizes become `int`, since they compare alike."""
     if isinstance(value, Mapping):
         if _EXTENDED_JSON.intersection(value):
             literal = _extended(value, at)

@@ -1,11 +1,11 @@
-r"""`TablePattern`: which tables a line of the configuration means, and what a list of such lines means together.
+r"""`TablePattern`: a pattern of table names, and the meaning of a list of patterns.
 
     shop.orders      that table            *   any characters, dots included, or none
     shop.*           a database            ?   one character
     !shop.tmp_*      not these             \   before * ? ! \ : the character itself
 
-The first dot parts database from collection. In a list order matters: the last pattern that matches a name decides, so
-`["shop.*", "!shop.tmp_*", "shop.tmp_keep"]` means `shop.orders` and `shop.tmp_keep`, but not `shop.tmp_1`.
+The first dot separates database and collection. The order of a list matters: the last pattern that matches a name decides, so
+`["shop.*", "!shop.tmp_*", "shop.tmp_keep"]` matches `shop.orders` and `shop.tmp_keep`, but not `shop.tmp_1`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class TablePattern:
             raise Mistake(f'found {shown(text)}; a database name holds no space and none of / \\ . " $')
         for part in (db, coll):
             if any(token["stray"] for token in _TOKEN.finditer(part)):
-                raise Mistake(f"found {shown(text)}; a backslash stands only before * ? ! or another backslash")
+                raise Mistake(f"found {shown(text)}; a backslash is allowed only before * ? ! or another backslash")
         if literal(db) in SYSTEM_DATABASES or re.match(r"system\.", coll):
             raise Mistake(
                 f"found {shown(text)}; the server's own databases and system.* are never replicated, leave it out"
@@ -84,12 +84,12 @@ EVERYTHING = TablePattern("*", "*")
 
 
 def any_matches(patterns: Sequence[TablePattern], name: TableName) -> bool:
-    """Whether the list means this table: the last pattern that matches decides."""
+    """Whether the list matches this table."""
     return next((not pattern.negated for pattern in reversed(patterns) if pattern.matches(name)), False)
 
 
 def literal(part: str) -> str | None:
-    """The one name that this part of a pattern matches; None when it has wildcards."""
+    """The only name that this part of a pattern matches. None if the part has wildcards."""
     tokens = list(_TOKEN.finditer(part))
     if any(token["wildcard"] for token in tokens):
         return None
@@ -117,12 +117,12 @@ def tokens(part: str) -> tuple[PatternToken, ...]:
 
 
 def escaped(name: str) -> str:
-    """The part that matches this name alone."""
+    """The part that matches only this name."""
     return re.sub(r"[*?!\\]", r"\\\g<0>", name)
 
 
 def regex(part: str) -> str:
-    r"""The part as a regular expression that Python and the server's PCRE read alike, for use with their `s` option.
+    r"""The part as a regular expression with the same meaning in Python and in the server's PCRE, both with the `s` option.
 
     It ends in `(?![\s\S])` since `$` also matches before a final newline, and `\z` and `\Z` differ between the two.
     """
@@ -138,7 +138,7 @@ def compiled(part: str) -> re.Pattern[str]:
 
 
 def around_star(part: str) -> tuple[str, str] | None:
-    """What stands before and after the only wildcard of the part, a `*`; None when it is built differently."""
+    """The texts before and after the part's only wildcard, a `*`. None if the part has another form."""
     tokens = list(_TOKEN.finditer(part))
     wildcards = [number for number, token in enumerate(tokens) if token["wildcard"]]
     if len(wildcards) != 1 or tokens[wildcards[0]]["wildcard"] != "*":
@@ -148,8 +148,9 @@ def around_star(part: str) -> tuple[str, str] | None:
 
 
 def covers(wide: TablePattern, narrow: TablePattern) -> bool:
-    """Whether every name that `narrow` matches is matched by `wide` too, as far as that shows from one name full of
-    characters that only a wildcard matches and one as short as can be.
+    """Whether `wide` matches every name that `narrow` matches.
+
+    It is tested on two names: one full of characters that only a wildcard matches, and the shortest one.
     """
     return _part_covers(wide.db, narrow.db) and _part_covers(wide.coll, narrow.coll)
 

@@ -1,13 +1,13 @@
-"""`Routes`: under which name a table stands downstream.
+"""`Routes`: the names of tables downstream.
 
     routes: [{from: shop.orders, to: dr.all_orders}, {from: "shop.*", to: "shop_dr.*"}]
 
     shop.orders    dr.all_orders         the first rule that matches decides
-    shop.items     shop_dr.items         the `*` of `to` is what the `*` of `from` matched, database and collection apart
+    shop.items     shop_dr.items         the `*` of `to` becomes what the `*` of `from` matched, separately for database and collection
     crm.people     crm.people            no rule: its own name
 
-A `to` without `*` takes every table of its rule under one name (fan-in); that is allowed where one rule says so, and an
-error where two rules would do it unsaid.
+A `to` without `*` gives every table of its rule the same name (fan-in). That is allowed within one rule; two rules with the same
+`to` are an error.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ class Route(Options):
     @classmethod
     def _is_not_negated(cls, pattern: TablePattern) -> TablePattern:
         if pattern.negated:
-            raise Mistake(
-                f"found {str(pattern)!r}; a route says what to do with tables, leave tables out under filter.tables"
-            )
+            raise Mistake(f"found {str(pattern)!r}; a route only renames tables, exclude tables under filter.tables")
         return pattern
 
     @model_validator(mode="after")
@@ -74,7 +72,7 @@ class _Origin(Enum):
 
 
 def _origin(given: str, taken: str, name: str) -> str | _Origin:
-    """What `_filled_in` made `name` of."""
+    """The name of which `_filled_in` makes `name`."""
     fixed = literal(given)
     if fixed is not None:
         return _Origin.NONE if fixed != name else literal(taken) or _Origin.COUNTLESS
@@ -99,13 +97,13 @@ class Routes(RootModel[tuple[Route, ...]]):
             for earlier_number, earlier in enumerate(self.root[:number]):
                 if covers(earlier.from_, later.from_):
                     raise Mistake(
-                        f"found {str(later.from_)!r} in rule {number}, whose tables rule {earlier_number} takes already; "
-                        "leave one out, or put the narrower rule first"
+                        f"found {str(later.from_)!r} in rule {number}, whose tables rule {earlier_number} already matches; "
+                        "remove one, or put the narrower rule first"
                     )
                 if earlier.to == later.to:
                     raise Mistake(
-                        f"found {str(later.to)!r} in the rules {earlier_number} and {number}; two rules would bring two tables "
-                        "under one name, give one of them another target"
+                        f"found {str(later.to)!r} in the rules {earlier_number} and {number}; two rules would give two tables "
+                        "one name, give one of them another target"
                     )
         return self
 
@@ -113,7 +111,7 @@ class Routes(RootModel[tuple[Route, ...]]):
         return next((route.target(name) for route in self.root if route.from_.matches(name)), name)
 
     def origins(self, target: TableName) -> frozenset[TableName] | None:
-        """The tables that stand under a name downstream, if they exist; None where a rule's fan-in makes them countless."""
+        """The tables that have this name downstream, if they exist. None if the fan-in of a rule makes their number unlimited."""
         candidates = {target}
         for route in self.root:
             dbs = _origin(route.to.db, route.from_.db, target.db)
@@ -126,7 +124,7 @@ class Routes(RootModel[tuple[Route, ...]]):
         return frozenset(name for name in candidates if self.target(name) == target)
 
     def target_databases(self, db: str) -> frozenset[str]:
-        """The databases downstream in which tables of `db` may stand."""
+        """The databases downstream that may hold tables of `db`."""
         found = set()
         for route in self.root:
             if route.from_.matches_database(db):

@@ -86,10 +86,12 @@ def test_images_need_change_streams(server: Server, feed: dict[str, Any]) -> Non
 def test_the_oplog_is_read_only_when_every_node_knows_how(server: Server, feed: dict[str, Any], old_node: str) -> None:
     text = yaml.safe_dump(feed)
     said = server.sluice("changefeed", "validate", "-", input=text).stdout
-    assert said == f"no problems\ncapture: change_stream, since {old_node} does not know this capture\n"
+    assert said == f"no problems\ncapture: change_stream, since {old_node} does not support this capture\n"
     refused = server.sluice("changefeed", "create", "-", "--capture", "oplog", input=text)
     assert refused.returncode == 1
-    assert f"capture: oplog is not possible, since {old_node} does not know this capture; upgrade it" in refused.stderr
+    assert (
+        f"capture: oplog is not possible, since {old_node} does not support this capture; upgrade it" in refused.stderr
+    )
 
 
 def test_the_capture_of_a_paused_changefeed_is_changed_there_and_back(

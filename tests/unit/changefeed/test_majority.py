@@ -49,5 +49,5 @@ def test_the_words_are_the_same_for_as_long_as_it_stands() -> None:
     assert str(point(5, 3)) == str(point(9, 3))
     assert str(point(5, 3)) == (
         "the majority of replica set 'rs' has not moved since 2026-11-22T08:18:23Z (1795335503.1), while its primary db1:27017 answers and "
-        "takes writes; start its other members, or mend what keeps them from replicating"
+        "takes writes; start its other members, or fix what keeps them from replicating"
     )

@@ -107,7 +107,7 @@ def test_the_order_of_an_index_key_is_part_of_it() -> None:
     key = {"b": 1, "a": -1}
     schema = after(create(), indexes({"v": 2, "key": key, "name": "b_a"}))
     assert list(indexes_of(schema)[1]["key"].items()) == [("b", 1), ("a", -1)]
-    with pytest.raises(InvariantError, match=r"index .b_a. of shop\.a is known with the key"):
+    with pytest.raises(InvariantError, match=r"index .b_a. of shop\.a has the key"):
         after(
             create(),
             indexes({"v": 2, "key": key, "name": "b_a"}),

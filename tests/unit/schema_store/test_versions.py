@@ -203,7 +203,7 @@ def test_a_change_of_a_table_that_has_ended_is_refused() -> None:
 
 @pytest.mark.parametrize(("name", "table"), [("shop.a", C), ("shop.b", A)])
 def test_a_create_of_a_name_or_id_in_use_is_refused(name: str, table: TableId) -> None:
-    with pytest.raises(InvariantError, match="expected neither this id nor this name to be there"):
+    with pytest.raises(InvariantError, match="expected neither this id nor this name to exist"):
         SchemaVersions.of([base(A, "shop.a")]).apply(ddl(5, DdlType.CREATE, name, table))
 
 

@@ -98,4 +98,4 @@ def test_pre_images_need_change_streams() -> None:
 def test_a_node_that_does_not_know_the_oplog_is_named() -> None:
     nodes = {"n1 (0.2.0)": _BOTH, "n2 (0.1.0)": frozenset({Capture.CHANGE_STREAM})}
     [obstacle] = node_obstacles(nodes)
-    assert obstacle == Obstacle("node n2 (0.1.0) does not know this capture", "upgrade it")
+    assert obstacle == Obstacle("node n2 (0.1.0) does not support this capture", "upgrade it")

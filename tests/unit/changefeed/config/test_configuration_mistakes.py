@@ -65,7 +65,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"sink": "mongodb://${vault:x}@h"}, "sink: found ${ of an unknown kind; write ${env:NAME} or ${file:/path}"),
     (
         {"sink": "mongodb://other.example,DB1.example:27017/?tls=true"},
-        "sink: found db1.example:27017, which is the source's too; what is written would be read again, name another target",
+        "sink: found db1.example:27017, which is the source's too; Sluice would replicate its own writes, name another target",
     ),
     ({"start": "inital"}, f"start: found 'inital'; write initial, now, {A_TIME} (did you mean 'initial'?)"),
     ({"start": "yesterday"}, f"start: found 'yesterday'; write initial, now, {A_TIME}"),
@@ -93,7 +93,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"filter": {"tables": ["a/b.c"]}}, "filter.tables[0]: found 'a/b.c'; a database name holds no space and none of / \\ . \" $"),
     (
         {"filter": {"tables": ["a.b\\c"]}},
-        "filter.tables[0]: found 'a.b\\\\c'; a backslash stands only before * ? ! or another backslash",
+        "filter.tables[0]: found 'a.b\\\\c'; a backslash is allowed only before * ? ! or another backslash",
     ),
     (
         {"filter": {"tables": ["admin.*"]}},
@@ -101,11 +101,11 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"filter": {"tables": ["!a.b", "a.*"]}},
-        "filter.tables: found '!a.b' first; nothing is left to exclude, put for example \"*.*\" before it",
+        "filter.tables: found '!a.b' first; there is nothing to exclude it from, put for example \"*.*\" before it",
     ),
     (
         {"filter": {"tables": ["a.*", "!*.*"]}},
-        'filter.tables: found "!*.*" last; it excludes every table, put what is wanted after it',
+        'filter.tables: found "!*.*" last; it excludes every table, put the wanted tables after it',
     ),
     ({"filter": {"events": {}}}, "filter.events: found {}; write a list of mappings; allowed are the keys tables, ignore, ignore_where"),
     (
@@ -205,7 +205,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"routes": [{"to": "dr.*"}]}, "routes[0].from: missing; write a table pattern, for example shop.*"),
     (
         {"routes": [{"from": "!shop.*", "to": "dr.*"}]},
-        "routes[0].from: found '!shop.*'; a route says what to do with tables, leave tables out under filter.tables",
+        "routes[0].from: found '!shop.*'; a route only renames tables, exclude tables under filter.tables",
     ),
     (
         {"routes": [{"from": "shop.orders", "to": "dr.*"}]},
@@ -214,15 +214,15 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"routes": [{"from": "shop.*", "to": "dr.*"}, {"from": "shop.orders", "to": "dr.all"}]},
-        "routes: found 'shop.orders' in rule 1, whose tables rule 0 takes already; leave one out, or put the narrower rule first",
+        "routes: found 'shop.orders' in rule 1, whose tables rule 0 already matches; remove one, or put the narrower rule first",
     ),
     (
         {"routes": [{"from": "shop.*", "to": "dr.*"}, {"from": "crm.*", "to": "dr.*"}]},
-        "routes: found 'dr.*' in the rules 0 and 1; two rules would bring two tables under one name, give one of them another target",
+        "routes: found 'dr.*' in the rules 0 and 1; two rules would give two tables one name, give one of them another target",
     ),
     (
         {"filter": {"tables": ["shop.*"]}, "routes": [{"from": "crm.people", "to": "dr.people"}]},
-        "routes: found a route for crm.people, which filter.tables leaves out; add it there or leave it out here",
+        "routes: found a route for crm.people, which filter.tables leaves out; add the table there or remove the route",
     ),
     ({"ddl": {"unsupported": "ignore"}}, "ddl.unsupported: found 'ignore'; allowed are fail, skip"),
     ({"ddl": {"async_indexes": "yes"}}, "ddl.async_indexes: found 'yes'; allowed are true, false"),
