@@ -7,7 +7,6 @@ what its own pipelines did.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -20,25 +19,12 @@ from admin.services.messages import lifecycle_now
 from changefeed.errors import SluiceError
 from changefeed.lifecycle import ErrorReport, State
 from changefeed.records import ChangefeedId, DdlState
+from changefeed.row_tally import RowTally
 from owner.etcd_view import OwnerView
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _BYTES = (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 23, 1 << 26, 1 << 29)
 _FEED = ("changefeed",)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowFacts:
-    """The results of one window of a lane."""
-
-    events: Mapping[str, int]
-    bytes: int
-    took: timedelta
-    retries: int
-    skipped: int
-    divergences: int
-    rejected: int
-    failed: bool
 
 
 class Metrics:
@@ -70,17 +56,17 @@ class Metrics:
         self._writable = Gauge("sluice_etcd_writable", "1 while etcd accepts this node's writes", registry=registry)
         self._sessions = Counter("sluice_sessions", "Sessions that this node has had", registry=registry)
 
-    def window_done(self, changefeed: ChangefeedId, facts: WindowFacts) -> None:
-        for type, count in facts.events.items():
-            self._events.labels(changefeed, type).inc(count)
-        self._bytes.labels(changefeed).inc(facts.bytes)
-        self._window_seconds.labels(changefeed).observe(facts.took.total_seconds())
-        self._window_bytes.labels(changefeed).observe(facts.bytes)
-        self._windows_failed.labels(changefeed).inc(facts.failed)
-        self._retries.labels(changefeed).inc(facts.retries)
-        self._divergences.labels(changefeed).inc(facts.divergences)
-        self._skipped.labels(changefeed).inc(facts.skipped)
-        self._rejected.labels(changefeed).inc(facts.rejected)
+    def window_done(self, changefeed: ChangefeedId, tally: RowTally, took: timedelta, *, failed: bool) -> None:
+        for type, count in tally.applied.items():
+            self._events.labels(changefeed, type.value).inc(count)
+        self._bytes.labels(changefeed).inc(tally.bytes)
+        self._window_seconds.labels(changefeed).observe(took.total_seconds())
+        self._window_bytes.labels(changefeed).observe(tally.bytes)
+        self._windows_failed.labels(changefeed).inc(failed)
+        self._retries.labels(changefeed).inc(tally.retries)
+        self._divergences.labels(changefeed).inc(tally.repaired)
+        self._skipped.labels(changefeed).inc(tally.skipped)
+        self._rejected.labels(changefeed).inc(tally.rejected)
 
     def session_opened(self) -> None:
         self._sessions.inc()

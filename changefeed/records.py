@@ -21,6 +21,7 @@ from changefeed.documents.document import Document
 from changefeed.event import DdlEvent
 from changefeed.lifecycle import ErrorReport, Lifecycle
 from changefeed.position import Position
+from changefeed.row_tally import RowTally
 from changefeed.table import TableId, TableName
 
 NodeId = NewType("NodeId", str)
@@ -295,6 +296,10 @@ class RowCounts:
     """Diverged rows that were overwritten with the source's."""
     rejected: int = 0
     """Rows that the target refused. They are in the dead-letter collection."""
+
+    @classmethod
+    def of(cls, tally: RowTally) -> RowCounts:
+        return cls(skipped=tally.skipped, repaired=tally.repaired, rejected=tally.rejected)
 
     def plus(self, other: RowCounts) -> RowCounts:
         return RowCounts(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from admin.metrics import Metrics, WindowFacts
+from admin.metrics import Metrics
 from changefeed.records import ChangefeedId
 from processor.copy.steps import CopyAnswers, CopyStep
 from processor.spark.pipeline import Pipeline, SharedContext
@@ -18,17 +18,8 @@ class MeasuredJobs:
 
     def run(self, shared: SharedContext, spec: JobSpec) -> JobOutcome:
         outcome = self._pipeline.run(shared, spec)
-        facts = WindowFacts(
-            events={type.value: count for type, count in outcome.applied.items()},
-            bytes=outcome.bytes,
-            took=outcome.took,
-            retries=outcome.retries,
-            skipped=outcome.skipped,
-            divergences=outcome.divergences,
-            rejected=outcome.rejected,
-            failed=outcome.error is not None,
-        )
-        self._metrics.window_done(ChangefeedId(shared.context.changefeed), facts)
+        changefeed, failed = ChangefeedId(shared.context.changefeed), outcome.error is not None
+        self._metrics.window_done(changefeed, outcome.tally, outcome.took, failed=failed)
         return outcome
 
     def copy(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:

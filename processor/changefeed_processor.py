@@ -297,15 +297,17 @@ class ChangefeedProcessor:
         self._log_outcome(number, outcome)
 
     def _log_outcome(self, number: int, outcome: JobOutcome) -> None:
-        applied = {type.value: count for type, count in outcome.applied.items()}
+        applied = {type.value: count for type, count in outcome.tally.applied.items()}
         took = outcome.took.total_seconds()
-        self._log.debug("window_ended", job=number, applied=applied, took_seconds=took, skipped=outcome.skipped)
+        self._log.debug("window_ended", job=number, applied=applied, took_seconds=took, skipped=outcome.tally.skipped)
         if outcome.unsettled:
             self._log.info("rows_wait_for_later_ones", job=number, tables=sorted(outcome.unsettled))
         for sample in outcome.samples:
             self._log.warning("row_deviated", job=number, row=sample)
-        if outcome.divergences or outcome.rejected:
-            self._log.warning("rows_deviated", job=number, repaired=outcome.divergences, rejected=outcome.rejected)
+        if outcome.tally.repaired or outcome.tally.rejected:
+            self._log.warning(
+                "rows_deviated", job=number, repaired=outcome.tally.repaired, rejected=outcome.tally.rejected
+            )
 
     def _report(self, stored: ProcessorView, now: float) -> None:
         """Writes at most ten reports a second. A report that is held back makes a later tick due."""

@@ -140,7 +140,9 @@ def begun(following: Following, job: LaneJob) -> Following:
 def succeeded(following: Following, number: int, outcome: JobOutcome, limits: WindowLimits, *, now: float) -> Following:
     """A successful job clears a passing error. Its unsettled tables keep their checkpoint."""
     [job] = [job for job in following.lanes.running if job.number == number]
-    finished = Finished(window=job.scan, bytes=outcome.bytes, took=outcome.took, silent_until=outcome.silent_until)
+    finished = Finished(
+        window=job.scan, bytes=outcome.tally.bytes, took=outcome.took, silent_until=outcome.silent_until
+    )
     paces = following.paces
     if job is following.lanes.default_job:
         paces = replace(paces, default=paces.default.after(finished, limits))
@@ -152,7 +154,7 @@ def succeeded(following: Following, number: int, outcome: JobOutcome, limits: Wi
         lanes=following.lanes.finished(number, outcome.unsettled, outcome.ahead),
         paces=paces,
         trouble=lasting,
-        flowed_at=now if outcome.applied else following.flowed_at,
+        flowed_at=now if outcome.tally.applied else following.flowed_at,
     )
 
 
@@ -162,7 +164,7 @@ def flowing(following: Following, now: float) -> bool:
 
 def counted(following: Following, outcome: JobOutcome) -> Following:
     """Rows are counted whether the job succeeded or failed."""
-    rows = RowCounts(skipped=outcome.skipped, repaired=outcome.divergences, rejected=outcome.rejected)
+    rows = RowCounts.of(outcome.tally)
     return replace(following, rows=following.rows.plus(rows))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
@@ -11,6 +10,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.documents.key_text import key_text
 from changefeed.event import RowType
 from changefeed.position import Position
+from changefeed.row_tally import RowTally
 from changefeed.table import TableId, TableName
 
 
@@ -77,15 +77,12 @@ class Deviation:
 
 @dataclass(slots=True, kw_only=True)
 class WriteResult:
-    """The result of a batch. Each of its changes is durable, skipped for a stated reason, or in the dead-letter collection."""
+    """The result of a batch. Each change is durable, skipped for a stated reason, or in the dead-letter collection.
 
-    applied: Counter[RowType] = field(default_factory=Counter)
-    bytes: int = 0
-    duplicates: int = 0
-    """Inserts of documents that existed already, and were replaced."""
-    skipped: int = 0
-    """Replayed changes that did not fit a newer document."""
-    retries: int = 0
+    The tally has no `applied` and no `bytes`: only the caller knows the changes before folding.
+    """
+
+    tally: RowTally = field(default_factory=RowTally)
     divergences: list[Deviation] = field(default_factory=list)
     """Changes whose rows were repaired from the source."""
     rejected: list[Deviation] = field(default_factory=list)
@@ -96,11 +93,7 @@ class WriteResult:
     """Tables with repaired rows, each with the latest time at which one was read: changes up to that time may be applied already."""
 
     def add(self, other: WriteResult) -> None:
-        self.applied.update(other.applied)
-        self.bytes += other.bytes
-        self.duplicates += other.duplicates
-        self.skipped += other.skipped
-        self.retries += other.retries
+        self.tally.add(other.tally)
         self.divergences += other.divergences
         self.rejected += other.rejected
         self.unsettled |= other.unsettled
@@ -109,6 +102,14 @@ class WriteResult:
 
     def repaired(self, table: TableId, time: ClusterTime) -> None:
         self.ahead[table] = max(time, self.ahead.get(table, time))
+
+    def diverged(self, deviation: Deviation) -> None:
+        self.divergences.append(deviation)
+        self.tally.repaired += 1
+
+    def refused(self, deviation: Deviation) -> None:
+        self.rejected.append(deviation)
+        self.tally.rejected += 1
 
 
 Unfinished: TypeAlias = Callable[[TableId], bool]

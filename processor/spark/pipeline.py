@@ -96,7 +96,7 @@ class Pipeline:
                 with self._beside(1):
                     outcome = self._run_narrow(group, handle, spec)
         outcome.took = timedelta(seconds=time.monotonic() - begun_at)
-        failpoint.reach("window_ended", *outcome.applied, *([outcome.error.code] if outcome.error else []))
+        failpoint.reach("window_ended", *outcome.tally.applied, *([outcome.error.code] if outcome.error else []))
         return outcome
 
     def copy(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:

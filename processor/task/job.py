@@ -5,15 +5,14 @@ Inputs that seldom change are in the job's context (`job_context.py`).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.event import RowType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
+from changefeed.row_tally import RowTally
 from changefeed.table import TableId, TableName
 from processor.lanes.lanes import LaneJob
 from processor.task.copied_ranges import CopiedRanges
@@ -73,14 +72,7 @@ class JobSpec:
 class JobOutcome:
     """The result of a window, or of one task's part of it. With an `error`, any part of it may have been applied."""
 
-    applied: Counter[RowType] = field(default_factory=Counter)
-    bytes: int = 0
-    duplicates: int = 0
-    skipped: int = 0
-    """Replayed changes that did not fit a newer document."""
-    retries: int = 0
-    divergences: int = 0
-    rejected: int = 0
+    tally: RowTally = field(default_factory=RowTally)
     samples: list[str] = field(default_factory=list)
     """Some of the divergences and rejections, as text."""
     unsettled: set[TableId] = field(default_factory=set)
@@ -93,13 +85,7 @@ class JobOutcome:
     """The source has no match between the window's end and this position. Set only for a window that is read in one piece."""
 
     def add(self, other: JobOutcome) -> None:
-        self.applied.update(other.applied)
-        self.bytes += other.bytes
-        self.duplicates += other.duplicates
-        self.skipped += other.skipped
-        self.retries += other.retries
-        self.divergences += other.divergences
-        self.rejected += other.rejected
+        self.tally.add(other.tally)
         self.samples = (self.samples + other.samples)[:_MOST_SAMPLES]
         self.unsettled = self.unsettled | other.unsettled
         for table, time in other.ahead.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,8 +14,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
 from admin import metrics
-from admin.metrics import Metrics, WindowFacts
+from admin.metrics import Metrics
+from changefeed.event import RowType
 from changefeed.records import ChangefeedId
+from changefeed.row_tally import RowTally
 from tests.deployment.container_build import ROOT
 from tests.deployment.helm import Chart, Manifest
 from tests.deployment.values import GOOD
@@ -28,10 +31,8 @@ _SUFFIX = re.compile(r"_(total|bucket|sum|count|created)$")
 def known() -> dict[str, set[str]]:
     """Labels of each metric: those a node counts, read from its registry, and those of the cluster, made from no changefeeds at all."""
     node = Metrics()
-    facts = WindowFacts(
-        events={"insert": 1}, bytes=1, took=timedelta(1), retries=1, skipped=1, divergences=1, rejected=1, failed=True
-    )
-    node.window_done(ChangefeedId("a"), facts)
+    tally = RowTally(applied=Counter({RowType.INSERT: 1}))
+    node.window_done(ChangefeedId("a"), tally, timedelta(1), failed=True)
     return _labels_in(node.registry) | _labels_of(_cluster_metrics())
 
 

@@ -20,6 +20,7 @@ import structlog
 
 from changefeed.event import RowType
 from changefeed.position import Position
+from changefeed.row_tally import RowTally
 from changefeed.table import TableId
 from processor.lanes.lanes import LaneJob
 from processor.task.copied_ranges import CopiedFilter, CopiedRanges, Overlap
@@ -145,7 +146,7 @@ class Applier:
 
     def _written(self, batch: _Batch) -> JobOutcome:
         """Counts events before folding."""
-        outcome = JobOutcome(applied=batch.applied, bytes=batch.bytes)
+        outcome = JobOutcome(tally=RowTally(applied=batch.applied, bytes=batch.bytes))
         for write in batch.writes:
             _count(write(), outcome)
         return outcome
@@ -155,11 +156,7 @@ def _count(result: WriteResult, outcome: JobOutcome) -> None:
     deviations = [*result.divergences, *result.rejected]
     outcome.add(
         JobOutcome(
-            duplicates=result.duplicates,
-            skipped=result.skipped,
-            retries=result.retries,
-            divergences=len(result.divergences),
-            rejected=len(result.rejected),
+            tally=result.tally,
             unsettled=result.unsettled,
             ahead=result.ahead,
             samples=[f"{deviation.change}: {deviation.reason}" for deviation in deviations],

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
-from operator import attrgetter
 
 from changefeed.table import TableName
 from sink.mongodb.commander import Commander, Permit
 from sink.mongodb.connection import Client
-from sink.mongodb.rows.bulk_command import command_of
-from sink.mongodb.rows.bulk_plan import Batch, Limits, plan, upserted
+from sink.mongodb.rows.bulk_plan import Limits
 from sink.mongodb.rows.write_run import WriteRun
-from sink.row import FetchRow, RowChange, Unfinished, Write, WriteResult
+from sink.row import FetchRow, RowChange, Unfinished, WriteResult
 
 _BULK_WRITE_WIRE_VERSION = 25
 
@@ -50,9 +47,15 @@ class MongoRowWriter:
         )
         self._limits: Limits | None = None
 
-    def begin(self, unfinished: Unfinished) -> MongoRowRun:
-        run = WriteRun(self._commander, self._fetch, self._options.dead_letter, unfinished, repairs=self._repairs)
-        return MongoRowRun(self._commander, run, self._known_limits)
+    def begin(self, unfinished: Unfinished) -> WriteRun:
+        return WriteRun(
+            self._commander,
+            self._fetch,
+            self._options.dead_letter,
+            unfinished,
+            limits=self._known_limits,
+            repairs=self._repairs,
+        )
 
     def write(self, changes: Sequence[RowChange], *, replay: bool) -> WriteResult:
         """Writes the changes in a run of their own; the target is not ahead of their end."""
@@ -73,43 +76,3 @@ class MongoRowWriter:
                 bytes=hello["maxBsonObjectSize"],
             )
         return self._limits
-
-
-class MongoRowRun:
-    def __init__(self, commander: Commander, run: WriteRun, limits: Callable[[], Limits]) -> None:
-        self._commander = commander
-        self._run = run
-        self._limits = limits
-
-    def prepare(self, changes: Sequence[RowChange], *, replay: bool) -> Write:
-        batches = [
-            batch.ready(command_of(batch)) for batch in plan(upserted(changes) if replay else changes, self._limits())
-        ]
-        return partial(self._write, changes, batches, replay=replay)
-
-    def _write(self, changes: Sequence[RowChange], batches: Sequence[Batch], *, replay: bool) -> WriteResult:
-        self._begin(replay=replay)
-        run = self._run
-        for batch in batches:
-            run.apply(batch)
-        run.explain(changes)
-        run.bound()
-        run.result.applied.update(map(attrgetter("type"), changes))
-        run.result.bytes = sum(change.size for change in changes)
-        return self._ended()
-
-    def settle(self) -> WriteResult:
-        self._begin(replay=False)
-        self._run.settle()
-        return self._ended()
-
-    def _begin(self, *, replay: bool) -> None:
-        self._commander.begin()
-        self._run.begin(replay=replay)
-
-    def _ended(self) -> WriteResult:
-        result = self._run.result
-        for deviation in result.rejected:
-            result.applied[deviation.change.type] -= 1
-        result.retries = self._commander.retries
-        return result

@@ -31,7 +31,7 @@ cannot write are rejected (docs/decisions/0031).
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import bson
@@ -60,13 +60,13 @@ from sink.mongodb.rows.bulk_command import (
     too_large_to_replace,
     viable_command,
 )
-from sink.mongodb.rows.bulk_plan import Batch
+from sink.mongodb.rows.bulk_plan import Batch, Limits, plan, upserted
 from sink.mongodb.rows.dead_letter import dead_letter
 from sink.mongodb.rows.exact_insert import holds_zero_time, may_hold_zero_time
 from sink.mongodb.rows.row_look import Compared, RowLook
 from sink.mongodb.rows.unexplained import OpenRow, Unexplained
 from sink.mongodb.rows.waiting import Chain, WaitingRows
-from sink.row import Deviation, FetchRow, RowChange, SourceRow, TargetTable, Unfinished, WriteResult
+from sink.row import Deviation, FetchRow, RowChange, SourceRow, TargetTable, Unfinished, Write, WriteResult
 
 _log = structlog.get_logger(__name__)
 
@@ -94,6 +94,7 @@ class WriteRun:
         dead_letter: TableName | None,
         unfinished: Unfinished,
         *,
+        limits: Callable[[], Limits],
         repairs: bool,
     ) -> None:
         self._commander = commander
@@ -101,6 +102,7 @@ class WriteRun:
         self._look = RowLook(commander, fetch)
         self._dead_letter = dead_letter
         self._unfinished = unfinished
+        self._limits = limits
         self._replay = False
         self._most = sys.maxsize
         """The largest number of changes in a batch; halved when a batch takes too long."""
@@ -110,14 +112,42 @@ class WriteRun:
         """Tables known to be unsettled: their skipped changes need not be remembered."""
         self._ahead: set[TableId] = set()
         """Tables with a row that was repaired outside a replay: that row is newer than the others."""
-        self.result = WriteResult()
+        self._result = WriteResult()
 
-    def begin(self, *, replay: bool) -> None:
-        """Starts a group of changes with a result of its own."""
+    def prepare(self, changes: Sequence[RowChange], *, replay: bool) -> Write:
+        planned = plan(upserted(changes) if replay else changes, self._limits())
+        batches = [batch.ready(command_of(batch)) for batch in planned]
+        return partial(self._write, changes, batches, replay=replay)
+
+    def settle(self) -> WriteResult:
+        """Takes two rounds, because a repaired row may have to wait for a value, too."""
+        self._begin(replay=False)
+        for _ in range(2):
+            self._retry()
+            self._exchange()
+            self._judge()
+        self._give_up()
+        return self._ended()
+
+    def _write(self, changes: Sequence[RowChange], batches: Sequence[Batch], *, replay: bool) -> WriteResult:
+        self._begin(replay=replay)
+        for batch in batches:
+            self._apply(batch)
+        self._explain(changes)
+        self._bound()
+        return self._ended()
+
+    def _begin(self, *, replay: bool) -> None:
+        """Starts the result of the changes that come next."""
+        self._commander.begin()
         self._replay = replay
-        self.result = WriteResult()
+        self._result = WriteResult()
 
-    def apply(self, batch: Batch, *, again: bool = False) -> None:
+    def _ended(self) -> WriteResult:
+        self._result.tally.retries = self._commander.retries
+        return self._result
+
+    def _apply(self, batch: Batch, *, again: bool = False) -> None:
         """Returns when each change of the batch is applied, waits, or is in the result. `again`: some may have been applied before."""
         if len(batch.changes) > self._most:
             self._in_parts(batch, again=again)
@@ -152,7 +182,7 @@ class WriteRun:
         """Applies a batch in parts that are small enough for a slow target to apply in time."""
         most = self._most
         for at in range(0, len(batch.changes), most):
-            self.apply(Batch(batch.changes[at : at + most], batch.ordered, batch.joined), again=again)
+            self._apply(Batch(batch.changes[at : at + most], batch.ordered, batch.joined), again=again)
             self._commander.go_on()
 
     def _send(self, batch: Batch, *, divisible: bool = False) -> tuple[BulkOutcome, bool]:
@@ -172,8 +202,8 @@ class WriteRun:
                 self._reject(change, f"{change}, of {change.size} bytes: {error}")
             return
         middle = len(batch.changes) // 2
-        self.apply(Batch(batch.changes[:middle], batch.ordered, batch.joined), again=again)
-        self.apply(Batch(batch.changes[middle:], batch.ordered, batch.joined), again=again)
+        self._apply(Batch(batch.changes[:middle], batch.ordered, batch.joined), again=again)
+        self._apply(Batch(batch.changes[middle:], batch.ordered, batch.joined), again=again)
 
     def _resolve(self, batch: Batch, outcome: BulkOutcome, *, replay: bool) -> list[RowChange]:
         """The changes that are still to be sent, in order."""
@@ -184,12 +214,12 @@ class WriteRun:
             if _passing(refusal):
                 left.append(change)
             elif change.type is RowType.INSERT and refusal.duplicate_id:
-                self.result.duplicates += 1
+                self._result.tally.duplicates += 1
                 present.append(change._replace(type=RowType.REPLACE))
             else:
                 self._refused(change, refusal, replay=replay)
         if present:
-            self.apply(Batch(present, ordered=True, joined=batch.joined))
+            self._apply(Batch(present, ordered=True, joined=batch.joined))
         if outcome.unmatched:
             self._unmatched(batch, outcome, replay=replay)
         return [*left, *batch.changes[outcome.done :]]
@@ -247,7 +277,7 @@ class WriteRun:
         return outcome
 
     def _apply_viable(self, change: RowChange, reason: str) -> None:
-        self.result.skipped += 1
+        self._result.tally.skipped += 1
         viable = viable_command(change)
         if viable is None:
             return
@@ -277,7 +307,7 @@ class WriteRun:
             if depends_on_shape(change):
                 self._apply_viable(change, _MISSING_OR_MISSHAPEN)
             else:
-                self.result.skipped += 1
+                self._result.tally.skipped += 1
                 self._missing(change)
 
     def _lost(self, changes: Sequence[RowChange], count: int) -> list[RowChange]:
@@ -314,13 +344,13 @@ class WriteRun:
         kind = RowType.DELETE if row.document is None else RowType.REPLACE
         whole = change._replace(type=kind, document=row.document, update=None)
         self._unexplained.explain([whole])
-        self.result.repaired(change.table.id, row.read_ts)
-        self.apply(Batch([whole], ordered=True))
+        self._result.repaired(change.table.id, row.read_ts)
+        self._apply(Batch([whole], ordered=True))
 
     def _deviates(self, change: RowChange, reason: str) -> None:
-        self.result.divergences.append(Deviation(change=change, reason=reason))
+        self._result.diverged(Deviation(change=change, reason=reason))
 
-    def explain(self, changes: Sequence[RowChange]) -> None:
+    def _explain(self, changes: Sequence[RowChange]) -> None:
         """Explains skipped changes by the changes of the same group or of later ones."""
         self._unexplained.explain(changes)
 
@@ -333,7 +363,7 @@ class WriteRun:
                 continue
             if self._unfinished(table):
                 self._unsettled.add(table)
-                self.result.unsettled.add(table)
+                self._result.unsettled.add(table)
             else:
                 left.append(row)
         differing: list[Compared] = []
@@ -349,7 +379,7 @@ class WriteRun:
         if differing:
             raise _divergence([(row.change, row.reason) for row in differing])
 
-    def bound(self) -> None:
+    def _bound(self) -> None:
         """Keeps the waiting and the unexplained changes within their limits of memory."""
         if self._unexplained.bytes > UNEXPLAINED_BYTES:
             self._judge()
@@ -357,14 +387,6 @@ class WriteRun:
             self._retry()
         if self._waiting.bytes > WAITING_BYTES:
             self._give_up()
-
-    def settle(self) -> None:
-        """Ends the run. It takes two rounds, because a repaired row may have to wait for a value, too."""
-        for _ in range(2):
-            self._retry()
-            self._exchange()
-            self._judge()
-        self._give_up()
 
     def _retry(self) -> None:
         """Tries the waiting changes again while some succeed: first change by change, then the changes of each key as one."""
@@ -378,7 +400,7 @@ class WriteRun:
         for chain in self._waiting.take():
             table = chain.changes[0].table.id
             if self._unfinished(table) or table in self._ahead:
-                self.result.unsettled.add(table)
+                self._result.unsettled.add(table)
                 continue
             for change in chain.changes:
                 self._reject(change, self._said(change, chain.refusal))
@@ -388,7 +410,7 @@ class WriteRun:
         for chain in self._waiting.take():
             self._replay = chain.replay
             for change in chain.changes:
-                self.apply(Batch([change], ordered=True))
+                self._apply(Batch([change], ordered=True))
             self._unexplained.explain(chain.changes)
         return len(self._waiting) < before
 
@@ -448,7 +470,7 @@ class WriteRun:
     def _reject(self, change: RowChange, said: str) -> None:
         if self._dead_letter is None:
             raise RowRejected(f"{said}; remove the cause at the target, or set a dead_letter collection for such rows")
-        self.result.rejected.append(Deviation(change=change, reason=said))
+        self._result.refused(Deviation(change=change, reason=said))
         letter = dead_letter(change, said)
         statement = {"q": {"_id": letter["_id"]}, "u": letter, "upsert": True, "multi": False}
         command = {"update": self._dead_letter.coll, "updates": [statement], "writeConcern": {"w": "majority"}}

@@ -242,8 +242,8 @@ def test_random_damage_is_repaired_or_found_again_until_it_is_mended(
         outcome = windowing.attempt_at(window, replay_until=replay_until)
         replay_until = max(replay_until, window.end)
         if outcome.error is None:
-            assert damaged or not outcome.divergences, outcome.samples
-            assert not outcome.rejected, outcome.samples
+            assert damaged or not outcome.tally.repaired, outcome.samples
+            assert not outcome.tally.rejected, outcome.samples
             places, width = (places, 2 * width) if outcome.unsettled else (places[width:], 1)
             continue
         failures += 1

@@ -156,5 +156,5 @@ def _shuffled(chunks: Iterable[ShuffledBlob]) -> list[ShuffledBlob]:
 
 def _good(outcome: JobOutcome) -> JobOutcome:
     assert outcome.error is None, f"{outcome.error.code}: {outcome.error.message}"
-    assert (outcome.divergences, outcome.rejected) == (0, 0), outcome.samples
+    assert (outcome.tally.repaired, outcome.tally.rejected) == (0, 0), outcome.samples
     return outcome

@@ -12,6 +12,7 @@ from changefeed.event import RowType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import AssignedTable, Assignment, Barrier, PositionReport
+from changefeed.row_tally import RowTally
 from changefeed.table import TableId
 from processor import decision
 from processor.decision import Following, Orders
@@ -63,7 +64,7 @@ class Node:
         return jobs
 
     def succeed(self, job: LaneJob) -> None:
-        outcome = JobOutcome(applied=Counter({RowType.INSERT: 1}), bytes=10, took=timedelta(seconds=1))
+        outcome = JobOutcome(tally=RowTally(applied=Counter({RowType.INSERT: 1}), bytes=10), took=timedelta(seconds=1))
         self.following = decision.succeeded(self.following, job.number, outcome, WINDOWS, now=self.now)
 
     def fail(self, job: LaneJob, error: SluiceError) -> None:

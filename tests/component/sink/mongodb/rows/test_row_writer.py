@@ -326,7 +326,7 @@ def test_a_row_that_spoils_a_whole_command_is_found(target: Rows, target_uri: st
     result = writer.write(changes, replay=False)
     writer.close()
     assert [bson.decode(deviation.change.key) for deviation in result.rejected] == [{"_id": 4}]
-    assert (target.count_documents({}), result.applied[RowType.INSERT]) == (8, 8)
+    assert target.count_documents({}) == 8
 
 
 def test_a_table_that_cannot_be_written_is_no_row_s_fault(target: Rows, target_uri: str) -> None:
@@ -404,7 +404,7 @@ def test_a_replayed_update_of_a_row_that_a_later_change_deletes_is_skipped_and_c
     table = _table(target)
     run = writer.begin(lambda _: False)
     result = run.prepare(_updates(table, range(2 * count)), replay=True)()
-    assert result.skipped == count
+    assert result.tally.skipped == count
     run.prepare(_deletes(table, range(count)), replay=True)()
     assert not run.settle().divergences
     assert target.count_documents({"v": 1}) == count
@@ -437,7 +437,7 @@ def test_a_replayed_update_of_a_row_of_another_shape_is_divergence(target: Rows,
 def test_what_may_be_explained_behind_the_run_is_unsettled(target: Rows, writer: MongoRowWriter) -> None:
     table = _table(target)
     result = writer.begin(lambda _: True).prepare(_updates(table, [1]), replay=True)()
-    assert result.skipped == 1
+    assert result.tally.skipped == 1
     run = writer.begin(lambda _: True)
     run.prepare(_updates(table, [1]), replay=True)()
     assert run.settle().unsettled == {table.id}
@@ -459,7 +459,7 @@ def test_a_row_that_is_as_at_the_source_by_now_is_no_divergence(target: Rows, ta
     changes = [*_updates(table, [1]), _made(table, RowType.UPDATE, 2, update={"updatedFields": {"a.b": 1}})]
     result = writer.write(changes, replay=True)
     writer.close()
-    assert (result.skipped, result.divergences) == (2, [])
+    assert (result.tally.skipped, result.divergences) == (2, [])
     assert list(target.find()) == [mended]
 
 
@@ -552,7 +552,7 @@ def test_an_insert_of_what_is_there_replaces_it_and_is_counted(target: Rows, wri
     target.insert_many([{"_id": key, "old": True} for key in range(0, 100, 2)])
     changes = [_made(_table(target), RowType.INSERT, key, {"new": key}) for key in range(100)]
     result = writer.write(changes, replay=False)
-    assert (result.duplicates, result.applied[RowType.INSERT]) == (50, 100)
+    assert result.tally.duplicates == 50
     assert target.count_documents({"new": {"$exists": True}, "old": {"$exists": False}}) == 100
 
 
@@ -571,7 +571,7 @@ def test_documents_of_16_mb_are_written(target: Rows, writer: MongoRowWriter) ->
     table = _table(target)
     changes = [_made(table, RowType.INSERT, key, blob) for key in range(4)]
     changes += [_made(table, RowType.REPLACE, key, blob) for key in (0, 9)]
-    assert writer.write(changes, replay=False).bytes > 95_000_000
+    writer.write(changes, replay=False)
     assert target.count_documents({}) == 5
 
 

@@ -12,6 +12,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import SourceUnavailable
 from changefeed.event import RowType
 from changefeed.position import Position, Window
+from changefeed.row_tally import RowTally
 from changefeed.table import TableId, TableName
 from processor.lanes.lanes import LaneJob
 from processor.task.rows import applier
@@ -40,7 +41,7 @@ class RecordingWriter:
     def _write(self, changes: Sequence[RowChange], *, replay: bool) -> WriteResult:
         rows = [(change.table.id[0], bson.decode(change.key)["_id"]) for change in changes]
         self.written.append((rows, replay))
-        return WriteResult(skipped=int(replay))
+        return WriteResult(tally=RowTally(skipped=int(replay)))
 
     def settle(self) -> WriteResult:
         return WriteResult(unsettled=set(self.unfinished))
@@ -68,7 +69,7 @@ def test_what_may_have_been_applied_is_written_first_and_as_a_replay() -> None:
         applying.add(change(table, seconds, id))
     applying.finish()
     assert writer.written == [([("a", 1), ("b", 2), ("a", 4)], True), ([("b", 3), ("a", 5)], False)]
-    assert applying.outcome.skipped == 1
+    assert applying.outcome.tally.skipped == 1
 
 
 def test_without_replay_everything_goes_in_one_write() -> None:
@@ -87,7 +88,7 @@ def test_events_are_counted_as_they_came_though_they_were_folded() -> None:
     applying.add(change(A, 111, 1, RowType.DELETE))
     applying.finish()
     assert writer.written == [([("a", 1)], False)]
-    assert applying.outcome.applied == {RowType.INSERT: 1, RowType.DELETE: 1}
+    assert applying.outcome.tally.applied == {RowType.INSERT: 1, RowType.DELETE: 1}
 
 
 def test_a_batch_is_written_when_it_is_large() -> None:

@@ -218,9 +218,9 @@ class Life:
             self._failed(str(error))
             return True
         if outcome is not None:
-            assert not outcome.rejected, outcome.samples
-            assert not outcome.divergences or self.damaged, outcome.samples
-            self.divergences += outcome.divergences
+            assert not outcome.tally.rejected, outcome.samples
+            assert not outcome.tally.repaired or self.damaged, outcome.samples
+            self.divergences += outcome.tally.repaired
         return True
 
     def _failed(self, message: str) -> None:

@@ -132,7 +132,7 @@ class Node:
         went = []
         while job := self.job(next(widths)):
             outcome = self.finish(job)
-            assert (outcome.divergences, outcome.rejected) == (0, 0), outcome.samples
+            assert (outcome.tally.repaired, outcome.tally.rejected) == (0, 0), outcome.samples
             went.append((job.scan.start.ts.seconds - _START, job.scan.end.ts.seconds - _START))
             assert len(went) < 100, "no progress"
         return went
