@@ -18,7 +18,7 @@ A worked example: tables a, b, c at 100; near means 10 seconds, a window is 60 w
 
 A job is one attempt. `finished` moves the checkpoints of its tables, `failed` moves nothing, but what the job may have applied is
 replay from then on (see `replay_of`). A table whose window ended within its replay, with rows that wait for what the target is ahead
-with, stays where it is: its next window reaches twice as far, until it takes in all that the target may be ahead with (0031).
+with, stays where it is: its next window reaches twice as far, until it takes in all that the target may be ahead with (docs/decisions/0010).
 
 Invariants (`check`): a table is in at most one running job, and stands at the start of its window there; the default lane has at most
 one job; while it runs, each table that is not in it is named, also when its checkpoint equals the default by chance; a table that

@@ -7,7 +7,7 @@ and nothing that an update sets. An upsert whose pipeline names the whole docume
 
 It finds no document whatever stands there, so it always inserts, and one that has the `_id` already is a duplicate key. That is how such documents
 are always written. The same pipeline on a document that is there would give the right one at the primary, but be logged as a replacement, of which the
-secondaries of older servers make their own time again (docs/decisions/0049).
+secondaries of older servers make their own time again (docs/decisions/0025).
 """
 
 from __future__ import annotations

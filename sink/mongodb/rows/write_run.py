@@ -17,14 +17,14 @@ whole, `x` would stay 1. Applied in parts, `x` is 2 and event 7 sees to `a`.
 
 **What a replay skips has to be explained.** `Unexplained` remembers each key of which something was skipped until a later change says why.
 What is left at the end of the run is *unsettled* where the target may be ahead of the whole run: more of the history is to be seen with it.
-Otherwise the row is compared with the source's. If they differ it is divergence (docs/decisions/0054).
+Otherwise the row is compared with the source's. If they differ it is divergence (docs/decisions/0029).
 
 **Why a refused unique value waits.** In a replay the target may hold a value in a row that takes it only later. The row that has to
 give it up does so in a later change; then the waiting one goes in, when the run is over. Rows that wait for each other's values are
 then written with all their changes at once, since only the last state of each has to be free. What still waits is *unsettled* where the
 target may be ahead of the whole run: it is to be repeated with more. So is it where a row of the table was repaired: such a row is of the time at which it was
 read, and its value may be another one's until then. Otherwise rows are in each other's way, and exchange their values
-in a transaction; what not even that brings in is rejected (docs/decisions/0031).
+in a transaction; what not even that brings in is rejected (docs/decisions/0010).
 """
 
 from __future__ import annotations
