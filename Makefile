@@ -1,4 +1,4 @@
-# `make demo` and `make test` do all the set-up on a Debian that has the packages which the README names.
+# Each command does its own set-up, on a Debian that has the packages listed in the README.
 SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
@@ -10,10 +10,10 @@ PROTOC := $(PY) -m grpc_tools.protoc -Iadmin/stubs=proto
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test soak failover versions chaos simulate check fix proto bench lock clean
 
-help:  ## What can be made here
+help:  ## List the commands
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
 
-setup: $(INSTALLED)  ## Create .venv with the locked dependencies and make sure of a JDK and a mongod
+setup: $(INSTALLED)  ## Create .venv with the locked dependencies; check or fetch a JDK, libcurl and a mongod
 	@devstack/ensure-jdk
 	@devstack/ensure-libcurl
 	@$(PY) -m devstack fetch > /dev/null
@@ -24,51 +24,51 @@ $(INSTALLED): requirements.lock pyproject.toml
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup  ## See it work: a small shop is replicated while its schema changes, then both sides are compared
+demo: setup  ## Replicate a small shop while its schema changes, then compare both sides
 	@$(PY) -m devstack demo
 
-test: setup  ## All tests; starts the services it needs
+test: setup  ## Run all tests except soak and the full failover matrix; starts the services that it needs
 	$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-soak: setup  ## The tests that take minutes each
+soak: setup  ## Run the tests that take minutes each
 	$(PY) -m pytest -m soak
 
-failover: setup  ## All 140 cases of the failover matrix: each kind of DDL, each victim of kill -9, each moment
+failover: setup  ## Run all 140 cases of the failover matrix: each kind of DDL, each victim of kill -9, each moment
 	$(PY) -m pytest -m failover tests/e2e/failover
 
-versions: setup  ## The component tests on each version of MongoDB, then each pair of versions; PART=pairs NAMES=4.4.2:6.0.27 for some
+versions: setup  ## Run the component tests on each version of MongoDB, then each pair of versions; some only: PART=pairs NAMES=4.4.2:6.0.27
 	$(PY) -m tests.versions $(PART) $(NAMES)
 
-chaos: setup  ## Three nodes under a workload while everything breaks, MINUTES=20 SEED=7; ends with a comparison and a bank's balance
+chaos: setup  ## Run three nodes under a workload with faults, MINUTES=20 SEED=7; compares both sides and a bank's balance at the end
 	$(PY) -m tests.e2e.chaos --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED))
 
-simulate: $(INSTALLED)  ## The whole cluster in one thread, SEEDS=1000 times, each with other accidents
+simulate: $(INSTALLED)  ## Simulate the whole cluster in one thread, SEEDS=1000 times from FIRST=0, each time with other faults
 	$(PY) -m tests.simulation.run --seeds $(or $(SEEDS),1000) --first $(or $(FIRST),0)
 
-check: $(INSTALLED)  ## Format, lint, types, import contracts, generated code
+check: $(INSTALLED)  ## Check format, lint, types, import contracts, generated code (pyproject.toml says what each is for)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT \
 	  && $(PROTOC) --python_out=$$fresh --pyi_out=$$fresh --grpc_python_out=$$fresh $(STUBS) \
-	  && diff -r --exclude=__pycache__ $$fresh/admin/stubs admin/stubs || { echo "The stubs are not those of proto/: run make proto"; exit 1; }
+	  && diff -r --exclude=__pycache__ $$fresh/admin/stubs admin/stubs || { echo "admin/stubs differs from what proto/ generates: run make proto"; exit 1; }
 
-fix: $(INSTALLED)  ## Format, and mend what can be mended
+fix: $(INSTALLED)  ## Format, and fix what the linter can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-proto: $(INSTALLED)  ## Generate the stubs of the admin API
+proto: $(INSTALLED)  ## Generate the stubs of the admin API from proto/
 	rm -rf admin/stubs && mkdir -p admin/stubs
 	$(PROTOC) --python_out=. --pyi_out=. --grpc_python_out=. $(STUBS)
 
-bench: setup  ## Measurements, each beside a baseline of the same run
+bench: setup  ## Measure, each figure beside a baseline of the same run
 	$(PY) -m bench
 
-lock: $(INSTALLED)  ## Resolve the dependencies anew
+lock: $(INSTALLED)  ## Resolve the dependencies again and write the lock files
 	$(COMPILE) --all-extras --upgrade --output-file requirements.lock pyproject.toml
 	$(COMPILE) --constraint requirements.lock --output-file container/runtime.lock pyproject.toml
 	echo 'setuptools>=77' | $(COMPILE) --constraint requirements.lock --output-file container/build.lock -
 
-clean:  ## Remove what the commands above made
+clean:  ## Remove .venv, builds and caches; .mongod and bench/results stay
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

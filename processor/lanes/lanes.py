@@ -19,7 +19,7 @@ A worked example: tables a, b, c at 100; near means 10 seconds, a window is 60 w
 A job is one attempt. `finished` moves the checkpoints of its tables. `failed` moves nothing, but what the job may have applied is
 replay from then on (see `replay_of`). A table is unsettled when its window ended within its replay and some of its rows wait for later
 events that the target may contain already. It keeps its checkpoint, and its next window is twice as wide, until a window contains all
-such events (0031).
+such events (docs/decisions/0010).
 
 Invariants (`check`): a table is in at most one running job, and its checkpoint is the start of its window there; the default lane has at
 most one job; while that job runs, each table that is not in it is named, even if its checkpoint happens to equal the default; a leaving

@@ -17,7 +17,7 @@ whole, `x` would stay 1. Applied in parts, it sets `x` to 2, and event 7 sets `a
 
 **What a replay skips has to be explained.** `Unexplained` remembers each key with a skipped part until a later change explains it.
 If the target may be ahead of the whole run, a row that is unexplained at the end makes its table *unsettled*: its changes are written again,
-together with later ones. Otherwise the row is compared with the source's; a difference is divergence (docs/decisions/0054).
+together with later ones. Otherwise the row is compared with the source's; a difference is divergence (docs/decisions/0029).
 
 **Why a refused unique value waits.** In a replay a row of the target may already have a value that, at this point of the history, another
 row has. A later change removes the value from the other row; the waiting change is tried again at the end of the run. Rows that
@@ -25,7 +25,7 @@ wait for each other's values are then written with all their changes at once, be
 If the target may be ahead of the whole run, rows that still wait make the table *unsettled*. So they do if a row of the table was
 repaired: a repaired row has the state of the time at which it was read, and until that time its unique value may belong to another row.
 Otherwise the rows block each other, and exchange their values in one transaction; rows that even the transaction
-cannot write are rejected (docs/decisions/0031).
+cannot write are rejected (docs/decisions/0010).
 """
 
 from __future__ import annotations
