@@ -62,7 +62,10 @@ _WRONG: list[tuple[list[str], str]] = [
     (["server", "--roles", ""], "roles: found []; write owner, processor or both"),
     (["server", "--etcd", "etcd-1"], "etcd.endpoints[0]: found 'etcd-1'; write host:port"),
     (["server", "--admin-address", "8300"], "admin.address: found '8300'; write host:port"),
-    (["server", "--admin-address", "0.0.0.0:8300"], "which other machines can reach, and no authentication; write token_file"),
+    (
+        ["server", "--admin-address", "0.0.0.0:8300"],
+        "which other machines can reach, and no authentication; write token_file",
+    ),
     (["server", "--admin-cert", "nowhere.pem"], "admin.cert: found 'nowhere.pem', which is not a file"),
     (["server", "--etcd-user", "root"], "etcd: found user or password_file without the other"),
     (["server", "--spark-conf", "spark.driver.memory"], "--spark-conf: found 'spark.driver.memory'; write key=value"),
