@@ -1,1 +1,1 @@
-"""Repeatable measurements, each figure beside a baseline from the same run. `python -m bench --help`."""
+"""Repeatable measurements, each with a baseline from the same run. `python -m bench --help`."""

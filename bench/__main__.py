@@ -1,9 +1,9 @@
-"""Measures, prints a table and writes `bench/results/latest.json`.
+"""Runs measurements, prints a table and writes `bench/results/latest.json`.
 
-    python -m bench                 everything
-    python -m bench event_scan      some measurements
+    python -m bench                 all measurements
+    python -m bench event_scan      one measurement
 
-SLUICE_TEST_SOURCE and SLUICE_TEST_TARGET name real servers; without them a source and a target of our own are started.
+SLUICE_TEST_SOURCE and SLUICE_TEST_TARGET are URIs of existing servers; without them it starts a source and a target.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from bench.result import LATEST, Result, table_of, write_results
 from devstack.stack import DevStack
 
 _CACHE_GB = 2.0
-"""Of each server: what is measured shall not be how small their caches are."""
+"""The cache of each server, large enough not to limit the measurements."""
 _WIDTH = 180
-"""Of the table, where no terminal says how wide it is."""
+"""The width of the table without a terminal."""
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""The measurements by name. To add one: a function from a stack to results, and its name in MEASUREMENTS."""
+"""`MEASUREMENTS`: the measurements by name. A new one is a function from a stack to results, with its name added here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Product`: Sluice as its users run it, to be measured: an owner and a processor, each a `sluice server` of its own."""
+"""`Product`: Sluice as users run it, to be measured: an owner and a processor, each a `sluice server` of its own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ENDING_SECONDS = 30.0
 
 
 class Product:
-    """Its Spark session starts with its first changefeed; `warm_up` gets that out of the way."""
+    """Its Spark session starts with its first changefeed; `warm_up` does this before a measurement."""
 
     def __init__(self, stack: DevStack) -> None:
         self._stack = stack
@@ -54,7 +54,7 @@ class Product:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """All at once: nothing is to be handed over."""
+        """Stops both processes in parallel: there is nothing to hand over."""
         for process in self._processes.values():
             process.terminate()
         for process in self._processes.values():
@@ -67,7 +67,7 @@ class Product:
         self._log.close()
 
     def warm_up(self, source: Client) -> None:
-        """Starts Spark and its workers, and lets the JVM compile what every job needs."""
+        """Starts Spark and its workers, and lets the JVM compile the code that every job runs."""
         workload = Workload(events=5_000, tables=4, database=f"warm_{uuid.uuid4().hex[:8]}")
         workload.prepare(source)
         window = workload.insert(source)
@@ -77,13 +77,13 @@ class Product:
             self.remove(id)
 
     def usage(self) -> Usage:
-        """Of the owner, of the processor's driver, its JVM and its workers; beside them the servers, by name."""
+        """The usage of the owner, the processor's driver, its JVM, its workers, and the servers, by name."""
         return Usage(**{role: process.pid for role, process in self._processes.items()}, **server_pids(self._stack))
 
     def create(
         self, database: str, *, sink: str | None = None, start: str = "now", capture: Capture = Capture.OPLOG
     ) -> ChangefeedId:
-        """The database is replicated under the name that `target_of` says, so that a baseline can have its own."""
+        """Replicates the database to the name that `target_of` returns, so that a baseline can use the original name."""
         id = ChangefeedId(f"f-{uuid.uuid4().hex[:8]}")
         fields = {
             "id": id,
@@ -112,11 +112,11 @@ class Product:
         self._until(lambda: self.checkpoint(id) is not None, f"{id} begins")
 
     def until_at(self, id: ChangefeedId, position: Position) -> None:
-        """Everything before the position is at the target, and reported so."""
+        """Waits until everything before the position is reported as replicated."""
         self._until(lambda: (at := self.checkpoint(id)) is not None and at >= position, f"{id} passes {position}")
 
     def until_copied(self, id: ChangefeedId, documents: int) -> None:
-        """As its processor reports it; asking the target for counts would cost it more than the copy does."""
+        """Waits for the processor's report of so many documents; counting at the target would cost it more than the copy does."""
 
         def copied() -> bool:
             status = self.status(id)

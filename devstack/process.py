@@ -1,4 +1,4 @@
-"""`ServerProcess`: one server in its own process, which never outlives the process that started it."""
+"""`ServerProcess`: one server in its own process, which ends with the process that started it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOG_TAIL_LINES = 40
 _TETHER = Path(__file__).with_name("tether.py")
 
 _SPAWNER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="devstack-spawner")
-"""Starts every server: the kernel kills a tethered process when the *thread* that started it ends, and this one ends last."""
+"""Starts every server: the kernel kills a tethered process when the *thread* that started it ends, and this thread ends last."""
 
 
 class ServerFailed(Exception):
@@ -33,7 +33,7 @@ class ServerFailed(Exception):
 
 
 class ServerProcess(ABC):
-    """Start, stop and start again on the same directory and ports."""
+    """Can be started, stopped and started again on the same directory and ports."""
 
     def __init__(self, name: str, directory: Path, log: Path) -> None:
         self.name = name
@@ -43,16 +43,16 @@ class ServerProcess(ABC):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """What runs; its first word is an absolute path."""
+        """The command line; its first word is an absolute path."""
 
     @abstractmethod
     def ready(self) -> bool:
-        """Whether it serves. Asked until it does or the deadline has passed; must not wait long."""
+        """Whether the server is ready. It is called until it returns True or the deadline passes, and must not wait long."""
 
     @property
     @abstractmethod
     def ports(self) -> tuple[int, ...]:
-        """Where it listens. Taken ports fail a start at once: `ready` would else find whoever has them."""
+        """The ports on which it listens. A taken port fails the start at once; otherwise `ready` would test the wrong server."""
 
     @property
     def running(self) -> bool:
@@ -66,7 +66,7 @@ class ServerProcess(ABC):
 
     @property
     def processes(self) -> list[psutil.Process]:
-        """It and its descendants, as far as they live."""
+        """The running process and its descendants."""
         if not self.running:
             return []
         try:
@@ -92,7 +92,7 @@ class ServerProcess(ABC):
         return self
 
     def stop(self) -> None:
-        """Ask it to end; kill it when it does not. May be called again."""
+        """Asks the process to end, and kills it if it does not. May be called again."""
         process = self._process
         if process is None:
             return
@@ -109,13 +109,13 @@ class ServerProcess(ABC):
             ) from None
 
     def kill(self) -> None:
-        """End it as a power cut would. May be called again."""
+        """Ends the process as a power cut would. May be called again."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def pause(self) -> None:
-        """Freeze it: connections stay open, nothing answers."""
+        """Freezes the process: connections stay open, but it does not answer."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -135,7 +135,7 @@ class ServerProcess(ABC):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # a Ctrl-C in the terminal is for the starter, which stops its servers in order
+                start_new_session=True,  # Ctrl-C in the terminal reaches only the starter, which stops its servers in order
             )
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
@@ -144,9 +144,9 @@ class ServerProcess(ABC):
 
         in_time = wait_until(ended_or_ready, START_TIMEOUT_SECONDS)
         if process.poll() is not None:
-            raise ServerFailed(self._failure(f"ended with status {process.returncode} before it served"))
+            raise ServerFailed(self._failure(f"ended with status {process.returncode} before it was ready"))
         if not in_time:
-            raise ServerFailed(self._failure(f"did not serve within {START_TIMEOUT_SECONDS:.0f} s"))
+            raise ServerFailed(self._failure(f"was not ready within {START_TIMEOUT_SECONDS:.0f} s"))
 
     def _failure(self, what: str) -> str:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines() if self.log.exists() else []
@@ -165,8 +165,8 @@ def wait_until(condition: Callable[[], bool], timeout_seconds: float) -> bool:
     return True
 
 
-def side_by_side(works: Sequence[Callable[[], object]]) -> None:
-    """Returns when all have ended; raises what the first that failed raised."""
-    with ThreadPoolExecutor(max(1, len(works))) as workers:
-        for done in [workers.submit(work) for work in works]:
+def side_by_side(steps: Sequence[Callable[[], object]]) -> None:
+    """Runs all steps in parallel and returns when all have ended; raises the error of the first one, in their order, that failed."""
+    with ThreadPoolExecutor(max(1, len(steps))) as workers:
+        for done in [workers.submit(step) for step in steps]:
             done.result()

@@ -1,7 +1,7 @@
-"""`Proxy`: a TCP connection with a place to cut it.
+"""`Proxy`: forwards TCP connections, and can cut or block them.
 
-Bytes go through unchanged until it is told otherwise: `cut` breaks every connection there is, `block` lets nothing through in either direction
-while connections stay open and new ones are still taken, as a network does that drops packets; `unblock` lets go on what was held back.
+By default it forwards bytes unchanged. `cut` breaks all connections. `block` forwards nothing in either direction, while connections
+stay open and new ones are accepted, like a network that drops packets. `unblock` forwards the bytes that were held back.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from devstack.ports import free_port
 _CHUNK = 1 << 16
 
 Ports = Callable[[], Container[int]]
-"""From which ports the connections came that are meant, when it is asked. It may take a while, so it is never asked in the loop."""
+"""Returns the client ports of the connections to act on. It may take a while, so it is never called in the event loop."""
 
 
 class Loop:
-    """An event loop in a thread of its own, which all proxies of a run share."""
+    """An event loop in a thread of its own; all proxies of a run share it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -63,7 +63,7 @@ def everybody() -> Container[int]:
 
 
 def opened_by(processes: Callable[[], Iterable[psutil.Process]]) -> Ports:
-    """The connections that one of these processes has opened, as they are when somebody asks."""
+    """The connections that these processes have open at the time of the call."""
     return lambda: {port for process in processes() for port in _ports_of(process)}
 
 
@@ -86,7 +86,7 @@ class _Link:
     @property
     def from_port(self) -> int:
         peer = self.near.get_extra_info("peername")
-        return int(peer[1]) if peer else 0  # it was over before it was looked at
+        return int(peer[1]) if peer else 0  # the connection has already ended
 
     def open_unless_blocked(self) -> None:
         if not self.blocks:
@@ -99,7 +99,7 @@ class _Link:
 
 
 class Proxy:
-    """Listens as soon as it is made, until its loop ends."""
+    """Listens from its creation until its loop ends."""
 
     def __init__(self, loop: Loop, port: int) -> None:
         self._loop = loop
@@ -117,7 +117,7 @@ class Proxy:
         self._loop.run(self._abort(whose()))
 
     def block(self, name: str = "", whose: Ports = everybody) -> None:
-        """Several blocks may be there at a time, each under its name; one of the same name is replaced."""
+        """Several blocks may exist at a time, each with a name; a block replaces one of the same name."""
         self._loop.run(self._set(name, whose))
         self._loop.run(self._close(name, whose()))
 
@@ -133,7 +133,7 @@ class Proxy:
                 link.abort()
 
     async def _set(self, name: str, whose: Ports) -> None:
-        """From now on new connections are looked at; those that are there come afterwards."""
+        """Registers a block for new connections; `_close` then applies it to the existing ones."""
         await self._open(name)
         self._blocks[name] = whose
 
@@ -150,7 +150,7 @@ class Proxy:
             link.open_unless_blocked()
 
     async def _judge(self, link: _Link) -> None:
-        """The gate of a new connection stays closed until it is known whether a block means it."""
+        """Keeps the gate of a new connection closed until it is known whether a block applies to it."""
         judged: dict[str, Ports] = {}
         while judged != self._blocks:
             judged = dict(self._blocks)
@@ -159,7 +159,7 @@ class Proxy:
         link.open_unless_blocked()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection: when either side ends, both do."""
+        """Forwards one connection; when either side ends, both end."""
         link = _Link(writer)
         try:
             await self._judge(link)
@@ -173,7 +173,7 @@ class Proxy:
             for other in others:
                 other.cancel()
         except (OSError, asyncio.CancelledError):
-            pass  # nobody listens there, or the loop ends: the near side is told so by the end of its connection
+            pass  # no server listens there, or the loop ends: closing the connection shows it to the client
         finally:
             self._links.discard(link)
             link.abort()

@@ -1,4 +1,4 @@
-"""`ScriptedProcessor`: a node that replicates nothing and only reports that it has, up to the barrier."""
+"""`ScriptedProcessor`: a node that replicates nothing, but reports its tables as replicated up to the barrier."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LEAST_PAUSE = 0.1
 
 
 class ScriptedProcessor:
-    """Follows each changefeed of the cluster as a processor does, at most ten reports a second."""
+    """Follows each changefeed of the cluster like a processor, with at most ten reports a second."""
 
     def __init__(self, etcd: EtcdClient, layout: Layout, name: str, ttl: timedelta = timedelta(seconds=10)) -> None:
         def describe(node: NodeId) -> NodeRecord:
@@ -57,11 +57,11 @@ class ScriptedProcessor:
         return self._session.node
 
     def places(self, id: ChangefeedId) -> dict[TableId, Position]:
-        """How far this node's tables are."""
+        """The positions of this node's tables."""
         return {table: place for (feed, table), place in dict(self._places).items() if feed == id}
 
     def kill(self) -> None:
-        """Falls silent; the lease runs out by itself."""
+        """Stops without revoking the lease, which then expires."""
         self._stopping.set()
         self._wake.set()
         self._thread.join()

@@ -21,7 +21,7 @@ TARGET_VARIABLE = "SLUICE_TEST_TARGET"
 class DevStack:
     """A MongoDB URI in SLUICE_TEST_SOURCE or SLUICE_TEST_TARGET replaces the `mongod` of that side.
 
-    Without a directory everything is in a temporary one that is removed at the end; a failed start leaves the logs there.
+    Without a directory it uses a temporary one, which is removed at the end; a failed start keeps it with the logs.
     """
 
     def __init__(self, directory: Path | None = None, *, cache_gb: float = CACHE_GB) -> None:
@@ -55,7 +55,7 @@ class DevStack:
         return self
 
     def stop(self) -> None:
-        """All at once: they do not know of each other. May be called again."""
+        """Stops all servers in parallel, as they do not depend on each other. May be called again."""
         self._running.close()
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)

@@ -1,1 +1,1 @@
-"""What a figure is measured beside."""
+"""The baselines of the figures."""

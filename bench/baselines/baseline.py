@@ -1,4 +1,4 @@
-"""Running a baseline in a process of its own, so that its figures can stand beside ours."""
+"""`replicate_naively`, `insert_at_the_floor`, `copy_naively`: run a baseline in a process of its own, to compare its figures with ours."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _ROOT = Path(__file__).parents[2]
 
 
 def replicate_naively(stack: DevStack, *, start_ts: ClusterTime, events: int, database: str = DATABASE) -> Usage:
-    """What so many events cost the replicator and both servers."""
+    """The cost of so many events for the replicator and both servers."""
     options = ["--from", str(start_ts), "--database", database, "--events", str(events)]
     return _run(stack, "bench.baselines.naive_replicator", [stack.source_uri, stack.target_uri, *options])
 
 
 def insert_at_the_floor(stack: DevStack, window: Window, *, database: str) -> Usage:
-    """What the bytes of a window of inserts cost."""
+    """The cost of reading a window of inserts and inserting them."""
     return _run(
         stack, "bench.baselines.floor", [stack.source_uri, *_floor(window, database), "--target", stack.target_uri]
     )
 
 
 def read_at_the_floor(stack: DevStack, window: Window, *, database: str) -> Usage:
-    """What it costs to have read a window, whatever is in it."""
+    """The cost of reading a window with any content."""
     return _run(stack, "bench.baselines.floor", [stack.source_uri, *_floor(window, database)])
 
 
@@ -40,7 +40,7 @@ def copy_naively(stack: DevStack, *, database: str, tables: Sequence[str]) -> Us
 
 
 def server_pids(stack: DevStack) -> dict[str, int]:
-    """Of the servers that are ours to look at."""
+    """The process ids of the servers that this stack started."""
     sides = (("source", stack.source), ("target", stack.target))
     return {name: server.pid for name, server in sides if not isinstance(server, str)}
 
@@ -50,7 +50,7 @@ def _floor(window: Window, database: str) -> list[str]:
 
 
 def _run(stack: DevStack, module: str, arguments: Sequence[str]) -> Usage:
-    """From when it has started: what an interpreter's start costs says nothing about replication."""
+    """Measures from the moment when the process is ready, without the start of the interpreter."""
     command = [sys.executable, "-m", module, *arguments]
     process = subprocess.Popen(command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
@@ -68,11 +68,11 @@ def _run(stack: DevStack, module: str, arguments: Sequence[str]) -> Usage:
 
 
 def wait_for_start() -> None:
-    """In the baseline's process: says that it is ready, and begins when it is told to."""
+    """Called in the baseline's process: reports that it is ready, and waits for the signal to start."""
     print("ready", flush=True)
     sys.stdin.read()
 
 
 def _wait_without_reaping(process: subprocess.Popen[bytes]) -> None:
-    """Its CPU time can be read until it is reaped."""
+    """Waits for the end of the process; its CPU time can be read until it is reaped."""
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)

@@ -1,6 +1,6 @@
-"""The floor: what the bytes themselves cost. One range of the oplog, read as raw batches, its inserts sent on by collection.
+"""The floor: the cost of the bytes themselves. It reads one range of the oplog as raw batches and sends its inserts by collection.
 
-One process, no order, no safety. Without a target it only reads and cuts.
+One process, no order, no safety. Without a target it only reads and splits the batches.
 
     python -m bench.baselines.floor SOURCE --from 1795224774.9 --to 1795224790.1 --database bench [--target TARGET]
 """

@@ -1,4 +1,4 @@
-"""The baseline: what one writes in an afternoon. One thread, the driver's change stream, upserts in bulk.
+"""The baseline of replication, as written in an afternoon: one thread, the driver's change stream, bulk upserts.
 
 python -m bench.baselines.naive_replicator SOURCE TARGET --from 1795224774.9 --events 100000
 """
@@ -27,7 +27,7 @@ Request = ReplaceOne[Event] | UpdateOne | DeleteOne
 def replicate(
     source: MongoClient[Event], target: MongoClient[Event] | None, *, start_ts: ClusterTime, database: str, events: int
 ) -> None:
-    """Returns when so many events were applied; without a target, read."""
+    """Returns when so many events have been applied, or without a target read."""
     pipeline = [{"$match": {"ns.db": database, "operationType": {"$in": _ROWS}}}]
     applied = 0
     with source.watch(
@@ -41,7 +41,7 @@ def replicate(
 
 
 def _next_batch(stream: Any, size: int) -> list[Event]:
-    """What has come, after a tenth of a second at the latest."""
+    """The events that have arrived, after a tenth of a second at the latest."""
     batch: list[Event] = []
     deadline = time.monotonic() + _LONGEST_SECONDS
     while len(batch) < size and time.monotonic() < deadline:

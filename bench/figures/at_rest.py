@@ -1,4 +1,4 @@
-"""What a changefeed costs by the second while nobody writes: CPU time that no event pays for."""
+"""`at_rest`: the CPU time per second of a changefeed while its source has no writes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def at_rest(stack: DevStack) -> list[Result]:
         with Product(stack) as product:
             product.warm_up(source)
             product.until_begun(product.create(workload.database))
-            time.sleep(_SECONDS)  # what begins is not at rest yet
+            time.sleep(_SECONDS)  # after its start a changefeed is not at rest yet
             with product.usage() as usage:
                 time.sleep(_SECONDS)
         naive = _naive(stack, source, workload).millis("itself")
@@ -38,7 +38,7 @@ def shares(usage: Usage) -> str:
 
 
 def _naive(stack: DevStack, source: Client, workload: Workload) -> Usage:
-    """Until the one event that it waits for."""
+    """Runs until it has replicated one event, which is written at the end of the measured time."""
     start_ts = newest(source).ts
     with ThreadPoolExecutor(1) as thread:
         replicated = thread.submit(replicate_naively, stack, start_ts=start_ts, events=1, database=workload.database)

@@ -1,4 +1,4 @@
-"""What was written while nobody looked is replicated: by the product as users run it, by the naive replicator, at the floor."""
+"""`catch_up`: replicates a backlog of writes by the product as users run it, by the naive replicator, and at the floor."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class _CatchUp:
         yield mixed.source_cpu("source_cpu_mixed")
 
     def _replicated(self, workload: Workload, write: Callable[[Client], Window], *, floor: bool) -> Comparison:
-        """Ours under the name that a route gives, naive under its own. The floor is last and finds an empty target again."""
+        """Ours writes to the routed name, the naive one to the original name. The floor is last and starts with an empty target again."""
         window = write(self._source)
         ours, naive = self._ours(workload, window), self._naive(workload, window)
         return Comparison(ours=ours, naive=naive, floor=self._floor(workload, window) if floor else None)
 
     def _ours(self, workload: Workload, window: Window) -> Run:
-        """From when the changefeed knows its tables."""
+        """Measures from the moment when the changefeed has begun."""
         id = self._product.create(workload.database, start=str(window.start.ts))
         self._product.until_begun(id)
         with self._product.usage() as usage:
@@ -62,7 +62,7 @@ class _CatchUp:
         return Run(usage, workload.events)
 
     def _floor(self, workload: Workload, window: Window) -> Run:
-        """Its documents are put back for the naive replicator to go on from."""
+        """Drops the tables of the naive replicator and inserts the same documents again; later the naive replicator continues from them."""
         with connect(self._stack.target_uri) as target:
             for name in workload.names():
                 target[workload.database][name].drop()

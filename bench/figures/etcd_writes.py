@@ -1,4 +1,4 @@
-"""How often etcd is written to while changefeeds follow their source: it must not depend on the number of tables."""
+"""`etcd_writes`: the rate of writes to etcd while a changefeed follows its source; it must not depend on the number of tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DEADLINE_SECONDS = 120.0
 
 
 def etcd_writes(stack: DevStack) -> list[Result]:
-    """A real owner and a processor that only reports, over real etcd, on a busy source."""
+    """Runs a real owner and a scripted processor on real etcd and a busy source."""
     with connect(stack.source_uri) as client:
         few, many = (_revisions_a_second(stack, client, tables) for tables in (_FEW, _MANY))
     return [Result.less_is_better(f"etcd_writes_{_MANY}_tables", many, "writes/s", baseline=few)]
@@ -83,7 +83,7 @@ def _cluster(etcd: EtcdClient, layout: Layout) -> Iterator[Mirror]:
 
 @contextmanager
 def _busy(client: Client, database: str) -> Iterator[None]:
-    """Fifty inserts a second, so that the barrier moves at every tick."""
+    """Inserts fifty documents a second, so that the barrier moves at every tick."""
     ended = threading.Event()
 
     def write() -> None:

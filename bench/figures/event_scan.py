@@ -1,4 +1,4 @@
-"""Cutting replies of a change stream into events and finding their headers, beside the driver's lazily decoded documents."""
+"""`event_scan`: splits replies of a change stream into events and reads their headers, compared with the driver's lazily decoded documents."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def event_scan(stack: DevStack) -> list[Result]:
 
 
 def _replies(source: Client, database: str, window: Window) -> Iterator[bytes]:
-    """As the server sends them."""
+    """The raw replies of the server."""
     raw: Database[Any] = source.get_database("admin", codec_options=_RAW)
     stream: dict[str, Any] = {
         "startAtOperationTime": window.start.ts.to_bson(),
@@ -67,7 +67,7 @@ def _replies(source: Client, database: str, window: Window) -> Iterator[bytes]:
 
 
 def _least_seconds(run: Callable[[], None]) -> float:
-    """The least disturbed of some runs."""
+    """The shortest of several runs, which is the least disturbed one."""
     taken = []
     for _ in range(_REPETITIONS):
         begun_at = time.perf_counter()

@@ -1,4 +1,4 @@
-"""One table of a hundred is in the filter: what it costs to skip what the others write."""
+"""`one_of_a_hundred`: the cost of skipping the writes of other tables when one table of a hundred is in the filter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WANTED = "wanted"
 
 
 def one_of_a_hundred(stack: DevStack) -> list[Result]:
-    """A backlog of others' writes, then one document of ours; the naive replicator lets the server filter."""
+    """Replicates a backlog of other tables' writes and one document of the wanted table; for the naive replicator the server filters."""
     database, others = (f"bench_{uuid.uuid4().hex[:8]}" for _ in range(2))
     workload = Workload(events=_SKIPPED, tables=_TABLES - 1, batch=5_000, database=others)
     with connect(stack.source_uri) as source, Product(stack) as product:

@@ -1,4 +1,4 @@
-"""Copying tables that are there: the product's initial copy beside raw find and insert_many on two connections."""
+"""`initial_copy`: the product's initial copy, compared with raw find and insert_many on two connections."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _database() -> str:
 
 
 def _copied(stack: DevStack, workload: Workload, count: int) -> Comparison:
-    """`count`: of what is measured. The naive copy goes to the database's own name, ours to a routed one."""
+    """`count`: the number of measured units. The naive copy writes to the database's own name, ours to a routed one."""
     with connect(stack.source_uri) as source, Product(stack) as product:
         product.warm_up(source)
         workload.prepare(source)

@@ -1,4 +1,4 @@
-"""How long after a write at the source a row stands at the target, at a steady 200 writes a second."""
+"""`lag`: the time from a write at the source until the row is at the target, at a steady 200 writes a second."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from source.connection import Client, connect
 
 _RATE, _SECONDS = 200, 20
 _BEGINNING = range(5 * _RATE)
-"""What comes first is replicated while a task begins to stay; a steady state follows."""
+"""The first writes are replicated while a long-running task starts; a steady state follows."""
 _STEADY = range(_BEGINNING.stop, _BEGINNING.stop + _RATE * _SECONDS)
 _WRITES = _STEADY.stop
 _BESIDE = range(_STEADY.stop, _STEADY.stop + len(_STEADY))
-"""While something else is at work."""
+"""Writes during an index build."""
 _LOOK_EVERY = 0.005
 _DEADLINE_SECONDS = 120.0
 _INDEXED_DOCUMENTS = 400_000
@@ -33,7 +33,7 @@ _BUILD_AFTER_SECONDS = 3.0
 
 
 def lag(stack: DevStack) -> list[Result]:
-    """Beside the naive replicator."""
+    """Compared with the naive replicator."""
     with connect(stack.source_uri) as source, connect(stack.target_uri) as target:
         with Product(stack) as product:
             product.warm_up(source)
@@ -56,7 +56,7 @@ def lag(stack: DevStack) -> list[Result]:
 
 
 def lag_beside_an_index_build(stack: DevStack) -> list[Result]:
-    """Of one table while a unique index is built on another, beside the same without it."""
+    """The lag of one table while a unique index is built on another, compared with the lag without the build."""
     with connect(stack.source_uri) as source, connect(stack.target_uri) as target, Product(stack) as product:
         product.warm_up(source)
         workload = _prepared(source)
@@ -87,7 +87,7 @@ def _prepared(source: Client) -> Workload:
 
 @contextmanager
 def _naive(stack: DevStack, source: Client, workload: Workload) -> Iterator[Callable[[], float]]:
-    """Gives what it spent by the second, to be asked when all has arrived."""
+    """Yields a function that returns its CPU time per second; it is called after all writes have arrived."""
     start_ts = newest(source).ts
     with ThreadPoolExecutor(1) as thread:
         replicated = thread.submit(
@@ -98,7 +98,7 @@ def _naive(stack: DevStack, source: Client, workload: Workload) -> Iterator[Call
 
 
 def _lags(source: Client, target: Client, workload: Workload, target_database: str, numbers: range) -> list[float]:
-    """Milliseconds for each write, from its acknowledgement on; up to the pause between two looks too much."""
+    """Milliseconds from each write's acknowledgement to its arrival; too long by at most the pause between two reads."""
     [table] = workload.names()
     written: dict[int, float] = {}
     arrived: dict[int, float] = {}

@@ -1,6 +1,6 @@
-"""A table that is quiet while others write: a row of it behind all of that, after a pause, and after another in the middle of the way.
+"""`quiet_table`: a changefeed of one quiet table resumes, and reads a backlog of other tables' writes before its one row.
 
-SLUICE_QUIET_ENTRIES says how many entries of other tables there are; 20 million take an hour to write.
+It is paused once more on the way. SLUICE_QUIET_ENTRIES is the number of the other tables' entries; writing 20 million takes an hour.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ def _figures(capture: Capture, usage: Usage, floor: Usage, entries: int, left: f
 
 
 def _seconds_until_nothing_runs(source: Client) -> float:
-    """No reading of the history by anybody."""
+    """The seconds until no operation reads the history at the source."""
     begun_at = time.monotonic()
     while running := _readings(source):
         if time.monotonic() - begun_at > _ENDING_SECONDS:
-            raise TimeoutError(f"still at work at the source: {running}")
+            raise TimeoutError(f"operations still running at the source: {running}")
         time.sleep(0.05)
     return time.monotonic() - begun_at
 

@@ -1,4 +1,4 @@
-"""Reading one range of the oplog as two slices on two cores, beside reading it as one: how far reading scales."""
+"""`slices`: reads one range of the oplog as two slices on two cores, compared with one slice, to measure how reading scales."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def slices(stack: DevStack) -> list[Result]:
     with multiprocessing.get_context("spawn").Pool(2) as readers:
 
         def rate(edges: Sequence[Position]) -> float:
-            """The best of some runs."""
-            works = [(stack.source_uri, start, end) for start, end in pairwise(edges)]
+            """The best of several runs."""
+            parts = [(stack.source_uri, start, end) for start, end in pairwise(edges)]
             seconds = []
             for _ in range(_REPETITIONS):
                 begun_at = time.perf_counter()
-                read = sum(readers.starmap(_read, works, chunksize=1))
+                read = sum(readers.starmap(_read, parts, chunksize=1))
                 seconds.append(time.perf_counter() - begun_at)
                 assert read >= _EVENTS, read
             return _EVENTS / min(seconds)
@@ -47,7 +47,7 @@ def slices(stack: DevStack) -> list[Result]:
 
 
 def _read(uri: str, start: Position, end: Position) -> int:
-    """As a task reads a slice, up to the headers of its events."""
+    """Reads a slice as a task does, up to the headers of its events."""
     found = 0
     with connect(uri) as source:
         reader = OplogReader(source, [], patience=timedelta(seconds=10))

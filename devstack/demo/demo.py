@@ -1,4 +1,4 @@
-"""The demonstration: a shop is replicated while its developers change the schema, then both sides are compared."""
+"""`Demo`: replicates a shop while its developers change the schema, then compares both sides."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _REFRESH_SECONDS = 0.15
 
 
 class DemoFailed(Exception):
-    """Something that the demonstration shows did not happen."""
+    """A step of the demonstration did not happen."""
 
 
 class Demo:
-    """Draws on a terminal; elsewhere it tells scene by scene."""
+    """Draws tables on a terminal; otherwise it prints a line for each scene."""
 
     def __init__(self, connection: Connection, console: Console, shop: Shop) -> None:
         self._connection = connection
@@ -56,7 +56,7 @@ class Demo:
         created = pb.CreateChangefeedRequest(configuration=_CONFIGURATION.format(source=source, target=target))
         self._connection.ask(self._connection.changefeeds.CreateChangefeed, created)
         with Live(console=self._console, auto_refresh=False, transient=True) as live:
-            self._tell("the shop's tables are copied as they are, while it is open")
+            self._tell("the shop's tables are copied while it is open")
             self._shop.open()
             self._until(live, "the initial copy", self._copied)
             for scene in self._shop.scenes():
@@ -64,7 +64,7 @@ class Demo:
                 self._watch(live, _SCENE_SECONDS)
             self._shop.close()
             end = Position(self._shop.time())
-            self._tell("the shop is closed; replication comes to its end")
+            self._tell("the shop is closed; replication applies the last changes")
             self._until(live, "the end of replication", lambda: self._passed(end))
         return self._summary()
 
@@ -82,7 +82,7 @@ class Demo:
         while not condition():
             if time.monotonic() > deadline:
                 raise DemoFailed(
-                    f"{what} did not come within {_PATIENCE_SECONDS:.0f} s: {self._feed().error.message or 'no error'}"
+                    f"{what} was not reached within {_PATIENCE_SECONDS:.0f} s: {self._feed().error.message or 'no error'}"
                 )
             self._draw(live)
             time.sleep(_REFRESH_SECONDS)
@@ -103,7 +103,7 @@ class Demo:
         return list(self._connection.stream(self._connection.ddls.ListDdl, pb.ListDdlRequest(changefeed=_ID)))
 
     def _copied(self) -> bool:
-        """A table leaves the changefeed's start when its copy is done, and the checkpoint when all have."""
+        """A table's position leaves the changefeed's start when its copy is done; the checkpoint leaves it when all copies are done."""
         checkpoint = self._feed().checkpoint
         self._start = self._start or checkpoint
         return checkpoint != self._start
@@ -142,8 +142,8 @@ class Demo:
         self._console.print()
         self._console.print(self._ddl_view([ddl for ddl in self._ddls() if ddl.state in ("done", "skipped")]))
         self._console.print(
-            f"Replicated {len(tables)} tables and {self._shop.writes:,} writes, most of them while the schema changed. Each change "
-            "waited for exactly the rows before it. While its gate was closed, the rows after it waited, and only those of its own table."
+            f"Replicated {len(tables)} tables and {self._shop.writes:,} writes, most of them while the schema changed. Each schema change "
+            "waited for exactly the rows before it. While its gate was closed, only the later rows of its own table waited."
         )
         if result.succeeded:
             self._console.print(

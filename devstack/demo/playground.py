@@ -1,4 +1,4 @@
-"""The stack with one Sluice node, kept for playing."""
+"""`keep`: runs the stack with one Sluice node, to try commands on it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ In another terminal, in this directory:
     source .venv/bin/activate
     export SLUICE_SERVER={server}
 
-Put something into the source, replicate its database `shop`, and watch (Ctrl-C ends it):
+Insert documents at the source, replicate its database `shop`, and watch (Ctrl-C ends it):
 
     python -c "from pymongo import MongoClient as C; C('{source}').shop.orders.insert_many([{{'n': n}} for n in range(1000)])"
     sluice changefeed create --id play --source '{source}' --sink '{target}' --start initial --tables 'shop.*'
     sluice changefeed watch play
 
-Write and index more, then look at what became of it:
+Create an index at the source, then check the result:
 
     python -c "from pymongo import MongoClient as C; C('{source}').shop.orders.create_index('n')"
     sluice table list play
@@ -32,7 +32,7 @@ Write and index more, then look at what became of it:
 
 
 def keep(console: Console) -> None:
-    """Until Ctrl-C or SIGTERM."""
+    """Runs until Ctrl-C or SIGTERM."""
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stopped.set())

@@ -1,4 +1,4 @@
-"""A small shop at work: what the demonstration replicates."""
+"""`Shop`: the writes and schema changes of a small shop, which the demonstration replicates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CUSTOMERS, _PRODUCTS, _ORDERS = 200, 80, 1500
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Something that a shop's developers do, told in a sentence."""
+    """A change by the shop's developers, with a sentence that describes it."""
 
     told: str
 
@@ -33,7 +33,7 @@ class Shop:
         self.writes = 0
 
     def stock(self) -> None:
-        """What is there before anybody replicates."""
+        """Inserts the documents that exist before the replication starts."""
         shop = self._shop
         shop.customers.insert_many({"_id": n, "email": f"c{n}@example.com", "points": 0} for n in range(_CUSTOMERS))
         shop.products.insert_many({"_id": n, "price": 100 + n, "stock": 1000} for n in range(_PRODUCTS))
@@ -51,14 +51,14 @@ class Shop:
             self._tills.join()
 
     def time(self) -> ClusterTime:
-        """The source's time now."""
+        """The source's present time."""
         with self._client.start_session() as session:
             self._client.admin.command("ping", session=session)
             assert session.operation_time is not None
             return ClusterTime.from_bson(session.operation_time)
 
     def scenes(self) -> Iterator[Scene]:
-        """Each is played when the next one is asked for; customers go on buying meanwhile."""
+        """Makes each change when its scene is requested; the customers' writes continue meanwhile."""
         shop = self._shop
         yield Scene("customers buy, return and change their minds: inserts, updates, deletes, transactions")
         shop.create_collection("reviews", validator={"stars": {"$gte": 1, "$lte": 5}})
@@ -75,7 +75,7 @@ class Shop:
         yield Scene("sessions have moved elsewhere: drop")
         shop.carts.drop()
         shop.carts.insert_many({"_id": f"cart-{n}", "lines": [{"sku": n, "n": 1}]} for n in range(25))
-        yield Scene("carts begin anew, in another shape: drop and re-create under the same name")
+        yield Scene("carts get another shape: drop and re-create under the same name")
 
     def _order(self, number: int) -> dict[str, Any]:
         lines = [{"sku": self._random.randrange(_PRODUCTS), "n": self._random.randint(1, 5)}]

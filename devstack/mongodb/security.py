@@ -1,4 +1,4 @@
-"""`Security`: members that know each other by a key file, and users by their passwords; with TLS if there are certificates."""
+"""`Security`: members authenticate by a key file, users by their passwords; with TLS if there are certificates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ADMINISTRATOR = "administrator"
 
 @dataclass(frozen=True)
 class Tls:
-    """PEM files: who signed the members' certificate; the certificate for 127.0.0.1 with its key."""
+    """PEM files: the CA of the members' certificate; the certificate for 127.0.0.1 with its key."""
 
     ca: Path
     certificate_and_key: Path
@@ -37,7 +37,7 @@ class Security:
 
     @property
     def client_options(self) -> dict[str, Any]:
-        """Of everybody who connects."""
+        """The options of every client."""
         return {} if self._tls is None else {"tls": True, "tlsCAFile": str(self._tls.ca)}
 
     @property

@@ -15,7 +15,7 @@ from devstack.process import ServerProcess
 
 Client = MongoClient[dict[str, Any]]
 TESTING = {"enableTestCommands": "1"}
-"""Parameters of a server whose failpoints a test sets."""
+"""Server parameters that allow a test to set failpoints."""
 
 CACHE_GB = 0.5
 
@@ -41,7 +41,7 @@ class MongoDB(ServerProcess):
         options: tuple[str, ...] = (),
         member_of: str | None = None,
     ) -> None:
-        """A `member_of` a set waits to be initiated by that set; one without is a set of one member, named as the server."""
+        """With `member_of`, the set of that name initiates the server; without it the server is a set of one member with its own name."""
         super().__init__(name, directory, log)
         self.port = port or free_port()
         self.replica_set = member_of or name
@@ -53,7 +53,7 @@ class MongoDB(ServerProcess):
         self._options = options
         self.tls: dict[str, Any] = {}
         self.user: dict[str, Any] = {}
-        """What a client needs to connect, and to be let in, where that is anything."""
+        """The options that a client needs for TLS and for authentication, if any."""
 
     @property
     def address(self) -> str:
@@ -89,9 +89,9 @@ class MongoDB(ServerProcess):
             return False
 
     def client(self, **options: Any) -> Client:
-        """On this member, whatever its state."""
+        """A client of this member, in any state of the member."""
         return self.stranger(**self.user, **options)
 
     def stranger(self, **options: Any) -> Client:
-        """Nobody in particular, who may ask for little more than `hello`."""
+        """A client without authentication; on a set with users it may call little more than `hello`."""
         return Client("127.0.0.1", self.port, directConnection=True, **self.tls, **options)

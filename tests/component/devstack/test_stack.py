@@ -180,7 +180,7 @@ def test_a_version_that_nobody_has_is_refused_with_those_there_are(monkeypatch: 
 
 def test_a_binary_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SLUICE_MONGOD", str(tmp_path))
-    with pytest.raises(Unobtainable, match=r"SLUICE_MONGOD names .*, which is not a program that can be run"):
+    with pytest.raises(Unobtainable, match=r"SLUICE_MONGOD names .*, which is not an executable file"):
         Mongod.chosen()
 
 
@@ -190,7 +190,7 @@ def test_a_failed_start_shows_the_end_of_the_log(tmp_path: Path) -> None:
     server = MongoDB("source", tmp_path / "data", tmp_path / "source.log")
     with pytest.raises(
         ServerFailed,
-        match=r"(?s)source ended with status \d+ before it served.*source.log:.*Unable to read the storage engine metadata file",
+        match=r"(?s)source ended with status \d+ before it was ready.*source.log:.*Unable to read the storage engine metadata file",
     ):
         server.start()
 
