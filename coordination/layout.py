@@ -1,4 +1,4 @@
-"""`Layout`: the only module that knows the keys in etcd and the encoding of their values.
+"""`Layout`: the only module that knows the keys in etcd and the encoding of their values. Pure.
 
     /sluice/<cluster>/
         nodes/<node>                                leased

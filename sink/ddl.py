@@ -1,4 +1,4 @@
-"""`DownstreamDdl`: a source's DDL in the sink's names; `DdlApplier`: the protocol that applies it to a sink.
+"""`DownstreamDdl`: a source's DDL in the sink's names; `DdlApplier`: the protocol that applies it to a sink. Pure.
 
 `downstream` is pure: it uses the routes and the filter to turn one `DdlEvent` into exactly one of the values below.
 

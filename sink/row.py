@@ -1,4 +1,4 @@
-"""`RowChange`: one row change on its way into a sink; `RowWriter`: the protocol that writes row changes to a sink."""
+"""`RowChange`: one row change on its way into a sink; `RowWriter`: the protocol that writes row changes to a sink. Pure."""
 
 from __future__ import annotations
 

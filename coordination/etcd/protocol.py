@@ -1,4 +1,4 @@
-"""`Etcd`: the operations that Sluice needs: consistent reads, guarded transactions, watches, leases.
+"""`Etcd`: the operations that Sluice needs: consistent reads, guarded transactions, watches, leases. Pure.
 
 Two classes implement it and pass the same contract tests: `EtcdClient` over the wire and `MemoryClient` for the simulation.
 

@@ -1,4 +1,4 @@
-"""`JobContext`: the inputs that the jobs of one changefeed share. They are megabytes for 10,000 tables, so they are broadcast once.
+"""`JobContext`: the inputs that the jobs of one changefeed share. They are megabytes for 10,000 tables, so they are broadcast once. Pure.
 
 A worker identifies a context by its `key`. A context contains nothing open.
 """

@@ -1,4 +1,4 @@
-"""`DdlCommand`: one command for the target, as a value."""
+"""`DdlCommand`: one command for the target, as a value. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`settled_definitions`: compares the catalogs of the two sides, and repeats it while DDL may still be replicated."""
+"""`settled_definitions`: compares the catalogs of the two sides, and repeats it while DDL may still be replicated. Pure."""
 
 from __future__ import annotations
 

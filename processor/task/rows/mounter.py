@@ -1,4 +1,4 @@
-"""`Mounter`: turns a raw event into a row change, with the schema that is valid at the event's position.
+"""`Mounter`: turns a raw event into a row change, with the schema that is valid at the event's position. Pure.
 
 A worked example. The schema store says that table A is `shop.orders` until position 9.1 and `shop.sales` from there; the route
 sends `shop.*` to `copy.*`.

@@ -1,4 +1,4 @@
-"""`same_options`, `same_indexes`: whether two tables have equal options and indexes, as far as a user or a query can observe.
+"""`same_options`, `same_indexes`: whether two tables have equal options and indexes, as far as a user or a query can observe. Pure.
 
 Servers write the same definition differently: later versions leave out defaults, earlier ones round sizes or add versions of their
 formats. After this is normalized, definitions are compared byte by byte, so field order and number types inside a validator count.

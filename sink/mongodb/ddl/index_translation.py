@@ -1,4 +1,4 @@
-"""`index_specification`: turns an index as listIndexes and change streams show it into one that createIndexes accepts."""
+"""`index_specification`: turns an index as listIndexes and change streams show it into one that createIndexes accepts. Pure."""
 
 from __future__ import annotations
 

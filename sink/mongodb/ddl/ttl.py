@@ -1,4 +1,4 @@
-"""`index_expiry`, `table_expiry`, `restore_ttl`: expiry is off at the target during replication, and restored at cut-over.
+"""`index_expiry`, `table_expiry`, `restore_ttl`: expiry is off at the target during replication, and restored at cut-over. Pure.
 
 A target that expires documents races with updates that are still to be replicated: it would delete a document whose date is extended
 at the source, and the update would find no document. So under `ttl: deferred` only the source expires documents, and its deletes are
