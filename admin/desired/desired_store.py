@@ -77,7 +77,7 @@ class DesiredStore:
         key = self._layout.node(node)
         found = self._etcd.get(key)
         if found is None:
-            raise NotFoundError(f"node {node!r} is gone")
+            raise NotFoundError(f"node {node!r} no longer exists")
         record = decode(NodeRecord, found)
         if record.draining:
             return found.mod_rev
@@ -85,7 +85,7 @@ class DesiredStore:
         try:
             rev = compare_and_swap(self._etcd, (ModRevIs(key, found.mod_rev),), (put,))
         except FencedError:
-            raise NotFoundError(f"node {node!r} is gone") from None
+            raise NotFoundError(f"node {node!r} no longer exists") from None
         _log.info("node_drained", drained=node)
         return rev
 

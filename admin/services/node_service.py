@@ -36,7 +36,7 @@ class NodeService(NodeServiceServicer):
         with self._reader.read(rev) as view:
             found = [each for each in messages.nodes(view, self._reader.serving) if each.id == node]
         if not found:
-            raise NotFoundError(f"node {node!r} is gone")
+            raise NotFoundError(f"node {node!r} no longer exists")
         return found[0]
 
     @unary(Access.OPERATOR)

@@ -30,7 +30,7 @@ _MOST = 4
 _MOST_DIFFERENCES = 1_000
 _MOST_PARALLELISM = 64
 
-Told: TypeAlias = pb.VerifyEvent | Exception | None
+QueueItem: TypeAlias = pb.VerifyEvent | Exception | None
 """None ends the stream."""
 
 
@@ -78,29 +78,29 @@ class _Run:
         self._wishes = wishes
         self._checkpoints = checkpoints
         self._stop = stop
-        self._told: queue.SimpleQueue[Told] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[QueueItem] = queue.SimpleQueue()
 
     def events(self, stopping: threading.Event) -> Iterator[pb.VerifyEvent]:
         thread = threading.Thread(target=self._run, name=f"verify {self._configuration.id}", daemon=True)
         thread.start()
         while not self._stop.is_set():
             try:
-                told = self._told.get(timeout=0.5)
+                event = self._queue.get(timeout=0.5)
             except queue.Empty:
                 if stopping.is_set():
                     raise RetryableError("this node is stopping; ask another one") from None
                 continue
-            if told is None:
+            if event is None:
                 return
-            if isinstance(told, Exception):
-                raise told
-            yield told
+            if isinstance(event, Exception):
+                raise event
+            yield event
 
     def progress(self, progress: VerifyProgress) -> None:
-        self._told.put(verify_messages.progress(progress))
+        self._queue.put(verify_messages.progress(progress))
 
     def table(self, report: TableReport) -> None:
-        self._told.put(verify_messages.table(report))
+        self._queue.put(verify_messages.table(report))
 
     def _run(self) -> None:
         try:
@@ -117,10 +117,10 @@ class _Run:
                     checkpoints=self._checkpoints,
                     stop=self._stop,
                 ).run()
-            self._told.put(verify_messages.summary(report, live=self._checkpoints is not None))
-            self._told.put(None)
+            self._queue.put(verify_messages.summary(report, live=self._checkpoints is not None))
+            self._queue.put(None)
         except Exception as error:  # noqa: BLE001 - raised again by the call's thread
-            self._told.put(error)
+            self._queue.put(error)
 
 
 def _wishes(request: pb.VerifyChangefeedRequest) -> Wishes:

@@ -56,20 +56,20 @@ class Demo:
         created = pb.CreateChangefeedRequest(configuration=_CONFIGURATION.format(source=source, target=target))
         self._connection.ask(self._connection.changefeeds.CreateChangefeed, created)
         with Live(console=self._console, auto_refresh=False, transient=True) as live:
-            self._tell("the shop's tables are copied while it is open")
+            self._narrate("the shop's tables are copied while it is open")
             self._shop.open()
             self._until(live, "the initial copy", self._copied)
             for scene in self._shop.scenes():
-                self._tell(scene.told)
+                self._narrate(scene.text)
                 self._watch(live, _SCENE_SECONDS)
             self._shop.close()
             end = Position(self._shop.time())
-            self._tell("the shop is closed; replication applies the last changes")
+            self._narrate("the shop is closed; replication applies the last changes")
             self._until(live, "the end of replication", lambda: self._passed(end))
         return self._summary()
 
-    def _tell(self, told: str) -> None:
-        self._console.print(Text.assemble(("  ▸ ", "cyan"), told), soft_wrap=True)
+    def _narrate(self, text: str) -> None:
+        self._console.print(Text.assemble(("  ▸ ", "cyan"), text), soft_wrap=True)
 
     def _watch(self, live: Live, seconds: float) -> None:
         deadline = time.monotonic() + seconds

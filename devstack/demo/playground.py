@@ -40,7 +40,7 @@ def keep(console: Console) -> None:
     with DevStack() as stack:
         directory, log = stack.directory / "node", stack.directory / "log" / "node.log"
         with Node("play", stack.etcd_endpoint, directory, log) as node:
-            told = {
+            addresses = {
                 "source": stack.source_uri,
                 "target": stack.target_uri,
                 "etcd": stack.etcd_endpoint,
@@ -48,7 +48,7 @@ def keep(console: Console) -> None:
                 "http": node.http,
                 "logs": str(log.parent),
             }
-            for name, value in told.items():
+            for name, value in addresses.items():
                 console.print(f"{name:<8}{value}", highlight=False, soft_wrap=True)
             commands = _COMMANDS.format(server=node.address, source=stack.source_uri, target=stack.target_uri)
             console.print(commands, highlight=False, soft_wrap=True, markup=False)

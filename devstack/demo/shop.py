@@ -20,7 +20,7 @@ _CUSTOMERS, _PRODUCTS, _ORDERS = 200, 80, 1500
 class Scene:
     """A change by the shop's developers, with a sentence that describes it."""
 
-    told: str
+    text: str
 
 
 class Shop:

@@ -196,8 +196,8 @@ def test_without_spark_on_kubernetes_nobody_may_start_pods(chart: Chart) -> None
 def test_notes_say_what_to_do_next(chart: Chart) -> None:
     assert "sluice changefeed create -" in chart.notes(PRODUCTION)
     trial = chart.notes(GOOD["trial"])
-    assert "WARNING: the bundled etcd is one member that loses everything with its pod" in trial
-    assert "WARNING: the admin API asks nobody" in trial
+    assert "WARNING: the bundled etcd is one member that loses its data with its pod" in trial
+    assert "WARNING: the admin API requires no authentication" in trial
     assert "orders-to-dr" in trial
 
 

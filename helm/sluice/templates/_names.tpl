@@ -23,7 +23,7 @@ app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{/* Of an image: repository, tag, digest. */}}
+{{/* The full name of an image, from repository, tag and digest. */}}
 {{- define "sluice.imageOf" -}}
 {{ .repository }}:{{ .tag }}{{ with .digest }}@{{ . }}{{ end }}
 {{- end -}}

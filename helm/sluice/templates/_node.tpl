@@ -1,4 +1,4 @@
-{{/* What a node is told (node/configuration.py). What differs between pods comes as flags. */}}
+{{/* The configuration file of a node (node/configuration.py). Settings that differ between pods are flags. */}}
 {{- define "sluice.nodeConfiguration" -}}
 {{- $values := .root.Values -}}
 cluster: {{ $values.cluster | quote }}
@@ -45,8 +45,8 @@ grace: {{ $values.grace }}
 log_format: json
 {{- end -}}
 
-{{/* Driver and executor find each other by fixed ports, which the NetworkPolicy opens. Executors carry no name prefix of ours: a driver
-that restarts in its pod must not meet the names of executors that are still leaving. They belong to the driver's pod and go with it. */}}
+{{/* Driver and executors use fixed ports, which the NetworkPolicy opens. Executors have no fixed name prefix: if a driver restarts in its
+pod, the names of its new executors must differ from those that are still ending. The driver's pod owns them, so they are deleted with it. */}}
 {{- define "sluice.sparkConf" -}}
 {{- $values := .Values -}}
 spark.driver.memory: {{ $values.spark.driver.memory | quote }}

@@ -1,4 +1,4 @@
-{{/* Parts that nodes, executors and jobs have in common. Secrets stand at the same paths in nodes and executors, since both connect. */}}
+{{/* Parts that nodes, executors and jobs share. Secrets have the same paths in nodes and executors, because both open connections. */}}
 
 {{- define "sluice.podSecurity" -}}
 runAsNonRoot: true
@@ -44,7 +44,7 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- end -}}
 
-{{/* What the command line needs to reach the admin API. */}}
+{{/* The files that the command line needs to call the admin API. */}}
 {{- define "sluice.clientVolumes" -}}
 - name: config
   configMap: {name: {{ include "sluice.fullname" . }}}
@@ -84,7 +84,7 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
-{{/* Of `of`, a part of the values: where its pods go. */}}
+{{/* The placement of the pods of `of`, which is a part of the values. */}}
 {{- define "sluice.placement" -}}
 {{- with .of.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
@@ -100,7 +100,7 @@ priorityClassName: {{ . }}
 {{- end }}
 {{- end -}}
 
-{{/* Nodes of one role (`component`) lie on different hosts and zones as far as possible. */}}
+{{/* Spreads the nodes of one role (`component`) over hosts and zones as far as possible. */}}
 {{- define "sluice.spread" -}}
 {{- if .of.topologySpreadConstraints -}}
 {{ toYaml .of.topologySpreadConstraints }}
@@ -116,7 +116,7 @@ priorityClassName: {{ . }}
 {{- end -}}
 {{- end -}}
 
-{{/* The container of a node. `component` is owner or processor, `args` what only this role is told. */}}
+{{/* The container of a node. `component` is owner or processor; `args` are flags for this role only. */}}
 {{- define "sluice.nodeContainer" -}}
 {{- $root := .root -}}
 name: sluice
@@ -174,7 +174,7 @@ volumeMounts:
   {{- include "sluice.clientMounts" $root | nindent 2 }}
 {{- end -}}
 
-{{/* A rolled pod starts with what the ConfigMap and the chart's own Secret say now. */}}
+{{/* The checksums restart pods when the ConfigMap or the chart's own Secret changes. */}}
 {{- define "sluice.podMetadata" -}}
 labels:
   {{- include "sluice.labels" .root | nindent 2 }}
