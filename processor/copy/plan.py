@@ -25,6 +25,8 @@ chunks before the barrier has passed all of them. Policies for a DDL that holds 
                                     copied. Chunks that are copied later include the changes up to D. Exception: the single chunk
                                     of a table that is copied whole is missing. Its task drops and creates the target's table, and
                                     may have been interrupted between the two
+- ChunksReadAcrossTheDdlAreReadAgain  such a chunk, read without a snapshot, may contain changes from after D, and what a replay up to D skips
+                                    for that reason is explained by later changes only. ForgetChunks, then CatchUp(D)
 - AnyOtherDdlRestartsTheCopy        rename, unique createIndexes, ... : chunks may have been read under a name that means another
                                     table by then, and the target must be complete for the DDL. Empty(D)
 - EmptiedOnce                       the restart at D is recorded, but the checkpoint is before D, because the node restarted. The owner
@@ -70,6 +72,13 @@ class CopyChunks:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetChunks:
+    """Record that these chunks are missing: they are copied again later."""
+
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CatchUp:
     """The table's lane goes on up to `until` and no further."""
 
@@ -104,7 +113,9 @@ class EndCopy:
     at: Position
 
 
-CopyAction: TypeAlias = Wait | Begin | CopyChunks | CatchUp | BuildIndexes | Empty | MoveCheckpoint | EndCopy
+CopyAction: TypeAlias = (
+    Wait | Begin | CopyChunks | ForgetChunks | CatchUp | BuildIndexes | Empty | MoveCheckpoint | EndCopy
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +163,12 @@ def _held(copy: TableCopy | None, inputs: CopyInputs, ddl: DdlEvent) -> CopyActi
     stands = copy is not None and going and copy.stands
     if over:
         return Empty(ddl.position) if inputs.index_to_come and not stands else EndCopy(ddl.position)
-    return CatchUp(ddl.position) if stands and harmless(ddl) else Empty(ddl.position)
+    return _passed(copy, ddl) if copy is not None and stands and harmless(ddl) else Empty(ddl.position)
+
+
+def _passed(copy: TableCopy, ddl: DdlEvent) -> CopyAction:
+    across = copy.read_across(ddl.position)
+    return ForgetChunks(across) if across else CatchUp(ddl.position)
 
 
 def _copying(copy: TableCopy, inputs: CopyInputs) -> CopyAction:

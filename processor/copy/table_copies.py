@@ -29,6 +29,7 @@ from processor.copy.plan import (
     CopyInputs,
     Empty,
     EndCopy,
+    ForgetChunks,
     MoveCheckpoint,
     decide,
 )
@@ -150,17 +151,29 @@ class TableCopies:
             match action:
                 case CatchUp(until):
                     limits[table] = until
-                case MoveCheckpoint(to):
-                    moved[table] = to
-                case EndCopy(at) if table not in self._begun:
-                    moved[table] = at
-                    ops += etcd_writes.forgotten(self._layout, self._id, table)
+                case MoveCheckpoint() | EndCopy() | ForgetChunks() if table not in self._begun:
+                    ops += self._recorded(table, copy, action, moved)
                 case _ if sharing.room and (isinstance(action, CopyChunks) or table not in self._begun):
                     for step in _steps(table, copy, action, schemas, checkpoint):
                         sharing.add(step, small=step.small)
         if submit is not None:
             self._begin(sharing, submit)
         return CopyTick(limits=limits, moved=moved, ops=tuple(ops), errors=tuple(errors))
+
+    def _recorded(
+        self, table: TableId, copy: TableCopy | None, action: CopyAction, moved: dict[TableId, Position]
+    ) -> list[Op]:
+        """What needs no task. Chunks of one part are one write."""
+        match action:
+            case ForgetChunks(numbers) if copy is not None:
+                left, parts = copy.without(numbers), {part_of(number): number for number in numbers}
+                return [etcd_writes.chunk_written(self._layout, self._id, table, left, one) for one in parts.values()]
+            case MoveCheckpoint(at):
+                moved[table] = at
+            case EndCopy(at):
+                moved[table] = at
+                return etcd_writes.forgotten(self._layout, self._id, table)
+        return []
 
     def _in_copy(self, view: View, stored: ProcessorView) -> list[TableId]:
         """The tables in copy. All tables are searched only when the assignment or a record changes; parts of copies have other keys."""

@@ -108,6 +108,21 @@ class TableCopy:
             )
         return replace(self, copied={**self.copied, number: chunk})
 
+    def without(self, numbers: Iterable[int]) -> Self:
+        forgotten = set(numbers)
+        return replace(self, copied={number: chunk for number, chunk in self.copied.items() if number not in forgotten})
+
+    def read_across(self, position: Position) -> tuple[int, ...]:
+        """The chunks whose reading began after the copy's start and before this position, and ended after it.
+
+        A chunk of a shared table counts as read since before the copy's start: all changes are replayed on it, and it cannot be read again.
+        """
+        return tuple(
+            number
+            for number, chunk in sorted(self.copied.items())
+            if self.start.ts <= chunk.after < position.ts <= chunk.until
+        )
+
     def done(self) -> Self:
         record = replace(self.record, stage=CopyStage.DONE, chunks=0)
         return replace(self, record=record, bounds=(), copied={})

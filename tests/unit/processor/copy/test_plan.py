@@ -23,6 +23,7 @@ from processor.copy.plan import (
     CopyInputs,
     Empty,
     EndCopy,
+    ForgetChunks,
     MoveCheckpoint,
     Wait,
     decide,
@@ -165,6 +166,22 @@ def test_a_harmless_ddl_is_passed_over_with_what_is_copied(by: DdlEvent) -> None
     assert decide(copy(4, 9), held(by, checkpoint=by.position)) == Wait()
     assert decide(copy(4, 9), inputs(9, checkpoint=by.position)) == CopyChunks((2,))
     assert decide(copy(4, 9, 12), inputs(20, checkpoint=by.position)) == CatchUp(at(13))
+
+
+@pytest.mark.parametrize("by", [PLAIN, ddl(DdlType.MODIFY, validator={})], ids=str)
+def test_a_chunk_that_was_read_across_a_harmless_ddl_is_read_again(by: DdlEvent) -> None:
+    """What the target has of after the DDL is explained by changes of after it, for which the table would wait at the DDL for ever."""
+
+    def read(after: int, until: int) -> TableCopy:
+        times = CopiedChunk(after=ClusterTime(100, after), until=ClusterTime(100, until), documents=1, bytes=1)
+        return replace(copy(4), copied={**copy(4).copied, 1: times})
+
+    assert decide(read(5, 9), held(by, running=(2,))) == Wait()
+    assert decide(read(5, 9), held(by)) == ForgetChunks((1,))
+    assert decide(read(5, 9).without((1,)), held(by)) == CatchUp(by.position)
+    assert decide(read(5, 6), held(by)) == CatchUp(by.position), "it ends before the DDL"
+    assert decide(read(7, 9), held(by)) == CatchUp(by.position), "it begins at the DDL"
+    assert decide(read(0, 9), held(by)) == CatchUp(by.position), "the target's table is shared"
 
 
 def test_a_harmless_ddl_finds_a_table_that_is_copied_whole_empty_or_full_but_never_away() -> None:
