@@ -1,1 +1,1 @@
-"""The owner: watches the source's DDL, sets the barrier, runs DDL downstream, gives tables to nodes."""
+"""The owner: watches the source's DDL, sets the barrier, runs DDL downstream, assigns tables to nodes."""

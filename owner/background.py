@@ -1,4 +1,4 @@
-"""`Background`: questions that wait for somebody, asked in threads; their answers are read by the tick."""
+"""`Background`: runs calls that wait for a source or a target in threads; the tick reads their answers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class _Asked:
     done: bool = False
     answer: Any = None
     error: SluiceError | None = None
-    told: bool = False
+    raised: bool = False
     again_deadline: float = 0.0
 
 
 class Background:
-    """For one thread, which asks and takes answers; `wake` is called from the others."""
+    """For one thread, which starts the calls and takes their answers. `wake` is called from the worker threads."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -37,25 +37,25 @@ class Background:
         self._workers = Workers("owner", _THREADS)
 
     def take(self, key: Hashable, call: Callable[[], Any]) -> Any:
-        """The answer, once; None while there is none. Asks when it has not been asked.
+        """Returns the answer of the call once, and None until it has one. Starts the call if it is not running.
 
-        Raises the call's error once, and that of a retryable one until its delay is over; then asks again.
+        Raises the call's error once, a retryable error until its delay is over. After that the call is started again.
         """
         with self._lock:
             asked = self._asked.get(key)
-            if asked is None or (asked.told and time.monotonic() >= asked.again_deadline):
+            if asked is None or (asked.raised and time.monotonic() >= asked.again_deadline):
                 asked = self._asked[key] = _Asked()
                 self._workers.submit(partial(self._ask, asked, call))
             if not asked.done:
                 return None
             if asked.error is not None:
-                asked.told = True
+                asked.raised = True
                 raise asked.error
             del self._asked[key]
             return asked.answer
 
     def close(self) -> None:
-        """Nobody waits for what is under way."""
+        """Starts no further call. Does not wait for running calls."""
         self._workers.close()
 
     def _ask(self, asked: _Asked, call: Callable[[], Any]) -> None:
@@ -64,7 +64,7 @@ class Background:
             answer = call()
         except SluiceError as raised:
             error = raised
-        except Exception as raised:  # noqa: BLE001  # the edge of a thread: it is raised to the one who asked
+        except Exception as raised:  # noqa: BLE001  # the edge of a thread: `take` raises the error
             _log.exception("question_broke")
             error = InvariantError(repr(raised))
         delay = error.retry_after.total_seconds() if isinstance(error, RetryableError) else 0.0

@@ -1,15 +1,15 @@
-"""`ChangefeedOwner`: carries out what is decided for one changefeed, during one owner's term.
+"""`ChangefeedOwner`: carries out the decisions for one changefeed, during one owner's term.
 
-A tick takes a view of etcd that holds this owner's own last commit, decides, and writes; it never waits for the source or the sink, whose
-answers come back through the DDL feed and through jobs. When anything fails half way, what is remembered is dropped, and the next
-tick begins from a view as a new owner would. An error that is neither the fence nor etcd's is the changefeed's own: its status shows it,
+A tick takes a view of etcd that contains this owner's own last commit, decides, and writes. It never waits for the source or the sink:
+their answers arrive through the DDL feed and through jobs. When a tick fails part way, its memory is dropped, and the next tick starts
+from a view, as a new owner would. An error that is neither from fencing nor from etcd belongs to the changefeed: its status shows it,
 and the user's next change is still obeyed.
 
-    no checkpoint ──begin──▶ checkpoint ──▶ decided upon at every tick ──removed──▶ its keys are gone
+    no checkpoint ──begin──▶ checkpoint ──▶ a decision at every tick ──removed──▶ its keys are deleted
           ▲                                  │  ▲               │
           │                                  ▼  │               │
           │               the filter wants other tables: bases  │
-          └────── restart at a user's new start: keys gone ◀────┘
+          └────── restart at a user's new start: keys deleted ◀─┘
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ from source.oplog.window import OplogWindow
 _log = structlog.get_logger()
 
 _HISTORY = 100
-"""Settled DDLs that stay in etcd for those who ask what was applied when."""
+"""How many settled DDLs stay in etcd, for users who ask what was applied when."""
 
 
 class OwnerSource(Catalog, HeartbeatWriter, Protocol):
@@ -88,7 +88,7 @@ class OwnerSource(Catalog, HeartbeatWriter, Protocol):
 
 
 class Clusters(Protocol):
-    """The ways to the source and to the sink."""
+    """Opens sources and sinks."""
 
     def acquire(self, uri: ConnectionUri, capture: Capture) -> OwnerSource: ...
     def release(self, uri: ConnectionUri, capture: Capture) -> None: ...
@@ -97,7 +97,7 @@ class Clusters(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerTerm:
-    """What all changefeeds share while this node is the owner."""
+    """Shared by all changefeeds while this node is the owner."""
 
     store: FencedStore
     layout: Layout
@@ -111,7 +111,7 @@ class OwnerTerm:
 
 @dataclass(slots=True)
 class _Memory:
-    """What this owner derived from etcd and from the DDL feed; dropped whenever it may be wrong."""
+    """Derived from etcd and from the DDL feed. Dropped whenever it may be wrong."""
 
     tables: KnownTables | None = None
     progress: TableProgress = field(default_factory=TableProgress)
@@ -138,7 +138,7 @@ class _Memory:
 
 
 class ChangefeedOwner:
-    """For the owner's thread; `close` ends what it began in others."""
+    """For the owner's thread only. `close` ends what it started in other threads."""
 
     def __init__(self, id: ChangefeedId, configuration: Configuration, capture: Capture, term: OwnerTerm) -> None:
         self.configuration = configuration
@@ -175,7 +175,7 @@ class ChangefeedOwner:
 
     @property
     def oplog_left(self) -> OplogLeft | None:
-        """None as long as it is not known."""
+        """None until it is known."""
         return self._guard.left
 
     def close(self) -> None:
@@ -186,7 +186,7 @@ class ChangefeedOwner:
         self._term.clusters.release(self.configuration.source, self.capture)
 
     def tick(self, view: View) -> None:
-        """Raises what concerns the whole term, the fence and etcd; and records that cannot be read, which leave nothing to write to."""
+        """Raises errors that concern the whole term (fencing, etcd), and errors of unreadable records, without which no status can be written."""
         known = etcd_view.read(self._term.reader, view, self._term.layout, self._id)
         if known is None:
             return
@@ -198,7 +198,7 @@ class ChangefeedOwner:
         except (FencedError, CoordinationUnavailable):
             self._forget()
             raise
-        except Exception as error:  # noqa: BLE001  # one changefeed's trouble is its own: its status shows it
+        except Exception as error:  # noqa: BLE001  # an error of one changefeed affects no other: its status shows it
             self._forget()
             self._fail(known, error)
 
@@ -226,16 +226,16 @@ class ChangefeedOwner:
             self._writer.remove()
 
     def _unbegun(self, known: OwnerView) -> ChangefeedStatus:
-        """The user's first wish, which may be a pause, has not been taken into account."""
+        """The status before the user's first command, which may be a pause, is obeyed."""
         return ChangefeedStatus(
             info_version=known.info.version - 1, epoch=self._writer.epoch, capture=known.info.capture
         )
 
     def _stands_still(self, known: OwnerView) -> bool:
-        """Each living node says that its pipelines stand, and the margin of those that are gone is over.
+        """Whether each living node reports that its pipelines have stopped, and the margin of each gone node is over.
 
-        A node that says so may not have heard of the last start yet. So the barrier is written once more after the status that ended
-        the run, and what a node says counts when it has seen that.
+        A node may report this before it has seen the last start. So the barrier is written again after the status that ended the run,
+        and a report counts once its node has seen that barrier.
         """
         if known.barrier is not None and known.barrier_rev < known.status_rev:
             self._writer.barrier_again(known.barrier)
@@ -261,7 +261,7 @@ class ChangefeedOwner:
             self._begin_anew()
 
     def _change_capture(self, known: OwnerView, status: ChangefeedStatus) -> None:
-        """Nothing runs before it is done. What is in the way was looked for when it was asked for, and nothing has moved since."""
+        """Nothing runs before it is done. The request was checked for obstacles, and nothing has moved since."""
         standing = known.standing()
         assert standing is not None
         if (in_the_way := capture_change.obstacle(standing)) is not None:
@@ -271,7 +271,7 @@ class ChangefeedOwner:
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        """What this owner's jobs are at is about tables as they were."""
+        """Drops the jobs and the memory, since they concern the tables as they were."""
         self._jobs.close()
         self._jobs = self._new_jobs()
         self._forget()
@@ -424,7 +424,7 @@ class ChangefeedOwner:
         self._writer.forget(actions, known.reports, known.rows)
 
     def _fold(self, known: OwnerView, status: ChangefeedStatus, tables: KnownTables) -> None:
-        """The oldest settled DDLs become part of the bases, when there are twice as many as are kept for show."""
+        """Folds the oldest settled DDLs into the bases, once there are twice as many as are kept for users."""
         settled = sorted(position for position, record in known.records.items() if not record.open)
         if len(settled) <= 2 * _HISTORY or status.checkpoint is None:
             return

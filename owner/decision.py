@@ -1,16 +1,16 @@
 """What the owner does next for one changefeed: `decide(state, ...) -> actions`. Pure.
 
-The state is what stands in etcd, what the DDL watch has shown, and how far this process's own jobs are. Actions are carried out
-in the order given, and each prefix of them is a state from which the next decision goes on:
+The state consists of the records in etcd, the events that the DDL watch has shown, and the progress of this process's jobs. Actions are
+carried out in the order given, and each prefix of them leaves a state from which the next decision goes on:
 
-    LookUp              the watch's later events wait for what the source's catalog says
-    RecordDdls          before the barrier may pass them: whoever takes over finds them in etcd, wherever the watch begins again
-    PublishBarrier      closes the gates of new DDLs; alone when nothing is released
+    LookUp              asks the source's catalog about a table; later events of the watch wait for the answer
+    RecordDdls          before the barrier may pass them: a new owner finds them in etcd, wherever its watch starts
+    PublishBarrier      closes the gates of new DDLs; only when nothing is released
     ReleaseDdls         done records and the barrier without them, in one transaction: no open gate without a durable DDL
-    Observe, Apply      begin a job in a worker thread; its outcome comes back in a later state
-    RecordExecuting     before Apply may begin
+    Observe, Apply      start a job in a worker thread; its outcome arrives in a later state
+    RecordExecuting     before Apply may start
     TakeBack            a refused DDL is pending again
-    PublishStatus       the checkpoint and the lifecycle, for people and for the next owner
+    PublishStatus       the checkpoint and the lifecycle, for users and for the next owner
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from owner.ddl.sightings import Sightings
 from owner.ddl.steps import Apply, DdlProgress, Failed, Observe, RecordExecuting, ReleaseDdl, Step, TakeBack, next_step
 
 _MOST_RELEASED = 16
-"""By one decision, since it is one transaction: etcd takes 1.5 MiB, and a DDL's record holds options and indexes."""
+"""Per decision, since it is one transaction: etcd accepts 1.5 MiB, and a DDL's record contains options and indexes."""
 
 _MOST_STEPS = 64
 _CURRENT_AGAIN = timedelta(seconds=10)
-"""So often an owner says again that nothing is left, though nothing else changes."""
+"""How often an owner reports again that nothing is left, though nothing else changes."""
 
 _MOST_RECORDED = 500
-"""Of one decision, so that a tick stays short; the other events wait for the next."""
+"""Per decision, so that a tick stays short. The other events wait for the next decision."""
 
 
 class Tip(Tables, Protocol):
@@ -60,14 +60,14 @@ class Tip(Tables, Protocol):
 
 
 class TableCheckpoints(Protocol):
-    """How far the tables are, as far as the owner can be sure."""
+    """The checkpoints of the tables, as far as the owner can be sure of them."""
 
     def of(self, table: TableId) -> Position | None:
-        """None while the table is with no node."""
+        """None while no node has the table."""
 
     @property
     def least(self) -> Position | None:
-        """Over all tables, those with no node included; None without tables."""
+        """The least checkpoint of all tables, including those without a node. None if there are no tables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,18 +84,18 @@ class ChangefeedState:
     """Shown by the watch and not recorded yet, in stream order; none is at or past `resolved`."""
     resolved: Position
     sightings: Sightings = field(default_factory=Sightings)
-    """None yet while it does not run."""
+    """Empty while the changefeed does not run."""
     watching: bool = True
     """The watch has no error."""
     executions: Mapping[Position, DdlProgress]
     still: bool = False
-    """No pipeline of its last run is at work any more; looked for while it rests."""
+    """No pipeline of its last run is running any more. Determined only while the changefeed rests."""
     copying: bool = False
-    """The initial copy of some table has not ended; told for a changefeed that has a target."""
+    """The initial copy of some table has not ended. Determined only for a changefeed with a target."""
     entered: Mapping[Position, Document] = field(default_factory=dict)
-    """What the source's catalog says of tables that a rename brought into the filter, by the rename's position."""
+    """What the source's catalog says about tables that a rename brought into the filter, by the rename's position."""
     errors: Sequence[ErrorReport] = ()
-    """Of the owner's own work for this changefeed: the watch, the scheduler."""
+    """Errors of the owner's own work for this changefeed: the DDL watch, the look-ups in the catalog, the oplog guard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +136,13 @@ class Decision:
     actions: tuple[OwnerAction, ...]
     tip: Tip
     waiting: tuple[DdlEvent, ...] = ()
-    """Events to be shown again with the next state."""
+    """Events to be passed in again with the next state."""
 
 
 def decide(
     state: ChangefeedState, classifier: DdlClassifier, *, now: datetime, monotonic: float, random: Random
 ) -> Decision:
-    """The checkpoint is taken before the release: a table that a DDL creates is among the checkpoints only when that is durable."""
+    """The checkpoint is computed before the release: the checkpoint of a created table counts only once the DDL is durable."""
     seen = (
         _record(state, classifier, now)
         if state.status.lifecycle.running
@@ -166,16 +166,16 @@ def decide(
 
 
 def _resolved(state: ChangefeedState, seen: _Seen) -> Position:
-    """Never goes back, and ends where the changefeed does."""
+    """Never goes back, and does not pass the changefeed's end."""
     end = _end(state)
     resolved = max(seen.resolved, published(state.status, state.barrier))
     return resolved if end is None else min(resolved, end)
 
 
 def _end(state: ChangefeedState) -> Position | None:
-    """All tables are replicated up to here: the user's target, or where the barrier stands by the time that counts.
+    """Where all tables end: at the user's target, or at the published position if that is further. None: no end yet.
 
-    A copy under way reads what is later than the target, and comes to its end only when the barrier has passed all that it read.
+    A running copy reads changes later than the target, and ends only when the barrier has passed everything that it read.
     """
     target = state.info.configuration.target
     if target is None or state.copying:
@@ -184,21 +184,21 @@ def _end(state: ChangefeedState) -> Position | None:
 
 
 def published(status: ChangefeedStatus, barrier: Barrier | None) -> Position:
-    """Below it each DDL is recorded: by the status, or by a barrier that was published after it."""
-    assert status.resolved is not None, "a changefeed that has not begun is not decided upon"
+    """Every DDL below it is recorded, according to the status, or to a barrier that was published after the status."""
+    assert status.resolved is not None, "expected a changefeed that has begun"
     return max(status.resolved, barrier.position) if barrier else status.resolved
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What became of the events that arrived: all below `resolved` are recorded, or are not this changefeed's."""
+    """The result for the arrived events: all events below `resolved` are recorded, or do not concern this changefeed."""
 
     tip: Tip
     resolved: Position
     records: list[DdlRecord] = field(default_factory=list)
     waiting: tuple[DdlEvent, ...] = ()
     unknown: DdlEvent | None = None
-    """The first of those that wait, when it brings a table of which nothing is known."""
+    """The first waiting event, if it brings an unknown table."""
 
     def wait(self, events: Sequence[DdlEvent]) -> None:
         self.resolved, self.waiting = events[0].position, tuple(events)
@@ -241,7 +241,7 @@ def _gate_actions(
 def _steps(
     state: ChangefeedState, gate: barrier.BarrierDecision, classifier: DdlClassifier, now: datetime, monotonic: float
 ) -> list[Step]:
-    """A changefeed that stands still begins nothing, but what has been applied is still recorded."""
+    """A changefeed that does not run starts no step, but the DDLs that have been applied are still released."""
     releases: list[Step] = []
     others: list[Step] = []
     for record in gate.runnable:
@@ -260,7 +260,7 @@ def _steps(
 
 
 def _as_wished_now(record: DdlRecord, classifier: DdlClassifier) -> DdlRecord:
-    """A DDL that the target refuses may be taken out by a filter that ignores it from now on."""
+    """A user can skip a DDL that the target refuses by a filter that ignores it from now on."""
     ignored = classifier.filter.ddl(record.event) is Disposition.SCHEMA_ONLY
     return replace(record, disposition=Disposition.SCHEMA_ONLY) if ignored else record
 
@@ -296,7 +296,7 @@ def _status(
 
 
 def _current_at(state: ChangefeedState, checkpoint: Position, now: datetime) -> datetime:
-    """By the source's own time, which is on another clock, only as long as the checkpoint is older than what this owner has seen."""
+    """Uses the source's own time, which is on another clock, only while the checkpoint is older than this owner's sightings."""
     reached = state.sightings.reached(checkpoint)
     found = reached.at if reached else min(checkpoint.ts.to_datetime(), now)
     return max(found, state.status.current_at or found)
@@ -335,7 +335,7 @@ def _lifecycle(state: ChangefeedState, checkpoint: Position, now: datetime, rand
 
 
 def commanded(info: ChangefeedInfo, status: ChangefeedStatus, *, now: datetime, random: Random) -> Lifecycle:
-    """What the user's newest change asks; each change is obeyed once."""
+    """The lifecycle after the user's newest change. Each change is obeyed once."""
     if info.version == status.info_version:
         return status.lifecycle
     match info.desired:
@@ -349,14 +349,14 @@ def commanded(info: ChangefeedInfo, status: ChangefeedStatus, *, now: datetime, 
 
 
 def _errors(state: ChangefeedState) -> list[ErrorReport]:
-    """Those of this run, but not what another of them explains: what an earlier run met says nothing about this one."""
+    """The errors of this run, without those that another error explains. Errors of an earlier run say nothing about this one."""
     reported = [report.error for report in state.reports if report.error is not None and report.run == state.status.run]
     errors = [*state.errors, *reported]
     return [error for error in errors if not any(other.explains(error) for other in errors)]
 
 
 def _ddl_failures(state: ChangefeedState) -> list[ErrorReport]:
-    """One that is tried again makes a warning, and no more however long it takes: it holds its own tables, and only those."""
+    """A failure that is retried gives a warning and nothing worse, however long it lasts: the DDL holds only its own tables."""
     return [
         ErrorReport.of(progress.error, progress.failed_at)
         for _, progress in sorted(state.executions.items())
@@ -366,7 +366,7 @@ def _ddl_failures(state: ChangefeedState) -> list[ErrorReport]:
 
 
 def check_invariants(before: ChangefeedStatus, after: ChangefeedStatus) -> None:
-    """The tests call it for each status that replaces another of the same start."""
+    """The tests call this for each status that replaces another one of the same start."""
     if before.checkpoint is not None and (after.checkpoint is None or after.checkpoint < before.checkpoint):
         raise InvariantError(f"the checkpoint went back from {before.checkpoint} to {after.checkpoint}")
     if before.resolved is not None and (after.resolved is None or after.resolved < before.resolved):
@@ -380,4 +380,4 @@ def check_invariants(before: ChangefeedStatus, after: ChangefeedStatus) -> None:
     ):
         raise InvariantError("a removal started a run")
     if after.still and not after.lifecycle.resting:
-        raise InvariantError(f"pipelines stand still in state {after.lifecycle.state}")
+        raise InvariantError(f"pipelines are marked as stopped in state {after.lifecycle.state}")

@@ -1,4 +1,4 @@
-"""`ErrorReports`: errors as they are told at each tick, for as long as they last."""
+"""`ErrorReports`: the reports of errors that are seen again at each tick."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from changefeed.lifecycle import ErrorReport
 
 
 class ErrorReports:
-    """The same report for as long as it is the same error, so that telling it at each tick changes nothing."""
+    """Returns the same report as long as the error is the same, so that reporting it at each tick changes nothing."""
 
     def __init__(self) -> None:
         self._before: dict[tuple[str, str], ErrorReport] = {}

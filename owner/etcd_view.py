@@ -1,4 +1,4 @@
-"""`OwnerView`: all that etcd says about one changefeed, at one revision."""
+"""`OwnerView`: everything that etcd says about one changefeed, at one revision."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ class OwnerView:
     assignments: Mapping[NodeId, decoded.StoredRecord[Assignment]]
     reports: Mapping[NodeId, PositionReport]
     rows: RowCounts
-    """What nodes that are gone have counted."""
+    """The counts of gone nodes."""
     moves: Mapping[TableId, NodeId]
     copied: AbstractSet[TableId]
-    """Whose initial copy has ended."""
+    """The tables whose initial copy has ended."""
     processors: Mapping[NodeId, NodeRecord]
-    """Those that live."""
+    """The living processors."""
 
     def nodes(self, gone_at: Mapping[NodeId, float]) -> dict[NodeId, NodeState]:
-        """Those that live, and those that are gone and left something behind."""
+        """The living processors, and gone nodes that have left an assignment or a report behind."""
         return {
             node: NodeState(
                 assignment=assigned.record if assigned else Assignment(),
@@ -69,7 +69,7 @@ class OwnerView:
         }
 
     def standing(self) -> Standing | None:
-        """None where nothing has begun."""
+        """None if the changefeed has not begun."""
         status = self.status
         if status is None or status.checkpoint is None:
             return None
@@ -94,7 +94,7 @@ class OwnerView:
 
     @property
     def flowing(self) -> bool:
-        """Whether rows in scope have come lately, anywhere."""
+        """Whether rows in scope have arrived recently, on any node."""
         return any(report.flowing for report in self.reports.values())
 
     @property

@@ -1,4 +1,4 @@
-"""`ChangefeedWriter`: every write of the owner to etcd for one changefeed. Each is a fenced transaction, or several in an order that says why."""
+"""`ChangefeedWriter`: all writes of the owner to etcd for one changefeed. Each is one fenced transaction, or several in a safe order."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ class ChangefeedWriter:
         return self._store.epoch
 
     def beginning(self, tables: Sequence[TableSchema], status: ChangefeedStatus, barrier: Barrier) -> None:
-        """The status, with its checkpoint, comes last: without it, what an owner wrote before it died is written over."""
+        """The status with its checkpoint comes last: until it exists, a new owner overwrites what its predecessor wrote."""
         self._commit([DeletePrefix(self._layout.schemas(self._id)), DeletePrefix(self._layout.ddls(self._id))])
         self._store.commit_in_parts([Put(self._layout.schema(self._id, table.id), encode(table)) for table in tables])
         self._commit([self._put_status(status), self._put_barrier(barrier)])
 
     def tables(self, marked: ChangefeedStatus, change: FilterChange, changed: ChangefeedStatus) -> None:
-        """As long as the status says that the tables are about to be changed, whoever finds it so begins with that."""
+        """While the status marks the tables as changing, a new owner starts with this change."""
         self._commit([self._put_status(marked)])
         for step in change.steps:
             self.fold(step)
@@ -66,7 +66,7 @@ class ChangefeedWriter:
         self._commit([self._put_status(changed)])
 
     def capture(self, folded: Iterable[FoldStep], changed: ChangefeedStatus) -> None:
-        """As long as the status names the capture of before, whoever finds it so goes on with what is left to fold."""
+        """While the status names the old capture, a new owner goes on with the steps that are left to fold."""
         for step in folded:
             self.fold(step)
             failpoint.reach("capture_changing")
@@ -84,7 +84,7 @@ class ChangefeedWriter:
         self._log.info("changefeed_removed")
 
     def ddls(self, records: Sequence[DdlRecord]) -> None:
-        """In stream order: whoever takes over after some of them finds no gap."""
+        """In stream order: a new owner that finds only some of them finds no gap."""
         self._store.commit_in_parts([self._put_ddl(record) for record in records])
 
     def release(self, records: Sequence[DdlRecord], barrier: Barrier) -> None:
@@ -94,7 +94,7 @@ class ChangefeedWriter:
             self._log.info("ddl_released", ddl=str(record.event), state=record.state, note=record.note)
 
     def barrier(self, barrier: Barrier, before: Barrier | None, *, flowing: bool) -> None:
-        """A gate closes and opens at once; the mere passing of time is told ten times a second, and more often while rows wait for it."""
+        """A closed or opened gate is written at once. Mere progress is written ten times a second, and more often while rows wait for it."""
         same_gates = before is not None and replace(before, position=barrier.position) == barrier
         every = _BARRIER_EVERY_WHILE_ROWS_FLOW if flowing else _BARRIER_EVERY
         if not same_gates or time.monotonic() - self._barrier_at >= every:
@@ -102,11 +102,11 @@ class ChangefeedWriter:
             self._barrier_at = time.monotonic()
 
     def barrier_again(self, barrier: Barrier) -> None:
-        """So that a report that has seen it was made in the knowledge of what was written before."""
+        """Writes the same barrier again: a report that has seen it was made after its node had seen the earlier writes."""
         self._commit([self._put_barrier(replace(barrier, epoch=self.epoch))])
 
     def status(self, status: ChangefeedStatus, before: ChangefeedStatus | None) -> None:
-        """A new state is told at once, how far it is once a second."""
+        """A new state is written at once, mere progress once a second."""
         same_state = before is not None and _state(before) == _state(status)
         same_words = same_state and before is not None and before.behind == status.behind
         if same_words and time.monotonic() - self._status_at < _STATUS_EVERY:
@@ -129,7 +129,7 @@ class ChangefeedWriter:
             self._commit(whole_parts)
 
     def end_copies(self, actions: Iterable[SchedulerAction]) -> None:
-        """Before the tables are taken from their nodes: one that comes back into the filter is copied as a new one."""
+        """Called before the tables are taken from their nodes: a table that comes back into the filter is copied as a new one."""
         ended = [action.table for action in actions if isinstance(action, Remove)]
         self._store.commit_in_parts([op for table in ended for op in self._copy_forgotten(table)])
 
@@ -140,7 +140,7 @@ class ChangefeedWriter:
     def forget(
         self, actions: Iterable[SchedulerAction], reports: Mapping[NodeId, PositionReport], rows: RowCounts
     ) -> None:
-        """What the scheduler no longer needs to know. `rows` is what nodes forgotten before have counted: nothing is counted twice."""
+        """Deletes what the scheduler no longer needs. `rows`: the counts of nodes forgotten earlier, so that nothing is counted twice."""
         for action in actions:
             match action:
                 case ForgetMove(table):
@@ -178,7 +178,7 @@ def _state(status: ChangefeedStatus) -> object:
 
 
 def _whole_parts(puts: Iterable[Put]) -> Iterator[list[Put]]:
-    """A part of every node in one transaction: a table's old and new node change together."""
+    """The same part of every node in one transaction, so that a table's old and new node change together."""
     by_part: dict[str, list[Put]] = {}
     for put in puts:
         by_part.setdefault(put.key.rpartition("/")[2], []).append(put)

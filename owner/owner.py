@@ -1,8 +1,8 @@
-"""`Owner`: stands for election, and while it leads, ticks every changefeed.
+"""`Owner`: campaigns in the election and, while it leads, ticks every changefeed.
 
     campaign ──elected──▶ term: tick, tick, ... ──resigned, fenced or session lost──▶ over
 
-The term ends at the first sign that it may be over: the session's own clock, a refused fence, or `stop`. A new campaign needs a new
+The term ends at the first sign that it may be over: the session's own clock, a refused compare, or `stop`. A new campaign needs a new
 session, so an `Owner` has one term at most.
 """
 
@@ -34,7 +34,7 @@ _log = structlog.get_logger()
 _TICK = timedelta(milliseconds=200)
 _LEAST_PAUSE = timedelta(milliseconds=20)
 _UNHURRIED = timedelta(milliseconds=30)
-"""For how long more changes in etcd are gathered. What the source shows, and jobs that end, are seen to at once."""
+"""How long changes in etcd are collected before the next tick. New DDL events and ended jobs start a tick at once."""
 _CAMPAIGN = timedelta(seconds=2)
 _VIEW_TIMEOUT = timedelta(seconds=2)
 _RETRY = timedelta(milliseconds=500)
@@ -63,17 +63,17 @@ class Owner:
         self._layout = layout
         self._connect = connect
         self._margin = margin
-        self._troubles: dict[ChangefeedId, str] = {}
+        self._last_errors: dict[ChangefeedId, str] = {}
         self._log = _log.bind(node=session.node, role="owner")
-        self._campaign_trouble = Interruption(self._log, "campaign_interrupted", "campaign_goes_on")
-        self._etcd_trouble = Interruption(self._log, "owner_waits_for_etcd", "owner_goes_on")
+        self._campaign_outage = Interruption(self._log, "campaign_interrupted", "campaign_goes_on")
+        self._etcd_outage = Interruption(self._log, "owner_waits_for_etcd", "owner_goes_on")
         self._wake = threading.Event()
         self._urgent = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="owner", daemon=True)
         self.leads = threading.Event()
         self.oplog_left: Mapping[ChangefeedId, timedelta] = {}
-        """How long each changefeed may stand still before its source forgets what comes next, as far as that is known."""
+        """How long each changefeed may stop before its source's oplog loses the events that it needs next, as far as known."""
         mirror.listen(self._wake.set)
 
     def start(self) -> None:
@@ -88,7 +88,7 @@ class Owner:
 
     @property
     def ended(self) -> bool:
-        """Its term is over, or it never had one: standing again takes a new `Owner`."""
+        """Its thread has ended, with or without a term. A new campaign needs a new `Owner`."""
         return self._thread.ident is not None and not self._thread.is_alive()
 
     @property
@@ -118,10 +118,10 @@ class Owner:
             try:
                 store = self._candidate.campaign(_CAMPAIGN)
             except RetryableError as error:
-                self._campaign_trouble.met(error)
+                self._campaign_outage.met(error)
                 self._stopping.wait(_RETRY.total_seconds())
                 continue
-            self._campaign_trouble.over()
+            self._campaign_outage.over()
             if store is not None:
                 return store
         return None
@@ -168,7 +168,7 @@ class Owner:
         try:
             view = self._view(term)
         except RetryableError as error:
-            self._etcd_trouble.met(error)
+            self._etcd_outage.met(error)
             self._stopping.wait(_RETRY.total_seconds())
             return
         if _asked_to_resign(view, self._layout, term.store.epoch):
@@ -178,7 +178,7 @@ class Owner:
         present = self._present(view, changefeeds)
         answered = [self._tick(id, term, changefeeds) for id in present if not self.over]
         if all(answered):
-            self._etcd_trouble.over()
+            self._etcd_outage.over()
         self.oplog_left = {id: known.oplog_left.left for id, known in changefeeds.items() if known.oplog_left}
 
     def _view(self, term: OwnerTerm) -> View:
@@ -189,11 +189,11 @@ class Owner:
         present = [ChangefeedId(child(group, self._layout.changefeeds)) for group in groups]
         for id in changefeeds.keys() - set(present):
             changefeeds.pop(id).close()
-            self._troubles.pop(id, None)
+            self._last_errors.pop(id, None)
         return present
 
     def _tick(self, id: ChangefeedId, term: OwnerTerm, changefeeds: dict[ChangefeedId, ChangefeedOwner]) -> bool:
-        """One changefeed's trouble is its own. Whether etcd gave none."""
+        """An error of one changefeed does not affect the others. Returns whether etcd answered."""
         try:
             view = self._view(term)
             info = term.reader.one(ChangefeedInfo, view, self._layout.info(id))
@@ -202,21 +202,21 @@ class Owner:
         except FencedError:
             raise
         except RetryableError as error:
-            self._etcd_trouble.met(error, changefeed=id)
+            self._etcd_outage.met(error, changefeed=id)
             return False
-        except Exception as error:  # noqa: BLE001  # the others go on; it is told once, not at every tick
-            if self._troubles.get(id) != str(error):
-                self._troubles[id] = str(error)
+        except Exception as error:  # noqa: BLE001  # the others go on; it is logged once, not at every tick
+            if self._last_errors.get(id) != str(error):
+                self._last_errors[id] = str(error)
                 self._log.exception("changefeed_tick_failed", changefeed=id)
         else:
-            self._troubles.pop(id, None)
+            self._last_errors.pop(id, None)
         return True
 
     @staticmethod
     def _owner_of(
         info: ChangefeedInfo, term: OwnerTerm, changefeeds: dict[ChangefeedId, ChangefeedOwner]
     ) -> ChangefeedOwner:
-        """One whose configuration was changed gets a new one."""
+        """A changefeed whose configuration or capture was changed gets a new `ChangefeedOwner`."""
         id = ChangefeedId(info.configuration.id)
         known = changefeeds.get(id)
         if known is not None and (known.configuration, known.capture) != (info.configuration, info.capture):

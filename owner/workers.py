@@ -1,7 +1,7 @@
-"""`Workers`: threads for calls that wait for somebody else, a source or a target, for as long as hours.
+"""`Workers`: threads for calls that wait for a source or a target, possibly for hours.
 
-Daemon threads: a process that is asked to end ends, whatever its calls still wait for. (The executors of the standard library
-would wait for an index build to finish.)
+They are daemon threads: a process that is asked to end does not wait for its calls. (The executors of the standard library would wait
+for an index build to finish.)
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Call = Callable[[], None]
 
 
 class Workers:
-    """At most `most` calls at a time, begun in the order given. A call handles its own errors."""
+    """Runs at most `most` calls at a time, started in the order given. A call handles its own errors."""
 
     def __init__(self, name: str, most: int) -> None:
         self._name = name
@@ -35,7 +35,7 @@ class Workers:
         threading.Thread(target=self._run, name=self._name, daemon=True).start()
 
     def close(self) -> None:
-        """Begins nothing more; nobody waits for what is under way. May be called twice."""
+        """Starts no further call. Does not wait for running calls. May be called twice."""
         with self._lock:
             self._closed = True
             self._waiting.clear()

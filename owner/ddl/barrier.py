@@ -1,20 +1,20 @@
-"""Where the barrier stands, and which DDL may run now. Pure.
+"""`decide`: where the barrier is, and which DDLs may run now. Pure.
 
-The protocol on one table, with events [insert@5, update@8, drop@11, insert@12], the insert@12 being of another table:
+The protocol on one table, with events [insert@5, update@8, drop@11, insert@12]; the insert@12 belongs to another table:
 
     the watch shows drop@11 and is resolved to 13    the record is written, then: barrier 13, held {table: 11}
-    the processor applies 5 and 8                    checkpoint 11 exactly: all before the drop, and nothing from it on
-    checkpoint == 11                                 the drop may run; the other table has long gone on to 13
+    the processor applies 5 and 8                    checkpoint 11 exactly: everything before the drop, and nothing from it on
+    checkpoint == 11                                 the drop may run; the other table has already gone on to 13
     the drop is done and recorded                    one transaction: record done, held {}; the table ends at 11
 
 Rules, in order of precedence:
 
-    NothingPassesTheResolvedPosition    beyond it, a DDL may be hiding; nor does a DDL run there that an owner recorded and died
+    NothingPassesTheResolvedPosition    there may be unseen DDLs beyond it; a DDL there waits too, even if an earlier owner recorded it
     AnOpenDdlHoldsItsTables             at the position of the first open DDL that touches the table
     ADdlHoldsOnlyItsOwnTables           whatever it waits for, other tables go on
-    DdlsThatMeetRunInStreamOrder        a later one waits for the earlier; those that do not meet run side by side
+    OverlappingDdlsRunInStreamOrder     a later one waits for the earlier; DDLs whose scopes do not overlap run side by side
     ADdlRunsExactlyAtItsPosition        when each table in its scope is assigned and its checkpoint equals the position
-    ATableEntersWithNoNode              one that left the filter before must first have left its node
+    ATableEntersWithoutANode            a table that left the filter earlier must first have left its node
     ABackgroundDdlHoldsNothing          it runs once the checkpoint has passed it, and keeps its order among DDLs
 """
 
@@ -29,12 +29,12 @@ from changefeed.records import DdlRecord
 from changefeed.table import TableId, TableName
 
 CheckpointOf = Callable[[TableId], Position | None]
-"""The owner's knowledge of a table's checkpoint; None while the table is with no node."""
+"""A table's checkpoint, as far as the owner knows it. None while no node has the table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BarrierDecision:
-    """The barrier to publish, and the open DDLs whose time has come."""
+    """The barrier to publish, and the open DDLs that may run now."""
 
     position: Position
     held: Mapping[TableId, Position]
@@ -42,7 +42,7 @@ class BarrierDecision:
 
 
 def decide(resolved: Position, records: Iterable[DdlRecord], checkpoint_of: CheckpointOf) -> BarrierDecision:
-    """`records` are those of the changefeed in any order and state; the result depends on the open ones."""
+    """`records`: the changefeed's records in any order and state. The result depends on the open ones."""
     open_records = sorted((record for record in records if record.open), key=lambda record: record.position)
     return BarrierDecision(
         position=resolved,
@@ -73,7 +73,7 @@ def _reached(record: DdlRecord, checkpoint_of: CheckpointOf) -> bool:
 
 
 def _first(open_records: Iterable[DdlRecord]) -> Iterator[DdlRecord]:
-    """Those that meet none before them. One pass: dropping a database of 10,000 tables is 10,000 DDLs."""
+    """The DDLs that overlap with no earlier one. One pass: dropping a database of 10,000 tables is 10,000 DDLs."""
     tables, names, databases, named = set[TableId](), set[TableName](), set[str](), set[str]()
     for record in open_records:
         scope = record.scope
@@ -88,14 +88,14 @@ def _first(open_records: Iterable[DdlRecord]) -> Iterator[DdlRecord]:
 
 
 def waits_for(record: DdlRecord, records: Iterable[DdlRecord], checkpoint_of: CheckpointOf) -> str:
-    """Why an open DDL does not run yet, for the one who asks."""
+    """Why an open DDL does not run yet, for users."""
     for other in sorted(records, key=lambda other: other.position):
         if other.open and other.position < record.position and record.scope.meets(other.scope):
             return f"{other.event}, which comes first"
     for table in sorted(record.scope.tables):
         checkpoint = checkpoint_of(table)
         if checkpoint is None:
-            return f"table {table} to be given to a node"
+            return f"table {table} to be assigned to a node"
         if checkpoint < record.position:
             return f"table {table}, which is at {checkpoint}"
     for table in sorted(record.scope.apart):
@@ -105,13 +105,13 @@ def waits_for(record: DdlRecord, records: Iterable[DdlRecord], checkpoint_of: Ch
 
 
 def changefeed_checkpoint(tables: Position | None, records: Iterable[DdlRecord], resolved: Position) -> Position:
-    """Below it everything is downstream: rows and DDL. `tables` is the least checkpoint of the tables, None without tables."""
+    """Everything below it is downstream: rows and DDL. `tables`: the least checkpoint of the tables, None without tables."""
     first_open = min((record.position for record in records if record.open), default=resolved)
     return min(first_open, resolved if tables is None else tables)
 
 
 def check_invariants(gate: BarrierDecision, records: Iterable[DdlRecord], checkpoint_of: CheckpointOf) -> None:
-    """What must hold after every decision; the tests call it after every step."""
+    """What must hold after every decision. The tests call it after every step."""
     open_records = [record for record in records if record.open]
     for table, position in gate.held.items():
         if position >= gate.position:

@@ -1,12 +1,12 @@
 """`DdlFeed`: one DDL watch of a source, shared by its changefeeds.
 
-A changefeed that starts further back than the shared watch, or well ahead of one that is catching up, gets a runner of its own;
-when one has caught up with another, the two become one. So a changefeed that resumes after a day holds up none of the others.
+A changefeed that starts further back than the shared watch, or well ahead of one that is catching up, gets a runner of its own. When one
+runner has caught up with another, the two are merged. So a changefeed that resumes after a day does not delay the others.
 
-A watch shows events that are not resolved yet, once. Whoever joins its runner afterwards is told of them by the runner, which
-remembers them:
+A watch may show an event before it is resolved, and shows it only once. The runner remembers the unresolved events for changefeeds that
+join it later:
 
-    batch events [drop@9], resolved 8    the subscriptions there were have drop@9 and wait for its turn
+    batch events [drop@9], resolved 8    the present subscriptions have drop@9 and wait until it is resolved
     a changefeed joins at 8              gets drop@9 from the runner; the watch will not show it again
 """
 
@@ -28,22 +28,22 @@ from source.ddl.ddl_watch import DdlBatch, DdlWatch
 _log = structlog.get_logger()
 
 _NEAR_SECONDS = 10
-"""Of source time: a runner further behind is catching up, and keeps a newcomer waiting for what it does not need."""
+"""Of source time. A runner further behind is catching up: a new subscription would wait for events that it does not need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What came since the last time: no event below `resolved` is missing, and none is at or past it."""
+    """What arrived since the last call: no event below `resolved` is missing, and none is at or past it."""
 
     events: tuple[DdlEvent, ...]
     resolved: Position
     sighting: Sighting | None
-    """Of what the source had committed, when it has answered since."""
+    """What the source had committed, if it has answered since the last call."""
     error: SluiceError | None
 
 
 class Subscription:
-    """One changefeed's reading place in the feed."""
+    """One changefeed's reading position in the feed."""
 
     def __init__(self, feed: DdlFeed, start: Position, moved: Callable[[], None]) -> None:
         self._feed = feed
@@ -81,7 +81,7 @@ class Subscription:
             self._moved()
 
     def join(self, shown: Iterable[DdlEvent]) -> None:
-        """What the runner has been shown and is not resolved yet."""
+        """`shown`: the events that the runner has seen and that are not resolved yet."""
         with self._lock:
             self._add(shown)
 
@@ -105,7 +105,7 @@ class DdlFeed:
         self._runners: list[_Runner] = []
 
     def subscribe(self, start: Position, moved: Callable[[], None] = lambda: None) -> Subscription:
-        """`moved` is called in the runner's thread when `resolved` has: it sets an event and returns."""
+        """`moved` is called in the runner's thread when `resolved` has moved. It must return at once, for example after setting an event."""
         subscription = Subscription(self, start, moved)
         with self._lock:
             near = [runner for runner in self._runners if runner.alive and _near(runner.resolved, start)]
@@ -140,7 +140,7 @@ class DdlFeed:
             runner.wait()
 
     def _merge(self, runner: _Runner, batch: DdlBatch, asked_at: datetime) -> None:
-        """Hand the batch over; then, having caught up with another runner, leave it the subscriptions."""
+        """Hands the batch over. A runner that has caught up with another one then gives its subscriptions to that one."""
         with self._lock:
             before = runner.resolved
             runner.take(batch, asked_at)
@@ -161,7 +161,7 @@ def _near(resolved: Position, start: Position) -> bool:
 
 
 class _Runner:
-    """A thread with a watch. What is public but `start`, `stop` and `alive` belongs to the feed's lock."""
+    """A thread with a watch. The feed's lock guards all public members except `start`, `stop`, `wait` and `alive`."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class _Runner:
             self.subscriptions.append(subscription)
 
     def take(self, batch: DdlBatch, asked_at: datetime) -> None:
-        """A watch that was opened again shows again what is not resolved."""
+        """A reopened watch shows unresolved events again: known events are skipped."""
         last = self._shown[-1].position if self._shown else None
         self._shown += [event for event in batch.events if last is None or event.position > last]
         self.resolved = max(self.resolved, batch.resolved)
@@ -209,14 +209,14 @@ class _Runner:
             try:
                 self._follow()
             except RetryableError as error:
-                self._tell(error)
+                self._report(error)
                 self._stopping.wait(error.retry_after.total_seconds())
             except SluiceError as error:
-                self._tell(error)
+                self._report(error)
                 self._stopping.set()
             except Exception as error:  # noqa: BLE001  # the edge of a thread
                 _log.exception("ddl_watch_broke")
-                self._tell(InvariantError(f"the DDL watch: {error!r}"))
+                self._report(InvariantError(f"the DDL watch failed with {error!r}"))
                 self._stopping.set()
 
     def _follow(self) -> None:
@@ -228,9 +228,9 @@ class _Runner:
         finally:
             watch.close()
 
-    def _tell(self, error: SluiceError) -> None:
+    def _report(self, error: SluiceError) -> None:
         if not self.alive:
-            return  # nobody subscribes any more, and the client may be closed already
+            return  # there are no subscriptions any more, and the client may be closed already
         _log.warning("ddl_watch_failed", code=error.code, error=str(error), resolved=str(self.resolved))
         for subscription in list(self.subscriptions):
             subscription.fail(error)

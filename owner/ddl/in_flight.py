@@ -1,8 +1,8 @@
 """`InFlightDdl`: the short DDL calls that a sink has not answered yet.
 
-Whoever goes on in another's place waits for the other's: no UUID guards a create, so one that took effect after the successor's drop would
-bring the table back. Their commands end with the session at the latest (`sink/mongodb/command.py`), so nobody waits for longer than that.
-Index builds, renames and sharding, which may take hours, are not among them.
+A successor (the next owner, or the new jobs of a restarted changefeed) waits for its predecessor's calls: no UUID guards a create, so a
+create that took effect after the successor's drop would bring the table back. The commands end with the session at the latest
+(`sink/mongodb/command.py`), which limits the wait. Index builds, renames and sharding may take hours and are not included.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from changefeed.records import ChangefeedId
 
 
 class InFlightDdl:
-    """Of one term, for many threads. `permit` is for how many seconds a command that is sent now may last."""
+    """The calls of one term. Thread-safe. `permit` returns how many seconds a command that is sent now may last."""
 
     def __init__(self, permit: Callable[[], float]) -> None:
         self._permit = permit
@@ -24,7 +24,7 @@ class InFlightDdl:
 
     @contextmanager
     def call(self, changefeed: ChangefeedId, jobs: object) -> Iterator[None]:
-        """Of `jobs`; begins when those of the changefeed's earlier jobs are over, or no longer can do anything."""
+        """A call of `jobs`. It starts when the calls of the changefeed's earlier jobs have ended or can no longer have an effect."""
         call = (changefeed, jobs)
         with self._changed:
             self._changed.wait_for(
@@ -39,6 +39,6 @@ class InFlightDdl:
                 self._changed.notify_all()
 
     def wait(self, seconds: float) -> None:
-        """Until none is left, or for as long as one may last."""
+        """Waits until no call is left, but at most `seconds`."""
         with self._changed:
             self._changed.wait_for(lambda: not self._calls, timeout=max(0.0, seconds))

@@ -1,7 +1,7 @@
 """`DdlJobs`: looks at the sink and applies DDLs to it in worker threads, so that the owner's tick never waits.
 
-A job's outcome is a `DdlProgress` that the next tick reads. A job that outlives the owner's term is harmless: its outcome is read by
-nobody, and what it does downstream is compared and done once by whoever has taken over.
+A job's outcome is a `DdlProgress` that the next tick reads. A job that outlives the owner's term is harmless: its outcome is not read,
+and the new owner compares the target with the DDL's record, so that the DDL is applied once.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from sink.ddl import CreateIndexes, DdlApplier, DownstreamDdl, RenameTable, Shar
 
 _log = structlog.get_logger()
 _THREADS = 64
-"""Idle most of the time: as many DDLs that do not meet may be under way side by side."""
+"""The most DDLs without overlapping scopes that run side by side. The threads are idle most of the time."""
 
 _MAY_TAKE_LONG = (CreateIndexes, RenameTable, ShardTable)
 _BACKGROUND_THREADS = 16
-"""Apart, so that index builds, however many and long, keep no DDL that holds rows waiting."""
+"""Separate threads, so that index builds, however many and long, do not delay a DDL that holds rows."""
 
 
 class DdlJobs:
@@ -60,7 +60,7 @@ class DdlJobs:
             return dict(self._progress)
 
     def start(self, job: Observe | Apply) -> None:
-        """What cannot be said in the sink's names has failed before it begins."""
+        """A DDL that cannot be translated to the sink's names fails at once."""
         try:
             ddl = self._translate(job.record)
         except SluiceError as error:
@@ -83,7 +83,7 @@ class DdlJobs:
         self.forget(failed)
 
     def close(self) -> None:
-        """Begins nothing more. A command under way cannot be called back: who goes on in this one's place waits for it (`UnderWay`)."""
+        """Starts no further job. A running command cannot be cancelled: the successor waits for it (`InFlightDdl`)."""
         self._workers.close()
         self._background.close()
         with self._lock:
@@ -132,7 +132,7 @@ class DdlJobs:
     def _connected(self) -> DdlApplier:
         with self._lock:
             if self._closed:
-                raise FencedError("nothing more is sent to the sink: these jobs are over")
+                raise FencedError("these DDL jobs are closed; nothing more is sent to the sink")
             if self._sink is None:
                 self._sink = self._open_sink()
             return self._sink
@@ -140,5 +140,5 @@ class DdlJobs:
 
 def _recorded(record: DdlRecord) -> Observation:
     if record.before is None:
-        raise InvariantError(f"{record.event} is executing without a record of what the downstream looked like")
+        raise InvariantError(f"{record.event} is executing: expected a recorded observation of the target, found none")
     return record.before

@@ -1,19 +1,19 @@
-"""What a DDL event of the source means for one changefeed: nothing, or a record with its scope. Pure.
+"""`DdlClassifier`: what a DDL event of the source means for one changefeed: nothing, or a record with its scope. Pure.
 
 The scope is what a DDL touches: the tables it changes (by id, at the source) and the names it changes (downstream). Ids say which rows
-must wait; names order DDLs that concern different ids under one name, as the drop and the create of a re-created table do.
-Tables that routes bring under a name touched are in the scope too.
+must wait. Names order DDLs that concern different ids under one name, such as the drop and the create of a re-created table.
+Tables that routes map to a touched name are in the scope too.
 
     event                               tables                          names
-    create shop.a                       those already routed there      shop_dr.a
+    create shop.a                       those already routed to a name  shop_dr.a
     createIndexes, modify, drop ...     the table                       its name
-    rename shop.a to shop.b             the table, and what it replaced both
-    rename into the filter              what it replaced                the new one; the table is copied as a new one
-    rename out of the filter            the table                       the old one: for us, a drop
-    dropDatabase shop                   all that is left of it          all of theirs, and the whole database
+    rename shop.a to shop.b             the table and a replaced one    both names
+    rename into the filter              a replaced table                the new name; the table is copied as a new one
+    rename out of the filter            the table                       the old name; it counts as a drop
+    dropDatabase shop                   all remaining tables            all their names, and the whole database
 
-Only tables that are replicated can be in a scope: a barrier never waits for one that the filter leaves out. A view, which has no
-rows, and a table that enters the filter stand apart in it: they are with no node, and count for the order alone.
+Only replicated tables can be in a scope: a barrier never waits for a table that the filter leaves out. A view, which has no rows, and a
+table that enters the filter are listed in `apart`: no node has them, and they only count for the order.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class DdlClassifier:
     background_indexes: bool
 
     def enters(self, event: DdlEvent) -> bool:
-        """A rename brings a table into the filter: nothing is known of it but what the source's catalog says."""
+        """Whether a rename brings a table into the filter. Only the source's catalog describes such a table."""
         return event.renamed_to is not None and self._wants(event.renamed_to) and not self._wants(event.table)
 
     def leaves(self, event: DdlEvent) -> bool:
@@ -69,7 +69,7 @@ class DdlClassifier:
         return name is not None and self.filter.wants_table(name)
 
     def classify(self, event: DdlEvent, tables: Tables, seen_at: datetime) -> DdlRecord | None:
-        """None: the event is not this changefeed's."""
+        """None: the event does not concern this changefeed."""
         disposition = self.filter.ddl(event)
         if disposition is None:
             return None
@@ -111,12 +111,14 @@ class DdlClassifier:
             case _:
                 subject = _subject(event, tables)
                 if subject is None:
-                    raise InvariantError(f"{event}: the schema store knows no such table there (id {event.id})")
+                    raise InvariantError(
+                        f"{event}: expected table {event.id} in the schema store at that position, found none"
+                    )
                 return [subject]
 
     @staticmethod
     def _names(event: DdlEvent, touched: Iterable[TableSchema]) -> Iterable[TableName]:
-        """At the source. A name outside the filter may be among them; nothing stands under it downstream."""
+        """The names at the source. A name outside the filter may be among them; downstream it does not exist."""
         if event.type is DdlType.DROP_DATABASE:
             return [schema.name for schema in touched]
         return [name for name in (event.table, event.renamed_to) if name is not None]
@@ -130,20 +132,20 @@ class DdlClassifier:
 
 
 def _refuse_unknown(event: DdlEvent) -> None:
-    """It may have changed rows or tables."""
+    """An unknown command may have changed rows or tables."""
     if event.type is DdlType.UNKNOWN:
         raise SourceUnsupported(
-            f"a command in the source's oplog that is not known, at {event.position}, about {event.table or event.db}: "
-            f"{key_text(event.description.raw)}; nothing of it may be passed over: a newer release of Sluice may know it, else remove the changefeed and "
-            "create it again with --start initial"
+            f"{event.table or event.db} at {event.position}: expected a known command in the source's oplog, found "
+            f"{key_text(event.description.raw)}; it cannot be skipped: use a newer release of Sluice that knows it, or remove the changefeed "
+            "and create it again with --start initial"
         )
 
 
 def _refuse_new_identity(event: DdlEvent) -> None:
-    """From here on the source calls the table by another UUID, and how its rows before and after are told apart is not said."""
+    """From here on the table has another UUID at the source, and the event does not say which of its rows came before and which after."""
     if event.type is DdlType.RESHARD_COLLECTION and (new := event.description.decode().get("reshardUUID")) is not None:
         raise SourceUnsupported(
-            f"{event}: the table {event.id} became {new}, which a running changefeed cannot follow; "
+            f"{event}: the id of the table changed from {event.id} to {new}, which a running changefeed cannot follow; "
             "remove the changefeed and create it again with --start initial"
         )
 
@@ -168,7 +170,7 @@ def _subject(event: DdlEvent, tables: Tables) -> TableSchema | None:
 
 
 def _harmless_indexes(event: DdlEvent) -> bool:
-    """Plain or wildcard keys and nothing that could refuse or remove a document: building them may overlap with rows.
+    """Plain or wildcard keys, and nothing that could refuse or remove a document: such indexes may be built while rows are applied.
 
     Text, 2d and 2dsphere indexes refuse values that they cannot read, unique ones refuse duplicates, TTL indexes delete.
     """

@@ -1,15 +1,16 @@
 """`Sightings`: what the source had committed at which moment, as the DDL watch showed it. Pure.
 
-A checkpoint says how far a changefeed is in the source's time, which stands still while nobody writes there and jumps with its periodic no-op:
-the difference to a clock says nothing of what is missing. So each answer of the source is remembered with the moment at which
-it was asked for, on one clock, the owner's:
+A checkpoint says how far a changefeed is in the source's time. That time does not move while there are no writes, and jumps with the
+periodic no-op, so its difference to a clock does not say what is missing. Therefore each answer of the source is remembered with the
+moment of the request, on one clock, the owner's:
 
     asked at       12.0     12.1     12.2     12.3
     end            90.1     90.1     90.7     91.4
-    checkpoint 90.1 at 12.3     all that was committed by 12.1 is downstream: 0.2 s behind
-    checkpoint 91.4 at 12.5     all that the source was last seen to have: nothing is left
+    checkpoint 90.1 at 12.3     everything that was committed by 12.1 is downstream: 0.2 s behind
+    checkpoint 91.4 at 12.5     everything that the source was last seen to have is downstream: nothing is left
 
-When they are many, those are forgotten whose neighbours are nearer to each other than a 32nd of their age: a lag of an hour is known to two minutes.
+When there are too many, a sighting is forgotten if its neighbours are nearer to each other than a 32nd of their age: a lag of an hour is
+known to two minutes.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from changefeed.position import Position
 
 _MOST = 600
 _FINENESS = 32
-"""A week of ten sightings a second comes down to 500."""
+"""A week of ten sightings a second is reduced to 500."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
     end: Position
-    """Below it lies all that the source had committed."""
+    """Everything that the source had committed is below this position."""
     at: datetime
-    """By then, or later."""
+    """The moment of the request: the source answered then or later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sightings:
-    """In order of both."""
+    """In ascending order of `end` and `at`."""
 
     seen: tuple[Sighting, ...] = ()
 
@@ -52,7 +53,7 @@ class Sightings:
         return self.seen[-1] if self.seen else None
 
     def reached(self, checkpoint: Position) -> Sighting | None:
-        """The last one of which nothing is missing below the checkpoint."""
+        """The last sighting whose end the checkpoint has reached."""
         count = bisect_right(self.seen, checkpoint, key=lambda sighting: sighting.end)
         return self.seen[count - 1] if count else None
 

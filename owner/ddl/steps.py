@@ -1,18 +1,18 @@
-"""How one DDL goes downstream, step by step. Pure.
+"""`next_step`: how one DDL is applied downstream, step by step. Pure.
 
     pending ──observe──▶ (observed) ──record──▶ executing ──apply──▶ (applied) ──release──▶ done
        │                                     └──refused──▶ pending
        └─────── not to be sent, or unsupported and to be skipped ────────release──▶ skipped
 
-What is in brackets is known to this process alone; the rest stands in etcd. A crash just after
+States in brackets are known to this process only; the others are recorded in etcd. A crash just after
     observe      nothing has happened: the next owner observes again
-    record       what the downstream looked like is safe: `apply` compares with it and does what is missing, once
-    apply        the effect is there: the next owner's `apply` finds it and does nothing
+    record       the observation is safe: `apply` compares the downstream with it and does what is missing, once
+    apply        the effect exists: the next owner's `apply` finds it and does nothing
     release      the record is done and the gate open, in one transaction
 
-A failure is tried again after a delay, at the step that failed, as long as it is one that may go away. A DDL that the target refuses
-has had no effect and is not under way any more: it is pending again, so that after somebody mended the target and resumed the
-changefeed, the downstream is looked at anew. It would else be compared for ever with what stood there before the mending.
+A retryable failure is tried again after a delay, at the step that failed. A DDL that the target refuses has had no effect and is not
+running any more, so it is pending again: after a user has repaired the target and resumed the changefeed, the downstream is observed
+again. Otherwise it would be compared for ever with the observation from before the repair.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from changefeed.records import DdlRecord, DdlState, Observation
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A worker thread is at it."""
+    """A worker thread is running the step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ Step: TypeAlias = Observe | RecordExecuting | Apply | ReleaseDdl | TakeBack
 def next_step(
     record: DdlRecord, progress: DdlProgress | None, *, skip_unsupported: bool, monotonic: float, now: datetime
 ) -> Step | None:
-    """For a DDL whose time has come; None while there is nothing to do but wait."""
+    """The next step of a DDL that may run. None: wait."""
     if record.disposition is Disposition.SCHEMA_ONLY:
         return ReleaseDdl(_skipped(record, "the filter keeps it from the target", now))
     match progress:

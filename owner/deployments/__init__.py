@@ -1,1 +1,1 @@
-"""What the owner asks of sources and sinks besides their DDL."""
+"""The owner's access to sources and sinks: connections, heartbeats, the oplog guard."""

@@ -1,7 +1,7 @@
-"""`Connections`: the clusters that changefeeds read from, each connected once and shared, and those they write to.
+"""`Connections`: the source clusters, each connected once and shared by its changefeeds, and the sinks.
 
-Nothing here waits for a cluster but the methods of `SourceConnection`: a cluster that does not answer must not hold up the owner's tick, which
-serves the changefeeds of other clusters too.
+Only the methods of `SourceConnection` wait for a cluster: a cluster that does not answer must not delay the owner's tick, which also
+serves the changefeeds of other clusters.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from source.tables.stable_catalog import read_stable_catalog
 
 
 class SourceConnection:
-    """One source cluster, read by one capture and connected at its first use. Its methods wait for the network: they are for worker threads."""
+    """One source cluster, read by one capture and connected at its first use. Its methods wait for the network: call them in worker threads."""
 
     def __init__(self, uri: ConnectionUri, capture: Capture) -> None:
         self._uri = uri
@@ -46,7 +46,7 @@ class SourceConnection:
 
     @property
     def _client(self) -> Client:
-        """Where a credential is missing, or a name does not resolve, the changefeeds that ask hear of it."""
+        """A missing credential or an unresolvable name is an error of the changefeeds that use the client."""
         with self._lock:
             if self._connected is None:
                 self._connected = connect(expanded(self._uri), capture=self._capture)
@@ -80,7 +80,7 @@ class SourceConnection:
         end_heartbeats(self._client, name)
 
     def close(self) -> None:
-        """Waits for what is under way."""
+        """Waits until the DDL watches have ended."""
         self.feed.close()
         with self._lock:
             if self._connected is not None:
@@ -102,7 +102,7 @@ class Connections:
         self._shared: dict[tuple[str, Capture], _Shared] = {}
 
     def acquire(self, uri: ConnectionUri, capture: Capture) -> SourceConnection:
-        """Each user releases it once."""
+        """Each user must release it once."""
         with self._lock:
             shared = self._shared.get((uri.reference, capture))
             if shared is None:

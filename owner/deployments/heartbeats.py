@@ -1,4 +1,4 @@
-"""`Heartbeats`: has the heartbeat of a changefeed that reads change streams written, and removed with it."""
+"""`Heartbeats`: writes the heartbeat of a changefeed that reads change streams, and removes it with the changefeed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class HeartbeatWriter(Protocol):
 
 
 class Heartbeats:
-    """Never waits. A changefeed that may not write them does without."""
+    """Never waits. A changefeed that is not allowed to write heartbeats goes on without them."""
 
     def __init__(self, name: str, background: Background, source: HeartbeatWriter) -> None:
         self._name = name
@@ -51,7 +51,7 @@ class Heartbeats:
             self._log.warning("heartbeat_refused", error=str(error))
 
     def ended(self) -> bool:
-        """Whether it is gone, or cannot be removed, which holds up nothing."""
+        """Whether the heartbeat is removed, or cannot be removed. A failure does not delay the changefeed's removal."""
         try:
             return self._background.take("end of heartbeats", self._end) is not None
         except SluiceError as error:

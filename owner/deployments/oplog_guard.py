@@ -1,4 +1,4 @@
-"""Whether the source still remembers what has not been replicated, and for how much longer."""
+"""`OplogGuard`: whether the source's oplog still has what has not been replicated, and for how much longer."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OplogLeft:
-    """`left`: how long the changefeed may stand still before the source forgets what it needs next."""
+    """`left`: how long the changefeed may stop before the oplog loses the events that it needs next."""
 
     left: timedelta
     scarce: bool
 
 
 def check(changefeed: str, checkpoint: Position, window: OplogWindow) -> OplogLeft:
-    """Scarce is less than a quarter of what the oplog holds; raises `HistoryLost` when it is gone."""
+    """`scarce`: less than a quarter of the oplog's span is left. Raises `HistoryLost` if the checkpoint is no longer in the oplog."""
     if not window.holds(checkpoint):
         raise HistoryLost(
             f"changefeed {changefeed!r}: checkpoint {checkpoint} is no longer in the source's oplog (oldest is {window.oldest_ts}, "
@@ -40,7 +40,7 @@ def check(changefeed: str, checkpoint: Position, window: OplogWindow) -> OplogLe
 
 
 class OplogGuard:
-    """Looks now and then. One that is not allowed to look says so: the changefeed itself does not need the oplog's ends."""
+    """Looks every ten seconds. An error of looking is only logged: the changefeed itself does not need the bounds of the oplog."""
 
     def __init__(self, changefeed: str, background: Background, read: Callable[[], OplogWindow | None]) -> None:
         self._changefeed = changefeed
@@ -51,7 +51,7 @@ class OplogGuard:
         self.left: OplogLeft | None = None
 
     def look(self, checkpoint: Position) -> HistoryLost | None:
-        """Never waits: asks in the background, and judges what has come back."""
+        """Never waits: reads in the background, and checks the last answer."""
         if time.monotonic() - self._looked_at < _EVERY_SECONDS:
             return None
         try:
@@ -67,7 +67,7 @@ class OplogGuard:
         return None
 
     def _judge(self, checkpoint: Position, window: OplogWindow | None) -> None:
-        """There is none through mongos."""
+        """`window` is None behind mongos."""
         if window is None:
             return
         self.left = check(self._changefeed, checkpoint, window)

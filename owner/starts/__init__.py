@@ -1,1 +1,1 @@
-"""Where tables begin: with a changefeed, or with a changed filter."""
+"""Where tables begin: at the start of a changefeed, or at a change of its filter."""

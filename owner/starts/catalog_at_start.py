@@ -1,6 +1,6 @@
-"""What the source's catalog says of tables that become known: when a changefeed begins, when its filter is changed, when one enters the filter.
+"""`begin`, `tables_at`, `look_up`: the source's tables at a position, for a new changefeed, a changed filter, a table that enters the filter.
 
-The catalog shows the tables of now; what is wanted is how they were at a position. So the DDLs since are read, and undone.
+The catalog shows the tables as they are when it is read. To get them as they were at a position, the DDLs since then are read and undone.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ class Beginning:
     position: Position
     tables: tuple[TableSchema, ...]
     copied: bool
-    """Their documents are to be copied first."""
+    """Whether their documents have to be copied first."""
 
 
 class Catalog(Protocol):
-    """What the source has to answer; the answers take a while."""
+    """Questions to the source. The answers take a while."""
 
     def read_tables(self, wanted: Callable[[TableName], bool]) -> CatalogReading:
-        """As they all were at one position."""
+        """All wanted tables, as they were at one position."""
         ...
 
     def ddls(self, window: Window) -> Iterable[DdlEvent]: ...
 
 
 def begin(source: Catalog, configuration: Configuration, resume_from: Position | None) -> Beginning:
-    """A start in the future is a start now, as nothing happens in between."""
+    """A start in the future counts as a start now, since nothing happens in between."""
     reading = source.read_tables(configuration.filter.wants_table)
     start = configuration.start
     asked = resume_from or (None if isinstance(start, Start) else Position(start))
@@ -54,11 +54,11 @@ def begin(source: Catalog, configuration: Configuration, resume_from: Position |
 
 
 def tables_at(source: Catalog, wanted: Callable[[TableName], bool], position: Position) -> tuple[TableSchema, ...]:
-    """The wanted tables as they were at a place of the past."""
+    """The wanted tables as they were at a past position."""
     reading = source.read_tables(wanted)
     if reading.position < position:
         raise SourceUnavailable(
-            f"the source's catalog is as of {reading.position}, which is before {position}; asked again"
+            f"the source's catalog: expected it as of {position} or later, observed {reading.position}; it will be read again"
         )
     return _as_of(position, reading, source, wanted)
 
@@ -85,7 +85,7 @@ def look_up(source: Catalog, event: DdlEvent) -> Document:
     table = next((table for table in rewound(reading.tables, since, event.position) if table.id == event.id), None)
     if table is None:
         raise SourceUnavailable(
-            f"{event}: the source shows the table {event.id} neither now nor in its DDL since; asked again"
+            f"{event}: expected table {event.id} in the source's catalog or in its DDL since, observed neither; they will be read again"
         )
     shard_key = {"shardKey": table.shard_key.decode()} if table.shard_key else {}
     indexes = [index.decode() for index in table.indexes]

@@ -1,10 +1,10 @@
-"""`TableStarts`: where the tables of a changefeed begin: all of them at its start, some where a changed filter takes them in.
+"""`TableStarts`: where the tables of a changefeed begin: all tables at its start, further ones where a changed filter adds them.
 
-Both ask the source's catalog in a thread, tick after tick until it has answered, make the views that are to be copied, and write what they
-found before the status says so.
+Both methods read the source's catalog in a thread, and look for the answer at each tick. They create the views that have to be copied,
+and write the tables before the status that refers to them.
 
     begin            bases, then the status with a checkpoint
-    change_tables    the status without patterns, which no node runs under; the bases; the status with the new patterns
+    change_tables    the status without patterns, under which no node runs; the bases; the status with the new patterns
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class TableStarts:
         self._log = _log.bind(changefeed=configuration.id, epoch=writer.epoch)
 
     def begin(self, known: OwnerView, status: ChangefeedStatus) -> None:
-        """For a changefeed without a checkpoint. Until it has one, its status tells why not."""
+        """For a changefeed without a checkpoint. Until it has one, its status shows why not."""
         lifecycle = self._commanded(known, status)
         lifecycle = lifecycle.after(Sign.TICK, now=datetime.now(UTC), random=self._random)
         if lifecycle.running:
@@ -104,7 +104,7 @@ class TableStarts:
         self._log.info("changefeed_begun", position=str(beginning.position), tables=len(beginning.tables))
 
     def change_tables(self, known: OwnerView, status: ChangefeedStatus) -> bool:
-        """Whether it is done. Raises what hinders it."""
+        """Returns whether the change is done. Raises if something blocks it."""
         position, patterns = published(status, known.barrier), self._configuration.filter
         if blocking := filter_change.in_the_way(patterns, position, known.records.values()):
             raise ConfigurationError([filter_change.waits_for(blocking)])
@@ -129,7 +129,7 @@ class TableStarts:
         return True
 
     def _change(self, known: OwnerView, position: Position) -> FilterChange:
-        """What is known stays as it is until this is answered: nothing runs."""
+        """`known` stays valid until this is answered, since nothing runs."""
         patterns = self._configuration.filter
         found = tables_at(self._source, patterns.wants_table, position)
         change = filter_change.plan(patterns, position, known.bases, known.records.values(), found)
@@ -141,6 +141,6 @@ class TableStarts:
 
 
 def _copy_starts(known: OwnerView, status: ChangefeedStatus) -> frozenset[Position]:
-    """The records that say so of tables that a rename brought in are about to go."""
+    """Includes tables that a rename brought in: the records that say so are about to be removed."""
     replicated = KnownTables(status.copy_starts, known.bases, known.records.values()).replicated
     return frozenset(assigned.start for assigned in replicated.values() if assigned.copy)

@@ -1,6 +1,6 @@
-"""Views that stand at the source where tables begin with a copy. They have no rows, so no node is given one: the owner makes them downstream.
+"""`make_views`: creates the source's views downstream, where tables begin with a copy. Views have no rows, so no node gets them.
 
-Before the beginning is recorded: whoever begins once more finds them made.
+They are created before the beginning is recorded: a restarted owner finds them already created.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sink.ddl import DdlApplier, Routing, create_copy, names_of
 def make_views(
     tables: Iterable[TableSchema], configuration: Configuration, open_sink: Callable[[], DdlApplier]
 ) -> None:
-    """Takes a while. One that stands there with another definition is refused."""
+    """Takes a while. An existing view with another definition is an error."""
 
     def route(name: TableName) -> TableName | None:
         return configuration.routes.target(name) if configuration.filter.wants_table(name) else None

@@ -1,1 +1,1 @@
-"""Which tables a changefeed has, how far each is, and which node replicates it. Pure."""
+"""Which tables a changefeed has, how far each one is, and which node replicates it. Pure."""

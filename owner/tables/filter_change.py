@@ -1,18 +1,18 @@
-"""What a changed filter does to the tables of a changefeed: a plan to be carried out while no pipeline runs. Pure.
+"""`plan`: what a changed filter does to the tables of a changefeed. The plan is carried out while no pipeline runs. Pure.
 
-At `position` every DDL below is recorded under the old patterns, and every one from there on will be judged by the new ones. So tables that
-the new patterns want, and nobody knows, begin there, as the source's catalog says they were; they are copied. Tables that are no
-longer wanted end, and are left at the target as they stand. The others go on from their own checkpoints.
+Every DDL below `position` is recorded under the old patterns, and every DDL from there on is classified by the new ones. So unknown
+tables that the new patterns want begin at `position`, as the source's catalog shows them there; they are copied. Tables that are no longer
+wanted end, and stay at the target unchanged. The others go on from their own checkpoints.
 
     before     bases A: a@0, B: b@0, C: tmp@0     records 5 rename A to x, done; 7 createIndexes C, refused by the target
-    patterns   *.*  ──▶  *.*, !*.b, !*.tmp        and the catalog at 9 has E: e, which nobody knows
-    plan       1  forget record 7                 an open DDL of nobody's table
-               2  fold record 5 into A: x@0       so that no record names a table that is gone; each table is past its own records
+    patterns   *.*  ──▶  *.*, !*.b, !*.tmp        and the catalog at 9 has E: e, which is unknown
+    plan       1  forget record 7                 an open DDL of a table that is no longer wanted
+               2  fold record 5 into A: x@0       so that no record names a removed table; each table is past its own records
                3  remove B and C
-               4  write E: e@9                    last: what is known is not taken in again
+               4  write E: e@9                    last: a known table is not taken in again
 
-After any prefix the plan for what is left leads to the same tables. Only an open DDL that is still wanted stands in the way: nobody's
-checkpoint says yet what its tables are.
+After any prefix, the plan for the rest leads to the same tables. Only an open DDL that is still wanted blocks the change: no checkpoint
+says yet what its tables are.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def plan(
 
 
 def in_the_way(filter: Filter, position: Position, records: Iterable[DdlRecord]) -> list[DdlRecord]:
-    """What is not done and stays wanted. From `position` on, the watch shows everything again."""
+    """The open DDLs that stay wanted. From `position` on, the watch shows everything again."""
     return [
         record
         for record in records
@@ -75,14 +75,14 @@ def in_the_way(filter: Filter, position: Position, records: Iterable[DdlRecord])
 def waits_for(blocking: Sequence[DdlRecord]) -> str:
     return (
         f"filter.tables: {blocking[0].event} is not done, and the patterns can change only when no DDL of a wanted table is open "
-        f"(now {len(blocking)}); resume the changefeed with the patterns of before, and change them when `sluice ddl list` shows none"
+        f"({len(blocking)} are open); resume the changefeed with the old patterns, and change them when `sluice ddl list` shows none open"
     )
 
 
 def _folded(
     bases: Mapping[TableId, TableSchema], settled: Iterable[DdlRecord], position: Position
 ) -> Iterator[FoldStep]:
-    """Bases keep the place where their table's life begins: it says whether it is copied, and rows before the last DDL may be yet to come."""
+    """Bases keep the position where their table began: it says whether the table is copied, and rows before the last DDL may still come."""
     settled = list(settled)
     living = SchemaStore.from_records(bases.values(), settled).versions.living()
     began = {schema.id: first for first, schema in living}

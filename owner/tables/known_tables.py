@@ -1,4 +1,4 @@
-"""`KnownTables`: the tables of a changefeed as the owner derives them from the records, kept up with the records that come."""
+"""`KnownTables`: the tables of a changefeed, derived from the bases and the records, and updated with each new record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from schema_store.versions import SchemaVersions
 
 
 class KnownTables:
-    """`tip` holds every DDL seen, done or not; `replicated` the tables that the settled ones leave."""
+    """`tip`: the versions with every DDL seen, done or not. `replicated`: the tables after the settled DDLs."""
 
     def __init__(
         self,
@@ -39,12 +39,12 @@ class KnownTables:
 
     @property
     def settled(self) -> Iterable[tuple[Position, TableSchema]]:
-        """Those that live, views too, each with where its life began."""
+        """The tables after the settled DDLs, views too, each with the position where it began."""
         return self._settled.versions.living()
 
     @property
     def to_copy(self) -> AbstractSet[TableId]:
-        """Those that begin with a copy."""
+        """The tables that begin with a copy."""
         return {table for table, given in self.replicated.items() if given.copy}
 
     def seen(self, tip: SchemaVersions) -> None:
@@ -55,7 +55,7 @@ class KnownTables:
         self.tip = self.tip.gc(checkpoint)
 
     def _replicated(self) -> dict[TableId, AssignedTable]:
-        """Views have no rows: no node is given one."""
+        """Without views: they have no rows, so no node gets them."""
         return {
             schema.id: AssignedTable(start=first, copy=self._copied(schema, first))
             for first, schema in self.settled

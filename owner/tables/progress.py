@@ -1,21 +1,22 @@
-"""`TableProgress`: where each table is and how far, as far as the owner can be sure. Pure.
+"""`TableProgress`: which node has each table, and how far the table is, as far as the owner can be sure. Pure.
 
-What a node reports counts for a table only if the node had seen the assignment that says what the table is to it now:
+A node's report counts for a table only if the node had seen the assignment with the table's current entry:
 
     assignment of n1      at rev 10  {A, B}      at rev 20  {A, B, C from 7}
     report of n1          checkpoint 9 under rev 10: A and B are at 9. C is not covered: it is at its start, 7, and holds the
                           changefeed's checkpoint there.
                           checkpoint 12 under rev 20: A, B and C are at 12
 
-So a report under an old assignment says nothing of a table given since, nor that a table was released which is leaving since. A
-report counts only for the tables that its node's assignment names now: one that an expired node left behind is silent about a table as
-soon as another node has it; until then it is the truth, for an expired node's writes are refused.
+So a report under an old assignment does not count for a table that was assigned later, and not as a release of a table that was marked as
+leaving later. A report counts only for the tables that its node's assignment currently names: the report of an expired node counts for a
+table until another node has it. Until then it is true, since an expired node's writes are refused.
 
-A `TableProgress` is derived from the one before, with work for what has changed: nothing but the nodes when no assignment has. An owner that takes
-over begins with none: what is not covered is at the start that its assignment says, which is at or before its checkpoint.
+A `TableProgress` is derived from the previous one, at a cost that depends on the changes: without a changed assignment, only the nodes are
+visited. A new owner starts with an empty one: a table that is not covered is at the start in its assignment, which is at or before its
+checkpoint.
 
-That start may be long ago, and DDLs may have been done since: from there, a table's rows would be written once more to where it no longer
-is. So a table is nowhere before the DDLs that its checkpoint allowed, nor before the changefeed's checkpoint (`Floor`).
+That start may be old, and DDLs may have been done since: from there, the table's rows would be written again under a name that the table
+no longer has. So a table is never before the DDLs that its checkpoint allowed, nor before the changefeed's checkpoint (`Floor`).
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from changefeed.table import TableId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
-    """A node that lives, or one that is gone and has left an assignment behind."""
+    """A living node, or a gone node that has left something behind."""
 
     assignment: Assignment = field(default_factory=Assignment)
     assignment_rev: int = 0
     report: PositionReport | None = None
     draining: bool = False
     gone_at: float | None = None
-    """When this owner first knew that the node's lease is gone, on this owner's monotonic clock; None while it lives."""
+    """When this owner first saw that the node's lease is gone, on this owner's monotonic clock. None while the node lives."""
 
     @property
     def reported_rev(self) -> int:
@@ -48,7 +49,7 @@ class NodeState:
 
 
 class Floor:
-    """Where tables are at least, whatever was reported of them: what stands in etcd could not have come about otherwise."""
+    """The least possible position of each table, whatever was reported: the records in etcd imply it."""
 
     def __init__(self, checkpoint: Position, records: Iterable[DdlRecord]) -> None:
         """`checkpoint` is the changefeed's."""
@@ -60,7 +61,7 @@ class Floor:
 
     @cached_property
     def _begun_at(self) -> dict[TableId, Position]:
-        """A DDL begins when the checkpoints of its tables equal its position. A background one does not wait for that."""
+        """A DDL starts when the checkpoints of its tables equal its position. A background DDL does not wait for that."""
         begun_at: dict[TableId, Position] = {}
         for record in sorted(self._records, key=lambda record: record.position):
             if record.state is not DdlState.PENDING and not record.background:
@@ -70,7 +71,7 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class _Uncovered:
-    """Where a table is at least, until a report under the assignment revision `rev` says more."""
+    """The least position of a table, until a report under the assignment revision `rev` says more."""
 
     rev: int
     position: Position
@@ -78,14 +79,14 @@ class _Uncovered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableProgress:
-    """`tables` are those to be replicated, with where the first node of each begins; the same object as long as they are the same."""
+    """`tables`: the tables to replicate, each with the start of its first node. The same object as long as the tables are the same."""
 
     tables: Mapping[TableId, AssignedTable] = field(default_factory=dict)
     nodes: Mapping[NodeId, NodeState] = field(default_factory=dict)
     home: Mapping[TableId, NodeId] = field(default_factory=dict)
     unassigned: tuple[TableId, ...] = ()
     ended: tuple[TableId, ...] = ()
-    """Assigned, but to be replicated no more."""
+    """Assigned, but no longer to be replicated."""
     _waiting_at: Position | None = None
     """The least start of the unassigned tables."""
     _ended_at: Mapping[NodeId, int] = field(default_factory=dict)
@@ -112,7 +113,7 @@ class TableProgress:
         )
 
     def of(self, table: TableId) -> Position | None:
-        """A table's checkpoint; None while the table is with no node."""
+        """A table's checkpoint. None while no node has the table."""
         node = self.home.get(table)
         if node is None:
             return None
@@ -123,19 +124,19 @@ class TableProgress:
         return report.released.get(table, report.of(table))
 
     def released(self, table: TableId) -> bool:
-        """Its node has been asked to give it up, and says that it has."""
+        """Whether the table's node was asked to give it up, and reports that it has."""
         node = self.home[table]
         report = self.nodes[node].report
         return report is not None and table in report.released and table not in self._uncovered[node]
 
     @property
     def least(self) -> Position | None:
-        """The least checkpoint of all tables, those with no node included; None without tables."""
+        """The least checkpoint of all tables, including those without a node. None if there are no tables."""
         places = [place for node in self.nodes for place in self._least_of(node)]
         return min([*places, *([self._waiting_at] if self._waiting_at else [])], default=None)
 
     def _least_of(self, node: NodeId) -> Iterator[Position]:
-        """Names only the tables that differ from the rest."""
+        """Visits only the tables that differ from the rest."""
         state, uncovered = self.nodes[node], self._uncovered[node]
         apart = self._ended_at.get(node, 0)
         for table, pending in uncovered.items():
@@ -187,12 +188,12 @@ def _homes(nodes: Mapping[NodeId, NodeState]) -> dict[TableId, NodeId]:
             other = homes.setdefault(table, node)
             if other != node:
                 raise InvariantError(
-                    f"table {table} is assigned to {other} and to {node}; a table is with one node at most"
+                    f"table {table}: expected one node at most, found it assigned to {other} and to {node}"
                 )
         _check_leaving(node, state.assignment)
     return homes
 
 
 def _check_leaving(node: NodeId, assignment: Assignment) -> None:
-    if strangers := assignment.leaving - assignment.tables.keys():
-        raise InvariantError(f"{sorted(strangers)} are leaving node {node}, which does not have them")
+    if unassigned := assignment.leaving - assignment.tables.keys():
+        raise InvariantError(f"tables {sorted(unassigned)} are leaving node {node}, which does not have them")

@@ -1,23 +1,23 @@
-"""Which node replicates which table. Pure.
+"""`decide`: which node replicates which table. Pure.
 
-A table changes its node in two phases, so that no two nodes ever have it:
+A table changes its node in two phases, so that two nodes never have it at once:
 
-    n1: {A}, n2: {}     ──Withdraw──▶   n1: {A leaving}       n1 begins nothing more of A, finishes what runs, reports
+    n1: {A}, n2: {}     ──Withdraw──▶   n1: {A leaving}       n1 starts no further job of A, finishes the running one, reports
                                                               released {A: 7} under that assignment
                         ──Assign────▶   n1: {}, n2: {A from 7}    both nodes in one transaction
 
-A node whose lease is gone reports nothing more, but its last tasks may still write for a while: its tables are given to others
-once the agreed margin has passed since this owner knew. A new owner waits the margin anew.
+A node whose lease is gone reports nothing more, but its last tasks may still write for a while: its tables are assigned to other nodes
+once the agreed margin has passed since this owner noticed. A new owner waits for the whole margin again.
 
-The only memory is in etcd: a table leaving, a request to move, a report. So an owner that takes over decides the same, and each prefix of the
-actions is a state from which the next decision goes on. An action changes the entries of one table, and those lie in the same
-part of each node's assignment (`coordination.layout`): carried out part by part, each transaction holds whole hand-overs
-however many tables a decision moves.
+The only memory is in etcd: leaving tables, move requests, reports. So a new owner decides the same, and each prefix of the actions leaves
+a state from which the next decision goes on. An action changes the entries of one table, and these are in the same part of each node's
+assignment (`coordination.layout`). The actions are carried out part by part, so each transaction contains whole hand-overs, however many
+tables a decision moves.
 
 Policies, in order of precedence:
 
     ATableThatHasEndedIsRemoved
-    ATableWithNoNodeIsGivenToTheOneAskedFor     else to the one with the fewest tables; ties by id
+    ATableWithoutANodeIsAssigned                to the requested node, else to the one with the fewest tables; ties by id
     ARequestedMoveIsMade
     ADrainingNodeGivesUpEverything              unless no other node takes tables
     NodesAreKeptEven                            only beyond a tolerance, few tables at a time, until even; tables in copy last
@@ -37,12 +37,12 @@ from changefeed.table import TableId
 from owner.tables.progress import NodeState, TableProgress
 
 MOST_REBALANCING = 16
-"""Tables on their way at one time for evenness alone."""
+"""The most tables that move at one time only to keep the nodes even."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Give a table to a node; in the same transaction take it from the node that had it."""
+    """Assign a table to a node; in the same transaction take it from the node that had it."""
 
     table: TableId
     node: NodeId
@@ -68,7 +68,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class ForgetMove:
-    """A requested move is made, or can no longer be: delete the request."""
+    """A requested move is done, or no longer possible: delete the request."""
 
     table: TableId
 
@@ -86,7 +86,7 @@ SchedulerAction: TypeAlias = Assign | Withdraw | Remove | ForgetMove | ForgetNod
 def decide(
     progress: TableProgress, moves: Mapping[TableId, NodeId], *, now: float, margin: timedelta
 ) -> tuple[SchedulerAction, ...]:
-    """`moves` are the requests that stand in etcd, `now` this owner's monotonic clock."""
+    """`moves`: the requests in etcd. `now`: this owner's monotonic clock."""
     actions: list[SchedulerAction] = [Remove(table, progress.home[table]) for table in progress.ended]
     actions += [ForgetMove(table) for table in sorted(moves) if _settled(progress, table, moves[table])]
     actions += [
@@ -106,7 +106,7 @@ def decide(
 
 
 class _Loads:
-    """How many tables each node that takes tables has, and will have once all on their way have arrived."""
+    """How many tables each node that takes tables has, and will have once all moving tables have arrived."""
 
     def __init__(self, progress: TableProgress) -> None:
         self.counts: dict[NodeId, int] = {
@@ -131,14 +131,14 @@ class _Loads:
     def expect(
         self, progress: TableProgress, moves: Mapping[TableId, NodeId], withdrawn: Mapping[TableId, Withdraw]
     ) -> None:
-        """Tables that have no new node yet will come to one as those do that are placed now."""
+        """Counts the moving tables without a new node: each one will be placed in the same way as the tables that are placed now."""
         for table, withdraw in withdrawn.items():
             if withdraw.node in self.counts:
                 self.change(withdraw.node, -1)
             self.place(table, moves.get(table))
         for state in progress.nodes.values():
-            on_their_way = state.assignment.leaving if state.gone_at is None else state.assignment.tables.keys()
-            for table in on_their_way - self.placed:
+            moving = state.assignment.leaving if state.gone_at is None else state.assignment.tables.keys()
+            for table in moving - self.placed:
                 self.place(table, moves.get(table))
 
     def _least(self) -> NodeId:
@@ -201,27 +201,27 @@ def _drained(progress: TableProgress) -> dict[TableId, Withdraw]:
 
 
 def _rebalanced(
-    progress: TableProgress, spoken_for: AbstractSet[TableId], arrived: AbstractSet[TableId], loads: _Loads
+    progress: TableProgress, other_moves: AbstractSet[TableId], arrived: AbstractSet[TableId], loads: _Loads
 ) -> Iterator[Withdraw]:
-    """Once begun, it goes on until the nodes are even: a table leaving a node that is to keep tables says that it has begun."""
-    leaving = {table for node in loads.counts for table in progress.nodes[node].assignment.leaving - spoken_for}
-    on_their_way = len(leaving - arrived)
+    """Once started, it goes on until the nodes are even. A table that leaves a node which takes tables shows that it has started."""
+    leaving = {table for node in loads.counts for table in progress.nodes[node].assignment.leaving - other_moves}
+    moving = len(leaving - arrived)
     tolerance = 1 if leaving else max(1, sum(loads.counts.values()) // len(loads.counts) // 5)
     candidates: dict[NodeId, Iterator[TableId]] = {}
-    while on_their_way < MOST_REBALANCING:
+    while moving < MOST_REBALANCING:
         fullest = max(loads.counts, key=lambda node: (loads.counts[node], node))
         emptiest = min(loads.counts, key=lambda node: (loads.counts[node], node))
         if loads.counts[fullest] - loads.counts[emptiest] <= tolerance:
             return
         if fullest not in candidates:
-            candidates[fullest] = _movable(progress, progress.nodes[fullest], spoken_for)
+            candidates[fullest] = _movable(progress, progress.nodes[fullest], other_moves)
         table = next(candidates[fullest], None)
         if table is None:
             return
         yield Withdraw(table, fullest)
         loads.change(fullest, -1)
         loads.change(emptiest, 1)
-        on_their_way += 1
+        moving += 1
         tolerance = 1
 
 
@@ -234,7 +234,7 @@ def _movable(progress: TableProgress, state: NodeState, but: AbstractSet[TableId
 def assignments_after(
     assignments: Mapping[NodeId, Assignment], actions: Iterable[SchedulerAction]
 ) -> dict[NodeId, Assignment]:
-    """What is to be written: the assignments that the actions change, as they leave them."""
+    """The assignments to write: those that the actions change, as they are after the actions."""
     drafts: dict[NodeId, _AssignmentDraft] = {}
 
     def draft(node: NodeId) -> _AssignmentDraft:

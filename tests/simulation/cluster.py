@@ -1,7 +1,7 @@
-"""`Cluster`: nodes as they are, with the product's own session, mirror, membership, owner, processor and pipeline, on a simulated network.
+"""`Cluster`: nodes with the product's own session, mirror, membership, owner, processor and pipeline, on a simulated network.
 
-Simulated is what lies outside the product: etcd, the source, the target, and Spark, which gives tasks to worker processes that may
-outlive the node they work for.
+Everything outside the product is simulated: etcd, the source, the target, and Spark, which runs tasks in worker processes that may outlive
+their node.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ _WINDOWS = WindowLimits(slice_seconds=1)
 
 
 class ObservedEtcd(MemoryEtcd):
-    """Tells of each revision as it is written, before anybody can see it."""
+    """Reports each revision as it is written, before any client can see it."""
 
     observer: Callable[[Sequence[Change]], None] = staticmethod(lambda changes: None)
 
     def advance(self, now: timedelta) -> None:
-        """Called at each moment; there are few leases, and mostly none has expired."""
+        """Called at every change of time, so it must be cheap. There are few leases, and usually none has expired."""
         self._now = now
         if any(lease.expires_at <= now for lease in self._leases.values()):
             super().advance(now)
@@ -103,7 +103,7 @@ class Cluster:
         self.judge: Any = None
         self.decoder = Decoder()
         self.reached: Callable[[str], None] = lambda point: None
-        """Told when a process comes to one of the product's failpoints."""
+        """Called when a process reaches one of the product's failpoints."""
         self.capture_may_change = False
         self._desired = DesiredState.RUNNING
         machine.on_time = lambda now: self.etcd.advance(timedelta(seconds=now))
@@ -121,7 +121,7 @@ class Cluster:
         self.nodes[name] = Node(self, name, roles)
 
     def ask_to_move(self, random: Random) -> None:
-        """A table to a node, any that etcd knows."""
+        """Requests to move a random table to a random node that etcd knows."""
         nodes = [kv.key for kv in self.etcd.range(LAYOUT.nodes).items]
         tables = sorted(self.source.by_id)
         if nodes and tables and self.etcd.get(LAYOUT.status(FEED)):
@@ -129,14 +129,14 @@ class Cluster:
             self.put(LAYOUT.move(FEED, random.choice(tables)), encode(request))
 
     def put(self, key: str, value: bytes) -> None:
-        """As a user does, who tries again while etcd is full."""
+        """Writes as a user would, who tries again while etcd is full."""
         try:
             self.etcd.txn((), (Put(key, value),))
         except CoordinationFull:
             self.machine.after(1.0, partial(self.put, key, value))
 
     def ask_for(self, desired: DesiredState) -> None:
-        """As a user does, who pauses and resumes, and while etcd is full tries again with what he wants by then."""
+        """Pauses or resumes as a user would. While etcd is full, it tries again with the state that is desired by then."""
         self._desired = desired
         self._ask()
 
@@ -153,7 +153,7 @@ class Cluster:
             self.machine.after(1.0, self._ask)
 
     def change_capture(self) -> None:
-        """As a user does who has paused it, and is told whether its positions allow it."""
+        """Changes the capture as a user of a paused changefeed would. It is refused if the positions do not allow it."""
         replica = Replica()
         replica.reset(self.etcd.range(LAYOUT.root))
         known = owner.etcd_view.read(Decoded(LAYOUT), replica.view(), LAYOUT, FEED)
@@ -174,7 +174,7 @@ class Cluster:
 
     @property
     def worker_resources(self) -> WorkerResources:
-        """Of the worker process that asks."""
+        """The resources of the calling worker process."""
         return self.resources_by_process.setdefault(self.process, WorkerResources())
 
 
@@ -196,7 +196,7 @@ class Node:
         return self.process.alive
 
     def _run(self) -> None:
-        """As `NodeProcess` does it."""
+        """Runs the node like `NodeProcess`."""
         etcd = self.cluster.line()
         mirror = Mirror(etcd, LAYOUT.root)
         mirror.start()
@@ -255,7 +255,7 @@ class _Task:
 
 
 class Spark:
-    """In the place of `SparkRunner`. A task runs in a worker process, one at a time in each."""
+    """Replaces `SparkRunner`. Each task runs in a worker process, and each process runs one task at a time."""
 
     def __init__(self, cluster: Cluster, node: Node) -> None:
         self._cluster = cluster
@@ -291,7 +291,7 @@ class Spark:
         return [part.result() for part in applying]
 
     def cancel(self, group: Group) -> None:
-        """The job ends; its workers are killed, or go on without anybody who listens."""
+        """The job ends. Its workers are killed, or go on although their answers are not read."""
         machine = self._cluster.machine
         for task in [task for task in self._busy if task.group == group]:
             _settle(task.answer, PipelineUnavailable("cancelled"))
@@ -299,7 +299,7 @@ class Spark:
                 machine.after(machine.random.random() * 0.1, partial(machine.kill, task.worker))
 
     def lose_one(self, random: Random) -> bool:
-        """As when Spark hears nothing of an executor: the job fails, and whoever works for it goes on."""
+        """Loses a task, as when Spark loses an executor: the job fails, and its worker goes on."""
         pending = [task for task in self._busy if not task.answer.done()]
         if pending:
             _settle(random.choice(pending).answer, PipelineUnavailable("the executor is lost"))
@@ -309,7 +309,7 @@ class Spark:
         return [task.worker for task in self._busy if task.worker.alive]
 
     def orphaned(self) -> None:
-        """The node is dead. Its workers notice, sooner or later."""
+        """The node is dead. Its workers notice it sooner or later."""
         machine = self._cluster.machine
         for worker in [*self.workers(), *self._idle]:
             machine.after(machine.random.choice((0.0, 0.05, 5.0, 30.0)), partial(machine.kill, worker))
@@ -352,7 +352,7 @@ class Spark:
 
 
 def _partitions(tasks: Iterable[substitutes.Future], buckets: int) -> list[list[Any]]:
-    """As a shuffle does it: by bucket, sorted."""
+    """The records by bucket and sorted, like a shuffle."""
     records = sorted((record for task in tasks for record in task.result()), key=lambda record: record[0])
     return [[record for record in records if record[0][0] % buckets == number] for number in range(buckets)]
 
@@ -381,7 +381,7 @@ class _ResourcesByProcess:
 
 
 class Decoder:
-    """Values never change, and each is read by every node: it is decoded once."""
+    """Decodes each value once, since values never change and every node reads each of them."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[type, bytes], Any] = {}
@@ -395,9 +395,9 @@ class Decoder:
 
 @contextmanager
 def wired(cluster: Cluster) -> Iterator[None]:
-    """What connects the product to the world leads to the simulated one; times are short, so that a minute sees much.
+    """Connects the product to the simulated services. Intervals are shortened, so that much happens within a minute.
 
-    Patched, since the product connects deep inside: by the addresses that stand in a changefeed's configuration.
+    This is done by patches, since the product connects deep inside, by the addresses in a changefeed's configuration.
     """
 
     def source_client(_: str, **__: object) -> SourceClient:

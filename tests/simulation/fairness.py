@@ -1,4 +1,4 @@
-"""What a simulated changefeed was asked for, and when two tables are defined alike: said once more, without the product's code."""
+"""`Agreement`: what the simulated changefeed should replicate, and when two definitions are equal, written without the product's code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DEFAULTS: Mapping[str, Any] = {"validationLevel": "strict", "validationAction":
 
 @dataclass(frozen=True)
 class Agreement:
-    """All tables of both databases but those named `x_out`, and what a server makes aside for itself; `shop` may become `copy`."""
+    """All tables of both databases except those named `x_out` and a server's own temporary ones. `shop` may be routed to `copy`."""
 
     routed: bool
 
@@ -38,7 +38,7 @@ class Agreement:
 def definition_differences(
     options: Mapping[str, Any], indexes: Mapping[str, Any], options_there: Mapping[str, Any], indexes_there: Any
 ) -> list[str]:
-    """Of a table and its copy, in words."""
+    """The differences between the definitions of a table and its copy, as text."""
     found = [] if _options(options) == _options(options_there) else [f"options {options} became {options_there}"]
     if _indexes(indexes) != _indexes(indexes_there):
         found.append(f"indexes {list(indexes.values())} became {list(indexes_there.values())}")
@@ -46,10 +46,10 @@ def definition_differences(
 
 
 def _options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """An option that is not given has its default."""
+    """A missing option has its default."""
     return {**_DEFAULTS, **options}
 
 
 def _indexes(indexes: Mapping[str, Any]) -> set[bytes]:
-    """Field by field, but in any order."""
+    """Compares indexes field by field, in any order."""
     return {bson.encode(dict(sorted({"unique": False, **spec}.items()))) for spec in indexes.values()}

@@ -1,7 +1,7 @@
-"""`Faults`: what goes wrong in one run. The seed chooses which kinds, how often, and when; at the end all of it is over.
+"""`Faults`: the faults of one run. The seed chooses which kinds, how often, and when. At the end of the run all faults are over.
 
-A crash or a freeze falls between two actions of a process: a request is on its way, or its answer is. Freezes last up to several
-leases, so that a process wakes as one that others have given up.
+A crash or a freeze happens between two actions of a process, while a request or its answer is on its way. Freezes last up to several
+leases, so that a process may wake up after others have taken over from it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.simulation.cluster import TTL, Cluster, Node
 from tests.simulation.machine import Process
 
 _ELECTIONS_GO_ON = 10.0
-"""Seconds after all else is over."""
+"""Seconds after all other faults are over."""
 _LEASE = TTL.total_seconds()
 
 
@@ -70,7 +70,7 @@ class Faults:
         self._later()
 
     def end(self) -> None:
-        """Whatever is frozen wakes, whatever is dead is started again, and the sun shines."""
+        """Ends all faults: wakes frozen processes, restarts dead nodes, and clears the weather."""
         self._over = True
         self._cluster.etcd.make_room()
         self._cluster.source.asked = _nothing
@@ -89,7 +89,7 @@ class Faults:
                 self._restart(node)
 
     def _elections_go_on(self) -> None:
-        """Much is done when all the others are over, and an election or two should be nothing."""
+        """Elections go on for a while after the other faults, since much work is done then, and an election must not disturb it."""
         for kind, elect in (
             (self._new_leader, self._cluster.source.elect),
             (self._new_leader_of_target, self._cluster.target.elect),
@@ -126,7 +126,7 @@ class Faults:
         return self._random.choice(living) if living else None
 
     def _reached(self, point: str) -> None:
-        """Where an accident would hurt most: so close to it, or at it."""
+        """A process has reached a failpoint, where an accident does most harm: causes one there or soon after it."""
         current = self._machine.current
         if self._over or current is None or self._random.random() >= self._at_failpoints:
             return
@@ -142,7 +142,7 @@ class Faults:
                 self._machine.after(self._random.choice((0.0, 0.005, 0.02)), lambda: self._freeze_machine(node))
 
     def _reached_target(self, point: str) -> None:
-        """An index build has begun, or an effect is there that no majority has."""
+        """The target has started an index build, or has an effect that no majority has."""
         self._reached(point)
         if self._machine.now < self._end + _ELECTIONS_GO_ON and self._random.random() < self._at_failpoints / 2:
             self._machine.count(f"fault: target elects at {point}")
@@ -169,7 +169,7 @@ class Faults:
             self._cluster.start(node.name, node.roles)
 
     def _stop_node(self) -> None:
-        """In good order, as by a signal."""
+        """Stops a node in good order, as a signal does."""
         node = self._node()
         if node is not None and len(self._cluster.nodes) > 1:
             self._machine.note(node.process.name, "is asked to stop")
@@ -183,7 +183,7 @@ class Faults:
             self._soon(node.process, lambda: self._freeze_machine(node) if with_workers else self._freeze(node.process))
 
     def _freeze_machine(self, node: Node) -> None:
-        """As a virtual machine that is moved: all on it wake together, in the middle of what they did."""
+        """Freezes all processes of a machine, as when a virtual machine is moved. They wake together, in the middle of their work."""
         if not node.alive or node.process.frozen:
             return
         seconds = self._seconds_frozen()
@@ -217,7 +217,7 @@ class Faults:
             self._soon(worker, lambda: self._freeze(worker))
 
     def _lose_worker(self) -> None:
-        """Its node gives it up; it goes on."""
+        """The node loses a worker, which goes on."""
         for node in self._cluster.nodes.values():
             if node.alive and node.spark.lose_one(self._random):
                 self._machine.note(node.process.name, "loses sight of a worker")
@@ -250,7 +250,7 @@ class Faults:
         self._cluster.source.elect()
 
     def _new_leader_of_target(self) -> None:
-        """Nobody leads for a while; then somebody who need not have what the majority lacks."""
+        """There is no primary for a while; the new primary may lack what no majority has."""
         self._cluster.network.target_down.until = self._machine.now + self._random.choice((0.05, 0.5, 3.0))
         self._cluster.target.elect()
 
@@ -258,19 +258,19 @@ class Faults:
         self._cluster.source.hold_majority(self._machine.now + self._random.choice((0.3, 3.0, 15.0)))
 
     def _source_rolls_back(self) -> None:
-        """What is written from now on reaches no majority, and somebody else is elected."""
+        """New writes reach no majority, and another member is elected."""
         until = self._machine.now + self._random.choice((0.3, 1.0, 3.0))
         self._cluster.source.hold_majority(until)
         self._machine.after(self._random.random() * (until - self._machine.now), self._cluster.source.elect)
 
     def _history_is_truncated(self) -> None:
-        """What nobody needs any more goes, but for the last entry: by it one sees that history is whole."""
+        """Truncates the entries that are no longer needed, except the last one: it proves that there is no gap."""
         source, needed = self._cluster.source, self._cluster.judge.needed
         if needed is not None:
             source.forget_before(source.oplog[max(0, source.index_of(needed) - 1)].ts)
 
     def _history_is_lost(self) -> None:
-        """The next range of the oplog that is read begins before the oplog does, or comes to do so."""
+        """The next range that is read begins before the oplog does, from the start or once reading has begun."""
         source = self._cluster.source
 
         def forget(start_ts: ClusterTime) -> None:
@@ -310,5 +310,5 @@ class Faults:
         self._machine.after(seconds, lambda: self._cluster.ask_for(DesiredState.RUNNING))
 
     def _move_table(self) -> None:
-        """As an operator asks for."""
+        """Requests a move, as an operator would."""
         self._cluster.ask_to_move(self._random)

@@ -1,15 +1,16 @@
-"""`Judge`: knows everything, believes nobody, and looks at each effect at the target and at each write to etcd.
+"""`Judge`: checks the invariants at each effect at the target and at each write to etcd, with full knowledge of source and target.
 
-What belongs to whom, and which definitions are equal, it says by itself (`fairness.py`): of the product it knows the form of its records alone.
+It decides on its own what is to be replicated, and which definitions are equal (`fairness.py`). Of the product it uses only the form of
+the records.
 
-I1 gate             each row written: the DDLs of its table before it are done, none after it is; each DDL: its tables are as they were at it
-I2 nothing lost     each checkpoint published: what lies before it is downstream
-I3 durable first    the same: what is not acknowledged is not downstream
-I4 one writer       each row written: by the node that the table is assigned to, and by no older task than the row's last writer
-I5 DDL once         each effect of a DDL: its record is executing, nothing that it meets is open before it, it has not happened before
+I1 gate             each row written: all earlier DDLs of its table are done, and no later one; each DDL: its tables are at its position
+I2 nothing lost     each checkpoint published: everything before it is downstream
+I3 durable first    the same check: what is not acknowledged is not downstream
+I4 one writer       each row written: by the node that has the table, and by no older task than the row's last writer
+I5 DDL once         each effect of a DDL: its record is executing, no overlapping earlier DDL is open, the effect has not happened before
 I6 converge         at the end
-I7 progress         at the end; a changefeed may stop where the source has forgotten what it needs, or over a row that somebody else touched
-lag                 each status: what it says to be downstream of a moment is so
+I7 progress         at the end; a changefeed may stop if the source's oplog has lost what it needs, or at a row that another client changed
+lag                 each status: everything of the moment that it names is downstream
 """
 
 from __future__ import annotations
@@ -67,11 +68,11 @@ class Judge:
         self._assignments: dict[NodeId, dict[str, KeyValue]] = {}
         self._homes: dict[TableId, set[NodeId]] | None = None
         self._copied: set[TableId] = set()
-        """Those to be copied, among the tables that have a home."""
+        """The tables to be copied, among those that a node has."""
         self._last_home: dict[TableId, NodeId] = {}
         self._decode = cluster.decoder
         self._damaged: dict[tuple[TableId, Any], Position] = {}
-        """Rows that somebody else touched at the target, and up to where the source has said what they are."""
+        """Rows that another client changed at the target, each with the position of its last event so far."""
         self._touched: set[tuple[TableId, Any]] = set()
         cluster.target.judge = self
         cluster.etcd.observer = self.written
@@ -96,7 +97,7 @@ class Judge:
                 raise Violation(f"I1: {kind} of {row} at {position} into {name} after {ddl.type} at {ddl.position}")
 
     def damage(self, random: Random) -> None:
-        """Somebody deletes rows at the target, or makes some. What has been brought there may be wrong afterwards, what comes later may not."""
+        """Another client deletes or inserts rows at the target. Replicated changes may be wrong afterwards, later changes must not be."""
         for collection in self._cluster.target.collections.values():
             table = collection.table
             if table is None or self._in_copy(table):
@@ -205,12 +206,12 @@ class Judge:
         return (ddl for ddl in self._source.ddls if table in ddl.ids and self._concerns(ddl, table))
 
     def _concerns(self, ddl: Ddl, table: TableId) -> bool:
-        """A table that another replaces was in the filter only if the name is."""
+        """A replaced table was in the filter only if the new name is."""
         names = [ddl.to] if ddl.to is not None and table in ddl.dropped else ddl.names
         return any(self._wants(name) for name in names)
 
     def _settled(self, ddl: Ddl) -> bool:
-        """Its record says so, or has been folded away."""
+        """Whether the record says so, or has been folded away."""
         record = self._record(ddl.position)
         if record is not None:
             return not record.open or record.background
@@ -282,14 +283,14 @@ class Judge:
             self._check_lag(status.checkpoint, status.current_at)
 
     def _check_lag(self, checkpoint: Position, current_at: datetime) -> None:
-        """What the status says of a moment is asked of the source as it was then, where the owner asks its primary."""
+        """Compares the status with the source at the named moment. Only where the owner reads from the primary."""
         if self._source.from_secondaries:
             return
         commits = self._source.commits
         known = bisect_left(commits, (current_at - EPOCH).total_seconds(), key=lambda commit: commit[0])
         visible = (
             min(upto for _, upto in commits[known - 1 :]) if known else 0
-        )  # who answers after an election may know less
+        )  # the member that answers after an election may know less
         last = next((entry.shown[-1] for entry in reversed(self._source.oplog[:visible]) if entry.shown), None)
         if last is not None and last.position >= placed(checkpoint):
             raise Violation(f"lag: all of {current_at} is to be downstream, but {last.position} is past {checkpoint}")
@@ -320,13 +321,13 @@ class Judge:
             )
 
     def _may_be_damaged(self, table: TableId, key: Any, last: Position) -> bool:
-        """Whether nothing was brought of the row since somebody else touched it; or what was brought had no row to go to, and the source none to compare."""
+        """Whether a damaged row may still be wrong: no change of it was replicated since, or its table no longer exists at the source."""
         known = self._damaged.get((table, key))
         gone = all(each.id != table for each in self._source.tables.values())
         return known is not None and (gone or last <= known)
 
     def _wanted_at(self, table: TableId, position: Position) -> bool:
-        """Whether the table is in the filter just before a position, as far as the DDL of this run says."""
+        """Whether the table is in the filter just before a position, according to the DDL of this run."""
         name: TableName | None = None
         for ddl in self._source.ddls:
             if ddl.position >= position or table not in ddl.ids:
@@ -363,7 +364,7 @@ class Judge:
 
     @property
     def lost(self) -> bool:
-        """Whether it stopped because of what the source has forgotten, and rightly so."""
+        """Whether it stopped because the oplog has lost needed events, and this is true."""
         status, needed = self._status, self.needed
         if status is None or status.lifecycle.error is None or status.lifecycle.error.code != HistoryLost.code:
             return False
@@ -371,7 +372,7 @@ class Judge:
 
     @property
     def diverged(self) -> bool:
-        """Whether it stopped because of a row that somebody else touched, and names it."""
+        """Whether it stopped because of a row that another client changed, and names that row."""
         status = self._status
         error = status.lifecycle.error if status else None
         if error is None or error.code != Divergence.code:
@@ -380,7 +381,7 @@ class Judge:
 
     @property
     def needed(self) -> ClusterTime | None:
-        """The oldest time that anybody has to read yet, or None if that depends on more than the checkpoint."""
+        """The oldest time that still has to be read. None if that depends on more than the checkpoint."""
         status = self._status
         if status is None or status.checkpoint is None:
             return None
@@ -390,7 +391,7 @@ class Judge:
 
     @property
     def arrived(self) -> bool:
-        """Everything that happened at the source is behind the checkpoint, and every DDL done."""
+        """Whether the checkpoint has passed all events of the source, and all DDLs are done."""
         status = self._status
         return (
             status is not None
@@ -411,7 +412,7 @@ class Judge:
         return f"I7: no arrival; status {status and status.checkpoint} {lifecycle}, open {open_records}, barrier {self._barrier}"
 
     def count_source(self) -> None:
-        """What kinds of life this run had."""
+        """Counts the kinds of events in this run."""
         gone: set[TableName] = set()
         renamed: set[TableId] = set()
         for ddl in self._source.ddls:
@@ -441,7 +442,7 @@ class Judge:
         renamed.add(table)
 
     def differences(self) -> list[str]:
-        """I6: between the source's tables in the filter and the target."""
+        """I6: the differences between the source's tables in the filter and the target."""
         agreed = self._agreement
         due = {agreed.target(name): table for name, table in self._source.tables.items() if self._wants(name)}
         found = self._cluster.target.collections
@@ -465,7 +466,7 @@ class Judge:
 
 
 def _check_succession(before: ChangefeedStatus, after: ChangefeedStatus) -> None:
-    """Neither place goes back, and nothing is done before it is resolved."""
+    """Checkpoint and resolved never go back, and the checkpoint does not pass resolved."""
     for what, then, now in (
         ("the checkpoint", before.checkpoint, after.checkpoint),
         ("resolved", before.resolved, after.resolved),
@@ -514,7 +515,7 @@ _VERBS = {
 
 
 def _means(record: DdlRecord, what: str) -> bool:
-    """Whether the effect may be this DDL's; a rename into the filter drops what it replaced."""
+    """Whether the effect may belong to this DDL. A rename into the filter drops the replaced table."""
     verb = what.split()[0]
     if record.event.type is DdlType.RENAME:
         return verb in ("rename", "drop")

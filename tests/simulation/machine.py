@@ -1,10 +1,10 @@
-"""`Machine`: many processes and their threads in one thread of ours, under one clock that jumps and one seed that decides.
+"""`Machine`: runs many processes and their threads in one real thread, with one simulated clock and one seed.
 
 Each thread of the program is a greenlet. Exactly one runs at a time, until it waits for something: a lock, an event, a deadline, the
-network. Then the seed picks who is next among those that are ready; when nobody is, the clock jumps to the next deadline. So a
-run is a function of its seed.
+network. Then the seed picks the next one of the ready threads. When none is ready, the clock jumps to the next deadline. So a run is a
+function of its seed.
 
-A process is what dies, freezes and has a clock of its own. A crash ends its threads wherever they wait; a freeze leaves them there.
+A process can die and freeze, and has a clock of its own. A crash ends its threads wherever they wait; a freeze leaves them there.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from changefeed.table import TableId
 
 
 class Violation(BaseException):
-    """What must never happen did. No product code catches it: it ends the run."""
+    """An invariant was violated. No product code catches this error: it ends the run."""
 
 
 class Process:
-    """Its `name` is for the history. `steps` counts down to an accident that falls between two actions."""
+    """`name` is for the history. `steps` counts down to an accident between two actions."""
 
     def __init__(self, machine: Machine, name: str, clock_offset: float) -> None:
         self.machine = machine
@@ -58,13 +58,13 @@ class Thread:
         self.joiners: list[Thread] = []
         self.begun = False
         self.sending = False
-        """A command is on its way to a database: an accident waits until it has arrived."""
+        """A command is on its way to a database: accidents wait until it has arrived."""
         self.command_deadline: float | None = None
         self.number = number
         self.task = number
-        """That of the thread whose work it does beside it, or its own."""
+        """The number of the thread for which it works, or its own number."""
         self.copies: TableId | None = None
-        """The table whose initial copy it works for."""
+        """The table whose initial copy the thread works for."""
         self.greenlet = greenlet.greenlet(target, parent=hub)
 
 
@@ -77,7 +77,7 @@ class Machine:
         self._noted: list[tuple[float, str, object]] = []
         self.actions = 0
         self.met: Counter[str] = Counter()
-        """What there was in this run, and how often."""
+        """What happened in this run, and how often."""
         self._hub = greenlet.getcurrent()
         self._ready: list[Thread] = []
         self._timers: list[tuple[float, int, Thread | Callable[[], object], int]] = []
@@ -119,7 +119,7 @@ class Machine:
         return thread
 
     def kill(self, process: Process) -> None:
-        """Takes effect at once: what its threads wait for never comes."""
+        """Takes effect at once: the waits of its threads never end."""
         if not process.alive:
             return
         process.alive = False
@@ -145,11 +145,11 @@ class Machine:
     # time
 
     def after(self, seconds: float, call: Callable[[], object]) -> None:
-        """`call` runs in nobody's thread and must not wait."""
+        """`call` runs outside all threads and must not wait."""
         heapq.heappush(self._timers, (self.now + seconds, next(self._number), call, 0))
 
     def block(self, deadline: float | None) -> None:
-        """The present thread waits until it is woken or the deadline, in the machine's time, has come."""
+        """The current thread waits until it is woken, or until the deadline in the machine's time."""
         thread = self.current
         if thread is None:
             raise AssertionError("only a simulated thread can wait")
@@ -172,7 +172,7 @@ class Machine:
         self.block(self.now + max(seconds, 0.0))
 
     def step(self) -> None:
-        """Between two actions of a process: where accidents happen."""
+        """Called between two actions of a process: accidents happen here."""
         thread = self.current
         if thread is None:
             raise AssertionError("only a simulated thread acts")
@@ -190,7 +190,7 @@ class Machine:
         self.met[what] += times
 
     def note(self, who: str, what: object) -> None:
-        """Made readable only when somebody wants to read it."""
+        """Formatted only when the history is read."""
         self._noted.append((self.now, who, what))
 
     @property
@@ -198,7 +198,7 @@ class Machine:
         return [f"{at:9.3f}  {who:<12} {what}" for at, who, what in self._noted]
 
     def run(self, until: float, finished: Callable[[], bool] = lambda: False) -> bool:
-        """Whether `finished` came true before the time was over. Raises what failed."""
+        """Returns whether `finished` became true in time. Raises the failure of the run."""
         while True:
             if self._dying:
                 self._bury()
@@ -230,7 +230,7 @@ class Machine:
         self.current = None
 
     def _advance(self, until: float) -> bool:
-        """Jumps to the next deadline that still means something; False when that is beyond `until`."""
+        """Jumps to the next deadline that is still waited for. Returns False if it is beyond `until`."""
         while self._timers:
             at, _, what, turn = self._timers[0]
             if isinstance(what, Thread) and (what.turn != turn or not what.waiting):
@@ -251,7 +251,7 @@ class Machine:
         raise AssertionError("nobody will ever act again")
 
     def _bury(self) -> None:
-        """Ends the threads of the dead where they wait; what they do on their way out is nothing that anybody sees."""
+        """Ends the threads of dead processes where they wait. What they do while they unwind has no effect."""
         while self._dying:
             process = self._dying.pop()
             for thread in list(process.threads):
@@ -265,7 +265,7 @@ class Machine:
             process.held.clear()
 
     def close(self) -> None:
-        """Ends every thread that is left, so that nothing of one run lives on in the next."""
+        """Ends all remaining threads, so that nothing of this run goes on in the next one."""
         for process in self._processes:
             process.alive = False
         self._dying = list(self._processes)

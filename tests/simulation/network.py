@@ -1,4 +1,4 @@
-"""`Network`: what lies between processes and services, and the weather in it."""
+"""`Network`: the network between processes and services, and its faults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CONNECTION_TIMEOUT = 0.3
 
 @dataclass
 class Weather:
-    """How often what goes wrong, of requests. All zero is a fine day."""
+    """The rates at which requests fail. All zero: no faults."""
 
     etcd_answer_lost: float = 0.0
     etcd_request_late: float = 0.0
@@ -46,7 +46,7 @@ class Network:
         self.target_down = Outage()
         self.etcd_down = Outage()
         self.cut_off: set[Process] = set()
-        """Processes that etcd cannot be reached from."""
+        """Processes that cannot reach etcd."""
 
     def chance(self, rate: float) -> bool:
         return rate > 0 and self.machine.random.random() < rate
@@ -72,7 +72,7 @@ class Network:
 
 
 class EtcdLine(MemoryClient):
-    """One process's line to etcd."""
+    """One process's connection to etcd."""
 
     def __init__(self, server: MemoryEtcd, network: Network, process: Process) -> None:
         super().__init__(server)

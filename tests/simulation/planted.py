@@ -1,6 +1,6 @@
-"""Bugs that somebody might write, to prove that the simulation finds them. Each replaces a part of the product while it is entered.
+"""`BUGS`: plausible bugs, which prove that the simulation finds them. Each is a context that replaces a part of the product.
 
-They are here and nowhere in the product: a switch for a bug would be a bug.
+They are not in the product: a switch for a bug would itself be a bug.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ Plant = Callable[[], AbstractContextManager[Any]]
 class Bug:
     plant: Plant
     found_within: int
-    """Seeds, from 0 on."""
+    """The number of seeds, from 0 on, within which it is found."""
     rare: bool = False
-    """It takes a minute or more to find it."""
+    """Finding it takes a minute or more."""
 
 
 def _writes_are_not_fenced() -> AbstractContextManager[Any]:
@@ -76,7 +76,7 @@ def _writes_are_not_fenced() -> AbstractContextManager[Any]:
 
 
 def _unknown_outcomes_are_not_settled() -> AbstractContextManager[Any]:
-    """The state is read again, but a request on its way may still arrive."""
+    """The state is read again, but a delayed request may still arrive."""
 
     def settle(self: FencedStore) -> int:
         return self._last_rev
@@ -252,7 +252,7 @@ def _the_last_write_before_a_silence_counts_as_a_note() -> AbstractContextManage
 
 
 def _an_index_counts_from_the_start_of_its_build() -> AbstractContextManager[Any]:
-    """The catalog lists it from then on, and the build may still be given up."""
+    """The catalog lists the index from then on, but the build may still be aborted."""
     indexes = source.tables.catalog._list_indexes
 
     def listed(client: Any, name: Any) -> Any:
@@ -276,7 +276,7 @@ def _ddls_are_not_acknowledged_by_the_majority() -> AbstractContextManager[Any]:
 
 
 def _resolved_is_what_a_member_has_written() -> AbstractContextManager[Any]:
-    """And nobody waits until its majority has that: who waits is safe from this."""
+    """Reads do not wait for the majority either: a read that waits would be safe from this bug."""
 
     def committed(self: OplogDdlWatch) -> ClusterTime:
         written = self._client.admin.command(HELLO)["lastWrite"]
@@ -306,7 +306,7 @@ def _ranges_begin_behind_their_start() -> AbstractContextManager[Any]:
 
 
 def _ranges_go_on_to_their_end_and_the_next_begins_behind_it() -> AbstractContextManager[Any]:
-    """The time that is resolved is taken for one that was read."""
+    """The resolved time is treated as a time that was read."""
     entries = source.oplog.find.entries
 
     def without_the_last(client: Any, start_ts: ClusterTime, end_ts: ClusterTime, wanted: Any) -> Any:

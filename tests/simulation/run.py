@@ -1,4 +1,4 @@
-"""One seed: a cluster, a life at its source, what goes wrong, and the judgement.
+"""`simulate`: runs one seed: a cluster, a workload at its source, the faults, and the judgement.
 
 python -m tests.simulation.run --seed 17            replays one and prints its history
 python -m tests.simulation.run --seeds 10000        runs many, in as many processes as there are cores
@@ -36,7 +36,7 @@ from tests.simulation.substitutes import installed
 from tests.simulation.workload import Workload
 
 _SETTLING = 200.0
-"""Seconds in which all must be well again: back-offs and leases end within a minute."""
+"""Seconds within which the changefeed must have recovered: back-offs and leases end within a minute."""
 _TELL_EVERY = 10.0
 _SOURCE_VERSIONS = ((6, 0), (8, 0))
 
@@ -49,7 +49,7 @@ class Outcome:
     error: str = ""
     history: list[str] = field(default_factory=list)
     met: Counter[str] = field(default_factory=Counter)
-    """What there was in this run, and how often."""
+    """What happened in this run, and how often."""
     actions: int = 0
     simulated: float = 0.0
     took: float = 0.0
@@ -67,7 +67,7 @@ def simulate(seed: int, *, faults: bool = True, planted: Planted = nullcontext, 
                 _live(machine, cluster, faults=faults)
             except Violation as violation:
                 error = str(violation)
-            except Exception:  # noqa: BLE001  # whatever broke, this seed breaks it
+            except Exception:  # noqa: BLE001  # every error counts as a failure of this seed
                 error = traceback.format_exc(limit=-8)
             machine.close()
     return Outcome(
@@ -181,7 +181,7 @@ class Summary:
 def many(
     seeds: Iterable[int], *, faults: bool = True, keep_history: bool = False, processes: int | None = None
 ) -> Iterator[Outcome]:
-    """In interpreters of their own, since how sets are ordered is settled when one starts."""
+    """Runs in processes of their own, since the order of sets is fixed when an interpreter starts."""
     os.environ["PYTHONHASHSEED"] = "0"
     run = partial(simulate, faults=faults, keep_history=keep_history)
     with multiprocessing.get_context("spawn").Pool(processes or os.cpu_count(), ready, maxtasksperchild=1000) as pool:
@@ -189,7 +189,7 @@ def many(
 
 
 def ready() -> None:
-    """Generators of the dead are collected at any time after; that they cannot finish their last command is no news."""
+    """Silences generators of dead threads: they are collected at any later time, and cannot finish their last command."""
     told = sys.unraisablehook
     sys.unraisablehook = lambda raised: None if raised.exc_type is greenlet.GreenletExit else told(raised)
 

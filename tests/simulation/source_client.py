@@ -1,4 +1,4 @@
-"""`SourceClient`: the driver's client as far as the product asks a source, over the network of the simulation."""
+"""`SourceClient`: the driver's client, as far as the product uses it for a source, over the simulated network."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.simulation.source_server import Member, SourceServer, Table
 
 _cursors, _sessions = count(1), count(1)
 _REPLY = 100
-"""Events that a reply holds at most."""
+"""The most events in a reply."""
 _CLIENT_WAITS = 30.0
 _ALL = 1 << 30
 
@@ -62,7 +62,7 @@ class SourceClient:
         self.finds: dict[int, _Find] = {}
         self.entries: dict[int, EntryCursor] = {}
         self.killed: set[int] = set()
-        """Sessions whose operations end."""
+        """The sessions whose operations were killed."""
         self.admin = _Database(self, "admin")
 
     def __getitem__(self, db: str) -> _Database:
@@ -85,7 +85,7 @@ class SourceClient:
 
     @property
     def member(self) -> Member:
-        """Who answers: of the secondaries the same one as long as it is one."""
+        """The member that answers: the primary, or one secondary as long as it stays a secondary."""
         if not self._secondary:
             return self.server.primary
         if self._member is None or self._member is self.server.primary:
@@ -98,7 +98,7 @@ class SourceClient:
         return self.server.committed(self.member)
 
     def wait_for(self, concern: Mapping[str, Any], body: Mapping[str, Any]) -> None:
-        """Until the member's majority has come so far; a time that nobody has told of is refused."""
+        """Waits until the member knows that a majority has reached the time. A time that no member knows is refused."""
         if "afterClusterTime" not in concern:
             return
         server, election = self.server, self.server.election
@@ -117,7 +117,7 @@ class SourceClient:
             self.same_primary(election)
 
     def same_primary(self, election: int) -> None:
-        """A cursor lives on the primary where it was opened."""
+        """Raises if the primary has changed: a cursor exists only on the primary where it was opened."""
         if election != self.server.election:
             gone = self.server.machine.random.choice(_GONE)
             raise gone()
@@ -132,11 +132,11 @@ _GONE: tuple[Callable[[], Exception], ...] = (
     lambda: _failure(43, "cursor id not found"),
     lambda: AutoReconnect("connection closed"),
 )
-"""What a client may hear that asks on after an election: the old primary's word, the new one's, or nobody's."""
+"""What a client may get that goes on after an election: an answer of the old primary, of the new one, or none."""
 
 
 class _Stream:
-    """A place in the oplog, as one member shows it. Broken by a change of the leader."""
+    """A position in the oplog, as one member shows it. An election ends the stream."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class _Stream:
         session: int,
         images: bool = False,
     ) -> None:
-        """`start` is a time, inclusive, or the place of the event that was shown last."""
+        """`start`: a time, inclusive, or the place of the last event that was shown."""
         self.client = client
         self._server = client.server
         self._shows = shows
@@ -156,12 +156,12 @@ class _Stream:
         self._session = session
         self._index = self._server.index_of(start.ts)
         self._more: list[Shown] = []
-        """Of the entry before that place."""
+        """The events that are left of the previous entry."""
         self._election = self._server.election
         self.token = start.token or _mark(start.ts)
 
     def read(self, most: int) -> list[bytes]:
-        """Comes back with as many events, or at the end of the oplog, and not before. What it skips takes its time."""
+        """Returns with `most` events, or at the end of the oplog, and not before. Skipped entries take time too."""
         server = self._server
         self.client.same_primary(self._election)
         if self._index < server.first:
@@ -187,7 +187,7 @@ class _Stream:
 
 @dataclass
 class _Find:
-    """An open cursor on one table, as it was at one time. Lives on one primary."""
+    """An open cursor on one table, as it was at one time. It exists on one primary only."""
 
     name: TableName
     table: Table
@@ -236,7 +236,7 @@ class _Database:
         ]
         return iter([*(dict(spec) for spec in table.indexes.values()), *building])
 
-    def command(  # noqa: C901, PLR0912  # one case for each command
+    def command(  # noqa: C901, PLR0912  # one case per command
         self, command: str | Mapping[str, Any], value: Any = 1, *, session: Session | None = None, **options: Any
     ) -> Any:
         body: dict[str, Any] = {command: value} if isinstance(command, str) else dict(command)
@@ -299,7 +299,7 @@ class _Database:
         return {"ok": 1}
 
     def _open_stream(self, body: Mapping[str, Any], session: int) -> RawBSONDocument:
-        """It answers when it has its batch, or at the end of the oplog."""
+        """Answers when the batch is full, or at the end of the oplog."""
         stages = body["pipeline"]
         asked = stages[0]["$changeStream"]
         if "resumeAfter" in asked:
@@ -321,7 +321,7 @@ class _Database:
         return self._batch(cursor, found, stream.token, "firstBatch")
 
     def _most(self, asked: int | None) -> int:
-        """As many as a reply holds, where that is less than was asked for."""
+        """The number of events in a reply, which may be less than the requested one."""
         holds = self._client.server.machine.random.choice((2, 3, _REPLY))
         return holds if asked is None or asked > _REPLY else asked
 
@@ -365,7 +365,7 @@ class _Database:
         at = ClusterTime.from_bson(concern["atClusterTime"]) if "atClusterTime" in concern else self._client.committed
         name = TableName(self._db, body["find"])
         table = server.tables.get(name)
-        if table is None:  # found under its present name, whatever the time
+        if table is None:  # a table is looked up by its present name, whatever the time
             empty = {"cursor": {"firstBatch": [], "id": Int64(0), "ns": "x"}, "operationTime": at.to_bson(), "ok": 1.0}
             return RawBSONDocument(bson.encode(empty))
         if table.named_at > at or (table.options.get("capped") and concern["level"] == "snapshot"):
@@ -392,7 +392,7 @@ class _Database:
         return self._entries(cursor, body, "firstBatch")
 
     def _entries(self, cursor: int, body: Mapping[str, Any], kind: str) -> RawBSONDocument:
-        """Replies are as large as was asked for, or smaller where entries are large."""
+        """Replies are as large as requested, or smaller if entries are large."""
         client, machine = self._client, self._client.server.machine
         entries = client.entries[cursor]
         client.same_primary(entries.election)
@@ -433,7 +433,7 @@ class _Collection:
         return self
 
     def replace_one(self, query: Any, document: Any, *, upsert: bool, session: Session) -> None:
-        """Only heartbeats are written by the product. They are not shown: nobody may need them."""
+        """The product writes only heartbeats here. Streams do not show them, so nothing may depend on them."""
         self._client.travel()
         self._client.server.note()
         session.operation_time = self._client.server.newest.to_bson()
@@ -457,7 +457,7 @@ def _mark(ts: ClusterTime) -> str:
 
 
 def _start_of(body: Mapping[str, Any]) -> ClusterTime:
-    """Of the range that a find on the oplog asks for."""
+    """The start of the range that a find on the oplog requests."""
     condition = body.get("filter", {}).get("ts")
     start = condition.get("$gte") if isinstance(condition, Mapping) else condition
     return ClusterTime.from_bson(start) if start is not None else ClusterTime(0, 0)
@@ -474,7 +474,7 @@ def _split(server: SourceServer, name: TableName) -> RawBSONDocument:
 
 
 def _matcher(server: SourceServer, raw: Any) -> Callable[[Shown], bool]:
-    """Streams of one query are opened again and again: what it says of an entry is found out once."""
+    """Streams with the same query are opened many times, so the result for each event is cached."""
     encoded = bson.encode(raw or {})
     query = bson.decode(encoded)
     known = server.shown.setdefault(encoded, {})
@@ -489,7 +489,7 @@ def _matcher(server: SourceServer, raw: Any) -> Callable[[Shown], bool]:
 
 
 def _matches(query: Mapping[str, Any], header: Mapping[str, Any]) -> bool:
-    """Equality and `$in` on what a server looks up cheaply, or several of these; nothing else may be asked of one."""
+    """Equality and `$in` on fields that a server reads cheaply, also in an `$or`. The product may use nothing else."""
     if "$or" in query:
         return any(_matches(one, header) for one in query["$or"])
     return all(_holds(header.get(path), condition) for path, condition in query.items())

@@ -1,4 +1,4 @@
-"""Finds on the oplog of a simulated source: a range of entries, as one member knows them."""
+"""`EntryCursor`: a find on the oplog of a simulated source: a range of entries, as one member knows them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _END_OF_TIME = ClusterTime(2**32 - 1, 0)
 
 @dataclass
 class EntryCursor:
-    """Goes on as far as its member knows of commits when it is asked; lost where it stands on what was truncated."""
+    """Reads as far as its member knows commits at each call. It is lost if its position was truncated."""
 
     server: SourceServer
     member: Member
@@ -30,7 +30,7 @@ class EntryCursor:
     majority: bool
     backwards: bool
     left: int
-    """So many are still wanted."""
+    """How many entries are still wanted."""
     index: int = -1
     end: ClusterTime = _END_OF_TIME
     done: bool = False
@@ -89,7 +89,7 @@ def _range(condition: Any) -> tuple[ClusterTime, ClusterTime]:
 
 
 def _matcher(server: SourceServer, query: Mapping[str, Any]) -> Callable[[Entry], bool]:
-    """What a query says of an entry is found out once."""
+    """The result of a query for an entry is cached."""
     encoded = b"oplog" + bson.encode(query)
     known = server.shown.setdefault(encoded, {})
     decoded = bson.decode(bson.encode(query))
@@ -119,7 +119,7 @@ def _holds(name: str, condition: Any, document: Mapping[str, Any]) -> bool:
 
 
 def _values(value: Any, path: list[str]) -> Iterator[Any]:
-    """With what stands in arrays on the way."""
+    """The values at a path, including those inside arrays on the way."""
     if isinstance(value, list):
         for each in value:
             yield from _values(each, path)

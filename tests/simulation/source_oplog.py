@@ -1,7 +1,7 @@
-"""What a primary writes into its oplog, and what a change stream makes of it.
+"""`Entry`, `Shown`: what a primary writes to its oplog, and the events that a change stream shows for it.
 
-Entries have the shape that 6.0.5 gives them, and 8.0 where it groups inserts. An event is made from the operation as it stands in its entry,
-so both captures tell of one history.
+Entries have the shape of server 6.0.5, and of 8.0 where it groups inserts. An event is derived from the operation in its entry, so both
+captures show the same history.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Document = Mapping[str, Any]
 
 NOTHING_BEFORE: Document = {"ts": Timestamp(0, 0), "t": -1}
 MULTI_OP = 1
-"""`multiOpType` of inserts that stand in one entry; what is before them in their session is no part of them."""
+"""The `multiOpType` of inserts that share one entry. Earlier entries of their session do not belong to them."""
 _SESSION = Binary(bytes.fromhex("c3afb3") + b"\0" * 13, 4)
 _USER = Binary(b"\xe3" * 32, 0)
 _IN_TRANSACTIONS = ("create", "createIndexes")
@@ -38,7 +38,7 @@ class Operation:
     from_migrate: bool = False
     before: Document | None = None
     after: Document | None = None
-    """The images of a row, which no entry holds."""
+    """The images of a row, which no entry contains."""
 
     @property
     def command(self) -> str:
@@ -67,7 +67,7 @@ class Shown:
     token: str
     raw: bytes
     header: Mapping[str, str | None]
-    """What a `$match` looks at."""
+    """The fields that a `$match` reads."""
     before: Document | None
     after: Document | None
 
@@ -90,7 +90,7 @@ class Entry:
 
     @property
     def partial(self) -> bool:
-        """A part of a transaction that another entry ends."""
+        """Whether it is a part of a transaction that a later entry ends."""
         return bool(self.document["o"].get("partialTxn"))
 
 
@@ -111,7 +111,7 @@ def optime(of: Entry | None) -> Document:
 
 
 def place(ts: ClusterTime, index: int) -> Position:
-    """Of an operation: its time, and its number in its entry or transaction."""
+    """The position of an operation: its time, and its number in its entry or transaction."""
     return Position(ts, f"{index:08X}")
 
 
@@ -121,10 +121,10 @@ def single(ts: ClusterTime, term: int, operation: Operation, session: Document) 
 
 @dataclass
 class Group:
-    """Operations of one cluster time: a transaction, in one entry or a chain of them, or inserts that stand together."""
+    """Operations of one cluster time: a transaction, in one entry or a chain of entries, or inserts that share an entry."""
 
     parts: Sequence[ClusterTime]
-    """The last one is the time of all."""
+    """The times of the entries. All operations have the last one."""
     in_session: bool = True
     inserts_of: Entry | None = None
     inserts: bool = False
@@ -180,7 +180,7 @@ def stream_token(position: Position, ui: bytes | None) -> str:
 
 
 def placed(position: Position) -> Position:
-    """What either capture calls a place, as the model does."""
+    """Translates a position of either capture to the form of this model."""
     token = position.token.upper()
     if len(token) <= 8:
         return Position(position.ts, token)

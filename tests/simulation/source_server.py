@@ -1,10 +1,10 @@
-"""`SourceServer`: a replica set in memory. What is written becomes an oplog; what a majority has of it, members show, each as far as it knows.
+"""`SourceServer`: a replica set in memory. Writes become an oplog. Each member shows the part that it knows to be at a majority.
 
-A batch of writes has one cluster time as often as not, as a transaction has, so time alone does not order events. Its entries are known to a
-majority some moments after they were written, and to each member a while after that. A new primary knows of less than its predecessor has
-told, until a majority has what it writes first; and what no majority had may be gone with the old one.
+A batch of writes often has one cluster time, as a transaction has, so time alone does not order events. A majority has the entries some
+moments after they were written, and each member learns of it a while later. A new primary knows of fewer commits than its predecessor has
+shown, until a majority has its own first entry. Entries that no majority had may be lost with the old primary.
 
-What it does is what real servers do: `tests/component/simulation/` asks both.
+It behaves like real servers: `tests/component/simulation/` compares both.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from tests.simulation.substitutes import Waiters
 
 FIRST_SECOND = 1_795_000_000
 NOTE_EVERY = 10.0
-"""Seconds between two looks of a primary whether it has been idle."""
+"""Seconds between two checks of a primary whether it has been idle."""
 _CLIENT_WAITS = 30.0
 _NEVER = ClusterTime(0, 0)
 _MEMBERS = 3
 _GROUPED_INSERTS = (8, 0)
-"""Since this version several inserts of one command stand in one entry."""
+"""Since this version several inserts of one command share one entry."""
 _BUILT_AGAIN = 0.05
 ID_INDEX: Mapping[str, Any] = {"v": 2, "key": {"_id": 1}, "name": "_id_"}
 
@@ -44,7 +44,7 @@ Row = dict[str, Any]
 
 
 class NotPossible(Exception):
-    """The server refuses this write; nothing has happened. `code` is the server's."""
+    """The server refuses this write; nothing has changed. `code` is the server's error code."""
 
     def __init__(self, message: str, code: int = 0) -> None:
         super().__init__(message)
@@ -53,7 +53,7 @@ class NotPossible(Exception):
 
 @dataclass
 class Build:
-    """Of an index, from its start to its commit; what is written meanwhile is shown before it."""
+    """An index build from its start to its commit. Rows that are written meanwhile are shown before it."""
 
     table: Table
     spec: dict[str, Any]
@@ -70,9 +70,9 @@ class Table:
     building: dict[str, Build] = field(default_factory=dict)
     rows: dict[Any, Row] = field(default_factory=dict)
     history: list[tuple[Position, Any, Row | None]] = field(default_factory=list)
-    """What became of each key, in order."""
+    """The changes of all keys, in order."""
     named_at: ClusterTime = _NEVER
-    """When it came to stand under its name: no snapshot of before shows it."""
+    """When it got its name: no earlier snapshot shows it."""
 
     @property
     def uuid(self) -> bytes:
@@ -90,7 +90,7 @@ class Table:
         return found
 
     def copy(self) -> Table:
-        """To go back to. What grows only is cut."""
+        """A copy for a rollback."""
         return replace(
             self,
             options=dict(self.options),
@@ -103,7 +103,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Ddl:
-    """One DDL as it happened, for those who judge: ids and names touched, at the source."""
+    """One DDL as it happened, for the judge: the ids and names that it touched at the source."""
 
     position: Position
     type: DdlType
@@ -115,7 +115,7 @@ class Ddl:
 
 @dataclass
 class Member:
-    """So many entries are in its committed snapshot."""
+    """`visible`: the number of entries in its committed snapshot."""
 
     name: str
     visible: int = 0
@@ -123,11 +123,11 @@ class Member:
 
 @dataclass(frozen=True)
 class _Before:
-    """All as it was before a batch, in case that no majority comes to have it."""
+    """The state before a batch, in case no majority gets the batch."""
 
     entries: int
     tables: Mapping[TableId, tuple[Table, Table]]
-    """Each with a copy of it."""
+    """Each table with a copy of it."""
     named: Mapping[TableName, Table]
     ddls: int
     versions: int
@@ -135,7 +135,7 @@ class _Before:
 
 
 class _Batch:
-    """Writes of one user, in a row. Their entries are sorted when it ends."""
+    """Consecutive writes of one user. Their entries are sorted when the batch ends."""
 
     def __init__(self, server: SourceServer, number: int, *, shared_time: bool, retryable: bool) -> None:
         self.entries: list[Entry] = []
@@ -148,11 +148,11 @@ class _Batch:
         self._parts: list[ClusterTime] = []
 
     def reserve(self, times: int) -> None:
-        """Times of the first entries of a transaction, which others come after before it ends."""
+        """Reserves times for the first entries of a transaction. Other writes then come between them and its end."""
         self._parts = [self._server.tick() for _ in range(times)]
 
     def log(self, operation: Operation) -> Position:
-        """Where it stands. A transaction ends before what cannot be in one."""
+        """Returns the operation's position. A transaction ends before an operation that cannot be in one."""
         if not (self._shared_time or self._group) or not self._server.groups(operation):
             self.end_group()
             return self._alone(operation)
@@ -175,7 +175,7 @@ class _Batch:
         return place(ts, 0)
 
     def of_others(self, act: Callable[[], None]) -> None:
-        """Not of this session."""
+        """Writes that do not belong to this session."""
         ours = self._retryable, self._shared_time
         self._retryable = self._shared_time = False
         try:
@@ -208,39 +208,39 @@ class SourceServer:
         self.tables: dict[TableName, Table] = {}
         self.by_id: dict[TableId, Table] = {}
         self.oplog: list[Entry] = []
-        """All that was ever written and not taken back."""
+        """All entries that were written and not rolled back."""
         self.first = 0
         """The entries before it are truncated."""
         self.members = [Member(f"m{number}") for number in range(_MEMBERS)]
         self.primary = self.members[0]
         self.commits: list[tuple[float, int]] = []
-        """When how much of the oplog had become visible."""
+        """How much of the oplog had become visible at which moment."""
         self._told = 0
         self._has = 0
-        """What a majority has; the primary gets to know of it unless it stands still."""
+        """The number of entries that a majority has. It does not grow while the majority is held."""
         self._still_until = 0.0
         self._deaf = False
         self.taken_back = 0
-        """So many entries were lost in elections."""
+        """How many entries were lost in elections."""
         self._before: list[_Before] = []
         self.ddls: list[Ddl] = []
         self.versions: dict[int, Row] = {}
         self.version_at: dict[tuple[TableId, int], Position] = {}
-        """When a table came to have a row, without what an election took back. A copy that a server makes has the rows of another."""
+        """When a table got a version of a row, without rollbacks. A copy that a server makes contains the versions of another table."""
         self.shown: dict[bytes, dict[Any, bool]] = {}
-        """By query: which events, or entries, it shows."""
+        """By query: which events or entries it shows."""
         self.changed = Waiters()
         self.election = 1
         self.slow_reads = 0.0
-        """Seconds that the next documents of a table may take."""
+        """Seconds that a read of documents may take."""
         self.slow_scan = 0.0
         """Seconds that a stream takes for each entry of the oplog."""
         self.any_group = False
-        """Whether anything may share a time, as where one clock is that of several primaries."""
+        """Whether any operations may share a time, as where several primaries share one clock."""
         self.from_secondaries = False
-        """Whether clients ask a secondary, each one of its own choice."""
+        """Whether each client reads from a secondary of its choice."""
         self.asked: Callable[[ClusterTime], None] = lambda start_ts: None
-        """Told of each range of the oplog that is about to be read."""
+        """Called before each read of a range of the oplog."""
         self._batch: _Batch | None = None
         self._batches = 0
         self._last = ClusterTime(FIRST_SECOND, 0)
@@ -261,11 +261,11 @@ class SourceServer:
 
     @property
     def visible(self) -> int:
-        """Of the oplog, at the primary."""
+        """The number of visible entries of the oplog, at the primary."""
         return self.primary.visible
 
     def committed(self, member: Member | None = None) -> ClusterTime:
-        """As a member knows. Not always the time of an entry: so far nothing else can come to be."""
+        """The committed time that a member knows. It may lie between two entries, if no further entry can get an earlier time."""
         visible = (member or self.primary).visible
         if not visible:
             return ClusterTime(FIRST_SECOND, 0)
@@ -294,9 +294,9 @@ class SourceServer:
         transaction: int = 0,
         retryable: bool | None = None,
     ) -> Iterator[None]:
-        """With one cluster time for all, if wanted: then `between` is done after the transaction's first entry, and before the others.
+        """`shared_time`: all writes get one cluster time. `between` is then called between the transaction's first entry and the others.
 
-        `transaction`: one of so many entries.
+        `transaction`: the batch is a transaction of this many entries.
         """
         self._remember()
         self._batches += 1
@@ -340,7 +340,7 @@ class SourceServer:
         self.machine.after(self.machine.random.choice((0.0005, 0.002, 0.02)), commit)
 
     def hold_majority(self, until: float) -> None:
-        """Until then it has nothing new."""
+        """Until then the majority gets nothing new."""
         self._still_until = until
         if until > self.machine.now:
             self.machine.after(until - self.machine.now, self._show)
@@ -348,7 +348,7 @@ class SourceServer:
             self._show()
 
     def wait_for_majority(self) -> None:
-        """As long as it takes, for all that has been written; its client gives up earlier."""
+        """Waits until a majority has all that is written so far. The client times out after `_CLIENT_WAITS` seconds."""
         written, deadline = len(self.oplog), self.machine.now + _CLIENT_WAITS
         while self.visible < written:
             if self.machine.now >= deadline:
@@ -373,7 +373,7 @@ class SourceServer:
         self.commits.append((self.machine.now, upto))
 
     def hold_secondaries(self, *, held: bool) -> None:
-        """They hear nothing of what is committed."""
+        """While held, the secondaries learn of no commits."""
         self._deaf = held
         for member in self.members:
             self._tell(member, self.primary.visible)
@@ -385,7 +385,7 @@ class SourceServer:
         self.changed.wake_all()
 
     def elect(self, *, lasting: bool = False) -> None:
-        """The new primary may be behind what the old one has told. Unless all is lasting, it may lack what no majority has."""
+        """The new primary may know of fewer commits than the old one. Unless `lasting`, it may lack what no majority has."""
         self.election += 1
         if not lasting:
             self._take_back()
@@ -453,15 +453,15 @@ class SourceServer:
         return self.oplog[self.first].ts
 
     def forget(self) -> None:
-        """All but the newest entry, as far as anybody can ask for it."""
+        """Truncates everything but the newest entry."""
         self.first = len(self.oplog) - 1
 
     def forget_before(self, ts: ClusterTime) -> None:
-        """Not what no majority has."""
+        """Truncates entries before a time, but none that no majority has."""
         self.first = max(self.first, min(self.index_of(ts), self.visible - 1))
 
     def begin_of_transactions(self, ts: ClusterTime) -> ClusterTime:
-        """The first entry of what ends at that time or later."""
+        """The time of the first entry of all transactions that end at that time or later."""
         begin = ts
         for each in reversed(self.oplog):
             if each.ts < begin:
@@ -472,7 +472,7 @@ class SourceServer:
         return begin
 
     def index_of(self, ts: ClusterTime) -> int:
-        """Of the first entry at or after it."""
+        """The index of the first entry at or after a time."""
         return bisect_left(self.oplog, ts, key=lambda each: each.ts)
 
     def note(self, message: str = "a note") -> None:
@@ -480,7 +480,7 @@ class SourceServer:
         self._commit_later(len(self.oplog))
 
     def _write_periodic_note(self) -> None:
-        """As every primary does that has written nothing since it looked last."""
+        """Writes a no-op, like every primary that has been idle since its last check."""
         if FIRST_SECOND + self.machine.now - self.newest.seconds >= self._note_every:
             self.note("periodic noop")
         self.machine.after(self._note_every, self._write_periodic_note)
@@ -539,7 +539,7 @@ class SourceServer:
         return table
 
     def create_index(self, name: TableName, spec: dict[str, Any]) -> Build | None:
-        """Done at once where there are no rows; otherwise a build that `commit_index` ends."""
+        """Creates the index at once if there are no rows; otherwise starts a build that `commit_index` ends."""
         table = self._known(name)
         alike = [each for each in self._specs(table) if each["name"] == spec["name"] or each["key"] == spec["key"]]
         for there in alike:
@@ -564,7 +564,7 @@ class SourceServer:
             raise NotPossible("the index is there under another name", 85)
 
     def commit_index(self, build: Build) -> None:
-        """Refuses, and ends the build, where two rows have what only one may have."""
+        """Refuses and ends the build if two rows share a unique value."""
         if not build.going:
             raise NotPossible("the build was given up", 276)
         self._end_build(build)
@@ -593,7 +593,7 @@ class SourceServer:
         del build.table.building[build.spec["name"]]
 
     def _build_entry(self, command: str, build: Build) -> None:
-        """Of a build that begins or is given up: no stream shows it."""
+        """Writes the entry of a build that starts or is aborted. No stream shows it."""
         self._command(build.table.name, build.table, _build_command(command, build))
 
     def _refuse_while_building(self, table: Table | None) -> None:
@@ -601,7 +601,7 @@ class SourceServer:
             raise NotPossible("an index build is running", 12587)
 
     def drop_index(self, name: TableName, index: str) -> None:
-        """One that is being built is given up, and nobody hears of it."""
+        """A running build of the index is aborted, which no stream shows."""
         table = self._known(name)
         if index in table.building:
             build = table.building[index]
@@ -653,7 +653,7 @@ class SourceServer:
         self._ddl(DdlType.RENAME, at, {table.id, *dropped}, {name, to}, dropped, to)
 
     def convert_to_capped(self, name: TableName, size: int) -> None:
-        """As servers do it: a table beside it, rows that no stream shows, and a rename over the old one."""
+        """As servers do it: a new table, rows that no stream shows, and a rename over the old table."""
         table = self._known(name)
         self._refuse_while_building(table)
         aside = TableName(name.db, f"tmp{self.machine.random.randrange(10**5):05}.convertToCapped.{name.coll}")
@@ -692,7 +692,7 @@ class SourceServer:
         self._keep(table, row["_id"], row, at)
 
     def insert_many(self, name: TableName, *parts: list[Row], between: Callable[[], None]) -> None:
-        """By one command, whose parts newer servers write as one entry each; between two of them, others write."""
+        """Inserts by one command. Newer servers write each part as one entry; other writes come between two parts."""
         assert self._batch is not None, "writes belong to a batch"
         for number, rows in enumerate(parts):
             if number:
@@ -741,7 +741,7 @@ class SourceServer:
         self._keep(table, key, None, at)
 
     def _versioned(self, row: Row) -> Row:
-        """Each version of a row has a number of its own, so that at the target it says which event it is of."""
+        """Each version of a row has a unique number, so that a row at the target shows which event it comes from."""
         return {**row, "v": len(self.versions) + 1}
 
     def _keep(self, table: Table, key: Any, row: Row | None, at: Position) -> None:

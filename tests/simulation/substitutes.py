@@ -1,8 +1,8 @@
-"""What stands in for `time`, `threading`, `datetime`, `Random` and the thread pools in the product's modules while a simulation runs.
+"""`installed`: replaces `time`, `threading`, `datetime`, `Random` and the thread pools in the product's modules while a simulation runs.
 
-Why modules are patched here and nowhere else: the whole program, its threads and its waits included, is to run as it is under a
-clock and a scheduler of ours. These modules *are* the seam between a program and its machine; handing each class a clock, a
-lock maker and a thread maker would add arguments to all of them for the tests alone.
+Why modules are patched here and nowhere else: the whole program, with its threads and waits, must run unchanged under a simulated clock
+and scheduler. These modules *are* the seam between a program and its machine. Passing a clock, a lock factory and a thread factory to
+every class would add arguments only for the tests.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PACKAGES = ("owner.", "processor.", "coordination.", "schema_store.", "sink.", 
 EPOCH = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
 
 _LEAST = 1e-6
-"""No wait is shorter: the clock must move, however the offsets of two clocks are rounded."""
+"""The shortest wait: the clock must move, however the offsets of two clocks are rounded."""
 
 _machine: Machine | None = None
 
@@ -57,7 +57,7 @@ def sleep(seconds: float) -> None:
 
 
 class Waiters:
-    """Threads that wait for one thing."""
+    """Threads that wait for the same condition."""
 
     def __init__(self) -> None:
         self._threads: deque[Thread] = deque()
@@ -103,7 +103,7 @@ class Lock:
 
 
 class Condition:
-    """Nobody else runs between two waits, so its lock is always free."""
+    """No other thread runs between two waits, so its lock is always free."""
 
     def __init__(self) -> None:
         self._waiters = Waiters()
@@ -178,7 +178,7 @@ class SimulatedThread:
 
 
 class Future(futures.Future[Any]):
-    """Its waits are the machine's."""
+    """A future whose waits go through the machine."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ class Future(futures.Future[Any]):
 
 
 class Executor:
-    """A thread for each call."""
+    """Runs each call in a new thread."""
 
     def __init__(self, max_workers: int | None = None, thread_name_prefix: str = "pool", **_: object) -> None:
         self._name = thread_name_prefix
@@ -238,13 +238,13 @@ class _DatetimeKind(type):
 
 class Datetime(dt.datetime, metaclass=_DatetimeKind):
     @classmethod
-    def now(cls, tz: dt.tzinfo | None = None) -> dt.datetime:  # type: ignore[override]  # gives plain ones
+    def now(cls, tz: dt.tzinfo | None = None) -> dt.datetime:  # type: ignore[override]  # returns plain datetimes
         return EPOCH + timedelta(seconds=machine().now)
 
 
 @contextmanager
 def _command_timeout(seconds: float) -> Iterator[None]:
-    """In place of `pymongo.timeout`: the simulated client looks at it."""
+    """Replaces `pymongo.timeout`: the simulated client checks the deadline."""
     thread = _thread()
     before, thread.command_deadline = thread.command_deadline, machine().now + seconds
     try:
@@ -277,7 +277,7 @@ def _stand_in(value: object) -> object | None:
 
 
 class _Logged:
-    """Most histories are never read."""
+    """Formatted only when the history is read, since most histories are never read."""
 
     def __init__(self, event: dict[str, Any]) -> None:
         self._event = event
@@ -300,7 +300,7 @@ def _log_into(history: Callable[[str, object], None]) -> Callable[..., Any]:
 
 @cache
 def _places(modules: int) -> list[tuple[Any, str, object]]:
-    """What has to be replaced where; looked for again only when modules were imported since."""
+    """The attributes to replace. Searched again only after further modules were imported."""
     return [
         (module, attribute, stand_in)
         for name, module in list(sys.modules.items())
@@ -314,7 +314,7 @@ def _places(modules: int) -> list[tuple[Any, str, object]]:
 
 @contextmanager
 def installed(run: Machine) -> Iterator[None]:
-    """Everything in the product that asks for a clock, a thread or chance gets the machine's."""
+    """Everything in the product that uses a clock, a thread or randomness gets the machine's."""
     global _machine  # noqa: PLW0603  # one run at a time in a process; modules can be patched only globally
     _machine = run
     log_configuration = structlog.get_config()

@@ -1,7 +1,7 @@
-"""`TargetClient`: the driver's client to a simulated target, as far as the product uses it.
+"""`TargetClient`: the driver's client, as far as the product uses it for a target, over the simulated network.
 
-A command may break off on its way, after it was done, or in the middle of its statements. Writes fall one after the other, so that
-other things may happen between two of them. What is answered is what real servers answer: `tests/component/simulation/` asks both.
+A command may break on its way, after it was done, or between its statements. Writes are applied one after another, so that other events
+may happen between two of them. The answers are those of real servers: `tests/component/simulation/` compares both.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Session:
 
 
 class _Transaction:
-    """What it saw has to be so still when it ends; until then nobody sees what it writes."""
+    """What it has read must be unchanged when it commits. Until then its writes are invisible."""
 
     def __init__(self) -> None:
         self.seen: dict[tuple[TableName, Any], Row | None] = {}
@@ -72,7 +72,7 @@ class _Transaction:
         self._snapshot: dict[TableName, dict[Any, Row]] | None = None
 
     def rows(self, server: TargetServer, name: TableName) -> dict[Any, Row]:
-        """As they were at its first statement."""
+        """The rows as they were at its first statement."""
         if self._snapshot is None:
             self._snapshot = {name: dict(collection.rows) for name, collection in server.collections.items()}
         return self._snapshot.get(name, {})
@@ -137,7 +137,7 @@ class _Database:
         return reply
 
     def _arrive(self, *, ddl: bool = False) -> None:
-        """A DDL follows its permit within a moment; what is wrong after a longer pause there, no client can know."""
+        """A DDL is sent right after its permit was checked: no accident falls in between, since no client could notice a pause there."""
         server, thread = self._server, self._server.machine.current
         assert thread is not None
         thread.sending = ddl
@@ -151,7 +151,7 @@ class _Database:
         self._in_time()
 
     def _acknowledged(self, concern: Mapping[str, Any] | None) -> dict[str, Any]:
-        """What the answer says besides, of how lasting what it tells is. A refusal tells of something, too."""
+        """The write concern error of an answer, if its state may not be durable. Refusals depend on a state too."""
         if concern is None:
             return {}
         machine, majority = self._server.machine, self._server.majority
@@ -241,7 +241,7 @@ class _Database:
         return [] if row is None else [RawBSONDocument(bson.encode(update_model.apply(row, stages)))]
 
     def commit(self, transaction: _Transaction) -> None:
-        """All of it at one moment, or nothing."""
+        """Applies everything at one moment, or nothing."""
         self._arrive()
         if any(self._rows(name).get(key) != row for (name, key), row in transaction.seen.items()):
             raise failure(112, "WriteConflict")
@@ -292,7 +292,7 @@ class _Database:
         return reply | ({"writeErrors": errors} if errors else {})
 
     def _one(self, name: TableName, kind: str, statement: Mapping[str, Any]) -> int:
-        """How many rows it met, or made."""
+        """Applies one statement. Returns how many rows it matched or inserted."""
         if name.coll == "sluice.majority":
             return 0
         server = self._server
@@ -430,4 +430,4 @@ _UNHEARD: tuple[Callable[[], AutoReconnect], ...] = (
     lambda: NotPrimaryError("not primary", {"code": 10107, "errmsg": "not primary"}),
     lambda: NotPrimaryError("shutting down", {"code": 91, "errmsg": "shutting down"}),
 )
-"""What a command may end with that has had no effect."""
+"""The errors of a command that had no effect."""

@@ -1,4 +1,4 @@
-"""`Definitions`: the DDL commands of a simulated target, their effects and their refusals."""
+"""`Definitions`: the DDL commands of a simulated target, with their effects and refusals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMMANDS = frozenset({"create", "createIndexes", "dropIndexes", "collMod", "drop
 
 
 class Definitions:
-    """Of one database."""
+    """The DDL commands of one database."""
 
     def __init__(self, server: TargetServer, db: str) -> None:
         self._server = server
@@ -56,7 +56,7 @@ class Definitions:
         collections[name] = made
 
     def _create_indexes(self, name: TableName, specs: list[Mapping[str, Any]]) -> None:
-        """Those that are being built already are waited for, too."""
+        """Also waits for builds of the same indexes that are already running."""
         collection = self._server.named(name)
         wanted = [_as_kept(spec) for spec in specs]
         for spec in wanted:
@@ -153,18 +153,18 @@ class Definitions:
 
 
 def same_primary(server: TargetServer, election: int) -> None:
-    """Whoever was with the primary of that election hears that it is none any more."""
+    """Raises if the primary of that election is no longer the primary."""
     if election != server.majority.election:
         raise NotPrimaryError("operation was interrupted", {"code": 11602, "errmsg": "operation was interrupted"})
 
 
 def _as_kept(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The simple collation is what an index has that says none."""
+    """The simple collation is dropped: it is the default."""
     return {name: value for name, value in spec.items() if (name, value) != ("collation", {"locale": "simple"})}
 
 
 def _guard(collection: Collection | None, name: TableName, body: Mapping[str, Any]) -> None:
-    """No collection is another one, too."""
+    """Refuses a collection with another UUID, and a missing one."""
     expected = body.get("collectionUUID")
     if expected is not None and (collection is None or bytes(expected) != collection.uuid):
         raise failure(361, "Collection UUID does not match that specified")

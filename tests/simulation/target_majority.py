@@ -1,4 +1,4 @@
-"""`Majority`: which effects at the target last, and which an election may still take back."""
+"""`Majority`: which effects at the target are durable, and which an election may still roll back."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class _Effect:
 
 
 class Majority:
-    """Has effects in the order of their times, `lag` seconds after they came to be."""
+    """Gets effects in the order of their times, each `lag` seconds after it happened."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._lacking: deque[_Effect] = deque()
-        """The oldest first."""
+        """The effects that no majority has yet, oldest first."""
         self._group: list[Callable[[], object]] | None = None
         self._times = count(1)
         self.election = 1
@@ -59,7 +59,7 @@ class Majority:
         return ObjectId(f"7fffffff{self.election:016x}")
 
     def lacks(self, undo: Callable[[], object]) -> None:
-        """A new effect, and how it is taken back."""
+        """Adds a new effect; `undo` rolls it back."""
         if self._group is not None:
             self._group.append(undo)
             return
@@ -72,7 +72,7 @@ class Majority:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Effects that come, and go, as one; a refusal of one takes the others back."""
+        """Effects that happen and are rolled back as one. If one of them is refused, the others are rolled back."""
         group = self._group = []
         try:
             yield
@@ -85,13 +85,13 @@ class Majority:
             self.lacks(partial(_take_back, group))
 
     def hold(self, until: float) -> None:
-        """Until then no majority has anything new."""
+        """Until then the majority gets nothing new."""
         self._still_until = until
         if until <= self._machine.now:
             self._reach(self.newest.ts)
 
     def elect(self) -> None:
-        """The new primary has what a majority has, and perhaps some more; the first that it writes is of no effect."""
+        """The new primary has what a majority has, and perhaps more. Its own first entry has no effect."""
         self.election += 1
         kept = self._machine.random.randrange(len(self._lacking) + 1)
         lost = [self._lacking.pop().undo for _ in range(len(self._lacking) - kept)][::-1]

@@ -1,7 +1,7 @@
-"""`TargetServer`: collections in memory, what becomes of them, and what an election takes back. `target_client.py` has the commands.
+"""`TargetServer`: collections in memory, the effects on them, and what an election rolls back. `target_client.py` has the commands.
 
-An effect is there at once and lasts once a majority has it (`target_majority.py`). An index on rows is built beside other writes, and goes on when
-who asked for it is gone.
+An effect is visible at once and durable once a majority has it (`target_majority.py`). An index on rows is built beside other writes, and
+its build goes on when its client is gone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Collection:
     building: dict[str, Build] = field(default_factory=dict)
     rows: dict[Any, Row] = field(default_factory=dict)
     table: TableId | None = None
-    """Whose rows stand here, as the judge knows it."""
+    """The source's table whose rows it contains, as the judge knows it."""
 
     def keep(self, key: Any, row: Row | None, majority: Majority) -> None:
         before = self.rows.pop(key, None)
@@ -47,7 +47,7 @@ class Collection:
 
 @dataclass
 class Build:
-    """Of an index, on behalf of a thread that may be gone when it ends."""
+    """An index build for a thread that may be gone when the build ends."""
 
     name: TableName
     collection: Collection
@@ -60,14 +60,14 @@ class Build:
 
 
 class DdlEffect(NamedTuple):
-    """The table that it makes, as the judge knows it; and how the judge forgets it, when an election takes it back."""
+    """`table`: the table that the DDL creates, as the judge knows it. `forget`: called when an election rolls the effect back."""
 
     table: TableId | None
     forget: Callable[[], None]
 
 
 class Judge(Protocol):
-    """Told of each effect at the target before it happens."""
+    """Called before each effect at the target."""
 
     def row(
         self, thread: Thread, name: TableName, table: TableId | None, kind: str, key: Any, row: Row | None
@@ -78,7 +78,7 @@ class Judge(Protocol):
     def ddl(
         self, thread: Thread, copies: TableId | None, name: TableName, what: str, *, late: bool = False
     ) -> DdlEffect:
-        """`late`: it was begun long ago, by a thread that need not be in office any more."""
+        """`late`: the effect was started earlier, by a thread whose node may no longer have the table."""
         ...
 
 
@@ -91,12 +91,12 @@ class TargetServer:
         self.wire = machine.random.choice((17, 25))
         self.majority = Majority(machine)
         self.reached: Callable[[str], None] = lambda point: None
-        """Told where an accident would hurt most."""
+        """Called where an accident does most harm."""
         self.slow_ddl = self.slow_rows = self.slow_builds = 0.0
         """Seconds that a command may take."""
 
     def elect(self) -> None:
-        """Whoever waits for an answer hears that its primary is none any more; no build ends with it."""
+        """Clients that wait for an answer get an error, since their primary is gone. No build ends by it."""
         self.majority.elect()
         for collection in self.collections.values():
             for build in collection.building.values():
@@ -139,7 +139,7 @@ class TargetServer:
         return self.collections[name]
 
     def judged(self, name: TableName, what: str, undo: Callable[[], object]) -> TableId | None:
-        """Told before it happens; `undo` takes it back as long as no majority has it."""
+        """Calls the judge before the effect. `undo` rolls the effect back as long as no majority has it."""
         thread = self.machine.current
         assert thread is not None
         assert self.judge is not None

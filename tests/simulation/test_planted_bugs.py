@@ -1,4 +1,4 @@
-"""The simulation is worth what it finds: each planted bug is found, within the number of seeds that stands beside it."""
+"""The simulation finds each planted bug within the number of seeds that is given for it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _COMMON = sorted(BUGS.keys() - _RARE)
 
 
 def _hunt(name: str) -> str:
-    """What was found, empty if nothing was."""
+    """The first error found. Empty: none was found."""
     bug = BUGS[name]
     outcomes = (simulate(seed, planted=bug.plant) for seed in range(bug.found_within))
     return next((f"seed {outcome.seed}: {outcome.error}" for outcome in outcomes if outcome.error), "")
 
 
 def _hunted(names: Iterable[str]) -> Mapping[str, str]:
-    """The longest hunts first."""
+    """Starts the longest searches first."""
     os.environ["PYTHONHASHSEED"] = "0"
     ordered = sorted(names, key=lambda name: -BUGS[name].found_within)
     with multiprocessing.get_context("spawn").Pool(os.cpu_count(), ready) as pool:

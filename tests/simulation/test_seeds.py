@@ -1,4 +1,4 @@
-"""The cluster under many seeds. A red one prints its history, and the command that replays it."""
+"""The cluster under many seeds. A failed seed prints its history and the command that replays it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from random import SystemRandom
 from tests.simulation.run import Outcome, many, told
 
 _ONCE_RED = (7, 9, 17, 32, 129, 256, 1511, 5472, 700166, 701234, 701302, 901368, 945658552)
-"""Of earlier workloads; what they found is pinned in unit tests, see docs/bugs-found.md."""
+"""Seeds that failed with earlier workloads. What they found is pinned in unit tests, see docs/bugs-found.md."""
 
 _LINES = 60
 
 
 def _red(outcomes: Iterable[Outcome]) -> str:
-    """Empty when all is well."""
+    """The histories of failed seeds. Empty: all passed."""
     return "\n\n".join("\n".join([*outcome.history[-_LINES:], told(outcome)]) for outcome in outcomes if outcome.error)
 
 
@@ -25,7 +25,7 @@ def test_the_same_seeds_as_always_are_well() -> None:
 
 def test_seeds_that_nobody_has_seen_are_well() -> None:
     first = SystemRandom().randrange(10**9)
-    print(f"seeds from {first} on")  # noqa: T201  # which these were must be known
+    print(f"seeds from {first} on")  # noqa: T201  # a failure must be reproducible
     red = _red(many(range(first, first + 40)))
     assert not red, red
 

@@ -1,4 +1,4 @@
-"""`Workload`: random but valid life at the source: tables come and go, change their names, and are written all the time."""
+"""`Workload`: random but valid writes at the source: tables are created, dropped, renamed, and written all the time."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ COLLECTIONS = ("a", "b", "c", "x_out")
 _KEYS = 6
 _VALUES = 8
 _ASIDE = 100
-"""A value that a row has for a moment."""
+"""A value that a row has temporarily."""
 
 
 class Workload:
     def __init__(self, source: SourceServer, random: Random, *, ddl_share: float, clones: bool) -> None:
-        """`clones`: servers clone tables, whose rows no change stream shows."""
+        """`clones`: servers also clone tables; no change stream shows the rows of a clone."""
         self._source = source
         self._random = random
         self._ddl_share = ddl_share
         self._databases: tuple[str, ...] = DATABASES
-        """Where it may act now."""
+        """The databases in which it acts at the moment."""
         self._ddls: list[tuple[int, Callable[[], None]]] = [
             (6, self._create),
             (5, self._create_index),
@@ -42,7 +42,7 @@ class Workload:
         ]
 
     def act(self) -> None:
-        """A batch of writes, with or without a DDL among them; or one in one database while a transaction in the other one goes on."""
+        """Writes a batch, with or without DDLs; or a batch in one database during a transaction in the other."""
         shared = self._random.random() < 0.4
         if shared and self._random.random() < 0.3:
             one, other = self._random.sample(DATABASES, 2)
@@ -116,7 +116,7 @@ class Workload:
         self._source.insert_many(name, *parts, between=others)
 
     def _exchange(self, name: TableName) -> None:
-        """Two rows have one another's values afterwards."""
+        """Two rows exchange their values."""
         rows = self._source.tables[name].rows
         if len(rows) < 2:
             raise NotPossible("nobody to exchange with")
@@ -148,7 +148,7 @@ class Workload:
         self._index(self._some(), (0.0, 0.05, 0.5, 3.0))
 
     def _index(self, name: TableName, seconds: tuple[float, ...]) -> None:
-        """Built within so many seconds, if there are rows."""
+        """`seconds`: how long the build may take, if there are rows."""
         field = self._random.choice(("u", "u", "f", "g"))
         spec = {"v": 2, "key": {field: 1}, "name": f"{field}_1"}
         if field == "u":

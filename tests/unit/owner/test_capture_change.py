@@ -45,16 +45,16 @@ def test_tables_at_one_bare_time_with_all_that_is_known_before_it_may_go_on_by_a
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"still": False}, "its pipelines do not stand still yet; pause it"),
+        ({"still": False}, "its pipelines have not stopped yet; pause it"),
         ({"records": [record(at(9, "82AB"), DdlState.PENDING)]}, "createIndexes shop.b.* is not done; resume it"),
         ({"records": [record(at(10, "82AB"), DdlState.EXECUTING)]}, "createIndexes shop.b.* is not done; resume it"),
-        ({"records": [record(at(10, "82AB"), DdlState.DONE)]}, "createIndexes shop.b.* is done, and no table has come so far"),
-        ({"records": [record(at(11), DdlState.SKIPPED)]}, "createIndexes shop.b.* is done, and no table has come so far"),
+        ({"records": [record(at(10, "82AB"), DdlState.DONE)]}, "createIndexes shop.b.* is done, but no table has reached it"),
+        ({"records": [record(at(11), DdlState.SKIPPED)]}, "createIndexes shop.b.* is done, but no table has reached it"),
         ({"copying": {_B}}, "table shop.b is being copied; resume it"),
-        ({"places": {_A: at(10), _B: at(10, "82AB")}}, "table shop.b stands between changes of one cluster time, 10.1"),
-        ({"places": {_A: at(10), _B: at(8)}}, "table shop.b stands at 8.1, and others at 10.1; .*give it a target"),
-        ({"places": {}, "checkpoint": at(10, "82AB")}, "its DDL watch stands between changes of one cluster time, 10.1"),
-        ({"resolved": at(12, "82AB")}, "its DDL watch stands between changes of one cluster time, 12.1"),
+        ({"places": {_A: at(10), _B: at(10, "82AB")}}, "table shop.b is between changes of one cluster time, 10.1"),
+        ({"places": {_A: at(10), _B: at(8)}}, "table shop.b is at 8.1, and others are at 10.1; .*give it a target"),
+        ({"places": {}, "checkpoint": at(10, "82AB")}, "its DDL watch is between changes of one cluster time, 10.1"),
+        ({"resolved": at(12, "82AB")}, "its DDL watch is between changes of one cluster time, 12.1"),
     ],
 )  # fmt: skip
 def test_what_is_in_the_way_is_named_with_what_to_do(change: dict[str, Any], said: str) -> None:

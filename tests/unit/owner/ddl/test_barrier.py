@@ -142,7 +142,7 @@ def test_a_database_drop_meets_each_name_in_the_database() -> None:
 def test_a_table_with_no_node_stops_its_ddl_and_only_it() -> None:
     gate = barrier.decide(at(13), [ddl(9, A), ddl(10, B)], {B: at(10)}.get)
     assert positions(gate.runnable) == [10]
-    assert "to be given to a node" in barrier.waits_for(ddl(9, A), [ddl(9, A)], {B: at(10)}.get)
+    assert "to be assigned to a node" in barrier.waits_for(ddl(9, A), [ddl(9, A)], {B: at(10)}.get)
 
 
 def test_a_ddl_of_a_table_nobody_replicates_waits_for_nobody() -> None:

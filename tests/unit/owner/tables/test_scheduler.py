@@ -221,7 +221,7 @@ def test_a_table_that_has_ended_holds_nothing_while_it_is_still_assigned() -> No
 
 
 def test_a_table_with_two_nodes_is_refused() -> None:
-    with pytest.raises(InvariantError, match="a table is with one node at most"):
+    with pytest.raises(InvariantError, match="expected one node at most"):
         seen(tables(A), n1=node(A), n2=node(A))
 
 
