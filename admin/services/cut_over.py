@@ -101,7 +101,7 @@ def _restore(known: OwnerView) -> Restored:
             doing = f"restoring the expiry of {command.db}.{command.body['collMod']}"
             commander.begin()
             try:
-                commander.send(command.db, dict(command.body), doing)
+                commander.send(command.db, {**command.body, "writeConcern": {"w": "majority"}}, doing)
             except (PermanentError, RetryableError) as error:
                 problems.append(str(error))
     return Restored(len(commands) - len(problems), tuple(problems))

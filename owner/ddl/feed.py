@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Protocol
 
 import structlog
 
@@ -112,7 +113,7 @@ class DdlFeed:
             if near:
                 max(near, key=lambda runner: runner.resolved).join([subscription])
                 return subscription
-            runner = _Runner(self._open_watch, start, self._merge)
+            runner = _Runner(self._open_watch, start, self._merge, self._fail)
             runner.join([subscription])
             self._runners.append(runner)
         runner.start()
@@ -150,6 +151,16 @@ class DdlFeed:
                     runner.subscriptions.clear()
             self._retire_if_idle(runner)
 
+    def _fail(self, runner: _Runner, error: SluiceError, *, ended: bool) -> None:
+        """`ended`: the runner stops, and nobody joins it any more."""
+        with self._lock:
+            for subscription in runner.subscriptions:
+                subscription.fail(error)
+            if ended:
+                runner.stop()
+                if runner in self._runners:
+                    self._runners.remove(runner)
+
     def _retire_if_idle(self, runner: _Runner) -> None:
         if not runner.subscriptions and runner in self._runners:
             self._runners.remove(runner)
@@ -160,6 +171,10 @@ def _near(resolved: Position, start: Position) -> bool:
     return resolved <= start and start.ts.seconds - resolved.ts.seconds <= _NEAR_SECONDS
 
 
+class _Fail(Protocol):
+    def __call__(self, runner: _Runner, error: SluiceError, *, ended: bool) -> None: ...
+
+
 class _Runner:
     """A thread with a watch. The feed's lock guards all public members except `start`, `stop`, `wait` and `alive`."""
 
@@ -168,12 +183,14 @@ class _Runner:
         open_watch: Callable[[Position], DdlWatch],
         start: Position,
         deliver: Callable[[_Runner, DdlBatch, datetime], None],
+        fail: _Fail,
     ) -> None:
         self.subscriptions: list[Subscription] = []
         self.resolved = start
         self._shown: list[DdlEvent] = []
         self._open_watch = open_watch
         self._deliver = deliver
+        self._fail = fail
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ddl-feed", daemon=True)
 
@@ -212,12 +229,10 @@ class _Runner:
                 self._report(error)
                 self._stopping.wait(error.retry_after.total_seconds())
             except SluiceError as error:
-                self._report(error)
-                self._stopping.set()
+                self._report(error, ended=True)
             except Exception as error:  # noqa: BLE001  # the edge of a thread
                 _log.exception("ddl_watch_broke")
-                self._report(InvariantError(f"the DDL watch failed with {error!r}"))
-                self._stopping.set()
+                self._report(InvariantError(f"the DDL watch failed with {error!r}"), ended=True)
 
     def _follow(self) -> None:
         watch = self._open_watch(self.resolved)
@@ -228,9 +243,8 @@ class _Runner:
         finally:
             watch.close()
 
-    def _report(self, error: SluiceError) -> None:
+    def _report(self, error: SluiceError, *, ended: bool = False) -> None:
         if not self.alive:
             return  # there are no subscriptions any more, and the client may be closed already
         _log.warning("ddl_watch_failed", code=error.code, error=str(error), resolved=str(self.resolved))
-        for subscription in list(self.subscriptions):
-            subscription.fail(error)
+        self._fail(self, error, ended=ended)

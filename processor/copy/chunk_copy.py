@@ -35,9 +35,8 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyOrder:
-    """`number`: the chunk's number. `copied_from`: where the table's copy began. `version`: the version of the source."""
+    """`copied_from`: where the table's copy began. `version`: the version of the source."""
 
-    number: int
     chunk: Chunk
     creation: Creation
     copied_from: Position

@@ -106,7 +106,6 @@ def _copy(resources: ChangefeedResources, step: CopyChunk, creation: Creation) -
     schema = step.schema
     chunk = Chunk(table=schema.name, kind=schema.kind, range=step.range, whole=step.whole, not_before=step.not_before)
     order = CopyOrder(
-        number=step.number,
         chunk=chunk,
         creation=creation,
         copied_from=step.copied_from,

@@ -1,1 +1,1 @@
-"""Runs windows and copies in Spark."""
+"""Runs windows and copies in Spark. The only room that imports pyspark."""

@@ -22,7 +22,7 @@ from typing import Any, Self, TypeVar
 
 import structlog
 from py4j.protocol import Py4JError
-from pyspark import RDD, Broadcast, SparkConf, SparkContext
+from pyspark import RDD, Broadcast, SparkConf, SparkContext, TaskContext
 from pyspark.errors import PySparkException
 
 from changefeed.errors import ConfigurationError, PipelineUnavailable, SluiceError
@@ -173,7 +173,7 @@ class SparkRunner:
         """
         with _translated(group):
             context = self._enter(group)
-            records = context.parallelize(items, len(items)).flatMap(read)
+            records = context.parallelize(items, len(items)).flatMap(partial(_read, read))
             if divide is not None:
                 records = records.repartitionAndSortWithinPartitions(buckets, _bucket).mapPartitions(divide)
             sorted_buckets = records.repartitionAndSortWithinPartitions(buckets, _bucket)
@@ -266,6 +266,7 @@ def _dead(context: SparkContext) -> bool:
 
 def _alone(task: Callable[[], T], numbers: Iterable[int]) -> Iterator[T]:
     """Reads all of its input: Spark discards a worker that leaves some unread."""
+    _refuse_a_repeated_task()
     for _ in numbers:
         yield task()
 
@@ -276,11 +277,27 @@ def _nothing() -> None:
 
 
 def _each(task: Callable[[T], U], items: Iterable[T]) -> Iterator[U]:
+    _refuse_a_repeated_task()
     return map(task, items)
 
 
+def _read(read: Callable[[T], Iterator[tuple[Any, Any]]], item: T) -> Iterator[tuple[Any, Any]]:
+    _refuse_a_repeated_task()
+    return read(item)
+
+
 def _bucketed(apply: Callable[[Iterator[Any]], U], records: Iterator[Any]) -> Iterator[U]:
+    _refuse_a_repeated_task()
     yield apply(records)
+
+
+def _refuse_a_repeated_task() -> None:
+    """Spark repeats the tasks of a lost executor, which may still be writing: a table would have two writers."""
+    context = TaskContext.get()
+    if context is not None and context.attemptNumber():
+        raise PipelineUnavailable(
+            "Spark repeats a task whose first attempt may still be running; its job has to start again"
+        )
 
 
 def _bucket(key: tuple[int, ...]) -> int:

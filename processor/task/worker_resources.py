@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pymongo import MongoClient
-from pyspark import TaskContext
 
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration, OnDivergence
 from changefeed.config.uri import ConnectionUri
-from changefeed.errors import FencedError, PipelineUnavailable
+from changefeed.errors import FencedError
 from changefeed.table import TableKind, TableName, TableSchema
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
@@ -147,7 +146,6 @@ class WorkerResources:
     @contextmanager
     def task(self, shared: Shared, attempt: str) -> Iterator[ChangefeedResources]:
         """The resources for one task, under a permit of its own."""
-        _first_time()
         resources = self._resources(shared)
         fence = resources.context.fence
         self._permit = TaskPermit(self._etcd(fence.etcd), fence, attempt)
@@ -215,15 +213,6 @@ class WorkerResources:
         if config not in self._etcds:
             self._etcds[config] = EtcdClient(config)
         return self._etcds[config]
-
-
-def _first_time() -> None:
-    """Refuses a repeated task. Spark repeats the tasks of a lost executor, which may still be writing: a table would have two writers."""
-    context = TaskContext.get()
-    if context is not None and context.attemptNumber():
-        raise PipelineUnavailable(
-            "Spark repeats a task whose first attempt may still be running; its job has to start again"
-        )
 
 
 worker_resources = WorkerResources()

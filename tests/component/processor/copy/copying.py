@@ -133,7 +133,7 @@ class Copying:
             not_before=self.checkpoint,
         )
         version = deployment_of(self.source).version
-        return CopyOrder(number=number, chunk=chunk, creation=self.creation, copied_from=copy.start, version=version)
+        return CopyOrder(chunk=chunk, creation=self.creation, copied_from=copy.start, version=version)
 
     def copy_one(self, copy: TableCopy, number: int) -> TableCopy:
         loader = self.loader(whole=copy.record.whole)

@@ -234,6 +234,7 @@ def test_lost_history_ends_the_watch_and_a_new_subscription_opens_another() -> N
         wait(lambda: len(source.opened) == 1)
         source.opened[0][1].script.put(HistoryLost("oldest is 100.90"))
         wait(lambda: isinstance(lost.take().error, HistoryLost))
+        assert shared.runners == 0, "a watch that has ended is none that others may join"
         lost.close()
         shared.subscribe(at(95))
         wait(lambda: len(source.opened) == 2)
