@@ -137,7 +137,7 @@ def test_the_history_of_one_member_is_not_vouched_for_by_another(own_replica_set
 
         patched.setattr(find, "refuse_a_gap", look_after_an_election)  # nothing else comes between the two
         entries = find.entries(client, start_ts, end_ts, {})
-        with pytest.raises(SourceUnavailable, match="another one is read"):
+        with pytest.raises(SourceUnavailable, match="another member is read"):
             next(entries)
         assert next(find.entries(client, start_ts, end_ts, {}))
 
