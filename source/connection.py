@@ -1,4 +1,4 @@
-"""Connecting to a source, and what kind of deployment it is."""
+"""`connect`, `deployment_of`: the connection to a source, and the kind of its deployment."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from source.one_server import OneServer
 Client = MongoClient[dict[str, Any]]
 
 HELLO = "isMaster"
-"""Its older name, which all servers from 4.2 to 8.x know."""
+"""The older name of `hello`, which all servers from 4.2 to 8.x know."""
 
 _SELECTION_MS = 5_000
 
 
 def connect(uri: str, *, app_name: str = "sluice", capture: Capture | None = Capture.CHANGE_STREAM) -> Client:
-    """A source that is gone is an error to retry, never a hang: the driver's monitor closes the connections of a server that does not answer it.
+    """A source that is gone is an error to retry, never a hang: the driver's monitor closes the connections of a server that does not answer.
 
-    One that is at work is waited for, however long: no timeout on a socket knows the two apart, and who gives up leaves the work running there. So
-    what the URI says goes first, but for such timeouts.
+    A busy source is waited for, however long: a socket timeout cannot distinguish the two, and would leave the operation running at the
+    server. So the options of the URI take precedence, except such timeouts.
 
-    The member that it prefers is read by the oplog, or where it is not decided yet; it is refused for change streams. Without a
-    capture the primary is read, for what has to be as new as all that anybody was told is written.
+    With the oplog capture, or before the capture is decided, the member that the URI prefers is read. For change streams a preference is
+    refused. Without a capture the primary is read, for reads that must be as new as every acknowledged write.
     """
     if capture is Capture.CHANGE_STREAM and (problem := refused_at_source(uri)) is not None:
         raise ConfigurationError([f"source: its connection string: {problem}"])
@@ -69,7 +69,7 @@ class Deployment:
 
     @property
     def shows_all_ddl(self) -> bool:
-        """Whether change streams take `showExpandedEvents`."""
+        """Whether change streams accept `showExpandedEvents`."""
         return self.version >= (6, 0)
 
 
@@ -77,15 +77,15 @@ _OLDEST = (4, 2)
 
 
 def read_command(client: Client, db: str, command: Mapping[str, Any], **options: Any) -> Any:
-    """For commands that read: the driver sends a command to the primary, whatever the connection string says, unless it is told otherwise.
+    """Run a command that reads. By default the driver sends commands to the primary, whatever the connection string says.
 
-    All of a client go to one member (`OneServer`), so that what one says of its history is true of what another reads.
+    All reads of a client go to one member (`OneServer`), so that the history that one command reports is the history that another reads.
     """
     return client[db].command(dict(command), read_preference=client.read_preference, **options)
 
 
 def member_read(client: Client) -> object:
-    """Which one answered this client's last read; None before the first. Compared, it says whether one and the same answers."""
+    """The member that answered this client's last read. None before the first. Two values are compared to detect a change of member."""
     selector = client.options.server_selector
     if not isinstance(selector, OneServer):
         return None
@@ -93,12 +93,12 @@ def member_read(client: Client) -> object:
 
 
 def is_router(client: Client) -> bool:
-    """Unlike the driver, which looks for a primary to answer this."""
+    """Works without a primary, unlike the driver's own check."""
     return bool(read_command(client, "admin", {HELLO: 1}).get("msg") == "isdbgrid")
 
 
 def deployment_of(client: Client) -> Deployment:
-    with translated("asking the source what it is"):
+    with translated("reading the type and version of the source"):
         hello = read_command(client, "admin", {HELLO: 1})
         version = read_command(client, "admin", {"buildInfo": 1})["versionArray"]
     found = Deployment(version=(version[0], version[1]), sharded=hello.get("msg") == "isdbgrid")
@@ -107,19 +107,19 @@ def deployment_of(client: Client) -> Deployment:
             "the source is a standalone server, which has no oplog; restart it with --replSet and run rs.initiate()"
         )
     if found.version < _OLDEST:
-        raise SourceUnsupported(f"the source is MongoDB {version[0]}.{version[1]}; 4.2 is the oldest that can be read")
+        raise SourceUnsupported(f"the source is MongoDB {version[0]}.{version[1]}; the oldest supported version is 4.2")
     return found
 
 
 def refused_member(client: Client) -> str | None:
-    """Where the connection string allows one member only."""
-    with translated("asking the source what it is"):
+    """The problem, if the connection string allows only one member and that is not the primary."""
+    with translated("reading the type of the source"):
         hello = client.admin.command(HELLO)
     return not_the_primary(hello) if client.topology_description.topology_type_name == "Single" else None
 
 
 def session_time(session: ClientSession) -> ClusterTime:
-    """The time of the last reply in this session; a server that gives no operation time gives a cluster time."""
+    """The time of the last reply in this session. A server that gives no operation time gives a cluster time."""
     time = session.operation_time
     if time is None and session.cluster_time is not None:
         time = session.cluster_time["clusterTime"]

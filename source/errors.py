@@ -1,7 +1,7 @@
-"""The one place where errors of PyMongo and of a source server become errors of ours.
+"""`translate`: errors of PyMongo and of a source server as errors of our error tree. No other module translates them.
 
-What is not known to need somebody's help counts as retryable: a stream is opened again from a time, which no error of a
-cursor can spoil, and an error that stays is shown by the changefeed's back-off.
+An error counts as retryable unless it is known to need a user's action. A retry is safe: a stream is opened again from a time, which
+does not depend on the failed cursor. An error that persists is shown by the changefeed's back-off.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _REFUSED = frozenset(
 
 _UNSUPPORTED = frozenset(
     {
-        2,  # BadValue: what was asked for makes no sense to this server, and will not the next time
-        9,  # FailedToParse: an option this server does not know
+        2,  # BadValue: the request makes no sense to this server, also when it is repeated
+        9,  # FailedToParse: an option that this server does not know
         20,  # IllegalOperation: a standalone server
         59,  # CommandNotFound
         72,  # InvalidOptions
@@ -81,13 +81,13 @@ _RESUMABLE_AT_ONCE = frozenset(
 
 
 def is_refusal(error: driver.OperationFailure) -> bool:
-    """The server will not do this for us, however often we ask."""
+    """Whether the server refuses the command, also when it is repeated."""
     return error.code in _REFUSED | _UNSUPPORTED
 
 
 @contextmanager
 def translated(doing: str) -> Iterator[None]:
-    """`doing` is what we were about, for the message: `reading the DDL stream of the source`."""
+    """`doing` names the operation in the message: `reading the DDL stream of the source`."""
     try:
         yield
     except (driver.PyMongoError, BSONError) as error:
@@ -112,7 +112,7 @@ def translate(error: driver.PyMongoError | BSONError, doing: str) -> SluiceError
 
 
 def told(error: driver.PyMongoError | BSONError) -> str:
-    """In one line, for messages and logs."""
+    """The error in one line, for messages and logs."""
     return in_one_line(str(error), _details(error))
 
 
@@ -136,14 +136,14 @@ def _of_server(error: driver.OperationFailure, message: str) -> SluiceError:
 
 
 def _missing(message: str) -> str:
-    """The rows and the DDL of a changefeed, and how far back its source remembers, may stand in a database that `readAnyDatabase` leaves out."""
+    """`readAnyDatabase` does not include database `local`, whose oplog may be needed for rows, for DDL and for the oplog window."""
     if "not authorized on local " in message:
         return "grant the source's user read on database local, or the role clusterMonitor"
     return "grant the source's user what docs/source.md lists"
 
 
 def readable(error: driver.OperationFailure) -> driver.OperationFailure:
-    """The driver put the raw reply into the message."""
+    """The same error with a readable message: the driver put the raw reply into it."""
     if not isinstance(error.details, RawBSONDocument):
         return error
     details = {name: value for name, value in bson.decode(error.details.raw).items() if not name.startswith("$")}

@@ -1,7 +1,7 @@
-"""`MajorityWatch`: notices that the source's majority stands still while its primary goes on.
+"""`MajorityWatch`: detects that the source's majority does not move while its primary goes on.
 
-Nothing breaks then: each read is answered, and shows nothing new. So the stream's own time is looked at, and when it has not moved for
-a while the primary is asked whether there is something that the majority has not got.
+No read fails then: each is answered, but shows nothing new. So the watch observes the time of the replies. While that time does not
+move, it asks the primary whether the majority lacks any write.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from source.errors import translated
 
 _ASK_EVERY = 2.0
 _BEHIND_FOR = 4.0
-"""So long that a secondary which stops for a moment is no news."""
+"""Long enough to ignore a secondary that stops for a moment."""
 
 log = structlog.get_logger(__name__)
 
@@ -36,7 +36,7 @@ class MajorityWatch:
         self._trouble: SourceMajorityStalled | None = None
 
     def look_at(self, committed_ts: ClusterTime) -> SourceMajorityStalled | None:
-        """`committed_ts` is the majority's time in the newest reply. Asks the source only while that does not move."""
+        """`committed_ts` is the majority's time in the newest reply. The source is asked only while that time does not move."""
         now = self._monotonic()
         if committed_ts != self._committed_ts:
             self._moved(committed_ts, now)
@@ -60,5 +60,5 @@ class MajorityWatch:
             log.warning("source_majority_stands_still", since=str(point.majority_ts), primary=point.primary)
 
     def _point(self) -> MajorityPoint | None:
-        with translated("asking the source how far its majority is"):
+        with translated("reading the majority commit point of the source"):
             return MajorityPoint.of_hello(read_command(self._client, "admin", {HELLO: 1}))

@@ -1,7 +1,7 @@
 """`OneServer`: a server selector for clients whose commands belong together.
 
-The cursor of a change stream that is read by plain commands lives on one mongos; the driver would send each `getMore` to any of them. And what one
-member of a replica set says of its oplog is not true of another's.
+A change stream that is read by plain commands has its cursor on one mongos, but the driver would send each `getMore` to any of them.
+And what one member of a replica set reports about its oplog is not true of another's.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pymongo.server_type import SERVER_TYPE
 
 
 class OneServer:
-    """Stays with the server it chose first, the one nearest by then, as long as that one is there."""
+    """Keeps the server that it chose first, the nearest one at that time, as long as that server is available."""
 
     def __init__(self) -> None:
         self._address: tuple[str, int | None] | None = None
         self._primary: tuple[str, int | None] | None = None
 
     def latest(self, *, primary: bool) -> tuple[str, int | None] | None:
-        """Where the last command went: the last for the primary, or the last that was free to go elsewhere."""
+        """The server of the last command that had to use the primary, or of the last one that could use any member."""
         return self._primary if primary else self._address
 
     def __call__(self, servers: Sequence[ServerDescription]) -> Sequence[ServerDescription]:
@@ -34,7 +34,7 @@ class OneServer:
 
 
 def _is_for_the_primary(servers: Sequence[ServerDescription]) -> bool:
-    """What writes: no choice, and none that says where reads should go from now on."""
+    """Whether the command has to use the primary, as writes have. It does not change which server is used for reads."""
     return len(servers) == 1 and servers[0].server_type == SERVER_TYPE.RSPrimary
 
 

@@ -1,4 +1,4 @@
-"""Opening the DDL watch of a source, as the capture wants it."""
+"""`open_ddl_watch`: the DDL watch of a source, for its capture."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ from source.stream.resuming_ddl_watch import ResumingDdlWatch
 
 
 def reads_oplog(capture: Capture, deployment: Deployment) -> bool:
-    """Whether DDL is read from the oplog: so it is, too, where change streams do not show all of it."""
+    """Whether DDL is read from the oplog: with the oplog capture, and where change streams do not show all DDL."""
     version = ".".join(map(str, deployment.version))
     if not deployment.sharded:
         return capture is Capture.OPLOG or not deployment.shows_all_ddl
     if capture is Capture.OPLOG:
-        raise SourceUnsupported("the source is a sharded cluster, and mongos shows no oplog; watch its change stream")
+        raise SourceUnsupported(
+            "the source is a sharded cluster, and mongos shows no oplog; write capture: change_stream"
+        )
     if not deployment.shows_all_ddl:
         raise SourceUnsupported(
             f"the source is a sharded cluster of MongoDB {version}: its change streams show no indexes and options, and mongos "
-            "shows no oplog; 6.0 is the oldest that can be read"
+            "shows no oplog; the oldest supported version of a sharded cluster is 6.0"
         )
     return False
 

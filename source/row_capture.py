@@ -1,4 +1,4 @@
-"""`RowCapture`: how rows are read, and what the bytes of a raw event mean, in one capture."""
+"""`RowCapture`: the reader of rows in one capture, and the functions that parse its raw events."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from source.stream.window_reader import WindowReader
 
 class RowReader(Protocol):
     def read(self, window: Window) -> Generator[RawBatch, None, None]:
-        """The raw events of the window in order, each once; it ends when the window is proven complete."""
+        """The raw events of the window in order, each once. It ends when the window is proven complete."""
         ...
 
     def took(self, taken: int, read: int) -> None:
-        """How many of the events that were read somebody wanted."""
+        """Report that `taken` of `read` events were wanted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

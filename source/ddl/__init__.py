@@ -1,1 +1,1 @@
-"""DDL of a source, however it is captured: the watch, what an event says, its place."""
+"""DDL of a source, for both captures: the watch, the content of an event, its place."""

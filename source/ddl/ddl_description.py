@@ -1,4 +1,4 @@
-"""What a DDL says of its table, from the server's words for it: the same for an event of a change stream and an entry of the oplog. Pure."""
+"""`describe`: the description of a DDL, the same for an event of a change stream and an entry of the oplog. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from source.ddl.view_definition import created_view, is_timeseries, modified_vie
 
 
 def uuid_of(value: Any) -> TableId | None:
-    """From a BSON UUID, however the driver decoded it."""
+    """From a BSON UUID, in any form that the driver decodes it to."""
     if value is None or isinstance(value, bool):
         return None
     return TableId(value.hex() if isinstance(value, bytes) else value.hex)
 
 
 def describe(ddl_type: DdlType, stated: Mapping[str, Any]) -> Document:
-    """The operation as `DdlEvent.description` wants it, from the server's words for it."""
+    """The value of `DdlEvent.description`, from the operation as the server describes it."""
     if not stated:
         return EMPTY
     match ddl_type:
@@ -38,7 +38,7 @@ def describe(ddl_type: DdlType, stated: Mapping[str, Any]) -> Document:
 
 
 def _created(stated: Mapping[str, Any]) -> dict[str, Any]:
-    """Without `temp`: a server that starts drops temporary collections, and which of them become permanent is the source's affair."""
+    """Without `temp`: a starting server drops temporary collections, and only the source decides which of them become permanent."""
     if "viewOn" in stated:
         return created_view(stated)
     options = {name: value for name, value in stated.items() if name != "temp"}

@@ -1,6 +1,6 @@
-"""The DDL watch: every DDL of a source in order, and up to where that is proven.
+"""`DdlWatch`: every DDL of a source in order, and the position up to which all of them were shown.
 
-`DdlWatch` is what the owner sees. It reads by change streams, or by ranges of the oplog:
+The owner uses only this protocol. Its classes read change streams, or ranges of the oplog:
 
     owner ── DdlWatch ─┬─ ResumingDdlWatch ── ChangeStreamCursor   6.0 and later
                        └─ oplog.OplogDdlWatch                      replica sets
@@ -19,18 +19,18 @@ from changefeed.position import Position
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DdlBatch:
-    """New DDLs in stream order, possibly none; every DDL before `resolved` has been in this batch or an earlier one."""
+    """New DDLs in stream order, possibly none. Every DDL before `resolved` is in this batch or an earlier one."""
 
     events: tuple[DdlEvent, ...] = ()
     resolved: Position
     end: Position
-    """Below it lies all that the source had committed when it answered: what is replicated up to here lags behind nothing."""
+    """Everything that the source had committed when it answered is below it: a table replicated up to here has no lag."""
     trouble: SourceMajorityStalled | None = None
-    """Why `resolved` does not move, though the source answers."""
+    """Why `resolved` does not move although the source answers."""
 
 
 class DdlWatch(Protocol):
-    """For one thread at a time. `poll` waits for the source, at most a fraction of a second while it is well."""
+    """For one thread at a time. `poll` waits for the source: a fraction of a second while the source is healthy."""
 
     def __enter__(self) -> Self: ...
 

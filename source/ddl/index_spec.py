@@ -1,4 +1,4 @@
-"""Index specifications as a user would write them, the same whether they come from listIndexes, an event or the oplog."""
+"""`normalised_index`: an index specification as a user would write it, whether it comes from listIndexes, an event or the oplog."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _NOT_OURS = frozenset({"ns", "buildUUID", "background"})
 
 
 def normalised_index(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """`v`, `key` and `name` first and the options by name, so that equal indexes are equal bytes.
+    """`v`, `key` and `name` first, then the options by name, so that equal indexes are equal bytes.
 
-    `ns` is the server's own note of where the index is (until 4.2), `background` means nothing since 4.2.
+    Left out are `ns`, the namespace that servers up to 4.2 repeat, and `background`, which has no meaning since 4.2.
     """
     fields = {**spec, "key": key_as_written(spec)} if "key" in spec else dict(spec)
     names = [name for name in _FIRST if name in fields]

@@ -1,9 +1,9 @@
-"""Resume tokens: what stands in the hex of a KeyString, and the order it gives.
+"""`ResumeToken`: the content of a resume token, which is the hex of a KeyString, and the order of tokens.
 
     82 6B01046A00000054 2B02 2C0100 29 6E 5A1004D8254F... 46...04
     |  |                |    |      |  |  |              the document key (v1) or the event's identity (v2)
-    |  |                |    |      |  |  the collection's UUID (of system.views for a view's DDL); 14 (null) where there is none
-    |  |                |    |      |  6E, or 6F when the event invalidates the stream
+    |  |                |    |      |  |  the collection's UUID (of system.views for a view's DDL); 14 (null) if there is none
+    |  |                |    |      |  6E, or 6F if the event invalidates the stream
     |  |                |    |      place inside the transaction
     |  |                |    29 high water mark, 2C0100 event
     |  |                2B02 version 1, 2B04 version 2
@@ -13,8 +13,8 @@
 Tokens of one version sort by their hex as their events do in the stream; a high water mark sorts before every event of its
 cluster time.
 
-A DDL that was read in the oplog has no token of the server's. It gets one of ours, `82<cluster time>2B0229FF<ordinal>`: after
-the high water mark (`2B022929`), before each event (`2B022C`, `2B042C`) of its cluster time. So two DDLs of one
+A DDL that was read from the oplog has no token of the server. Sluice gives it one, `82<cluster time>2B0229FF<ordinal>`. It sorts
+after the high water mark (`2B022929`) and before each event (`2B022C`, `2B042C`) of its cluster time. So two DDLs of one
 transaction are ordered by their ordinals, and the rows of a transaction come after the tables that it creates.
 """
 
@@ -61,7 +61,7 @@ def cluster_ts_of(token: str) -> ClusterTime:
 
 
 def position_of(token: str) -> Position:
-    """Where a token stands. A high water mark at T promises that the events *before* T were shown, so it is Position(T)."""
+    """The position of a token. A high water mark at T promises that the events *before* T were shown, so it is Position(T)."""
     cluster_ts = cluster_ts_of(token)
     return Position(cluster_ts) if is_high_water_mark(token) else Position(cluster_ts, token.upper())
 
@@ -71,19 +71,19 @@ def is_high_water_mark(token: str) -> bool:
 
 
 def oplog_ddl_token(cluster_ts: ClusterTime, ordinal: int) -> str:
-    """The token of the DDL that is number `ordinal` among those of one oplog entry."""
+    """The token of DDL number `ordinal` of one oplog entry."""
     if not 0 <= ordinal <= 0xFFFF:
-        raise ValueError(f"DDL number {ordinal} of cluster time {cluster_ts}: a token holds 65536 of them")
+        raise ValueError(f"DDL number {ordinal} of cluster time {cluster_ts}: the highest number in a token is 65535")
     return f"{_TIMESTAMP}{cluster_ts.to_int():016X}{_OPLOG_DDL}{ordinal:04X}"
 
 
 def high_water_mark_token(cluster_ts: ClusterTime) -> str:
-    """The mark that a server of version 1 tokens would give."""
+    """The high water mark that a server with version 1 tokens would give."""
     return f"{_TIMESTAMP}{cluster_ts.to_int():016X}{_HIGH_WATER_MARK}"
 
 
 def decode_token(token: str) -> ResumeToken:
-    """Everything a token of version 1 or 2 says, except the document key."""
+    """The content of a token of version 1 or 2, except the document key."""
     cluster_ts = cluster_ts_of(token)
     if token[18:26].upper() == _OPLOG_DDL:
         return ResumeToken(cluster_ts=cluster_ts, version=1, type=TokenType.OPLOG_DDL)

@@ -1,7 +1,7 @@
-"""Views, and the time-series collections that look like views.
+"""`created_view`, `modified_view`: the options of views, and of the time-series collections that look like views.
 
-The server keeps a time-series collection as `system.buckets.<name>` plus a view over it. Until servers without that view, the
-stream shows only the view; what makes it a time series stands in the first stage of its pipeline.
+The server stores a time-series collection as `system.buckets.<name>` and a view over it. Servers with that view show only the view in
+the stream; the first stage of its pipeline contains the time-series options.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def is_timeseries(definition: Mapping[str, Any]) -> bool:
 
 
 def created_view(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with which `create` makes the same view or time-series collection."""
+    """The options of a `create` of the same view or time-series collection."""
     if not is_timeseries(definition):
         return _without_name(definition)
     unpack = _unpack_stage(definition)
@@ -28,7 +28,7 @@ def created_view(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def modified_view(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields with which `collMod` brings a view to this definition; of a time series only its bucket span can change."""
+    """The fields of a `collMod` that gives a view this definition. Of a time series only the bucket span can change."""
     if not is_timeseries(definition):
         return _without_name(definition)
     return {"timeseries": _span(_unpack_stage(definition))}
@@ -44,7 +44,7 @@ def _unpack_stage(definition: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _span(unpack: Mapping[str, Any]) -> dict[str, Any]:
-    """A span of one of the three granularities is that granularity: `create` takes either, not both."""
+    """A span that equals one of the three granularities is given as that granularity: `create` accepts one of the two, not both."""
     span = unpack.get("bucketMaxSpanSeconds")
     if span is None:
         return {}

@@ -1,4 +1,4 @@
-"""`oplog_obstacle`: whether a source shows its oplog to the user who asks, found out by reading it."""
+"""`oplog_obstacle`: whether the user may read the oplog of a source, tested by a read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _READ_CONCERN_MAJORITY_NOT_ENABLED = 148
 
 
 def oplog_obstacle(client: Client) -> Obstacle | None:
-    """None where it can be read as the capture reads it. Raises what says nothing about that, as a source that does not answer."""
+    """None if the oplog can be read as the capture reads it. Raises other errors, for example that the source does not answer."""
     with translated("reading the oplog of the source"):
         if is_router(client):
             return ROUTER

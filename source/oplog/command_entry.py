@@ -1,12 +1,12 @@
-"""Command entries of the oplog by their bytes: which ones make operations visible, and which operations. Pure.
+"""`CommandEntry`: a command entry of the oplog by its bytes, and the operations that it makes visible. Pure.
 
     applyOps                         visible at once: a small transaction, a batch of writes, a command of a user
-    applyOps, partialTxn: true       a part of a large transaction: with the entry that ends it
-    applyOps, prepare: true          with its commitTransaction, if that comes
-    commitTransaction                makes visible what it points back to
+    applyOps, partialTxn: true       a part of a large transaction: visible with the entry that ends it
+    applyOps, prepare: true          visible with its commitTransaction, if there is one
+    commitTransaction                makes the entries visible that it points back to
 
-The entries of one transaction are a chain: each points by `prevOpTime` to the one before. `prevOpTime` of retryable writes (`multiOpType: 1`) is no chain: it
-points to the statement before, which was visible by itself.
+The entries of one transaction are a chain: each points by `prevOpTime` to the one before. The `prevOpTime` of retryable writes
+(`multiOpType: 1`) is no chain: it points to the statement before, which was visible by itself.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _RETRYABLE_WRITES = 1
 
 _COMMAND = b"\x02op\0\x02\0\0\0c\0"
 _OPENING_BYTES = 200
-"""`op` stands in them: only the session and the number of its transaction come before it."""
+"""`op` is within them: only the session and the transaction number come before it."""
 
 
 def is_command(entry: bytes) -> bool:
-    """Looked for first where it stands in a command, since a look costs each row. A row may have a field like it, too."""
+    """First searches only the bytes where a command has it, since every row pays for the search. A row may contain these bytes too."""
     return _COMMAND in entry[:_OPENING_BYTES] and _op(entry) == _COMMAND
 
 
 def holds_command(entry: bytes) -> bool:
-    """Whether a command may be among the operations of an entry that is none but for them."""
+    """Whether the operations of an entry may include a command. The entry itself contains the bytes once."""
     return entry.count(_COMMAND) > 1
 
 
@@ -43,7 +43,7 @@ def _op(entry: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class CommandEntry:
-    """One entry. `previous_ts` leads back through its chain."""
+    """One entry. `previous_ts` is the time of the entry before it in its chain."""
 
     ts: ClusterTime
     visible: bool
@@ -64,7 +64,7 @@ class CommandEntry:
         )
 
     def operations(self) -> Iterator[tuple[bytes, bool]]:
-        """Each with whether its updates make documents that are missing."""
+        """Each operation, and whether its updates insert missing documents."""
         yield from _operations(fields_of(self.entry)[b"o"][3:])
 
 
@@ -84,7 +84,7 @@ def _operations(o: bytes) -> Iterator[tuple[bytes, bool]]:
 
 
 def _by_user(found: dict[bytes, tuple[int, int, int]]) -> bool:
-    """A command that a user sent is logged with what came with it, up to 6.x."""
+    """Whether a user sent this applyOps: servers up to 6.x log such a command with its other fields."""
     return b"$db" in found or b"alwaysUpsert" in found
 
 

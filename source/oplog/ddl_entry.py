@@ -1,4 +1,4 @@
-"""From an entry of the oplog to the `DdlEvent`s that a change stream with expanded events would show. Pure.
+"""`ddls_of_entry`: an entry of the oplog as the `DdlEvent`s that a change stream with expanded events would show. Pure.
 
     entry                                              DDL
     create, also inside a transaction's applyOps       create
@@ -50,7 +50,7 @@ _NO_DDL = frozenset(
         "updateCollectionMetadata",
     }
 )
-"""Of these, what concerns tables of users is said by other entries, too."""
+"""If one of these concerns a table of a user, other entries show the change too."""
 _TABLE_COMMANDS = {
     "create": DdlType.CREATE,
     "createIndexes": DdlType.CREATE_INDEXES,
@@ -69,11 +69,11 @@ def ends_transaction(entry: Entry) -> bool:
 
 
 Numbering = Callable[[ClusterTime, int, int], str]
-"""The token of a DDL, from its number among the operations of its time, and among the DDLs."""
+"""The token of a DDL, from its time, its number among the operations of that time, and its number among the DDLs."""
 
 
 def among_operations(_: ClusterTime, operation: int, __: int) -> str:
-    """A place of the capture by the oplog: between the rows of the same transaction."""
+    """A place of the oplog capture: among the rows of the same transaction."""
     return place(operation)
 
 
@@ -85,7 +85,7 @@ def before_rows(ts: ClusterTime, _: int, ddl: int) -> str:
 def ddls_of_entry(
     entry: Entry, earlier: Iterable[Entry] = (), numbering: Numbering = among_operations
 ) -> tuple[DdlEvent, ...]:
-    """`earlier` are the entries before it of the same transaction, in order."""
+    """`earlier` are the earlier entries of the same transaction, in order."""
     time = ClusterTime.from_bson(entry["ts"])
     wall_ms = wall_ms_of(entry.get("wall"))
     operations = _operations(entry, earlier)
@@ -154,7 +154,7 @@ def _table_ddl(operation: Entry, command: str, position: Position, wall_ms: int 
 
 
 def _unknown(operation: Entry, command: str, position: Position, wall_ms: int | None) -> DdlEvent | None:
-    """It concerns the table that it names, if that is what it does, else all of its database."""
+    """An unknown command concerns the table that it names, or its whole database if it names none."""
     db, about = operation["ns"].partition(".")[0], operation["o"][command]
     table = TableName(db, about) if isinstance(about, str) and about else None
     if table is not None and table.system:
@@ -192,7 +192,7 @@ def _rename(operation: Entry, position: Position, wall_ms: int | None) -> DdlEve
 
 
 def _stated(operation: Entry, ddl_type: DdlType, command: str) -> dict[str, Any]:
-    """What the change stream would say in `operationDescription`."""
+    """The `operationDescription` that a change stream would show."""
     o = {name: value for name, value in operation["o"].items() if name != command}
     if ddl_type is DdlType.CREATE_INDEXES:
         return {"indexes": o.get("indexes", [o])}

@@ -1,11 +1,11 @@
-"""`OplogDdlWatch`: DDL by ranges of the oplog. What it shows is resolved at once.
+"""`OplogDdlWatch`: DDL by ranges of the oplog. A range is resolved as soon as it is read.
 
     hello of the member        majority-committed up to 100.7
     find [100.5, 100.8)        commands and writes to views in it: a rename at 100.6
     batch                      events [rename], resolved 100.8: just after the majority's point, so that its last entry is below it
 
-No note is needed, and silence says nothing: a range below the majority's point is complete when its cursor is exhausted. While the source writes it is asked again
-soon, while it rests more and more seldom.
+It needs no notes: a range below the majority's point is complete when its cursor is exhausted. The waits between polls are short while
+the source writes, and grow while it is idle.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from source.oplog.transaction import parts
 from source.oplog.window import oldest_time_for_message
 
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.12, 0.45
-"""Between two looks at the source: each costs the owner 1 to 2 ms of CPU, and what follows from it as much again everywhere."""
+"""Between two polls. Each costs the owner 1 to 2 ms of CPU, and the work that follows from it costs as much again on all nodes."""
 _ENTRY: CodecOptions[dict[str, Any]] = CodecOptions(
     dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
@@ -49,12 +49,12 @@ WANTED: Mapping[str, object] = {
         {"ns": {"$regex": r"\.system\.views$"}},
     ]
 }
-"""Commands and definitions of views; of transactions only those that hold a command, or end a chain that may."""
+"""Commands and definitions of views. Transactions only if they contain a command, or end a chain that may contain one."""
 _KINDS = {"ts": 1, "op": 1, "prevOpTime": 1, "o.partialTxn": 1, "o.prepare": 1, "o.applyOps.op": 1, "o.applyOps.ns": 1}
 
 
 class OplogDdlWatch:
-    """For one thread. `close` leaves nothing open: a cursor lives no longer than a poll."""
+    """For one thread. `close` does nothing: a cursor lives no longer than a poll."""
 
     def __init__(self, client: Client, start: Position, numbering: Numbering = among_operations) -> None:
         self._client = client
@@ -80,18 +80,20 @@ class OplogDdlWatch:
         with translated("reading the DDL of the source"):
             committed_ts = self._committed()
             end = Position(committed_ts.next())
-            events = self._go_on(end) if end > self._resolved else ()
+            events = self._read_stride(end) if end > self._resolved else ()
             trouble = self._majority.look_at(committed_ts)
         return DdlBatch(events=events, resolved=self._resolved, end=end, trouble=trouble)
 
     def _committed(self) -> ClusterTime:
         written = read_command(self._client, "admin", {HELLO: 1}).get("lastWrite", {})
         if "majorityOpTime" not in written:
-            raise SourceUnavailable("the source's member does not know yet what its majority has: it has just started")
+            raise SourceUnavailable(
+                "the source's member does not know the majority commit point yet: it has just started"
+            )
         return ClusterTime.from_bson(written["majorityOpTime"]["ts"])
 
-    def _go_on(self, end: Position) -> tuple[DdlEvent, ...]:
-        """As far as one stride goes. While it falls short of the end, the next poll does not wait."""
+    def _read_stride(self, end: Position) -> tuple[DdlEvent, ...]:
+        """Read one stride. If it ends before `end`, the next poll does not wait."""
         reached = Position(self._stride.end_of(self._resolved.ts, end.ts))
         began = time.monotonic()
         try:
@@ -117,7 +119,10 @@ class OplogDdlWatch:
         return tuple(event for event in found if event.position >= self._resolved)
 
     def _earlier(self, raw: bytes) -> Iterator[Entry]:
-        """The entries before this one of the transaction that it ends, in order, one in memory at a time. Of those without a command no row is read."""
+        """The earlier entries of the transaction that this entry ends, in order, one in memory at a time.
+
+        Of an entry without a command, no rows are read.
+        """
         last = CommandEntry.of(raw) if is_command(raw) else None
         if last is None or not last.visible or last.previous_ts is None:
             return

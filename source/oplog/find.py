@@ -1,7 +1,7 @@
-"""Reading the oplog by `find`: ranges, single entries, and how far back it goes.
+"""`entries`, `entry_at`, `refuse_a_gap`: reads of the oplog by `find`: ranges, single entries, and whether history was removed.
 
-A read carries the time up to which it has to be complete as `afterClusterTime`, with read concern majority: the member that answers waits until its
-own majority-committed snapshot has reached it. So a range below `resolved` is complete whichever member `resolved` came from.
+A read has read concern majority, and as `afterClusterTime` the time up to which it has to be complete: the member waits until its own
+majority-committed snapshot has reached that time. So a range below `resolved` is complete, whichever member reported `resolved`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from source.raw.raw_find import RawFind
 OPLOG = TableName("local", "oplog.rs")
 _MOST_ENTRIES = 1 << 20
 _LONGEST_MS = 10_000
-"""Of the server's work on one cursor. A range that takes longer is gone on with by another one."""
+"""The server's time limit for one cursor. A range that takes longer is continued by another cursor."""
 _OLDEST = {
     "find": OPLOG.coll,
     "sort": {"$natural": 1},
@@ -34,10 +34,11 @@ _OLDEST = {
 def entries(
     client: Client, start_ts: ClusterTime, end_ts: ClusterTime, wanted: Mapping[str, object]
 ) -> Generator[list[bytes], None, None]:
-    """Those of `[start_ts, end_ts)`, which a majority must have: `end_ts` is not beyond `resolved`. To be closed when it is not read to its end.
+    """The entries of `[start_ts, end_ts)`. A majority must have them: `end_ts` is not beyond `resolved`.
 
-    That nothing of it had been removed is known before anything is handed out: entries are removed in order, so all is there if the entry just
-    before the range is; where none was written at that time, the oldest one is asked for. A cursor whose place is removed later fails by itself (136).
+    Close the generator if it is not read to its end. Before it yields anything it verifies that nothing of the range was removed. Entries
+    are removed in order, so the range is whole if the entry just before it exists. If no entry has that time, the oldest entry decides.
+    A cursor whose place is removed later fails by itself (136).
     """
     before_ts, last_ts = ClusterTime.from_int(start_ts.to_int() - 1), ClusterTime.from_int(end_ts.to_int() - 1)
     arguments = {
@@ -70,7 +71,7 @@ def _time_of(entry: bytes) -> ClusterTime:
 
 
 def entry_at(client: Client, ts: ClusterTime, projection: Mapping[str, object] | None) -> bytes:
-    """One that is known to be there, as part of a transaction that a majority has: a member that does not know so yet waits."""
+    """An entry that must exist, as part of a transaction that a majority has. A member that does not have it yet waits."""
     concern = {"level": "majority", "afterClusterTime": ts.to_bson()}
     arguments: dict[str, object] = {"filter": {"ts": ts.to_bson()}, "readConcern": concern, "maxTimeMS": _LONGEST_MS}
     if projection is not None:
@@ -83,16 +84,16 @@ def entry_at(client: Client, ts: ClusterTime, projection: Mapping[str, object] |
 
 
 def refuse_a_gap(client: Client, start_ts: ClusterTime, member: object) -> None:
-    """To be asked after what begins at `start_ts` was read: entries are removed in order, so what is there now was there before.
+    """Call it after the range from `start_ts` was read: entries are removed in order, so entries that still exist existed during the read.
 
-    Another member may remember more than the one that was read: it must be that one, which has answered since before the reading.
+    The oplog of another member may go back further. So the answer must come from `member`, which answered before the range was read.
     """
     found = read_command(client, OPLOG.db, _OLDEST)["cursor"]["firstBatch"]
     oldest = found[0] if found else None
     if oldest is None or ClusterTime.from_bson(oldest["ts"]) > start_ts:
         begins = "is empty" if oldest is None else f"begins at {ClusterTime.from_bson(oldest['ts'])}"
-        raise HistoryLost(f"the source's oplog {begins}, and history is wanted from {start_ts} on")
+        raise HistoryLost(f"the source's oplog {begins}, but history from {start_ts} on is needed")
     if member_read(client) != member:
         raise SourceUnavailable(
-            f"the member whose oplog was read from {start_ts} on is gone; another one is read from there"
+            f"the member whose oplog was read from {start_ts} on no longer answers; another member is read from there"
         )

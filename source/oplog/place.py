@@ -1,7 +1,7 @@
-"""Places inside one entry of the oplog. Pure.
+"""`place`: places inside one entry of the oplog. Pure.
 
-The operations of an entry, and of the chain of entries that a large transaction is, happen at one cluster time. A position between
-them names the next one by its index, so that positions of this capture sort as the operations do:
+The operations of an entry, or of the chain of entries of a large transaction, happen at one cluster time. The token of a position
+between them is the index of the next operation, so that the positions of this capture sort as the operations do:
 
     entry at 100.1: one insert                         100.1/00000000
     entry at 100.2: applyOps [insert, update]          100.2/00000000, 100.2/00000001
@@ -18,7 +18,7 @@ FIRST = "00000000"
 
 def place(index: int) -> str:
     if not 0 <= index <= _MOST:
-        raise ValueError(f"operation number {index} of one transaction: a position holds {_MOST}")
+        raise ValueError(f"operation number {index} of one transaction: the highest number in a position is {_MOST}")
     return f"{index:08X}"
 
 
@@ -27,5 +27,5 @@ def position(ts: ClusterTime, index: int) -> Position:
 
 
 def index_of(at: Position) -> int:
-    """The operations of its cluster time before this one are below the position."""
+    """The number of operations of its cluster time that are below the position."""
     return int(at.token, 16) if at.token else 0

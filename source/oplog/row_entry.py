@@ -1,13 +1,14 @@
-"""Row entries of the oplog: the header fields of one, found in the bytes by offset.
+"""`scan`: the header fields of a row entry of the oplog, found in the bytes by offset.
 
-The hot path, as `source.stream.events.raw_event` is for change streams, and with the same `Header`: spans cut the document, or the raw update, out of the entry.
-An entry that looks as most do is compared by whole stretches of bytes; the other ones are walked element by element.
+This is the hot path, like `source.stream.events.raw_event` for change streams, and gives the same `Header`: its spans are the places of
+the document or the raw update in the entry. An entry with the usual layout is compared by whole stretches of bytes. Any other entry is
+walked element by element.
 
     [lsid, txnNumber]   opening (the same for a table's inserts)   content            closing
     of a retryable      02 op .. 02 ns .. 05 ui ..                 03 o {..}          [stmtId] 11 ts .. t, v, wall, prevOpTime
                                                                    [03 o2 {..}]
 
-An operation of a transaction is made an entry of its own: with the time at which the transaction became visible, and `place`,
+An operation of a transaction is made into its own entry: with the time at which the transaction became visible, and with `place`,
 its index among the operations of that time.
 """
 
@@ -44,13 +45,13 @@ def _head(op: bytes) -> bytes:
 
 _TYPES = {b"i": b"insert", b"u": b"update", b"d": b"delete"}
 _OTHERS = {b"c": b"command", **dict.fromkeys((b"n", b"xi", b"xd", b"ci", b"cu", b"cd", b"km"), b"noop")}
-"""All but the first two is what servers keep of indexes and keys for themselves."""
+"""All but the first two are internal entries of the server about indexes and keys."""
 UNKNOWN = b"unknown "
 _HEADS = {_head(op): kind for op, kind in {**_TYPES, **_OTHERS}.items()}
 _HEAD_SIZE = len(_head(b"i"))
 
 _openings: dict[bytes, tuple[bytes, bytes, bytes]] = {}
-"""Type, raw `ns` document and UUID, by the stretch from `op` to `ui`."""
+"""Type, raw `ns` document and UUID, by the bytes from `op` to `ui`."""
 
 
 class MalformedEntry(InvariantError):
@@ -58,7 +59,7 @@ class MalformedEntry(InvariantError):
 
 
 def scan(entry: bytes) -> Header:
-    """Of an entry, or of an operation that was made one. Its type is a row event's, or says that it is none."""
+    """The header of an entry, or of an operation that was made into one. Its type is that of a row event, or command, noop or unknown."""
     at = 4
     if entry.startswith(_LSID, 4):
         at = _LSID_AT + _INT32(entry, _LSID_AT)[0]
@@ -76,7 +77,7 @@ def scan(entry: bytes) -> Header:
 
 
 def _scan_known(entry: bytes, opening: tuple[bytes, bytes, bytes], o_at: int) -> Header | None:
-    """None when something else than usual stands before the time."""
+    """None if unusual fields come before the time."""
     kind, ns, uuid = opening
     key = b""
     end = o_end = o_at + _INT32(entry, o_at)[0]
@@ -113,7 +114,7 @@ def _opening(entry: bytes, at: int, ns_at: int, o_at: int) -> tuple[bytes, bytes
 
 
 def _namespace(text: bytes) -> bytes:
-    """As the raw `ns` of a change event has it."""
+    """In the form of the raw `ns` of a change event."""
     db, _, coll = text.partition(b".")
     names = [b"\x02" + name + _string(value) for name, value in ((b"db\0", db), (b"coll\0", coll)) if value]
     return document_of(names)
@@ -132,7 +133,7 @@ def _key_of(entry: bytes, at: int, end: int) -> bytes:
 
 
 def _walk(entry: bytes) -> Header:
-    """The last element of a name counts: an operation of `applyOps` may bring a time of its own."""
+    """The last element of a name counts: an operation of `applyOps` may contain its own time."""
     found = {name: (at, end) for name, _, at, end in elements(entry)}
 
     def raw(name: bytes) -> bytes:
@@ -161,7 +162,7 @@ def _walk(entry: bytes) -> Header:
 
 
 def made_entry(operation: bytes, ts: bytes, index: int, *, upserts: bool) -> bytes:
-    """An operation of `applyOps` as an entry. `ts` is raw; `upserts` says that its updates make what is missing."""
+    """An operation of `applyOps` as an entry. `ts` is raw. `upserts`: its updates insert missing documents."""
     if b"\x11ts\0" in operation:
         body = b"".join(element for name, element in fields_of(operation).items() if name not in (b"ts", b"t"))
     else:

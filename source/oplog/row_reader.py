@@ -1,17 +1,18 @@
 """`OplogReader`: the raw row entries of one window, in order, each exactly once, until the window is proven complete.
 
-A window is one range of the oplog, read by one cursor; where that breaks off another one goes on behind what was seen. The range is complete when the
-cursor is exhausted: `find.entries` waits until the member has all of it, and finds out whether something of it was removed.
+A window is one range of the oplog, read by one cursor. If the cursor breaks off, another one continues after the last entry seen. The
+range is complete when the cursor is exhausted: `find.entries` waits until the member has all of it, and verifies that nothing of it was
+removed.
 
 A worked example, the window [100.2, 100.5/00000001):
 
     100.1  applyOps, partialTxn                    below the window; read when the transaction ends
     100.2  insert                                  yielded
-    100.3  update, no-op                           the update is yielded; what is no row, its reader passes over
-    100.5  applyOps of two, prevOpTime 100.1       its operations and those of 100.1: the first is yielded, the others lie behind the window
+    100.3  update, no-op                           both are yielded; the caller skips entries that are no rows
+    100.5  applyOps of two, prevOpTime 100.1       its operations and those of 100.1: the first is yielded, the others are after the window
 
-Where most entries are of tables that nobody wants, the server is asked for those of the wanted names, at half the cost of sending them all. Who takes the entries tells
-by `took` how many of them that was.
+If most entries belong to unwanted tables, the server is asked only for the wanted names, at half the cost of sending all entries. The
+caller reports with `took` how many entries were wanted.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ log = structlog.get_logger(__name__)
 
 
 class OplogReader:
-    """Knows its client, and the names under which wanted tables may stand."""
+    """`names` are all names that wanted tables may have."""
 
     def __init__(self, client: Client, names: Sequence[str], *, patience: timedelta) -> None:
         self._client = client
@@ -62,14 +63,14 @@ class OplogReader:
         self._stride = Stride()
 
     def took(self, taken: int, read: int) -> None:
-        """Of the entries that were yielded."""
+        """`taken` of the `read` entries that were yielded were wanted."""
         self._read, self._taken = self._read + read, self._taken + taken
         if self._read >= _LOOKED_AT:
             few = self._taken < _FEW * self._read and len(self._names) <= _MOST_NAMES
             self._by_name, self._read, self._taken = self._by_name or few, 0, 0
 
     def read(self, window: Window) -> Generator[RawBatch, None, None]:
-        """Begins again where it broke off, as long as the source comes back within `patience`."""
+        """After an error it continues where it broke off, as long as the source returns within `patience`."""
         progress = _Progress(window)
         failing_since: float | None = None
         while not progress.complete:
@@ -88,7 +89,7 @@ class OplogReader:
                 time.sleep(failure.retry_after.total_seconds())
 
     def _range(self, progress: _Progress) -> Iterator[RawBatch]:
-        """To the window's end, or as far as one read goes that leaves out what nobody wants."""
+        """To the window's end, or for one stride if the server selects the wanted names."""
         end_ts = progress.end_ts
         if self._by_name:
             end_ts = self._stride.end_of(progress.start_ts, end_ts)
@@ -99,7 +100,7 @@ class OplogReader:
         yield RawBatch([], 0, progress.reached)
 
     def _read_all(self, progress: _Progress) -> Generator[RawBatch, None, bool]:
-        """Whether the end was reached: it is not when most entries turn out to be wanted by nobody."""
+        """Whether the end was reached. It stops early if most entries turn out to be unwanted."""
         with closing(entries(self._client, progress.start_ts, progress.end_ts, {})) as replies:
             for documents in replies:
                 for events in self._events(documents):
@@ -123,7 +124,7 @@ class OplogReader:
         progress.passed(end_ts)
 
     def _events(self, documents: list[bytes]) -> Iterator[list[bytes]]:
-        """The entries as they are, up to one that makes operations visible; then those."""
+        """The entries as they are. In place of a command entry come the operations that it makes visible."""
         begin = 0
         for at, entry in enumerate(documents):
             if not is_command(entry):
@@ -151,7 +152,7 @@ class OplogReader:
             return error
         doing, code = f"reading {window} from the source's oplog", getattr(error, "code", None)
         if code == _TIME_NOT_REACHED:
-            return SourceUnavailable(f"{doing}: the member that is read has not heard of its end yet: {told(error)}")
+            return SourceUnavailable(f"{doing}: the member has not reached the end of this range yet: {told(error)}")
         return translate(error, doing)
 
     def _impatient(self, failing_since: float) -> bool:
@@ -159,7 +160,7 @@ class OplogReader:
 
 
 class _Progress:
-    """What of a window was yielded. Entries of one time come together, so only the ends of a batch need to be looked at."""
+    """How much of a window was yielded. Entries are in order, so only the ends of a batch need to be checked."""
 
     def __init__(self, window: Window) -> None:
         self.window = window
@@ -173,7 +174,7 @@ class _Progress:
 
     @property
     def end_ts(self) -> ClusterTime:
-        """Exclusive. The entry in which the window ends is read, too."""
+        """Exclusive. The entry in which the window ends is read too."""
         end = self.window.end
         return end.ts.next() if end.token else end.ts
 
@@ -199,5 +200,5 @@ class _Progress:
         return RawBatch(events, sum(map(len, events)), self.reached)
 
     def passed(self, end_ts: ClusterTime) -> None:
-        """Nothing below it is left."""
+        """Everything below `end_ts` was read."""
         self._next = max(self._next, Position(end_ts))

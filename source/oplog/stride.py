@@ -1,12 +1,12 @@
-"""`Stride`: how much of the oplog is looked through by one read that shows little of it. Pure.
+"""`Stride`: the length of one read of the oplog whose filter matches few entries. Pure.
 
-Such a read is silent until it is done, so it is kept short: whoever waits for it must be able to stop, and to say how far it is. What a second of cluster
-time costs to look through is not known before, and differs by a hundred thousand.
+Such a read returns nothing until it ends. So it is kept short: its caller must be able to stop, and to report progress. The cost of
+scanning one second of cluster time is not known in advance, and varies by a factor of 100,000.
 
     stride    took     next
     60 s      0.1 s    120 s
     120 s     3 s      60 s
-    60 s      10 s, given up by the server    7 s, from the same place
+    60 s      10 s, ended by the server    7 s, from the same place
 """
 
 from __future__ import annotations

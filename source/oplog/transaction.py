@@ -1,7 +1,7 @@
-"""The operations of a transaction, however large: one entry of its chain is in memory at a time.
+"""`operations`: the operations of a transaction of any size. One entry of its chain is in memory at a time.
 
-The chain is walked from its end to its beginning by times alone, then read from its beginning. A part that is gone is `HistoryLost`. Parts may lie
-before the range that holds the end: a transaction belongs to the range of the entry that makes it visible.
+The chain is followed from its end to its beginning, reading only times, and is then read from its beginning. A missing part is
+`HistoryLost`. Parts may be before the range that contains the end: a transaction belongs to the range of the entry that makes it visible.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from changefeed.cluster_time import ClusterTime
 from source.oplog.command_entry import CommandEntry
 
 EntryAt: TypeAlias = Callable[[ClusterTime, Mapping[str, object] | None], bytes]
-"""The entry of that time, or what the projection leaves of it; `HistoryLost` when it is gone."""
+"""The entry of that time, with the projection applied if there is one. Raises `HistoryLost` if it is gone."""
 
 _LINKS = {"ts": 1, "prevOpTime": 1, "multiOpType": 1, "op": 1, "o.partialTxn": 1, "o.prepare": 1, "o.applyOps.op": 1}
 
@@ -26,7 +26,7 @@ def parts(entry_at: EntryAt, last: CommandEntry) -> Iterator[CommandEntry]:
 
 
 def operations(entry_at: EntryAt, last: CommandEntry) -> Iterator[tuple[bytes, bool]]:
-    """Numbered by their order, they are places within the time of `last`."""
+    """Numbered in this order, they are places within the time of `last`."""
     for part in parts(entry_at, last):
         yield from part.operations()
 

@@ -1,17 +1,17 @@
-"""What an update entry says, as an `updateDescription`. Pure.
+"""`description`: the content of an update entry as an `updateDescription`. Pure.
 
-    o                                                  says
-    {_id: 7, ...}                                      a whole document: no update at all, a replace
+    o                                                  meaning
+    {_id: 7, ...}                                      a whole document: a replace, not an update
     {$v: 2, diff: {d, u, i, s<field>: {...}}}          from 5.0 on: sections, in this order
-    {$v: 1, $set: {...}, $unset: {...}}, or no $v      before: paths as `$set` takes them
+    {$v: 1, $set: {...}, $unset: {...}}, or no $v      before 5.0: paths as in `$set`
 
 A worked example, of a diff:
 
     {d: {a: false}, u: {b: 2}, i: {c: 3}, sarr: {a: true, l: 2, u1: 9, s0: {u: {x: 1}}}}
     removedFields [a, c]   updatedFields {b: 2, c: 3, arr.1: 9, arr.0.x: 1}   truncatedArrays [{field: arr, newSize: 2}]
 
-A field under `i` is new, or was moved to the end of its document: it is removed before it is set, which is what puts it there.
-`disambiguatedPaths` names each path with a dot in the name of a field: such a path means nothing without it.
+A field under `i` is new, or was moved to the end of its document: it is first removed and then set, which puts it at the end.
+`disambiguatedPaths` lists each path with a dot in the name of a field: such a path is ambiguous without it.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ UPSERT = b"\x08upsert\0\x01"
 
 
 class UnknownUpdate(SourceUnsupported):
-    """An update in a form that no release documented so far writes for a table of a user."""
+    """An update in an unknown form: no documented release writes it for a table of a user."""
 
 
 def is_replacement(o: bytes) -> bool:
-    """The server puts `_id` first; a replaced document may hold fields like `$v`, so this is asked before anything else."""
+    """The server puts `_id` first. A replacement may contain fields like `$v`, so this is checked before anything else."""
     if o.startswith(_ID, 5):
         return True
     return not o.startswith(_DIFF, _DIFF_AT) and any(name == b"_id" for name, *_ in elements(o))
 
 
 def description(o: bytes) -> bytes:
-    """The raw `updateDescription` of an update that is no replacement."""
+    """The raw `updateDescription` of an update that is not a replacement."""
     if o.startswith(_DIFF, _DIFF_AT) and o.startswith(_ONLY_U, _SECTION_AT):
         at = _SECTION_AT + len(_ONLY_U)
         end = at + _INT32(o, at)[0]
@@ -63,7 +63,7 @@ def description(o: bytes) -> bytes:
 
 
 def upserting(raw: bytes) -> bytes:
-    """The same description, of an update that makes the document when it is missing."""
+    """The same description, for an update that inserts a missing document."""
     return document_of([raw[4:-1], UPSERT])
 
 
@@ -73,10 +73,10 @@ class _Description:
     removed: list[DiffPath] = field(default_factory=list)
     truncated: list[tuple[DiffPath, int]] = field(default_factory=list)
     literal: bool = True
-    """Whether dots in the names of fields are meant as they stand; in paths of `$v: 1` they separate."""
+    """Whether dots are part of field names. In paths of `$v: 1` they are separators."""
 
     def document(self) -> bytes:
-        text, disputed = self._texts()
+        text, ambiguous = self._texts()
         updated = [_element(kind, text[path], value) for path, kind, value in self.updated]
         removed = [_string(b"%d" % number, text[path]) for number, path in enumerate(self.removed)]
         truncated = [
@@ -92,12 +92,12 @@ class _Description:
             _element(ARRAY, b"removedFields", document_of(removed)),
             _element(ARRAY, b"truncatedArrays", document_of(truncated)),
         ]
-        if disputed:
-            body.append(_element(DOCUMENT, b"disambiguatedPaths", document_of(disputed)))
+        if ambiguous:
+            body.append(_element(DOCUMENT, b"disambiguatedPaths", document_of(ambiguous)))
         return document_of(body)
 
     def _texts(self) -> tuple[dict[DiffPath, bytes], list[bytes]]:
-        """A text for each path, and what those mean that do not speak for themselves. `a.b` may be two paths: the field of that name is then called otherwise."""
+        """A text for each path, and the meaning of ambiguous texts. If `a.b` stands for two paths, the one with the dotted name gets another text."""
         paths = [path for path, _, _ in self.updated] + [path for path, _ in self.truncated] + self.removed
         dotted = [path for path in dict.fromkeys(paths) if self.literal and any(_dotted(part) for part in path)]
         texts = {path: _text(path) for path in paths if path not in dotted}
@@ -120,7 +120,7 @@ def _described(o: bytes) -> _Description:
         _document(found, (), fields[b"diff"][1])
         return found
     if not fields or fields.keys() - {b"$set", b"$unset"}:
-        raise UnknownUpdate(f"an update in the oplog of a form that is not known: fields {sorted(fields)}, {o[:200]!r}")
+        raise UnknownUpdate(f"an update in the oplog has an unknown form: fields {sorted(fields)}, {o[:200]!r}")
     found = _Description(literal=False)
     if b"$set" in fields:
         found.updated = [((name,), kind, value) for name, kind, value in _fields(fields[b"$set"][1])]
@@ -142,11 +142,11 @@ def _document(found: _Description, parents: DiffPath, diff: bytes) -> None:
         elif section.startswith(b"s") and kind == DOCUMENT:
             _nested(found, (*parents, section[1:]), value)
         else:
-            raise UnknownUpdate(f"a section {section!r} in the difference of an update in the oplog: {diff[:200]!r}")
+            raise UnknownUpdate(f"an update in the oplog has an unknown section {section!r}: {diff[:200]!r}")
 
 
 def _nested(found: _Description, path: DiffPath, diff: bytes) -> None:
-    """`a` comes first in the difference of an array; a field of that name lies under a section."""
+    """`a` comes first in the diff of an array. A field of that name would be inside a section."""
     if not diff.startswith(b"\x08a\0", 4):
         _document(found, path, diff)
         return
@@ -158,7 +158,7 @@ def _nested(found: _Description, path: DiffPath, diff: bytes) -> None:
         elif name.startswith(b"s"):
             _nested(found, (*path, int(name[1:])), value)
         else:
-            raise UnknownUpdate(f"an entry {name!r} in the difference of an array in the oplog: {diff[:200]!r}")
+            raise UnknownUpdate(f"the diff of an array in the oplog has an unknown entry {name!r}: {diff[:200]!r}")
 
 
 def _fields(document: bytes) -> Iterator[tuple[bytes, int, bytes]]:

@@ -1,4 +1,4 @@
-"""`OplogWindow`: how far back the source remembers, and its majority-committed time."""
+"""`OplogWindow`: the oldest and the newest time of the source's oplog. Also the source's majority-committed time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class OplogWindow:
         return position.ts >= self.oldest_ts
 
     def remaining(self, position: Position) -> timedelta:
-        """How much later the position would still be readable if the oplog grew on at its pace: negative once it is lost."""
+        """How long the position stays readable if the oplog advances at its present pace. Negative once it is lost."""
         return timedelta(seconds=position.ts.seconds - self.oldest_ts.seconds)
 
     @property
@@ -32,7 +32,7 @@ class OplogWindow:
 
 
 def read_oplog_window(client: Client) -> OplogWindow | None:
-    """None through mongos, which shows no oplog: there a lost position is found out when a stream is opened at it."""
+    """None through mongos, which shows no oplog: there a lost position is detected when a stream is opened at it."""
     with translated("reading the ends of the source's oplog"):
         if is_router(client):
             return None
@@ -44,7 +44,7 @@ def read_oplog_window(client: Client) -> OplogWindow | None:
 
 
 def oldest_time_for_message(client: Client) -> str:
-    """For the message of a lost position, which must not be lost itself because the oldest time cannot be read."""
+    """For the message of a lost position. If the oldest time cannot be read, the text says so instead of raising."""
     try:
         window = read_oplog_window(client)
     except SluiceError as error:
@@ -55,16 +55,16 @@ def oldest_time_for_message(client: Client) -> str:
 
 
 def majority_time(client: Client) -> ClusterTime:
-    """What is written at or before it stays written, and is seen by whoever reads this member from now on."""
-    with translated("asking the source for its majority-committed time"), _session(client) as session:
+    """Writes at or before it are never rolled back, and every later read of this member sees them."""
+    with translated("reading the majority-committed time of the source"), _session(client) as session:
         hello = read_command(client, "admin", {HELLO: 1}, session=session)
         last_write = hello.get("lastWrite", {}).get("majorityOpTime", {}).get("ts")
         return ClusterTime.from_bson(last_write) if last_write is not None else session_time(session)
 
 
 def newest_time(client: Client) -> ClusterTime:
-    """At or after everything that was read before, committed by the majority or not."""
-    with translated("asking the source for its newest time"), _session(client) as session:
+    """At or after all writes that earlier reads saw, whether or not the majority has them."""
+    with translated("reading the newest time of the source"), _session(client) as session:
         read_command(client, "admin", {"ping": 1}, session=session)
         return session_time(session)
 

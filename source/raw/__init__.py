@@ -1,1 +1,1 @@
-"""What both captures and the reads of tables share: BSON by offset, raw finds, raw rows."""
+"""Shared by both captures and the reads of tables: BSON by offset, raw finds, raw rows."""

@@ -1,4 +1,4 @@
-"""BSON by offset: where the elements of a document lie, without building a value of any of them."""
+"""`elements`: BSON by offset, the positions of a document's elements, without decoding their values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class MalformedBson(InvariantError):
 
 
 def elements(document: bytes, at: int = 0) -> Iterator[tuple[bytes, int, int, int]]:
-    """Name, type, and the span of the value of each element of the document that begins at `at`."""
+    """Name, type and span of the value of each element of the document that starts at `at`."""
     end = at + _INT32(document, at)[0] - 1
     at += 4
     while at < end:
@@ -46,7 +46,7 @@ def elements(document: bytes, at: int = 0) -> Iterator[tuple[bytes, int, int, in
         yield document[at + 1 : name_end], kind, name_end + 1, value_end
         at = value_end
     if at != end or document[end] != 0:
-        raise MalformedBson(f"a document's elements end at byte {at}, not where its size says, at {end}")
+        raise MalformedBson(f"a document's elements end at byte {at}, but by its size they should end at byte {end}")
 
 
 def _value_end(document: bytes, kind: int, at: int) -> int:
@@ -75,12 +75,12 @@ def documents_of(array: bytes, at: int, end: int) -> list[bytes]:
         append(array[at:document_end])
         at = document_end
     if at != end:
-        raise MalformedBson(f"an array's documents end at byte {at}, not where its size says, at {end}")
+        raise MalformedBson(f"an array's documents end at byte {at}, but by its size they should end at byte {end}")
     return found
 
 
 def fields_of(document: bytes) -> dict[bytes, bytes]:
-    """Each element, with its type and name, by its name."""
+    """Each whole element (type, name and value) by its name."""
     return {name: document[at - len(name) - 2 : end] for name, _, at, end in elements(document)}
 
 

@@ -12,8 +12,8 @@ class RawBatch:
     events: list[bytes]
     bytes: int
     reached: Position
-    """Everything in the window below this has been yielded. Only the last batch says the window's end."""
+    """Everything in the window below this has been yielded. Only the last batch has the window's end here."""
     untold: str = ""
-    """Why the one event of this batch lacks its content: an error for whoever wants that event."""
+    """Why the only event of this batch lacks its content. It is an error if that event is wanted."""
     silent_until: Position | None = None
-    """With the window's end: how far behind it the stream shows nothing, where that is far."""
+    """In the last batch: the stream shows no event from the window's end up to here. None if that is a short stretch."""

@@ -1,6 +1,6 @@
 """`RawFind`: the documents of one `find`, read by plain commands whose replies stay bytes.
 
-It has one session for `find` and `getMore`, as the server demands; the client must send both to one server (`connect` sees to it).
+It has one session for `find` and `getMore`, as the server requires. The client must send both to one server (`connect` ensures it).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Found:
     documents: list[bytes]
     cursor_id: int
     at_ts: ClusterTime | None
-    """Of a snapshot read: the time that the documents are of."""
+    """In a snapshot read: the time of the documents."""
 
 
 def parse_found(raw: bytes) -> Found:
@@ -68,7 +68,7 @@ class RawFind:
     """A context manager; iterates over the replies. Errors are the driver's."""
 
     def __init__(self, client: Client, table: TableName, arguments: Mapping[str, object], *, most: int) -> None:
-        """`arguments` are those of the `find` command; `most` documents are in a reply."""
+        """`arguments` are those of the `find` command. A reply has at most `most` documents."""
         self._client = client
         self._table = table
         self._arguments = arguments

@@ -10,13 +10,13 @@ from changefeed.table import TableId
 
 
 class Header(NamedTuple):
-    """What routing and mounting need of one event. A span `(x_at, x_end)` cuts a document out of the event; (0, 0) is none."""
+    """A span `(x_at, x_end)` is the place of a document in the event; (0, 0) means none."""
 
     type: bytes
     time: int
     token: bytes
     ns: bytes
-    """The raw `ns` document: equal bytes mean the same table, see `table_name`."""
+    """The raw `ns` document. Equal bytes mean the same table; see `table_name`."""
     key: bytes
     """The raw `documentKey`."""
     uuid: bytes
@@ -27,7 +27,7 @@ class Header(NamedTuple):
     before_at: int
     before_end: int
     split: tuple[int, int] | None
-    """(fragment, of) for a piece of an event that was too large."""
+    """(fragment, of) for a fragment of an event that was too large."""
 
     @property
     def position(self) -> Position:

@@ -1,4 +1,4 @@
-"""From an event of a change stream to a `DdlEvent`. Pure; the oplog's counterpart is `oplog.ddl_entry`."""
+"""`ddl_of_change`: an event of a change stream as a `DdlEvent`. Pure; the oplog's counterpart is `oplog.ddl_entry`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from source.ddl.resume_token import decode_token, position_of
 
 
 def ddl_of_change(change: Mapping[str, Any]) -> DdlEvent | None:
-    """None for what concerns the server itself: system databases, `system.*` collections."""
+    """None for DDL of the server itself: on system databases and `system.*` collections."""
     if change["operationType"] not in SHOWN_BY_STREAMS:
         raise ValueError(f"{change['operationType']!r} is not a DDL event")
     ddl_type = DdlType(change["operationType"])
@@ -37,8 +37,9 @@ def ddl_of_change(change: Mapping[str, Any]) -> DdlEvent | None:
 
 
 def _id_of(change: Mapping[str, Any], token: str, table: TableName | None) -> TableId | None:
-    """A view has no UUID: we name it by its name. The token of its event holds the UUID of `system.views`, so it is asked only
-    where events say no UUID at all: before 6.0, which is also where they have no `wallTime` and views are not shown.
+    """A view has no UUID: its name is its id. The token of its event contains the UUID of `system.views`.
+
+    So the token is used only if events have no UUID at all: before 6.0, where they have no `wallTime` and views are not shown.
     """
     if table is None:
         return None

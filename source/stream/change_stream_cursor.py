@@ -22,7 +22,7 @@ from source.stream.events.raw_stream import RawStream
 from source.stream.resuming_ddl_watch import Reading
 
 AWAIT_MS = 50
-"""How long the server waits for something to show before it answers with a newer resume token."""
+"""How long the server waits for an event before it answers with only a newer resume token."""
 
 _TYPES = frozenset(type_.value.encode() for type_ in SHOWN_BY_STREAMS)
 
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 
 class ChangeStreamCursor:
-    """After an error it is opened again; heartbeats that come between DDLs are places to do so."""
+    """After an error it is opened again. Heartbeats between DDLs give it later places for that."""
 
     def __init__(self, client: Client, *, sharded: bool) -> None:
         self._client = client

@@ -1,11 +1,11 @@
-"""Folding what each shard says of one DDL into one event.
+"""`DuplicateFolder`: folds the reports of several shards about one DDL into one event.
 
 Before 7.0 each shard reports a drop, before 8.1 a dropDatabase, and index changes and collMods of all versions can come once per shard. An
-event is a duplicate when it says again the last thing that was said of the same subject: a table, one set of its
-indexes, a database. So `create i, drop i, create i` stays three DDLs, and `create i, create j, create i, create j` is two.
+event is a duplicate if it repeats the last event of the same subject: a table, one set of its indexes, or a database. So `create i,
+drop i, create i` stays three DDLs, and `create i, create j, create i, create j` is two.
 
-A restart forgets what was said, and a build may end on two shards hours apart: a duplicate that slips through is
-harmless, since applying a DDL a second time is.
+A restart forgets the earlier events, and an index build may end on two shards hours apart. An undetected duplicate is harmless, since a
+DDL may be applied twice.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ Subject = tuple[str, ...]
 
 
 class DuplicateFolder:
-    """Only for sharded sources: a replica set says everything once."""
+    """Only for sharded sources: a replica set reports each DDL once."""
 
     def __init__(self) -> None:
-        self._last_said: OrderedDict[Subject, DdlEvent] = OrderedDict()
+        self._latest: OrderedDict[Subject, DdlEvent] = OrderedDict()
 
     def is_duplicate(self, event: DdlEvent) -> bool:
         if event.type in _BRINGS_TABLES:
-            self._last_said.pop(("", (event.renamed_to or event).db), None)
+            self._latest.pop(("", (event.renamed_to or event).db), None)
         subject = _subject(event)
-        before = self._last_said.get(subject)
-        self._last_said[subject] = event
-        self._last_said.move_to_end(subject)
-        if len(self._last_said) > _REMEMBERED:
-            self._last_said.popitem(last=False)
-        return before is not None and _said(before) == _said(event)
+        before = self._latest.get(subject)
+        self._latest[subject] = event
+        self._latest.move_to_end(subject)
+        if len(self._latest) > _REMEMBERED:
+            self._latest.popitem(last=False)
+        return before is not None and _content(before) == _content(event)
 
 
 def _subject(event: DdlEvent) -> Subject:
@@ -47,5 +47,5 @@ def _subject(event: DdlEvent) -> Subject:
     return (event.id,)
 
 
-def _said(event: DdlEvent) -> tuple[object, ...]:
+def _content(event: DdlEvent) -> tuple[object, ...]:
     return event.type, event.table, event.renamed_to, event.description.raw

@@ -1,8 +1,8 @@
-"""Heartbeats: a document of each changefeed in `__sluice.heartbeat`, replaced now and then while others write and the changefeed is behind.
+"""`beat`: heartbeats, one document for each changefeed in `__sluice.heartbeat`, replaced regularly while the changefeed is behind.
 
-A place in a sparse change stream is only known where an event matches: heartbeats match every stream of ours (`source.stream.filter_match`), and are no rows
-of anybody's. So a stream that has an hour of other tables' writes to skip can be stopped, and goes on, at each of them. They are written while the
-changefeed is paused, or behind for another reason: one that follows skips nothing later.
+In a sparse change stream only an event that matches gives a place. Heartbeats match every stream of Sluice (`source.stream.filter_match`),
+and belong to no table of a user. So a stream that has to skip an hour of other tables' writes can stop and resume at each heartbeat. They
+are written while the changefeed is paused, or behind for another reason: a changefeed that follows has nothing to skip later.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _NEAR_SECONDS = 10
 
 
 def beat(client: Client, name: str, *, checkpoint: Position, last_ts: ClusterTime | None) -> ClusterTime | None:
-    """The time of the last one. Another is written where somebody else wrote since, and the checkpoint is not near.
+    """The time of the last heartbeat. Another one is written if the source has newer writes and the checkpoint is not near.
 
-    A replacement: an event of a kind that few others are, so that streams which want no updates need not be shown those of others.
+    A heartbeat is a replacement, a rare type of event: a stream that wants no updates need not receive the updates of other tables.
     """
     with translated("writing a heartbeat at the source"), client.start_session(causal_consistency=False) as session:
         client.admin.command("ping", session=session)
@@ -42,5 +42,5 @@ def end_heartbeats(client: Client, name: str) -> None:
 
 
 def _heartbeats(client: Client) -> Collection[dict[str, object]]:
-    """Nobody waits for the majority: the stream that a heartbeat is for shows when the majority has it."""
+    """Without waiting for the majority: the stream shows a heartbeat when the majority has it."""
     return client[HEARTBEAT_DATABASE].get_collection(HEARTBEAT_COLLECTION, write_concern=WriteConcern(1))

@@ -1,9 +1,9 @@
-"""Making a quiet source write something, so that what stands before it is resolved (`resolved.py` says why and when).
+"""`NoteKeeper`: writes a note at a quiet source, so that everything before the note is resolved (`resolved.py` says why and when).
 
 `appendOplogNote` writes an entry that no change stream shows. It needs the action of the same name on the cluster; a newer mongos
-passes it to every shard, an older one refuses it. Where it is refused, one document in `__sluice.heartbeat` is updated instead; that database is
-ours and is never replicated. Neither waits for the majority, which servers since 5.0 do by themselves: the stream that the note is for shows
-when the majority has it, and must not stand still with it.
+passes it to every shard, an older one refuses it. If it is refused, one document in `__sluice.heartbeat` is updated instead; that database
+belongs to Sluice and is never replicated. Neither write waits for the majority, as servers since 5.0 do by default: the stream shows when
+the majority has the note, and must not block while the majority is stalled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 
 class NoteKeeper:
-    """Looks at each reply of a stream and writes a note when one is wanted. For one thread."""
+    """Receives the times of each reply of a stream, and writes a note if one is wanted. For one thread."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -43,7 +43,7 @@ class NoteKeeper:
             self.write(committed_ts)
 
     def end(self, committed_ts: ClusterTime) -> Position:
-        """Below it lies all that was committed by then and is not a note of ours."""
+        """Everything committed by then is below it, except a note of Sluice."""
         return end_of_source(committed_ts, self._last_note)
 
     def write(self, after_ts: ClusterTime) -> None:

@@ -1,7 +1,7 @@
 """`ResumingDdlWatch`: a `DdlWatch` by change streams.
 
-After any error its cursor is opened again at the cluster time of `resolved`, and what was delivered before is dropped: the order
-of positions is the order of the stream, so "at or below the last one delivered" is exact.
+After any error its cursor is opened again at the cluster time of `resolved`, and events that were delivered before are dropped. The
+order of positions is the order of the stream, so "at or below the last delivered one" is exact.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from source.stream.resolved import resolved_after
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What one look at the source gave."""
+    """The result of one read at the source."""
 
     events: tuple[DdlEvent, ...] = ()
     token: str | None = None
     """Its post-batch resume token."""
     quiet: bool
-    """The source had nothing to show, DDL or not worth mentioning."""
+    """The reply had no event at all, not even one that is no DDL."""
     committed_ts: ClusterTime
 
 
 class DdlCursor(Protocol):
-    """An open place in the source's history. Errors are the driver's own."""
+    """A cursor in the source's history. Errors are the driver's own."""
 
     def open(self, start_ts: ClusterTime) -> None:
-        """At the first event of this cluster time."""
+        """Open it at the first event of this cluster time."""
         ...
 
     def read(self) -> Reading: ...
@@ -45,7 +45,7 @@ class DdlCursor(Protocol):
 
 
 class Notes(Protocol):
-    """Told of each reading; writes a note at the source when one is wanted (`note.NoteKeeper`)."""
+    """Receives each reading, and writes a note at the source if one is wanted (`note.NoteKeeper`)."""
 
     def look_at(self, resolved: Position, committed_ts: ClusterTime, *, quiet: bool) -> None: ...
 
@@ -53,13 +53,13 @@ class Notes(Protocol):
 
 
 class MajorityLook(Protocol):
-    """Told of each reading's time; says whether the majority stands still (`majority_watch.MajorityWatch`)."""
+    """Receives each reading's time, and reports a stalled majority (`majority_watch.MajorityWatch`)."""
 
     def look_at(self, committed_ts: ClusterTime) -> SourceMajorityStalled | None: ...
 
 
 class ResumingDdlWatch:
-    """Opens, resumes, drops what was seen, and keeps `resolved` moving. `oldest` says what the source still remembers."""
+    """`oldest` returns the oldest time available at the source, for messages."""
 
     def __init__(
         self, cursor: DdlCursor, start: Position, notes: Notes, majority: MajorityLook, oldest: Callable[[], str]
@@ -96,7 +96,7 @@ class ResumingDdlWatch:
             raise
 
     def close(self) -> None:
-        """May be called twice; a poll afterwards opens again."""
+        """May be called twice. A later poll opens the cursor again."""
         self._open = False
         with translated("closing the DDL stream of the source"):
             self._cursor.close()

@@ -1,11 +1,11 @@
-"""`WindowProgress`: what of a window was read, and what the next reply adds to it. Pure: replies in, batches out.
+"""`WindowProgress`: how much of a window was read, and what the next reply adds to it. Pure: replies in, batches out.
 
-It keeps an event if it lies in the window and after the last one that was yielded, so a stream may be opened again at any earlier
-time. Events of one stream are sorted by position, so only the ends of a reply need to be looked at.
+It keeps an event if it is in the window and after the last yielded one, so a stream may be opened again at any earlier time. Events
+of one stream are sorted by position, so only the ends of a reply need to be checked.
 
-Fragments of a split event are held back until the last one is there; a stream that breaks off between them shows the event again
-from its first fragment. All of them together are larger than 16 MB and there are few, so a reply without any large event
-holds none, except as its last event or as the continuation of an earlier reply.
+Fragments of a split event are held back until the last one arrives. A stream that breaks off between them shows the event again from
+its first fragment. The fragments of an event are few, and together larger than 16 MB. So a reply without any large event contains no
+fragment, except as its last event or as the continuation of an earlier reply.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FAR_SECONDS = 10
 
 
 class WindowProgress:
-    """Invariants: `start <= reached <= end`, never going back; `complete` only when nothing of the window can follow.
+    """Invariants: `start <= reached <= end`, and `reached` never goes back; `complete` only if no event of the window can follow.
 
     While fragments are held back no resume token counts, so neither the end nor a restart can come between them.
     """
@@ -51,7 +51,7 @@ class WindowProgress:
         self._fragments.clear()
 
     def silence(self) -> RawBatch:
-        """Nothing was said."""
+        """The batch for a time without a reply."""
         return RawBatch([], 0, self.reached)
 
     def take(self, reply: StreamReply) -> RawBatch:
@@ -67,11 +67,11 @@ class WindowProgress:
         return RawBatch(kept, sum(map(len, kept)), self.reached, silent_until=self._silent_until(events))
 
     def _silent_until(self, events: list[bytes]) -> Position | None:
-        """Up to the first event behind the window, or to where the stream is."""
+        """Up to the first event after the window, or up to where the stream is."""
         if self.resolved.ts.seconds - self.window.end.ts.seconds < _FAR_SECONDS:
             return None
-        behind = bisect_left(events, self.window.end, key=_position)
-        until = _position(events[behind]) if behind < len(events) else self.resolved
+        after = bisect_left(events, self.window.end, key=_position)
+        until = _position(events[after]) if after < len(events) else self.resolved
         return until if until.ts.seconds - self.window.end.ts.seconds >= _FAR_SECONDS else None
 
     def _kept(self, events: list[bytes], last: Position | None) -> list[bytes]:
@@ -88,7 +88,7 @@ class WindowProgress:
         return events[begin:end] if (begin, end) != (0, len(events)) else events
 
     def _whole(self, events: list[bytes]) -> list[bytes]:
-        """The events with split ones put together."""
+        """The events, with split ones assembled."""
         if not events or not (self._fragments or max(map(len, events)) > _LARGE_BYTES or scan(events[-1]).split):
             return events
         whole: list[bytes] = []

@@ -3,17 +3,17 @@
 A worked example, the window [100.1/..2D, 100.3/..30), whose end is the position of a drop:
 
     the stream is opened at 100.1       100.1/..2C  below the start: dropped
-    (startAtOperationTime knows         100.1/..2D  yielded
-    no tokens)                          100.2/..2E  yielded
+    (startAtOperationTime takes         100.1/..2D  yielded
+    no token)                           100.2/..2E  yielded
                                         token 100.2/..2E, nothing follows: not proven, the drop may come next. A note is written
                                         token high water mark 100.4: everything before 100.4 was shown: the window is complete
 
-An empty batch proves nothing. What proves is an event at or past the end (let the match pass the DDL types: then the DDL at which a
-window ends is its own proof), or a resume token from which `resolved` at or past the end follows.
+An empty batch proves nothing. The proof is an event at or past the end (if the match passes the DDL types, the DDL at which a window
+ends is its own proof), or a resume token that moves `resolved` to the end or past it.
 
-Each reply of the source gives one batch, also an empty one, and so does each second of its silence, so that whoever reads can look after
-other things in between, and give up: close the iterator, and what runs at the source is killed.
-A batch holds at most one reply, 16 MB and one event; nothing else is kept, except the fragments of one split event.
+Each reply of the source gives one batch, which may be empty. So does each second without a reply: the caller can do other work in
+between, or give up. When the iterator is closed, the operation at the source is killed.
+A batch contains at most one reply, 16 MB and one event. Nothing else is kept, except the fragments of one split event.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ log = structlog.get_logger(__name__)
 
 
 class FullDocument(StrEnum):
-    """What an update event brings besides the change. Values are the server's."""
+    """What an update event contains besides the change. Values are the server's."""
 
     DEFAULT = "default"
     UPDATE_LOOKUP = "updateLookup"
@@ -62,7 +62,7 @@ class FullDocument(StrEnum):
 
 
 class BeforeChange(StrEnum):
-    """Whether pre-images are brought (6.0). Values are the server's."""
+    """Whether events contain pre-images (6.0). Values are the server's."""
 
     OFF = "off"
     WHEN_AVAILABLE = "whenAvailable"
@@ -80,7 +80,7 @@ class ReadOptions:
 
 
 class WindowReader:
-    """Knows its client only; what a task needs to make one is `ReadOptions` and the source's URI."""
+    """A task makes one from `ReadOptions` and the source's URI."""
 
     def __init__(self, client: Client, options: ReadOptions) -> None:
         self._client = client
@@ -90,7 +90,7 @@ class WindowReader:
         self._version: ServerVersion | None = None
 
     def read(self, window: Window) -> Generator[RawBatch, None, None]:
-        """Opens the stream again where it broke off, as long as the source comes back within `patience`."""
+        """Opens the stream again where it broke off, as long as the source returns within `patience`."""
         progress, care = WindowProgress(window), Care()
         failing_since: float | None = None
         while not progress.complete:
@@ -113,10 +113,10 @@ class WindowReader:
                 time.sleep(failure.retry_after.total_seconds())
 
     def took(self, taken: int, read: int) -> None:
-        """The server sends what its match lets through, whatever becomes of it."""
+        """Ignored: the server's match does not depend on it."""
 
     def try_at(self, start_ts: ClusterTime) -> None:
-        """Opens the stream that `read` opens: what the server would refuse then, it refuses now, within the second that it is given."""
+        """Opens the stream of `read` for at most a second, to find out whether the server refuses it."""
         with translated("opening the source's change stream of rows"):
             try:
                 with self._stream(start_ts, Care()) as stream:
@@ -156,7 +156,7 @@ class WindowReader:
                     self._notes.look_at(progress.resolved, reply.operation_ts, quiet=quiet)
 
     def _large(self, progress: WindowProgress, care: Care) -> RawBatch:
-        """The event after the last one seen, by which the stream broke off."""
+        """The event after the last one seen, at which the stream broke off."""
         progress.reopened()
         version, seen = self._known_version(), progress.seen
         options = version.stream_options(self._options)
@@ -191,13 +191,13 @@ class WindowReader:
 
 @dataclass(slots=True)
 class Care:
-    """How a stream is read that broke off because an event is larger than a reply can hold.
+    """How to read a stream that broke off because an event is larger than a reply can hold.
 
-    The reply that broke off may have held others before it. So events are asked for one by one, then by twos, by fours; where even one breaks
-    the stream off, that one is read in parts, and the stream goes on behind it.
+    The failed reply may have contained other events before it. So events are requested one at a time, then two, then four. If a single event
+    breaks the stream off, it is read in parts, and the stream continues after it.
 
-    A server from 5.0 on that notices only when it puts the reply together closes the connection, as a server in trouble does. So one that does
-    so twice at one place is suspected.
+    A server from 5.0 on may notice the size only when it assembles the reply. Then it closes the connection, as a failing server does too. So
+    two lost connections at one place are taken for a large event.
     """
 
     most: int | None = None
@@ -223,13 +223,13 @@ class Care:
         self.next_is_large, self.behind = False, position
 
     def stages(self, start_ts: ClusterTime) -> list[Stage]:
-        """A stream begins at a time, and would show again what was seen, the large event too."""
+        """A stream starts at a time, so it would show events again that were seen, including the large one."""
         return [after_token(self.behind.token)] if self.behind is not None and start_ts <= self.behind.ts else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerVersion:
-    """What a source of that version can be asked for: less of an older one, never nothing."""
+    """The options and stages of a change stream that a source of this version supports."""
 
     version: tuple[int, ...]
 
@@ -239,15 +239,15 @@ class ServerVersion:
 
     @property
     def splits_large_events(self) -> bool:
-        """It came with 7.0 and was put into 6.0.9, but not into the releases between."""
+        """Servers have it since 7.0, and since 6.0.9 within 6.0, but not in the releases between."""
         return self.version >= (7, 0) or (6, 0, 9) <= self.version < (6, 1)
 
     def stream_options(self, options: ReadOptions) -> dict[str, object]:
         modern = self.version >= (6, 0)
         if options.before_change is not BeforeChange.OFF and not modern:
-            raise SourceUnsupported(f"pre-images are asked of a source that is {self}; they came with 6.0")
+            raise SourceUnsupported(f"pre-images need MongoDB 6.0, and the source is {self}")
         if options.full_document in (FullDocument.WHEN_AVAILABLE, FullDocument.REQUIRED) and not modern:
-            raise SourceUnsupported(f"post-images are asked of a source that is {self}; they came with 6.0")
+            raise SourceUnsupported(f"post-images need MongoDB 6.0, and the source is {self}")
         stream: dict[str, object] = {"fullDocument": options.full_document.value}
         if modern:
             stream["showExpandedEvents"] = True

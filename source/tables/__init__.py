@@ -1,1 +1,1 @@
-"""What stands in the source now: its catalog, and the documents of its tables."""
+"""The present content of the source: its catalog, and the documents of its tables."""

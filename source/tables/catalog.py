@@ -1,12 +1,12 @@
-"""The source's catalog: what tables there are, and whether the look at them was undisturbed.
+"""`read_catalog`, `stability_of`: the tables of the source, and whether a DDL disturbed the reading.
 
-Reading thousands of tables takes seconds, and no server gives them all as of one time. So the look is framed by two times:
-what was committed before it began is in it, what came after it ended is not. If the DDL watch shows no DDL between the
-two, everything in it holds at both times and in between:
+Reading thousands of tables takes seconds, and no server shows them all at one time. So the reading is enclosed by two times: it contains
+everything committed before it began, and nothing that came after it ended. If the DDL watch shows no DDL between the two times, the
+reading is valid at both times and in between:
 
     majority time    listCollections, listIndexes ...    newest time      resolved
     before_ts ────────────────────────────────────────── after_ts ─────── beyond it: decide
-               a DDL in here: the look may be half old, half new: look again
+               a DDL in here: the reading may be half old, half new: read again
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _KINDS = {"view": TableKind.VIEW, "timeseries": TableKind.TIMESERIES}
 class CatalogReading:
     tables: tuple[TableSchema, ...]
     position: Position
-    """What the tables are valid from, if the reading is stable."""
+    """Where the tables are valid from, if the reading is stable."""
     after_ts: ClusterTime
 
 
@@ -52,13 +52,13 @@ class _Listed:
 
 class Stability(StrEnum):
     UNDECIDED = "undecided"
-    """The DDL watch has not come past the reading yet."""
+    """The DDL watch has not passed the reading yet."""
     STABLE = "stable"
     DISTURBED = "disturbed"
 
 
 def stability_of(reading: CatalogReading, ddls: Iterable[DdlEvent], resolved: Position) -> Stability:
-    """`ddls` are those that the watch has shown from the reading's position on and that concern the wanted tables."""
+    """`ddls` are those of wanted tables that the watch has shown from the reading's position on."""
     if any(reading.position <= ddl.position and ddl.position.ts <= reading.after_ts for ddl in ddls):
         return Stability.DISTURBED
     return Stability.STABLE if resolved.ts > reading.after_ts else Stability.UNDECIDED
@@ -101,7 +101,7 @@ def _schema(
 
 
 def _id_of(name: TableName, info: Mapping[str, Any], *, over_buckets: bool) -> TableId:
-    """A time series over buckets is a view to the change stream, which says no UUID for it, so it has none here either."""
+    """A change stream shows a time series over buckets as a view without UUID, so its id is that of a view here too."""
     uuid = uuid_of(info.get("info", {}).get("uuid"))
     return view_id(name) if uuid is None or over_buckets or info["type"] == "view" else uuid
 
@@ -117,9 +117,9 @@ def _listed(client: Client, db: str) -> list[_Listed]:
 
 
 def _indexes(client: Client, table: _Listed) -> tuple[Document, ...]:
-    """In the order of their creation. One that is still being built counts from its createIndexes event on.
+    """In the order of their creation. An index that is still being built is left out: its createIndexes event comes later.
 
-    What a clustered collection shows as an index is its own order, which its options say.
+    A clustered collection lists its own order as an index. It is left out too, since the options contain it.
     """
     if table.info["type"] == "view":
         return ()
@@ -138,7 +138,7 @@ def _list_indexes(client: Client, name: TableName) -> Iterator[Mapping[str, Any]
 
 
 def _cursor(client: Client, db: str, command: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Asked by hand, since the driver's own helpers cannot read every date that may stand in a validator, and go to the primary."""
+    """By a plain command: the driver's helpers cannot read every date that a validator may contain, and they use the primary."""
     database = client[db]
     return database.cursor_command(
         command, codec_options=database.codec_options, read_preference=client.read_preference

@@ -1,21 +1,23 @@
 """`ChunkReader`: the documents of one chunk, and the cluster times between which they were read.
 
-**Snapshot** (5.0): `find` with read concern snapshot; the cursor says the time, and all documents are as they were then. A broken
-connection is nothing: the rest is read at the same time, from the last `_id` on. Older servers, capped collections, chunks that take
-longer than the source keeps snapshots (five minutes), and tables that were renamed or dropped meanwhile have none: `SnapshotLost`.
+**Snapshot** (5.0): `find` with read concern snapshot. The reply gives the time of the snapshot, and all documents are of that time. After
+a broken connection the rest is read at the same time, from the last `_id` on. There is no snapshot (`SnapshotLost`) on older servers,
+of capped collections, of chunks that take longer than the source keeps snapshots (five minutes), and of tables that were renamed or
+dropped meanwhile.
 
-**Watermark**: the majority's time before, a find that waits for that time, the newest time after. What was committed at the first
-is in what was read, nothing after the second is, what is in between may be:
+**Watermark**: the majority's time before, a find that waits for that time, the newest time after. The documents contain everything
+committed up to the first time, nothing after the second, and possibly some of the changes in between:
 
     after                   read                    until
     ──┼─────────────────────────────────────────────────┼──▶ changes
       held by the copy        to be replayed on it        new
 
-That is exact in every value. A replayed insert or replace says the whole document, a delete removes it, so what counts are the updates after
-the last of these. They set, one after the other, each field that changed in the span, so each ends as the last of them says;
-where one does not fit what was read later, a later one replaces what it did not fit (`sink/mongodb/rows/write_run.py`). `_id`s never change, so
-a scan along them misses no document that was there all the time. Only the order of fields may differ from the source's: a field that
-was removed and set again between the times. Broken off, such a read starts over.
+After the replay every value is exact. A replayed insert or replace contains the whole document, and a delete removes it, so only the
+updates after the last of these matter. In their order they set each field that changed in between, so each field ends with the value of
+the last of them. If an update does not fit a document that was read later, a later update replaces the part that it did not fit
+(`sink/mongodb/rows/write_run.py`). `_id`s never change, so a scan along them misses no document that existed all the time. Only the order
+of fields may differ from the source's, for a field that was removed and set again between the times. A watermark read that breaks off
+starts over.
 """
 
 from __future__ import annotations
@@ -44,12 +46,12 @@ from source.oplog.window import majority_time, newest_time
 from source.raw.raw_find import Found, RawFind, key_of
 
 _MOST_DOCUMENTS = 5_000
-"""In a reply, so that small documents are read while others are loaded, too; large ones end a reply by its 16 MB."""
+"""In a reply, so that small documents too are read while others are loaded. Large documents fill a reply at 16 MB."""
 _SNAPSHOTS_SINCE = (5, 0)
 _NO_SNAPSHOT = frozenset(
     {
         20,  # IllegalOperation
-        72,  # InvalidOptions: not this read concern here
+        72,  # InvalidOptions: this read concern is not possible here
         115,  # CommandNotSupported
         148,  # ReadConcernMajorityNotEnabled
         239,  # SnapshotTooOld
@@ -63,7 +65,7 @@ log = structlog.get_logger(__name__)
 
 
 class SnapshotLost(SourceUnavailable):
-    """To be read by watermark, from its beginning."""
+    """The chunk has to be read by watermark, from its beginning."""
 
 
 class ReadWay(StrEnum):
@@ -90,7 +92,7 @@ def keeps_snapshots(version: tuple[int, int]) -> bool:
 
 
 class ChunkReader:
-    """For one chunk. `after` is known from the first batch on, `until` once all have been given."""
+    """For one chunk. `after` is known from the first batch on, `until` after the last one."""
 
     def __init__(
         self, client: Client, chunk: Chunk, way: ReadWay, *, patience: timedelta = timedelta(seconds=30)
@@ -120,7 +122,7 @@ class ChunkReader:
 
     def _known(self, ts: ClusterTime | None) -> ClusterTime:
         if ts is None:
-            raise InvariantError(f"{self._chunk}: its time is asked for before it has been read")
+            raise InvariantError(f"{self._chunk}: its time was requested before the chunk was read")
         return ts
 
     def _by_watermark(self) -> Iterator[list[bytes]]:
@@ -172,9 +174,9 @@ class ChunkReader:
                 yield self._unseen(found.documents)
 
     def _time_of(self, found: Found) -> ClusterTime:
-        """A server finds nothing under a name that is gone, at whatever time, and says no time for it."""
+        """For a name that does not exist, a server finds nothing and gives no time."""
         if found.at_ts is None:
-            raise SnapshotLost(f"{self._chunk}: the source did not say of what time its snapshot is")
+            raise SnapshotLost(f"{self._chunk}: the source did not give the time of the snapshot")
         return self._late_enough(found.at_ts)
 
     def _arguments(self) -> dict[str, Any]:
@@ -191,7 +193,7 @@ class ChunkReader:
         return arguments
 
     def _unseen(self, documents: list[bytes]) -> list[bytes]:
-        """A read that was taken up again begins with the last document of the read before; so may the one of the last key."""
+        """A read that was resumed starts with the last document of the read before. The read of `LAST_KEY` may do so too."""
         if self._chunk.whole or not documents:
             return documents
         if self._last_key is not None and key_of(documents[0]) == self._last_key:
@@ -201,9 +203,10 @@ class ChunkReader:
         return documents
 
     def _late_enough(self, ts: ClusterTime) -> ClusterTime:
-        """After an election a server may be behind what its predecessor has told."""
+        """After an election a server may be behind the times that its predecessor reported."""
         if Position(ts.next()) < self._chunk.not_before:
             raise SourceUnavailable(
-                f"{self._chunk}: would be read at {ts}, the copy begins at {self._chunk.not_before}; the source is behind"
+                f"{self._chunk}: expected the source to be at {self._chunk.not_before}, where the copy starts, found it at {ts}; "
+                "the source's member is behind"
             )
         return ts

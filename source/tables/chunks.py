@@ -1,16 +1,15 @@
-"""Dividing a table into chunks that are copied side by side.
+"""`divide`: divides a table into chunks that are copied in parallel.
 
-    capped, time-series, collation on `_id`    one, in natural order: the order counts, or only the server knows it
+    capped, time-series, collation on `_id`    one, in natural order: the order matters, or only the server knows it
     up to the size of a chunk                  one
-    sharded by {_id: 1}                        the bounds of its ranges in config.chunks, if they are many enough
+    sharded by {_id: 1}                        the bounds of its ranges in config.chunks, if there are enough
     a replica set whose primary is read        splitVector, which walks the index on `_id`
-    where that is refused, takes long,         the `_id`s of a random sample, sorted by the server: cheap for any size
-      or finds too little
+    if that is refused, takes too long,        the `_id`s of a random sample, sorted by the server: cheap for any size
+      or finds too few
 
-Bounds only have to be values in ascending order: whatever they are, the ranges between them hold every document, those with `_id`s of
-other types too, since ranges are read by `min` and `max` along the index and not by comparison. So it does not matter that a table grows while
-it is divided, or that a sample is uneven. A clustered collection has no index on `_id`; the server takes `hint: {_id: 1}` with `min` and `max` for
-a range of it all the same.
+Bounds only have to be in ascending order. The ranges between them contain every document, also those with `_id`s of other types, since
+ranges are read by `min` and `max` along the index, not by comparison. So a table may grow while it is divided, and a sample may be
+uneven. A clustered collection has no index on `_id`, but the server accepts `hint: {_id: 1}` with `min` and `max` for it too.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from source.errors import translated
 CHUNK_BYTES = 64 << 20
 MOST_CHUNKS = 10_000
 _LONGEST_BOUND = 1024
-"""A longer `_id` makes no bound: bounds stand in etcd."""
+"""A longer `_id` is not used as a bound, since bounds are stored in etcd."""
 _SAMPLES_PER_CHUNK = 16
 _SMALLEST_FRACTION = 20
 """A sample of more than a twentieth would make the server read the whole table."""
@@ -100,7 +99,7 @@ def _known_bounds(client: Client, schema: TableSchema, chunk_bytes: int) -> list
 
 
 def _split_by_server(client: Client, name: TableName, chunk_bytes: int) -> list[RawBSONDocument]:
-    """Its user may lack the privilege; hosted services refuse it, and so do secondaries. Then there is the sample."""
+    """Empty if the server refuses: the user may lack the privilege, and hosted services and secondaries do not allow it."""
     if client.read_preference != ReadPreference.PRIMARY:
         return []
     command = {"splitVector": str(name), "keyPattern": {"_id": 1}, "maxChunkSizeBytes": chunk_bytes}
@@ -113,7 +112,7 @@ def _split_by_server(client: Client, name: TableName, chunk_bytes: int) -> list[
 
 
 def _shard_ranges(client: Client, schema: TableSchema) -> list[RawBSONDocument]:
-    """Servers before 5.0 know them by the collection's name, later ones by its UUID."""
+    """Servers before 5.0 store them by the collection's name, later ones by its UUID."""
     config = client.get_database("config", codec_options=_RAW)
     entry = config["collections"].find_one({"_id": str(schema.name)}, {"uuid": 1}) or {}
     wanted: list[Mapping[str, Any]] = [{"ns": str(schema.name)}]
@@ -132,9 +131,9 @@ def _sampled(client: Client, name: TableName, documents: int, wanted: int) -> li
 
 
 def _ascending(found: Iterable[RawBSONDocument]) -> Iterator[Document]:
-    """Each one greater than the last in our own order, by which changes find their chunk.
+    """Each one greater than the one before in `bson_order`, by which changes find their chunk.
 
-    A server scans from no `min` and up to no `max` that nothing can stand behind or before.
+    MinKey and MaxKey are left out: a server does not scan from a `min` that nothing can follow, or to a `max` that nothing can precede.
     """
     last: list[Any] = []
     for document in found:
@@ -147,7 +146,7 @@ def _ascending(found: Iterable[RawBSONDocument]) -> Iterator[Document]:
 
 
 def _even(found: Iterable[T], wanted: int) -> Iterator[T]:
-    """So many of them, evenly spread; all when there are no more."""
+    """`wanted` of them, evenly spread; all if there are not more."""
     values = list(found)
     if len(values) <= wanted:
         return iter(values)

@@ -1,7 +1,8 @@
-"""One document of the source, by its key.
+"""`read_row`: one document of the source, by its key.
 
-A table keeps its UUID and may have another name by now: a find under the old name would say that the row is gone. Servers from 6.0 on compare the UUID in
-the find itself; before, the catalog has to say the same name before the find and after it, which misses two renames, there and back, within the millisecond between.
+A table keeps its UUID but may have been renamed: a find under the old name would report the row as missing. Servers from 6.0 on compare
+the UUID in the find itself. On older servers the catalog has to give the same name before and after the find. This misses only two
+renames, there and back, within the millisecond between.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from source.raw.raw_find import parse_found
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 _LONGEST_WAIT_MS = 5_000
-"""For a member that is behind the one that showed the change, as a primary is that was elected a moment ago."""
+"""For a member that is behind the one that showed the change, such as a primary that was just elected."""
 _UUID_MISMATCH = 361
 _LOOKS = 5
 
@@ -30,7 +31,7 @@ _LOOKS = 5
 class Row(NamedTuple):
     document: bytes | None
     read_ts: ClusterTime
-    """The document is none of a later time."""
+    """The document is not of a later time."""
 
 
 def read_row(
@@ -42,7 +43,7 @@ def read_row(
     not_before: ClusterTime,
     wait_ms: int = _LONGEST_WAIT_MS,
 ) -> Row | None:
-    """As the majority has it, at this time or later: an older version would undo what came since. None when the table is gone."""
+    """The row as the majority has it, at `not_before` or later: an older version would undo later changes. None if the table is gone."""
     find = {
         "filter": RawBSONDocument(key, _RAW),
         "limit": 1,
@@ -50,7 +51,7 @@ def read_row(
         "readConcern": {"level": "majority", "afterClusterTime": not_before.to_bson()},
         "maxTimeMS": wait_ms,
     }
-    with translated(f"reading a row of {table} as it is since {not_before}"):
+    with translated(f"reading a row of {table} at {not_before} or later"):
         guard = {"collectionUUID": _uuid(id_)} if deployment_of(client).shows_all_ddl else {}
         for _ in range(_LOOKS):
             name = _name(client, table.db, id_, not_before)
@@ -63,7 +64,7 @@ def read_row(
 
 
 def _found(client: Client, database: str, command: dict[str, Any]) -> Row | None:
-    """None when the collection is another one by now."""
+    """None if another collection has the name."""
     try:
         reply = read_command(client, database, command, codec_options=_RAW)
     except OperationFailure as error:
@@ -75,7 +76,7 @@ def _found(client: Client, database: str, command: dict[str, Any]) -> Row | None
 
 
 def _name(client: Client, database: str, id_: TableId, not_before: ClusterTime) -> str | None:
-    """A collection that is renamed into another database gets another UUID."""
+    """The present name, within the database: a collection that is renamed into another database gets another UUID."""
     command = {"listCollections": 1, "filter": {"info.uuid": _uuid(id_)}}
     concern = {"level": "local", "afterClusterTime": not_before.to_bson()}
     named = read_command(client, database, {**command, "readConcern": concern})

@@ -1,4 +1,4 @@
-"""Reading the catalog until a reading is undisturbed."""
+"""`read_stable_catalog`: reads the catalog until no DDL disturbs the reading."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def read_stable_catalog(
     *,
     valid_from: Position | None = None,
 ) -> CatalogReading:
-    """Blocks for as long as the reading takes, then some hundred milliseconds. `open_watch` opens a watch of its own for it.
+    """Blocks for the reading and some hundred milliseconds more. `open_watch` opens a separate watch for it.
 
-    With `valid_from` (a start in the past) there is one attempt: a DDL since then can not be undone in what is read now.
+    With `valid_from` (a start in the past) there is one attempt: a DDL since then makes the present catalog useless.
     """
     for _ in range(1 if valid_from is not None else _ATTEMPTS):
         primary = _primary(client)
@@ -38,13 +38,14 @@ def read_stable_catalog(
             return reading
         if disturbing is not None and valid_from is not None:
             raise SourceUnsupported(
-                f"the source's tables as of {valid_from} are not known: there was {disturbing} since; start after it, or with an initial copy"
+                f"the source's tables at {valid_from} are unknown, since they changed later: {disturbing}; "
+                "start after it, or with an initial copy"
             )
     raise SourceUnavailable("the catalog of the source changed during each attempt to read it")
 
 
 def concerns(ddl: DdlEvent, wanted: Wanted) -> bool:
-    """A dropped database concerns whoever has tables in it, so it is taken to concern all."""
+    """A dropDatabase is taken to concern every changefeed, since any may have tables in the database."""
     return ddl.table is None or wanted(ddl.table) or (ddl.renamed_to is not None and wanted(ddl.renamed_to))
 
 
@@ -65,7 +66,7 @@ def _disturbing(reading: CatalogReading, wanted: Wanted, open_watch: Callable[[P
 
 
 def _primary(client: Client) -> Any:
-    """Changes with each election, which may take back what was read before a majority had it, and with the member that is read. None through mongos."""
-    with translated("asking the source for its primary"):
+    """It changes with each election, which may roll back what was read, and with the member that is read. None through mongos."""
+    with translated("reading which member is the source's primary"):
         elected = client.admin.command(HELLO).get("electionId")
         return elected and (elected, read_command(client, "admin", {HELLO: 1}).get("me"))

@@ -1,18 +1,20 @@
-"""`LargeEvents`: change events that are more than a reply can hold, read in parts.
+"""`LargeEvents`: change events that are larger than a reply can be, read in parts.
 
-An event repeats the `_id`: in the document, in the `documentKey`, and twice over in the resume token, which is hexadecimal. So a document of 16 MB with an
-`_id` of 9 KB makes an event that no server can show (16 MB and 16 KB is the most), and none can split: `$changeStreamSplitLargeEvent` puts
-each field of an event into one fragment as a whole. Neither is there where a server lacks that stage (before 6.0.9) and an event carries two images.
+An event repeats the `_id`: in the document, in the `documentKey`, and at twice its size in the resume token, which is hexadecimal. So a
+document of 16 MB with an `_id` of 9 KB makes an event that no server can show (the limit is 16 MB and 16 KB) or split:
+`$changeStreamSplitLargeEvent` keeps each field of an event whole, in one fragment. An event with two images is too large as well on a
+server that lacks that stage (before 6.0.9).
 
-What a `$project` leaves of the event is all that has to fit. So it is asked for in parts, each by a stream of its own that shows one event:
+Only the result of a `$project` has to fit into a reply. So the event is read in parts, each by its own stream that shows one event:
 
     operationType, ns, documentKey, ...     the header
-    fullDocument without _id                the `_id` is put back from the key, where a stored document has it: first
+    fullDocument without _id                the `_id` is added from the key, in first place, as in a stored document
     fullDocumentBeforeChange without _id
     updateDescription
 
-Parts of one event have one resume token, which is compared. From 5.0 on a server counts the token in the reply, too, so that a value of 16 MB does not fit beside an
-`_id` of more than 4 KB; it is then looked for in the oplog (`source/stream/events/logged_content.py`). What cannot be told even so is told as what it is, to whoever wants that event.
+The parts of one event have the same resume token, which is compared. From 5.0 on the token counts towards the size of the reply, so a
+value of 16 MB does not fit beside an `_id` of more than 4 KB. It is then read from the oplog (`source/stream/events/logged_content.py`).
+If that fails too, the event has no content, and is an error if it is wanted.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ Stage: TypeAlias = Mapping[str, object]
 _Place: TypeAlias = tuple[ClusterTime, str | None]
 _Sizes: TypeAlias = Mapping[str, int]
 _MOST_BYTES = (16 << 20) + (15 << 10)
-"""Of a value and the two tokens in one reply, which may have 16 MB and 16 KB; the rest of it has some hundred bytes."""
+"""The limit for a value and two tokens in one reply. A reply may have 16 MB and 16 KB; its other content has some hundred bytes."""
 
 
 def too_large(error: Exception) -> bool:
@@ -55,7 +57,7 @@ def too_large(error: Exception) -> bool:
 
 
 def connection_lost(error: Exception) -> bool:
-    """By a server that was there."""
+    """Whether a server that was available closed the connection."""
     return isinstance(error, AutoReconnect) and not isinstance(error, ServerSelectionTimeoutError)
 
 
@@ -66,14 +68,14 @@ def after_token(token: str) -> Stage:
 
 @dataclass(frozen=True, slots=True)
 class LargeEvent:
-    """`untold` says why the event lacks its content, or its key; empty when it is whole."""
+    """`untold` says why the event lacks its content or its key. It is empty if the event is whole."""
 
     event: bytes
     untold: str = ""
 
 
 class _TooLarge(Exception):
-    """Even a part. `certain`: the server said so; else it closed the connection, again and again, while it answered other questions."""
+    """Even a part is too large. `certain`: the server said so. Otherwise it repeatedly closed the connection, but answered other commands."""
 
     def __init__(self, said: str, *, certain: bool) -> None:
         super().__init__(said)
@@ -84,16 +86,16 @@ class _TooLarge(Exception):
 class LargeEvents:
     client: Client
     options: Mapping[str, object]
-    """Of `$changeStream`."""
+    """The options of `$changeStream`."""
     stages: Sequence[Stage]
-    """Which events are wanted."""
+    """They select the wanted events."""
     last_stages: Sequence[Stage]
-    """A stream that splits large events has other tokens than one that does not (6.0.27)."""
+    """The same as in the main stream: a stream that splits large events has other tokens than one that does not (6.0.27)."""
     measured: bool
-    """Whether the server is asked for sizes: from 5.0 on, where a reply that grows too large ends the connection."""
+    """Whether to read the sizes first: from 5.0 on, where a reply that becomes too large ends the connection."""
 
     def first(self, start_ts: ClusterTime, after: str | None) -> LargeEvent:
-        """The first event that is wanted at `start_ts` or later, and after the event of that token."""
+        """The first wanted event at `start_ts` or later, and after the event with the token `after`."""
         place = (start_ts, after)
         try:
             head, sizes = self._head(place)
@@ -119,8 +121,8 @@ class LargeEvents:
             named = large_key_entry(self.client, place[0])
             if named is None and not error.certain:
                 raise SourceUnavailable(f"reading a change at {place[0]} or soon after in parts: {error}") from error
-            told_of = named or f"a change at {place[0]} or soon after"
-            raise EventTooLarge(f"{told_of}: {_TOLD} ({error}). {_REMEDY}") from error
+            change = named or f"a change at {place[0]} or soon after"
+            raise EventTooLarge(f"{change}: {_PROBLEM} ({error}). {_REMEDY}") from error
         return LargeEvent(head, _untold(head, reason))
 
     def _with_content(self, place: _Place, head: bytes, sizes: _Sizes) -> bytes:
@@ -136,12 +138,12 @@ class LargeEvents:
         without_id = [] if name == _DELTA else [{"$project": {f"{name}._id": 0}}]
         try:
             if size - len(without_id) * len(id_) + 2 * len(header.token) > _MOST_BYTES:
-                said = f"{name} has {size} bytes, and a reply repeats its resume token of {len(header.token)}"
+                said = f"{name} has {size} bytes, and a reply contains twice its resume token of {len(header.token)}"
                 raise _TooLarge(said, certain=True)
             part = self._field(place, header, name, _keeping(name), *without_id)
         except _TooLarge as error:
             if not error.certain:
-                raise SourceUnavailable(f"reading {_told(header)} in parts: {error}") from error
+                raise SourceUnavailable(f"reading {_change(header)} in parts: {error}") from error
             wanted = _DELTA if header.type == b"update" else "fullDocument"
             logged = logged_content(self.client, header) if name == wanted else None
             if logged is None:
@@ -152,7 +154,7 @@ class LargeEvents:
     def _field(self, place: _Place, header: Header, name: str, *projections: Stage) -> bytes | None:
         event = self._part(place, projections)
         if scan(event).token != header.token:
-            raise SourceUnavailable(f"{_told(header)}: its parts were read from different events")
+            raise SourceUnavailable(f"{_change(header)}: its parts were read from different events")
         for field, _, at, end in elements(event):
             if field == name.encode():
                 return event[at:end]
@@ -186,7 +188,7 @@ class LargeEvents:
                     return reply.events[0]
                 attempts += reply is not None
         raise SourceUnavailable(
-            f"an event from {start_ts} on is too large to be shown whole, and was not shown in parts"
+            f"an event at {start_ts} or later is too large to be shown whole, and the source did not show its parts"
         )
 
 
@@ -195,22 +197,22 @@ def _keeping(*names: str) -> Stage:
 
 
 def _briefly(error: PyMongoError) -> str:
-    """The server repeats the beginning of what it could not send."""
+    """Shortened: the server's message repeats the beginning of the value that it could not send."""
     text = told(error)
     return text if len(text) <= _LONGEST_ANSWER else f"{text[:_LONGEST_ANSWER]}..."
 
 
-def _told(header: Header) -> str:
+def _change(header: Header) -> str:
     key = f" {key_text(header.key)}" if header.key else ", its _id has megabytes,"
     return f"{header.type.decode()} of {table_name(header.ns)}{key} at {header.position.ts}"
 
 
 def _untold(head: bytes, error: _TooLarge) -> str:
-    return f"{_told(scan(head))}: {_TOLD} ({error}). {_REMEDY}"
+    return f"{_change(scan(head))}: {_PROBLEM} ({error}). {_REMEDY}"
 
 
-_TOLD = "its change event is larger than the 16 MB that a change stream can show, and a part of it is, too"
+_PROBLEM = "its change event is larger than the 16 MB that a change stream can show, and so is a part of it"
 _REMEDY = (
     "Take its table out of the filter, or remove the changefeed and create it again with --start initial: "
-    "a copy holds documents of any size"
+    "a copy can contain documents of any size"
 )

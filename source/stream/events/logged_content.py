@@ -1,12 +1,12 @@
-"""The content of one large event, from its entry in the oplog: exact where it can be told from the entry alone.
+"""`logged_content`: the content of one large event from its entry in the oplog, if the entry alone determines it exactly.
 
     entry                              event
     i, o: a document                   insert: fullDocument
     u, o: a document with an _id       replace: fullDocument
     u, o: {$v: 2, diff: {d, u, i}}     update: updateDescription, of whole fields on the top level with plain names
 
-In a transaction it is one of the operations in its entries, which lead from the last one back to the first; it has to be the only one of its document.
-Nothing is said of other updates.
+In a transaction it is one of the operations in its entries, which are followed from the last one back to the first. It has to be the
+only operation on its document. For other updates the content is not determined.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NO_ARRAY = b"\x05\0\0\0\0"
 
 
 def logged_content(client: Client, header: Header) -> bytes | None:
-    """A raw document or `updateDescription`; None where the oplog may not be read, or does not tell."""
+    """A raw document or `updateDescription`. None if the oplog may not be read, or does not determine the content."""
     if client.is_mongos or header.type not in _OPERATIONS:
         return None
     logged = _entry(client, header) or _operation(client, header)
@@ -49,7 +49,7 @@ def logged_content(client: Client, header: Header) -> bytes | None:
 
 
 def _entry(client: Client, header: Header) -> bytes | None:
-    """`o` of the one entry of that time."""
+    """`o` of the only entry of that time."""
     arguments = {
         "filter": {
             "ts": header.position.ts.to_bson(),
@@ -72,7 +72,7 @@ def _entry(client: Client, header: Header) -> bytes | None:
 
 
 def _operation(client: Client, header: Header) -> bytes | None:
-    """`o` of the one operation on the document in the transaction of that time."""
+    """`o` of the only operation on the document in the transaction of that time."""
     oplog = client["local"].get_collection("oplog.rs", codec_options=_RAW, read_concern=ReadConcern("majority"))
     key, name, found = fields_of(header.key)[b"_id"], str(table_name(header.ns)), []
     place: Timestamp | None = header.position.ts.to_bson()
@@ -97,7 +97,7 @@ def _operation(client: Client, header: Header) -> bytes | None:
 
 
 def large_key_entry(client: Client, start_ts: ClusterTime) -> str | None:
-    """Names the first change from there on whose `_id` has megabytes; None where there is none, or the oplog may not be read."""
+    """A text about the first change from there on whose `_id` has megabytes. None if there is none, or if the oplog may not be read."""
     if client.is_mongos:
         return None
     key = {"$bsonSize": {"$ifNull": ["$o2", "$o"]}}

@@ -1,9 +1,9 @@
-"""Raw change events: the few header fields that routing needs, found in the bytes by offset.
+"""`scan`: the few header fields of a raw change event that routing needs, found in the bytes by offset.
 
 This is the hot path: each microsecond here is a tenth of what replicating an event may cost. So events stay the bytes that the
-server sent, and `scan` builds one tuple with slices and offsets. It first tries the layout that most events have by comparing whole stretches
-of bytes (`_scan_known`, 2 us), and walks the document element by element when the event looks different, as one of a transaction does,
-or one with a pre-image (`_walk`, 8 us). `bench/` measures both.
+server sent, and `scan` builds one tuple with slices and offsets. It first tries the usual layout by comparing whole stretches of bytes
+(`_scan_known`, 2 us). It walks the document element by element if the layout is another one, as in a transaction or with a pre-image
+(`_walk`, 8 us). `bench/` measures both.
 
     0                          _id._data              opening                                 middle           body
     size 03 _id 00 size 02 ... "8265F1...04" 00 00    02 operationType ... 11 clusterTime 00   collectionUUID   fullDocument, ns,
@@ -69,7 +69,7 @@ def scan(event: bytes) -> Header:
 
 
 def _scan_known(event: bytes, operation: bytes, token_end: int, at: int) -> Header | None:
-    """None when it holds other fields than a plain event does, or has them in another order."""
+    """None if it has other fields than a plain event, or has them in another order."""
     time, uuid_head, uuid, wall_head = _MIDDLE(event, at)
     if uuid_head == _UUID and wall_head == _WALL:
         at += _EXPANDED.size
@@ -141,7 +141,7 @@ def update_of(event: bytes, header: Header) -> bytes:
 
 
 def without_images(event: bytes, header: Header) -> bytes:
-    """What is left to carry once nobody asks any more what an updated, replaced or deleted document was or became."""
+    """The event without the document before the change, and without the document after an update."""
     cuts = [(header.before_at - len(_BEFORE), header.before_end)] if header.before_end else []
     if header.update_end and header.full_end:
         cuts.append((header.full_at - len(_FULL), header.full_end))
@@ -153,13 +153,13 @@ def without_images(event: bytes, header: Header) -> bytes:
 
 
 def table_name(ns: bytes) -> TableName | None:
-    """The table that a raw `ns` names; None where it names a whole database, or nothing."""
+    """The table that a raw `ns` names. None if it names a whole database, or nothing."""
     names = bson.decode(ns) if ns else {}
     return TableName(names["db"], names["coll"]) if "coll" in names else None
 
 
 def assemble(fragments: list[bytes]) -> bytes:
-    """One event from all fragments of a split one, under the first one's token. It may be larger than a BSON document may be."""
+    """One event from all fragments of a split one, with the token of the first. It may be larger than the limit of BSON documents."""
     splits = [scan(fragment).split for fragment in fragments]
     if splits != [(number + 1, len(fragments)) for number in range(len(fragments))]:
         raise MalformedEvent(f"fragments of a split change event are missing or out of order: {splits}")
@@ -174,5 +174,5 @@ def assemble(fragments: list[bytes]) -> bytes:
 
 
 def _whole_elements(document: bytes) -> list[tuple[bytes, bytes]]:
-    """Each element with its type and its name before it."""
+    """The name of each element, and the whole element (type, name and value)."""
     return [(name, document[at - len(name) - 2 : end]) for name, _, at, end in elements(document)]

@@ -1,4 +1,4 @@
-"""`StreamReply`: what the server answers to `aggregate` and `getMore` on a change stream, taken apart without decoding an event. Pure."""
+"""`StreamReply`: the server's reply to `aggregate` or `getMore` on a change stream, parsed without decoding its events. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UINT64 = Struct("<Q").unpack
 class StreamReply:
     events: list[bytes]
     resume_token: str | None
-    """The post-batch resume token: what comes later sorts after it."""
+    """The post-batch resume token: all later events sort after it."""
     operation_ts: ClusterTime
     """The newest time that a majority had committed when the source answered."""
     cursor_id: int

@@ -1,24 +1,25 @@
 """`RawStream`: one change stream over the whole source, read by plain commands whose replies stay bytes.
 
-The driver's own cursor decodes each event on its own and is half as fast. What it does beyond that is done here: one session
-for `aggregate` and `getMore`, as the server demands, and the end of the cursor. The client must send both commands to one server:
-`connect` sees to it.
+The driver's own cursor decodes each event and is half as fast. Its other duties are done here: one session for `aggregate` and
+`getMore`, as the server requires, and the end of the cursor. The client must send both commands to one server: `connect` ensures it.
 
-A server that has much to skip answers after minutes, and nothing bounds that (`maxTimeMS` bounds the waiting at the end of the oplog). So:
+A server that has much to skip answers after minutes, and nothing limits that (`maxTimeMS` limits the wait at the end of the oplog). So:
 
-- **Whatever may scan for long is scanned by `aggregate`.** Servers from 4.2 on end that command when its client's connection closes: 0.3 s after kill -9
-  on 4.4.2, 5.0.4 and 6.0.5. A `getMore` goes on to its end there, with nobody to read it. Each aggregate resumes after the last reply's token:
+- **Long scans are done by `aggregate`.** Servers from 4.2 on end that command when its client's connection closes: 0.3 s after kill -9 on
+  4.4.2, 5.0.4 and 6.0.5. A `getMore` would run to its end there, with no reader. Each aggregate resumes after the last reply's token:
 
         aggregate from a time       16 MB of events         far from the end of the oplog
         aggregate after its token   9 MB of events          at the end
         getMore                     waits for more          it has at most some seconds' writes to look through
 
-- Where that is silent for seconds, the stream is read in steps, from one event to the next: heartbeats are such events. An aggregate of 6.0 cannot do that, since it fills
-  4 MB of matches before it answers. So steps are taken by getMore, each silent for 15 s at most; then it is an aggregate again, to the end (`batch_size.py`).
-- The command runs in a thread of its own, and `next` answers None each second, so that whoever reads can see to other things and give up.
-- Nothing is given up while the server is at work. Every ten seconds it is asked, on another connection, whether it still runs the operation. Where
-  it does not, twice, the reply was lost with the connection. A server that is gone is the driver's to notice: its monitor closes the connection.
-- What is given up is killed with its session, which needs no privilege, by another connection.
+- If an aggregate does not answer for seconds, the stream is read in steps, from one event to the next: heartbeats are such events. An
+  aggregate of 6.0 cannot do that, since it collects 4 MB of matches before it answers. So steps are taken by getMore. A step takes at most
+  15 s; then the stream is read by an aggregate again, to the end (`batch_size.py`).
+- The command runs in its own thread, and `next` returns None each second, so that the caller can do other work or give up.
+- A command does not fail while the server works on it. Every ten seconds the server is asked, on another connection, whether it still
+  runs the operation. If it does not, twice, the reply was lost with the connection. The driver's monitor closes the connection to a server
+  that is gone.
+- A command that is given up is killed with its session, on another connection. This needs no privilege.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from source.stream.events.slow_command import SlowCommand
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 _CLUSTER_WIDE = "$cmd.aggregate"
 COMMENT = "sluice"
-"""What operators see of our streams in `$currentOp`."""
+"""Marks Sluice's streams in `$currentOp`."""
 
 _SILENCE_SECONDS = 1.0
 _LOOK_EVERY_SECONDS = 10.0
@@ -60,7 +61,7 @@ log = structlog.get_logger(__name__)
 
 
 class RawStream:
-    """A context manager; begins at `start_ts`, inclusive, with the first `next`. Errors are the driver's, and `SourceUnavailable`."""
+    """A context manager. The first `next` starts at `start_ts`, inclusive. Errors are the driver's, and `SourceUnavailable`."""
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class RawStream:
         return self
 
     def next(self, *, await_ms: int, most: int | None = None) -> StreamReply | None:
-        """Up to 16 MB of events; none when the oplog has ended, and none came in time. None: the server is at work; ask again."""
+        """Up to 16 MB of events; no events if the oplog ended and none came in time. None: the server is still working, call again."""
         if self._command is None:
             self._begin(self._more(await_ms, most) if self._goes_on() else self._opening(most))
         command, now = self._command, time.monotonic
@@ -116,7 +117,7 @@ class RawStream:
         self.close()
 
     def close(self) -> None:
-        """Nothing of it is left at the source. A session that is still in use is left to its server."""
+        """Leaves nothing at the source, except a session that is still in use: the server ends it."""
         if self._command is not None:
             self._give_up(self._command)
         self._kill_cursor()
@@ -129,7 +130,7 @@ class RawStream:
         self._command = SlowCommand(partial(self._run, command))
 
     def _goes_on(self) -> bool:
-        """Whether the cursor may look through what is left: there is little, or it does so in steps."""
+        """Whether the cursor may scan the rest: because it is little, or because it is read in steps."""
         fresh = self._near and time.monotonic() - self._answered_at < _FRESH_SECONDS
         return self._cursor_id != 0 and (fresh or self._batch_size.in_steps)
 
@@ -161,7 +162,7 @@ class RawStream:
             self._near = self._near or left <= _NEAR_SECONDS
 
     def _look(self, now: float) -> None:
-        """A server that answers and does not run the operation has ended it; then its reply is on the way, or lost."""
+        """A server that answers but does not run the operation has ended it: its reply is on the way, or lost."""
         if now < self._look_at:
             return
         self._look_at = now + _LOOK_EVERY_SECONDS
@@ -171,7 +172,7 @@ class RawStream:
         self._looks_left -= 1
         if not self._looks_left:
             raise SourceUnavailable(
-                f"the source has ended a reading of its change stream, and no reply came in {now - self._asked_at:.0f} s: the connection is dead"
+                f"the source has ended a read of its change stream, but no reply came in {now - self._asked_at:.0f} s: the connection is lost"
             )
 
     def _runs(self) -> bool:
@@ -188,7 +189,7 @@ class RawStream:
         return bool(found["cursor"]["firstBatch"])
 
     def _give_up(self, command: SlowCommand[StreamReply]) -> None:
-        """Its cursor, if it has one, goes with its session."""
+        """The end of the session removes the command's cursor too, if there is one."""
         session = self._session.session_id["id"]
         try:
             self._client.admin.command({"killSessions": [{"id": session}]})

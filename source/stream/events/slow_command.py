@@ -1,4 +1,4 @@
-"""`SlowCommand`: a command that may take minutes, sent by a thread of its own, so that whoever waits for it can look around."""
+"""`SlowCommand`: a command that may take minutes, sent by its own thread, so that the caller can do other work meanwhile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class SlowCommand(Generic[T]):
-    """Begins at once. Its thread ends with the command, whether or not somebody still waits."""
+    """Starts at once. Its thread ends with the command, even if the caller no longer waits for it."""
 
     def __init__(self, send: Callable[[], T]) -> None:
         self._send = send
@@ -24,7 +24,7 @@ class SlowCommand(Generic[T]):
         return self._ended.is_set()
 
     def answer(self) -> T:
-        """Of a command that has ended; raises its error."""
+        """The answer of a command that has ended. Raises its error."""
         if self._error is not None:
             raise self._error
         [answer] = self._answer
@@ -33,7 +33,7 @@ class SlowCommand(Generic[T]):
     def _run(self) -> None:
         try:
             self._answer.append(self._send())
-        except BaseException as error:  # noqa: BLE001 - the edge of a thread: raised to the one who waits
+        except BaseException as error:  # noqa: BLE001 - the edge of a thread: raised to the caller of `answer`
             self._error = error
         finally:
             self._ended.set()

@@ -31,8 +31,8 @@ def test_the_oplog_is_read_also_where_change_streams_do_not_show_all_ddl(
 @pytest.mark.parametrize(
     ("capture", "version", "remedy"),
     [
-        (STREAM, (5, 0), "6.0 is the oldest"),
-        (OPLOG, (8, 0), "watch its change stream"),
+        (STREAM, (5, 0), "the oldest supported version of a sharded cluster is 6.0"),
+        (OPLOG, (8, 0), "write capture: change_stream"),
     ],
 )
 def test_what_cannot_be_complete_is_refused_with_a_remedy(
