@@ -1,4 +1,4 @@
-"""`normalised_index`: an index specification as a user would write it, whether it comes from listIndexes, an event or the oplog."""
+"""`normalised_index`: an index specification as a user would write it, whether it comes from listIndexes, an event or the oplog. Pure."""
 
 from __future__ import annotations
 

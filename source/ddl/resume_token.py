@@ -1,4 +1,4 @@
-"""`ResumeToken`: the content of a resume token, which is the hex of a KeyString, and the order of tokens.
+"""`ResumeToken`: the content of a resume token, which is the hex of a KeyString, and the order of tokens. Pure.
 
     82 6B01046A00000054 2B02 2C0100 29 6E 5A1004D8254F... 46...04
     |  |                |    |      |  |  |              the document key (v1) or the event's identity (v2)

@@ -1,4 +1,4 @@
-"""`created_view`, `modified_view`: the options of views, and of the time-series collections that look like views.
+"""`created_view`, `modified_view`: the options of views, and of the time-series collections that look like views. Pure.
 
 The server stores a time-series collection as `system.buckets.<name>` and a view over it. Servers with that view show only the view in
 the stream; the first stage of its pipeline contains the time-series options.

@@ -1,4 +1,4 @@
-"""`scan`: the header fields of a row entry of the oplog, found in the bytes by offset.
+"""`scan`: the header fields of a row entry of the oplog, found in the bytes by offset. Pure.
 
 This is the hot path, like `source.stream.events.raw_event` for change streams, and gives the same `Header`: its spans are the places of
 the document or the raw update in the entry. An entry with the usual layout is compared by whole stretches of bytes. Any other entry is

@@ -1,4 +1,4 @@
-"""`elements`: BSON by offset, the positions of a document's elements, without decoding their values."""
+"""`elements`: BSON by offset, the positions of a document's elements, without decoding their values. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`resolved_after`, `note_wanted`: the resolved position of a stream, and when it needs a note to move.
+"""`resolved_after`, `note_wanted`: the resolved position of a stream, and when it needs a note to move. Pure.
 
 The post-batch resume token promises that all later events sort after it. As `resolved` (exclusive):
 

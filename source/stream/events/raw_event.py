@@ -1,4 +1,4 @@
-"""`scan`: the few header fields of a raw change event that routing needs, found in the bytes by offset.
+"""`scan`: the few header fields of a raw change event that routing needs, found in the bytes by offset. Pure.
 
 This is the hot path: each microsecond here is a tenth of what replicating an event may cost. So events stay the bytes that the
 server sent, and `scan` builds one tuple with slices and offsets. It first tries the usual layout by comparing whole stretches of bytes

@@ -1,4 +1,4 @@
-"""What PyMongo 4.17 said of real servers, word for word, and the reply where the error carries one."""
+"""Texts of PyMongo 4.17 about real servers, word for word, with the server's reply if the error has one."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def with_reply(said: dict[str, Any]) -> str:
 
 
 def real_errors() -> list[PyMongoError]:
-    """One of each kind that a source or a target in trouble raises."""
+    """One of each kind of error that a failing source or target raises."""
     late = reply(64, "WriteConcernFailed", "waiting for replication timed out")
     stepped_down = reply(189, "PrimarySteppedDown", "operation was interrupted")
     expired = reply(50, "MaxTimeMSExpired", "operation exceeded time limit")

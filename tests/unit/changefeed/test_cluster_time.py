@@ -17,7 +17,7 @@ TIMES = st.builds(ClusterTime, _UNSIGNED, _UNSIGNED)
 
 
 @given(TIMES)
-def test_every_form_leads_back_to_the_same_time(time: ClusterTime) -> None:
+def test_every_form_round_trips(time: ClusterTime) -> None:
     adapter = TypeAdapter(ClusterTime)
 
     assert ClusterTime.from_bson(time.to_bson()) == time
@@ -56,7 +56,7 @@ def test_a_time_without_zone_is_refused_with_the_remedy() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "5.", ".5", "5.5.5", "-1.0", "1e3.1", " 5.1", "99999999999.1"])
-def test_what_is_no_cluster_time_is_refused(text: str) -> None:
+def test_an_invalid_cluster_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a cluster time; write seconds"):
         ClusterTime.parse(text)
 

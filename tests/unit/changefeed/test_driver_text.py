@@ -1,4 +1,4 @@
-"""The driver's texts become one line with the members, the cause, and what to do."""
+"""The driver's texts become one line with the members, the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def test_an_answer_of_the_server_keeps_its_code() -> None:
     assert in_one_line("it broke", {}) == "it broke"
 
 
-def test_the_same_trouble_is_the_same_text_though_the_driver_numbers_its_views() -> None:
+def test_repeated_errors_give_the_same_text_although_topology_ids_differ() -> None:
     later = real.NO_PRIMARY.replace("6b02a553b2c1421c0edf0de1", "7c13").replace("rtt: 0.0023", "rtt: 0.9")
     assert in_one_line(later) == in_one_line(real.NO_PRIMARY)
 
 
-def test_a_member_that_was_not_asked_yet_is_named() -> None:
+def test_a_member_that_has_not_answered_yet_is_named() -> None:
     text = (
         "No servers found yet, Timeout: 5.0s, Topology Description: <TopologyDescription id: 6b02, topology_type: Unknown, servers: "
         "[<ServerDescription ('db1', 27017) server_type: Unknown, rtt: None>]>"

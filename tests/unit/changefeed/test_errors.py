@@ -1,4 +1,4 @@
-"""Codes of errors are what users and other nodes rely on."""
+"""Users and other nodes rely on the codes of errors."""
 
 from __future__ import annotations
 

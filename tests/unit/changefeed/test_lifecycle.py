@@ -1,4 +1,4 @@
-"""What errors, commands and progress make of a changefeed."""
+"""How errors, commands and progress change the state of a changefeed."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_each_event_leads_from_each_state_where_the_table_says(before: State, ev
     assert step(IN_STATE[before], event).state is expected
 
 
-def test_a_short_outage_warns_and_heals_without_stopping_anything() -> None:
+def test_a_short_outage_is_a_warning_and_stops_nothing() -> None:
     warned = step(Lifecycle(), RETRYABLE)
     still = step(warned, RETRYABLE, NOW + PATIENCE - timedelta(seconds=1))
     healed = step(still, Sign.PROGRESS)
@@ -142,7 +142,7 @@ def test_a_back_off_is_never_longer_than_ten_minutes_nor_shorter_than_eight_seco
     assert FIRST_BACK_OFF * 0.8 <= back_off(attempt, Random(seed)) <= LONGEST_BACK_OFF
 
 
-def test_changefeeds_that_failed_together_return_apart() -> None:
+def test_changefeeds_that_failed_together_restart_at_different_times() -> None:
     assert len({back_off(3, Random(seed)) for seed in range(10)}) == 10
 
 
@@ -159,7 +159,7 @@ def test_a_later_retryable_error_is_the_one_shown() -> None:
     assert step(IN_STATE[State.PENDING], later).retry_at == IN_STATE[State.PENDING].retry_at
 
 
-def test_a_pause_keeps_the_error_in_sight_and_a_resume_clears_it() -> None:
+def test_a_pause_keeps_the_error_and_a_resume_clears_it() -> None:
     paused = step(IN_STATE[State.WARNING], Command.PAUSE)
 
     assert paused.error == RETRYABLE
@@ -182,13 +182,13 @@ def test_the_kind_of_an_error_follows_from_the_error_tree(error: SluiceError, ki
     assert ErrorReport.of(error, NOW).kind is kind
 
 
-def test_a_code_of_a_newer_version_is_understood_by_whether_it_is_retryable() -> None:
+def test_an_unknown_error_code_is_handled_by_its_retryable_flag() -> None:
     assert ErrorReport(code="sink_asleep", message="", retryable=True, at=NOW).kind is ErrorKind.RETRYABLE
     assert ErrorReport(code="sink_gone", message="", retryable=False, at=NOW).kind is ErrorKind.PERMANENT
 
 
 @pytest.mark.parametrize("lifecycle", IN_STATE.values(), ids=list(IN_STATE))
-def test_it_comes_back_from_json(lifecycle: Lifecycle) -> None:
+def test_a_lifecycle_round_trips_through_json(lifecycle: Lifecycle) -> None:
     adapter = TypeAdapter(Lifecycle)
 
     check_invariants(lifecycle)
@@ -196,7 +196,7 @@ def test_it_comes_back_from_json(lifecycle: Lifecycle) -> None:
 
 
 class AnyLife(RuleBasedStateMachine):
-    """Whatever happens in whatever order, the invariants hold and the promises of the docstring are kept."""
+    """For any events in any order, the invariants hold and the promises of the docstring are kept."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -244,7 +244,7 @@ class AnyLife(RuleBasedStateMachine):
         assert (self.lifecycle.state is State.NORMAL) <= (self.lifecycle.error is None)
 
     def teardown(self) -> None:
-        """Removed is for good."""
+        """Removed is final."""
         for event in (Command.REMOVE, *TRANSITIONS):
             self.happens(event)
             assert self.lifecycle.state is State.REMOVED

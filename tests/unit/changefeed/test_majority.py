@@ -1,4 +1,4 @@
-"""What a primary's `hello` says of its majority."""
+"""The majority point in a primary's reply to `hello`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from changefeed.majority import MajorityPoint
 
 
 def hello(newest: int, majority: int, *, term: int = 3) -> dict[str, Any]:
-    """Of seconds after a time, as 6.0.5 answers."""
+    """A reply as 6.0.5 gives it, with times in seconds after a fixed one."""
     return {
         "setName": "rs",
         "me": "db1:27017",
@@ -34,7 +34,7 @@ def test_a_majority_is_behind_when_its_primary_has_more() -> None:
     assert not point(3, 3).behind
 
 
-def test_a_router_says_nothing_of_it() -> None:
+def test_a_router_has_no_majority_point() -> None:
     assert MajorityPoint.of_hello({"msg": "isdbgrid", "ismaster": True}) is None
 
 
@@ -45,7 +45,7 @@ def test_the_majority_has_a_write_of_its_own_term_only() -> None:
     assert not point(9, 9, term=4).has(write_ts, 3)
 
 
-def test_the_words_are_the_same_for_as_long_as_it_stands() -> None:
+def test_the_text_stays_the_same_while_the_majority_does_not_move() -> None:
     assert str(point(5, 3)) == str(point(9, 3))
     assert str(point(5, 3)) == (
         "the majority of replica set 'rs' has not moved since 2026-11-22T08:18:23Z (1795335503.1), while its primary db1:27017 answers and "

@@ -24,7 +24,7 @@ _RECORDED = Path(__file__).parents[2] / "fixtures" / "mongodb-4.3"
 
 
 def _stream(path: Path) -> list[Position]:
-    """Where real events stand, in the order in which a change stream sent them."""
+    """The positions of real events, in the order in which a change stream sent them."""
     events = [json_util.loads(line) for line in path.read_text().splitlines()]
     return [Position(ClusterTime.from_bson(event["clusterTime"]), event["_id"]["_data"]) for event in events]
 
@@ -95,7 +95,7 @@ def test_a_window_that_ends_before_it_starts_is_refused() -> None:
 
 
 @given(POSITIONS)
-def test_text_and_json_lead_back_to_the_position(position: Position) -> None:
+def test_a_position_round_trips_through_text_and_json(position: Position) -> None:
     adapter = TypeAdapter(Position)
 
     assert Position.parse(str(position)) == position
@@ -103,5 +103,5 @@ def test_text_and_json_lead_back_to_the_position(position: Position) -> None:
     assert adapter.validate_json(adapter.dump_json(position)) == position
 
 
-def test_tokens_compare_alike_whatever_case_they_are_written_in() -> None:
+def test_the_case_of_a_token_does_not_matter() -> None:
     assert at("5.1/82ab") == at("5.1/82AB")

@@ -1,4 +1,4 @@
-"""What owner and processors tell each other means the same to both."""
+"""The records by which owner and processors communicate mean the same to both."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SCOPES = st.builds(
 
 
 @given(SCOPES, SCOPES)
-def test_scopes_meet_mutually(left: Scope, right: Scope) -> None:
+def test_meeting_of_scopes_is_symmetric(left: Scope, right: Scope) -> None:
     assert left.meets(right) == right.meets(left)
 
 
@@ -99,7 +99,7 @@ def test_a_changefeed_is_stored_with_its_credentials_as_the_user_wrote_them() ->
     assert adapter.validate_json(stored) == info
 
 
-def test_a_status_comes_back_with_its_error() -> None:
+def test_a_status_round_trips_with_its_error() -> None:
     adapter = TypeAdapter(ChangefeedStatus)
     error = ErrorReport(code="history_lost", message="gone", retryable=False, at=NOW)
     status = ChangefeedStatus(
@@ -112,11 +112,11 @@ def test_a_status_comes_back_with_its_error() -> None:
     assert adapter.validate_json(adapter.dump_json(status)) == status
 
 
-def test_a_changefeed_that_has_not_begun_has_no_lag() -> None:
+def test_a_changefeed_that_has_not_started_has_no_lag() -> None:
     assert ChangefeedStatus(info_version=1, epoch=1).lag(NOW) is None
 
 
-def test_a_status_that_says_of_no_moment_what_is_downstream_lags_by_its_checkpoint() -> None:
+def test_a_status_without_current_at_lags_by_its_checkpoint() -> None:
     checkpoint = at("1795176000.1")
     status, moment = ChangefeedStatus(checkpoint=checkpoint, info_version=1, epoch=1), checkpoint.ts.to_datetime()
     assert status.lag(moment + timedelta(seconds=7)) == timedelta(seconds=7)

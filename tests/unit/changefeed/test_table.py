@@ -1,4 +1,4 @@
-"""Table names are whatever MongoDB allows."""
+"""Table names may be any that MongoDB allows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES = st.builds(
 
 
 @given(NAMES)
-def test_the_first_dot_parts_database_from_collection(name: TableName) -> None:
+def test_the_first_dot_separates_database_and_collection(name: TableName) -> None:
     adapter = TypeAdapter(TableName)
 
     assert TableName.parse(str(name)) == name
@@ -55,7 +55,7 @@ def test_a_database_name_holds_no_dot() -> None:
         ("administration.users", False),
     ],
 )
-def test_what_the_server_keeps_for_itself_is_system(text: str, system: bool) -> None:
+def test_internal_tables_of_the_server_are_system(text: str, system: bool) -> None:
     assert TableName.parse(text).system is system
 
 

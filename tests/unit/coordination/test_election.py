@@ -26,14 +26,14 @@ def client() -> MemoryClient:
     return MemoryEtcd().connect()
 
 
-def test_who_comes_first_leads_and_the_others_wait(client: MemoryClient) -> None:
+def test_the_first_candidate_leads_and_the_others_wait(client: MemoryClient) -> None:
     one, two = candidate(client, "one")[0], candidate(client, "two")[0]
     assert one.campaign(AT_ONCE) is not None
     assert two.campaign(AT_ONCE) is None
     assert one.campaign(AT_ONCE) is not None
 
 
-def test_who_stood_first_leads_whatever_the_names_of_the_keys(client: MemoryClient) -> None:
+def test_the_oldest_key_leads_whatever_its_name(client: MemoryClient) -> None:
     low, high = candidate(client, "low")[0], candidate(client, "high")[0]
     assert low.key < high.key
     assert high.campaign(AT_ONCE) is not None
@@ -53,8 +53,8 @@ def test_the_next_in_line_leads_when_the_owner_resigns(client: MemoryClient) -> 
     assert leading.epoch > stores[0].epoch
 
 
-def test_who_leads_decides_on_nothing_older_than_the_last_write_of_the_one_before(client: MemoryClient) -> None:
-    """It stood in line long before that, so the revision of its own key says nothing of it; and whatever else is in etcd moves no mirror."""
+def test_a_new_owner_decides_on_no_state_older_than_its_predecessors_last_write(client: MemoryClient) -> None:
+    """Its key is older than that write, so the revision of its key proves nothing. Changes outside the prefix do not move a mirror."""
     one, two = candidate(client, "one")[0], candidate(client, "two")[0]
     before = one.campaign(AT_ONCE)
     assert two.campaign(AT_ONCE) is None
@@ -99,14 +99,14 @@ def test_an_owner_whose_lease_expired_is_fenced_and_another_leads(client: Memory
     assert two.campaign(AT_ONCE) is not None
 
 
-def test_a_candidate_whose_session_is_over_cannot_stand(client: MemoryClient) -> None:
+def test_a_candidate_whose_session_is_over_is_fenced(client: MemoryClient) -> None:
     one, lease = candidate(client, "one")
     client.revoke(lease)
     with pytest.raises(FencedError):
         one.campaign(AT_ONCE)
 
 
-def test_a_candidacy_with_an_unknown_outcome_is_taken_up_again(client: MemoryClient) -> None:
+def test_a_candidate_campaigns_again_after_an_unknown_outcome(client: MemoryClient) -> None:
     one = candidate(client, "one")[0]
     client.lose_answers = 1
     with pytest.raises(OutcomeUnknown):
@@ -114,7 +114,7 @@ def test_a_candidacy_with_an_unknown_outcome_is_taken_up_again(client: MemoryCli
     assert one.campaign(AT_ONCE) is not None
 
 
-def test_a_broken_line_leaves_the_candidate_in_its_place(client: MemoryClient) -> None:
+def test_a_broken_connection_keeps_the_candidates_key(client: MemoryClient) -> None:
     one, two = candidate(client, "one")[0], candidate(client, "two")[0]
     one.campaign(AT_ONCE)
     two.campaign(AT_ONCE)
@@ -126,7 +126,7 @@ def test_a_broken_line_leaves_the_candidate_in_its_place(client: MemoryClient) -
     assert two.campaign(AT_ONCE) is not None
 
 
-def test_everybody_can_see_who_leads(client: MemoryClient) -> None:
+def test_every_node_sees_the_owner(client: MemoryClient) -> None:
     mirror = Mirror(client, LAYOUT.root)
     mirror.poll(AT_ONCE)
     assert owner_in(mirror.view(), LAYOUT) is None

@@ -30,7 +30,7 @@ class Executor:
 
 
 class SlowClient(MemoryClient):
-    """An answer takes as long as the test says."""
+    """An answer takes the time that the test sets."""
 
     def __init__(self, executor: Executor) -> None:
         super().__init__(executor.server)
@@ -54,20 +54,20 @@ def test_a_task_of_a_living_node_may_write(executor: Executor) -> None:
     assert executor.guard.demand() == timedelta(seconds=10)
 
 
-def test_the_budget_counts_from_the_start_of_the_look(executor: Executor) -> None:
+def test_the_budget_counts_from_the_start_of_the_check(executor: Executor) -> None:
     assert isinstance(executor.client, SlowClient)
     executor.client.delay = 3.0
     assert executor.guard.demand() == timedelta(seconds=7)
 
 
-def test_an_answer_slower_than_the_budget_is_worth_nothing(executor: Executor) -> None:
+def test_an_answer_slower_than_the_budget_allows_no_write(executor: Executor) -> None:
     assert isinstance(executor.client, SlowClient)
     executor.client.delay = 11.0
     with pytest.raises(FencedError):
         executor.guard.demand()
 
 
-def test_between_looks_nobody_is_asked(executor: Executor) -> None:
+def test_between_checks_etcd_is_not_asked(executor: Executor) -> None:
     assert isinstance(executor.client, SlowClient)
     for _ in range(10):
         executor.guard.demand()
@@ -77,7 +77,7 @@ def test_between_looks_nobody_is_asked(executor: Executor) -> None:
     assert executor.client.looks == 2
 
 
-def test_a_task_of_a_node_that_is_gone_stops_at_its_next_look(executor: Executor) -> None:
+def test_a_task_of_a_node_that_is_gone_stops_at_its_next_check(executor: Executor) -> None:
     executor.guard.demand()
     executor.server.revoke(executor.lease)
     executor.now += 2
@@ -85,14 +85,14 @@ def test_a_task_of_a_node_that_is_gone_stops_at_its_next_look(executor: Executor
         executor.guard.demand()
 
 
-def test_a_task_of_an_earlier_life_of_the_key_stops(executor: Executor) -> None:
+def test_a_task_of_an_earlier_epoch_stops(executor: Executor) -> None:
     executor.server.revoke(executor.lease)
     executor.server.txn([], [Put(NODE, b"")])
     with pytest.raises(FencedError, match=f"expected epoch {executor.epoch}"):
         executor.guard.demand()
 
 
-def test_a_rewritten_record_is_the_same_life(executor: Executor) -> None:
+def test_a_rewritten_record_keeps_the_epoch(executor: Executor) -> None:
     executor.server.txn([], [Put(NODE, b"draining", executor.lease)])
     executor.guard.demand()
 

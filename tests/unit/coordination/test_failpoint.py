@@ -1,4 +1,4 @@
-"""Failpoints are off unless asked for, and a mistake in asking is told."""
+"""Failpoints are off by default, and a mistake in their variable is reported."""
 
 from __future__ import annotations
 

@@ -33,14 +33,14 @@ def writer() -> Writer:
     return Writer()
 
 
-def test_a_writer_that_is_still_it_writes(writer: Writer) -> None:
+def test_a_writer_with_a_valid_epoch_writes(writer: Writer) -> None:
     rev = writer.store.commit([Put("/a", b"1"), Put("/b", b"2")])
     assert (writer.value("/a"), writer.value("/b")) == (b"1", b"2")
     assert writer.store.last_rev == rev == writer.server.revision
 
 
 @pytest.mark.parametrize("reborn", [False, True])
-def test_a_writer_whose_key_ended_is_fenced_even_when_the_key_is_there_again(writer: Writer, reborn: bool) -> None:
+def test_a_writer_whose_key_was_deleted_is_fenced_even_if_the_key_exists_again(writer: Writer, reborn: bool) -> None:
     writer.server.revoke(writer.lease)
     if reborn:
         writer.server.txn([], [Put(OWN, b"me")])
@@ -57,7 +57,7 @@ def test_a_lost_compare_of_the_callers_is_a_conflict_and_names_the_key(writer: W
     assert writer.value() == b"1"
 
 
-def test_being_fenced_counts_for_more_than_a_conflict(writer: Writer) -> None:
+def test_fenced_takes_precedence_over_conflict(writer: Writer) -> None:
     writer.server.revoke(writer.lease)
     with pytest.raises(FencedError):
         writer.store.commit([Put("/a", b"2")], [ModRevIs("/a", 99)])
@@ -127,7 +127,7 @@ def test_a_fenced_writer_cannot_settle(writer: Writer) -> None:
         writer.store.settle()
 
 
-def test_when_all_is_known_settling_asks_nobody(writer: Writer) -> None:
+def test_settling_does_not_call_etcd_when_every_outcome_is_known(writer: Writer) -> None:
     rev = writer.store.commit([Put("/a", b"1")])
     writer.client.connected = False
     assert writer.store.settle() == rev
@@ -175,11 +175,11 @@ def test_many_small_operations_are_cut_at_a_hundred() -> None:
     assert [len(batch) for batch in batches([Delete(f"/{n}") for n in range(201)])] == [100, 100, 1]
 
 
-def test_nothing_to_write_in_parts_is_no_transaction(writer: Writer) -> None:
+def test_no_operations_are_no_transaction(writer: Writer) -> None:
     assert writer.store.commit_in_parts([]) == writer.store.epoch == writer.server.revision
 
 
-def test_without_an_epoch_what_was_read_is_the_guard() -> None:
+def test_without_an_epoch_the_revisions_read_guard_a_write() -> None:
     client = MemoryEtcd().connect()
     created = compare_and_swap(client, [ModRevIs("/a", 0)], [Put("/a", b"1")])
     with pytest.raises(ConflictError, match="expected absent, found"):

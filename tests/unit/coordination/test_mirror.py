@@ -80,7 +80,7 @@ def test_each_step_applies_one_whole_revision(server: MemoryEtcd, mirror: Mirror
     assert values(mirror.view()) == {"/s/a": b"1", "/s/b": b"1"}
 
 
-def test_a_cut_line_loses_nothing(server: MemoryEtcd, client: MemoryClient, mirror: Mirror) -> None:
+def test_a_cut_connection_loses_nothing(server: MemoryEtcd, client: MemoryClient, mirror: Mirror) -> None:
     put(server, a=b"1")
     follow(mirror)
     client.connected = False
@@ -129,14 +129,14 @@ def test_a_state_older_than_asked_for_is_not_handed_out(
     assert mirror.at_least(committed, AT_ONCE).revision == committed
 
 
-def test_progress_told_by_a_member_that_lags_behind_takes_nothing_back() -> None:
+def test_progress_of_a_member_that_lags_never_moves_a_view_back() -> None:
     replica = Replica()
     replica.apply(WatchUpdate(revision=9))
     replica.apply(WatchUpdate(revision=7))
     assert replica.view().revision == 9
 
 
-def test_listeners_are_told_of_each_revision(server: MemoryEtcd, mirror: Mirror) -> None:
+def test_listeners_are_called_for_each_revision(server: MemoryEtcd, mirror: Mirror) -> None:
     told: list[int] = []
     mirror.listen(lambda: told.append(mirror.view().revision))
     revisions = [put(server, a=b"1")]
@@ -161,7 +161,7 @@ def test_an_etcd_that_went_back_in_time_is_never_followed(
         mirror.poll(AT_ONCE)
 
 
-def test_a_mirror_that_may_not_watch_hands_out_nothing_more(server: MemoryEtcd) -> None:
+def test_a_mirror_that_may_not_watch_raises_the_refusal(server: MemoryEtcd) -> None:
     class NoWatches(MemoryClient):
         def watch(self, prefix: str, start_rev: int) -> MemoryWatch:
             raise CoordinationRefused("etcd: permission denied")

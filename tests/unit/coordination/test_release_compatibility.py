@@ -64,7 +64,7 @@ def test_what_is_written_holds_no_options_that_nobody_asked_for() -> None:
 
 
 def test_what_the_first_release_wrote_is_read_by_change_streams_alone() -> None:
-    """It knew no other capture, neither its nodes nor its changefeeds."""
+    """The first release had no other capture."""
     first = [each for each in _VALUES if "capture" not in each["value"] and "captures" not in each["value"]]
     [node] = [_decoded("NodeRecord", each["value"]) for each in first if each["kind"] == "NodeRecord"]
     [info] = [_decoded("ChangefeedInfo", each["value"]) for each in first if each["kind"] == "ChangefeedInfo"]

@@ -30,7 +30,7 @@ def describe(node: NodeId) -> NodeRecord:
 
 
 class World:
-    """One clock for the node and the server, as if no time passed on the way."""
+    """One clock for the node and the server, as if messages took no time."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -100,7 +100,7 @@ def test_a_stopped_process_knows_at_once_that_its_session_is_over(world: World) 
         world.store.commit([Put("/x", b"")])
 
 
-def test_an_answer_that_comes_after_the_end_brings_nothing_back(world: World) -> None:
+def test_a_late_keep_alive_answer_does_not_revive_a_lost_session(world: World) -> None:
     class Slow(MemoryClient):
         def keep_alive(self, lease: int, timeout: timedelta) -> timedelta | None:
             ttl = super().keep_alive(lease, timeout)
@@ -129,7 +129,7 @@ def test_the_lease_counts_from_when_the_keep_alive_was_sent(world: World) -> Non
     assert session.lost_at == sent_at + 8
 
 
-def test_a_lease_revoked_behind_its_back_ends_the_session_at_the_next_keep_alive(world: World) -> None:
+def test_a_lease_revoked_by_others_ends_the_session_at_the_next_keep_alive(world: World) -> None:
     world.server.revoke(world.session.lease)
     world.live_for(3)
     assert world.session.lost.is_set()
@@ -166,7 +166,7 @@ def test_the_session_thread_ends_with_the_session(world: World) -> None:
     st.lists(st.tuples(st.floats(0, 30), st.floats(0, 5), st.booleans()), max_size=20),
 )
 def test_the_clock_never_outlives_the_lease(ttl: timedelta, calls: list[tuple[float, float, bool]]) -> None:
-    """Whatever the delays on the way there and back: the server counts from when it handled the request."""
+    """For any delays of request and answer: the server counts from when it handled the request."""
     now, expires_at = 0.0, ttl.total_seconds()
     clock = SessionClock(ttl=ttl, renewed_at=0.0)
     for pause, delay, answered in calls:

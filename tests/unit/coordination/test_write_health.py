@@ -24,7 +24,7 @@ class Clock:
 
 
 class Node:
-    """What one process asks of an etcd, second by second."""
+    """The requests of one process to etcd, second by second."""
 
     def __init__(self) -> None:
         self.server = MemoryEtcd()
@@ -48,11 +48,11 @@ def test_a_failure_is_trouble_once_it_lasts() -> None:
     assert record.trouble(10.0 + LONG) is FULL
 
 
-def test_a_write_that_is_taken_ends_it() -> None:
+def test_an_accepted_write_ends_the_trouble() -> None:
     assert WriteRecord().failed(10.0, FULL).taken(12.0).trouble(1000.0) is None
 
 
-def test_a_write_that_waited_in_vain_says_nothing_about_a_later_one_that_was_taken() -> None:
+def test_a_failed_write_does_not_count_after_a_later_accepted_one() -> None:
     assert WriteRecord().taken(12.0).failed(10.0, FULL).trouble(1000.0) is None
     assert WriteRecord().failed(10.0, FULL).taken(12.0).failed(11.0, FULL).trouble(1000.0) is None
 
@@ -69,7 +69,7 @@ def test_a_node_at_rest_finds_out_that_etcd_is_full_and_that_it_has_room_again()
     assert node.trouble == ""
 
 
-def test_looking_changes_nothing_in_etcd() -> None:
+def test_the_probe_changes_nothing_in_etcd() -> None:
     node = Node()
     before = node.server.revision
     node.rest(10)
@@ -77,7 +77,7 @@ def test_looking_changes_nothing_in_etcd() -> None:
     assert node.server.get("/probe") is None
 
 
-def test_a_delete_that_is_taken_does_not_end_the_trouble() -> None:
+def test_an_accepted_delete_does_not_end_the_trouble() -> None:
     node = Node()
     node.server.fill_up()
     node.rest(LONG + 1)
@@ -139,7 +139,7 @@ def test_a_failure_that_does_not_last_is_not_logged() -> None:
     assert logs == []
 
 
-def test_an_interruption_is_told_when_it_begins_and_when_it_is_over() -> None:
+def test_an_interruption_is_logged_when_it_begins_and_when_it_is_over() -> None:
     told: list[tuple[str, object]] = []
 
     class Log:

@@ -19,7 +19,7 @@ INDEXES = ("x", "y")
 
 @dataclass
 class Known:
-    """What the model remembers of one living table."""
+    """The model's data of one existing table."""
 
     name: TableName
     size: int = 0
@@ -28,7 +28,7 @@ class Known:
 
 
 class Model:
-    """The tables that live after some events; knows nothing of positions."""
+    """The tables that exist after some events, without positions."""
 
     def __init__(self, bases: tuple[TableSchema, ...], events: list[DdlEvent]) -> None:
         self.tables = {base.id: Known(base.name, indexes=["_id_"]) for base in bases}
@@ -92,7 +92,7 @@ class History:
     events: tuple[DdlEvent, ...]
 
     def positions(self) -> list[Position]:
-        """Each event's own, and one just before each: between them nothing changes."""
+        """The position of each event, and one just before it: nothing changes between them."""
         return [Position(ClusterTime(1, 1))] + [
             place for event in self.events for place in (Position(event.position.ts, "00"), event.position)
         ]

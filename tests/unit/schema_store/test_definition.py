@@ -1,4 +1,4 @@
-"""What each DDL makes of options and indexes. Events as real servers write them."""
+"""How each DDL changes options and indexes. The events are as real servers write them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TTL_INDEX = {"v": 2, "key": {"at": 1}, "name": "at_1", "expireAfterSeconds": 360
 
 
 def after(*events: tuple[DdlType, dict[str, Any]], id: TableId | None = A) -> TableSchema:
-    """The table as it is after these, in this order, at 1, 2, 3 ..."""
+    """The table after these events, in this order, at 1, 2, 3 ..."""
     schema = SchemaVersions().apply_all(
         DdlEvent(
             position=Position(ClusterTime(1, number)),
@@ -81,7 +81,7 @@ def test_a_create_that_does_not_say_the_index_on_the_key_means_the_servers_defau
         ({"viewOn": "b", "pipeline": []}, TableKind.VIEW),
     ],
 )
-def test_what_has_no_index_on_its_key(options: dict[str, Any], kind: TableKind) -> None:
+def test_views_time_series_and_clustered_collections_have_no_id_index(options: dict[str, Any], kind: TableKind) -> None:
     schema = after(create(**options), id=None if kind is not TableKind.COLLECTION else A)
     assert (schema.kind, schema.indexes, options_of(schema)) == (kind, (), options)
 

@@ -1,4 +1,4 @@
-"""The tables of then, from those of now and the DDL between."""
+"""Earlier tables, from the present ones and the DDLs in between."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_swap_is_undone_by_ids() -> None:
     assert then([table(A, "b"), table(B, "a")], since) == {"a": (A, ()), "b": (B, ())}
 
 
-def test_what_a_rename_replaced_was_there_before() -> None:
+def test_the_table_that_a_rename_replaced_existed_before() -> None:
     since = [ddl(5, DdlType.RENAME, "a", A, renamed_to=name("b"), drop_target=B)]
     assert then([table(A, "b")], since) == {"a": (A, ()), "b": (B, ())}
 
@@ -72,12 +72,12 @@ def test_a_dropped_and_created_table_is_the_first_one_again() -> None:
     assert then([table(B, "a", index("x"))], since) == {"a": (A, ())}
 
 
-def test_a_dropped_index_is_there_again() -> None:
+def test_a_dropped_index_exists_again() -> None:
     since = [ddl(5, DdlType.DROP_INDEXES, "a", A, description=indexes(index("x")))]
     assert then([table(A, "a")], since) == {"a": (A, (index("x"),))}
 
 
-def test_a_view_that_is_gone_is_a_view_again_beside_the_collection_of_its_name() -> None:
+def test_a_dropped_view_is_a_view_again_beside_a_later_collection_of_its_name() -> None:
     since = [ddl(5, DdlType.DROP, "v", None), ddl(6, DdlType.CREATE, "v", C)]
     [view] = rewound([table(C, "v")], since, at(1))
     assert (view.id, view.kind) == (view_id(name("v")), TableKind.VIEW)
@@ -92,8 +92,8 @@ def test_a_shard_key_is_the_old_one_again() -> None:
     assert before.shard_key == Document.of({"old": 1})
 
 
-def test_the_tables_of_then_take_all_that_came_since() -> None:
-    """Even of a table that is gone, of which nothing but its own events is known."""
+def test_the_rewound_tables_accept_all_events_since() -> None:
+    """Even of a dropped table, of which only its own events are known."""
     hidden = Document.of({"index": {"name": "x_1", "hidden": True}})
     since = [
         ddl(5, DdlType.MODIFY, "gone", A, description=hidden),

@@ -1,4 +1,4 @@
-"""What stands in etcd means the same before, during and after it is folded."""
+"""The records in etcd mean the same before, during and after folding."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def resized(increment: int, size: int, table: TableId = A, name: TableName = SHO
 
 
 class Etcd:
-    """The two groups of keys, and what a step makes of them."""
+    """The two groups of keys, and how a step changes them."""
 
     def __init__(self, bases: Iterable[TableSchema], records: Iterable[DdlRecord]) -> None:
         self.bases = {schema.id: schema for schema in bases}

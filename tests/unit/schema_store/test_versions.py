@@ -272,6 +272,6 @@ def test_ten_thousand_tables_load_and_answer_quickly() -> None:
     assert versions.tables_at(at(2)) == ()
 
 
-def test_names_are_all_that_tables_had_or_have() -> None:
+def test_names_include_former_and_present_ones() -> None:
     versions = SchemaVersions.of([base(A, "s.a")]).apply(ddl(5, DdlType.RENAME, "s.a", A, to="s.b"))
     assert {str(name) for name in versions.names()} == {"s.a", "s.b"}

@@ -1,4 +1,4 @@
-"""How a stream that breaks off at a large event is read on."""
+"""How reading continues when a stream breaks off at a large event."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_events_are_asked_for_one_by_one_then_by_twos_until_all_is_well() -> Non
     assert asked == [2**power for power in range(15)]
 
 
-def test_one_that_breaks_the_stream_off_alone_is_large() -> None:
+def test_a_single_event_that_breaks_the_stream_off_is_large() -> None:
     care, large = Care(), []
     care.failed(None)
     large.append(care.next_is_large)
@@ -42,13 +42,13 @@ def test_what_was_seen_is_not_shown_again() -> None:
     assert care.stages(ClusterTime(5, 2)) == []
 
 
-def test_a_connection_that_is_lost_twice_at_one_place_is_suspected() -> None:
+def test_a_connection_lost_twice_at_one_place_means_a_large_event() -> None:
     care, lost = Care(), AutoReconnect("connection closed")
     assert not care.lost_again(lost, None)
     assert not care.lost_again(lost, SEEN)
     assert care.lost_again(lost, SEEN)
 
 
-def test_a_server_that_is_away_is_not() -> None:
+def test_an_unavailable_server_does_not_mean_a_large_event() -> None:
     care, away = Care(), ServerSelectionTimeoutError("no primary")
     assert [care.lost_again(away, SEEN) for _ in range(3)] == [False, False, False]

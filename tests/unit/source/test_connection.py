@@ -1,4 +1,4 @@
-"""Connecting: when a server is given up, and what of the URI goes first."""
+"""Connecting: when a server is given up, and which options of the URI take precedence."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ def test_a_server_is_given_up_when_it_is_gone_and_not_while_it_works(said: str) 
         assert client.options.pool_options.appname == "sluice"
 
 
-def test_what_the_uri_says_goes_first_whatever_its_case() -> None:
+def test_options_of_the_uri_take_precedence_in_any_case() -> None:
     with connect("mongodb://127.0.0.1:1/?serverselectiontimeoutms=700&appName=mine") as client:
         assert client.options.server_selection_timeout == 0.7
         assert client.options.pool_options.appname == "mine"
 
 
 @pytest.mark.parametrize("uri", ["http://somewhere", "mongodb://", "mongodb://host:port/"])
-def test_a_uri_that_is_none_is_a_configuration_error(uri: str) -> None:
+def test_an_invalid_uri_is_a_configuration_error(uri: str) -> None:
     with pytest.raises(ConfigurationError, match="connecting to the source"):
         connect(uri)
 
 
-def test_a_changefeed_that_was_stored_with_another_read_preference_is_told_so() -> None:
+def test_a_stored_changefeed_with_another_read_preference_is_refused() -> None:
     with pytest.raises(
         ConfigurationError, match="source: its connection string: found readPreference=secondary; Sluice"
     ):

@@ -137,7 +137,7 @@ def test_the_context_manager_keeps_the_cause() -> None:
 
 
 @pytest.mark.parametrize("error", real_errors(), ids=lambda error: type(error).__name__)
-def test_a_real_error_becomes_one_line_without_the_drivers_own_affairs(error: driver.PyMongoError) -> None:
+def test_a_real_error_becomes_one_line_without_driver_internals(error: driver.PyMongoError) -> None:
     message = str(translate(error, "reading the source"))
     assert message.startswith("reading the source: the source")
     assert len(message.splitlines()) == 1

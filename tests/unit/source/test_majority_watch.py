@@ -1,4 +1,4 @@
-"""When a majority that stands still is news, and when it is only a quiet source."""
+"""When a majority is reported as stalled, and when the source is only quiet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.changefeed.test_majority import hello
 
 
 class ScriptedSource:
-    """Its `hello` as it is at any time, and a clock."""
+    """A source whose `hello` follows a script, and a clock."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -36,7 +36,7 @@ class ScriptedSource:
         return self.reply
 
     def follow(self, committed: int, *, seconds: float) -> list[str | None]:
-        """What is said in looks of half a second."""
+        """The reports of the watch, every half second."""
         said = []
         for _ in range(int(seconds * 2)):
             trouble = self.watch.look_at(ClusterTime(1795335500 + committed, 1))
@@ -45,7 +45,7 @@ class ScriptedSource:
         return said
 
 
-def test_a_majority_that_stands_still_is_told_while_it_does() -> None:
+def test_a_stalled_majority_is_reported_while_it_is_stalled() -> None:
     source = ScriptedSource()
     source.reply = hello(2, 0)
     said = source.follow(0, seconds=12)
@@ -56,7 +56,7 @@ def test_a_majority_that_stands_still_is_told_while_it_does() -> None:
     assert source.follow(2, seconds=1) == [None, None]
 
 
-def test_a_quiet_source_is_no_trouble_and_hardly_asked() -> None:
+def test_a_quiet_source_is_no_trouble_and_rarely_asked() -> None:
     source = ScriptedSource()
     assert set(source.follow(0, seconds=60)) == {None}
     assert source.asked <= 30
@@ -69,7 +69,7 @@ def test_a_busy_source_is_not_asked_at_all() -> None:
     assert source.asked == 0
 
 
-def test_a_write_that_the_majority_has_not_got_at_the_moment_is_no_trouble() -> None:
+def test_a_write_that_the_majority_lacks_for_a_moment_is_no_trouble() -> None:
     source = ScriptedSource()
     source.reply = hello(1, 0)
     assert set(source.follow(0, seconds=3)) == {None}
@@ -79,7 +79,7 @@ def test_a_write_that_the_majority_has_not_got_at_the_moment_is_no_trouble() -> 
     assert set(source.follow(0, seconds=3)) == {None}
 
 
-def test_a_router_is_not_judged() -> None:
+def test_a_router_is_never_reported_as_stalled() -> None:
     source = ScriptedSource()
     source.reply = {"msg": "isdbgrid"}
     assert set(source.follow(0, seconds=20)) == {None}

@@ -22,17 +22,17 @@ A, B = mongos("a"), mongos("b")
 P, NEAR, FAR = member("p", 1.0, primary=True), member("near", 0.2), member("far", 0.5)
 
 
-def test_it_stays_with_its_server_whatever_order_they_come_in() -> None:
+def test_it_keeps_its_server_in_any_order() -> None:
     choose = OneServer()
     assert [choose([A, B]), choose([B, A]), choose([B, A])] == [[A], [A], [A]]
 
 
-def test_it_takes_another_when_its_server_is_gone_and_stays_with_that_one() -> None:
+def test_it_keeps_the_next_server_when_its_first_is_gone() -> None:
     choose = OneServer()
     assert [choose([A, B]), choose([B]), choose([A, B])] == [[A], [B], [B]]
 
 
-def test_it_chooses_none_of_none() -> None:
+def test_without_servers_it_chooses_none() -> None:
     assert OneServer()([]) == []
 
 
@@ -40,12 +40,12 @@ def test_it_begins_with_the_nearest() -> None:
     assert OneServer()([P, FAR, NEAR]) == [NEAR]
 
 
-def test_writes_in_between_do_not_lead_it_away() -> None:
+def test_writes_do_not_change_the_chosen_server() -> None:
     choose = OneServer()
     assert [choose([FAR]), choose([P]), choose([NEAR, FAR])] == [[FAR], [P], [FAR]]
 
 
-def test_a_primary_is_stayed_with_where_there_is_a_choice() -> None:
+def test_a_chosen_primary_is_kept_when_there_is_a_choice() -> None:
     choose = OneServer()
     assert choose([P, member("slow", 90)]) == [P]
     assert choose([member("slow", 0.1), P]) == [P]

@@ -1,4 +1,4 @@
-"""By which capture a changefeed reads, and what it says about that."""
+"""The choice of a capture, and its reason."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def images_of(**fields: Any) -> list[str]:
     return [obstacle.reason for obstacle in image_obstacles(configuration(**fields))]
 
 
-def test_auto_is_the_oplog_where_nothing_is_in_the_way() -> None:
+def test_auto_is_the_oplog_without_obstacles() -> None:
     choice = choose(Capture.AUTO, [])
     assert (choice.capture, choice.reason) == (Capture.OPLOG, "the source is a replica set whose oplog can be read")
 
@@ -53,7 +53,7 @@ def test_auto_is_the_change_stream_where_the_oplog_cannot_be_read_and_says_why(o
         choose(Capture.OPLOG, [obstacle])
 
 
-def test_all_that_is_in_the_way_is_said_at_once() -> None:
+def test_all_obstacles_are_reported_at_once() -> None:
     assert choose(Capture.AUTO, [Obstacle("a", "x"), Obstacle("b", "y")]).reason == "a; b"
     with pytest.raises(ConfigurationError) as refused:
         choose(Capture.OPLOG, [Obstacle("a", "x"), Obstacle("b", "y")])

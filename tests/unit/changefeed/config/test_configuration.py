@@ -1,4 +1,4 @@
-"""What a user may write, and what each mistake is answered with."""
+"""What a user may write, and how each mistake is answered."""
 
 from __future__ import annotations
 

@@ -249,21 +249,19 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "problem"), MISTAKES, ids=[problem.partition(";")[0] for _, problem in MISTAKES])
-def test_a_mistake_is_told_with_its_path_what_was_found_and_what_is_allowed(
-    fields: dict[str, Any], problem: str
-) -> None:
+def test_a_mistake_shows_its_path_what_was_found_and_what_is_allowed(fields: dict[str, Any], problem: str) -> None:
     assert problem_with(**fields) == problem
 
 
 @pytest.mark.parametrize("fields", [5, None, ["id"]])
-def test_what_is_no_mapping_at_all_is_told_the_keys(fields: Any) -> None:
+def test_a_value_that_is_no_mapping_is_answered_with_the_allowed_keys(fields: Any) -> None:
     with pytest.raises(
         ConfigurationError, match=r"^the configuration: found .*; write a mapping; allowed are the keys id, source"
     ):
         Configuration.parse(fields)
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     fields = {
         "source": "mongodb://a",
         "start": "soon",

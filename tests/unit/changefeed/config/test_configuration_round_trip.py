@@ -76,7 +76,7 @@ CONFIGURATIONS = st.fixed_dictionaries(
 
 @given(CONFIGURATIONS)
 @settings(max_examples=60, deadline=None)
-def test_yaml_and_json_lead_back_to_the_same_configuration(fields: dict[str, Any]) -> None:
+def test_a_configuration_round_trips_through_yaml_and_json(fields: dict[str, Any]) -> None:
     read = Configuration.parse(fields)
 
     assert Configuration.from_yaml(read.to_yaml()) == read

@@ -1,4 +1,4 @@
-"""Connection strings that would let a secondary be read are refused, with what to do."""
+"""Connection strings that allow reads from a secondary are refused, with a remedy."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_each_option_that_reads_elsewhere_is_named(options: str, found: str) -> 
     assert refused_at_target(f"mongodb://db1/?{options}") == f"found {found}; {_REMEDY}"
 
 
-def test_an_option_that_is_not_known_yet_is_judged_when_it_is() -> None:
+def test_an_option_from_a_reference_is_checked_after_its_expansion() -> None:
     assert refused_at_target("mongodb://db1/?readPreference=${env:PREFERENCE}") is None
     assert refused_at_target("mongodb://${file:/run/a?b}/?readPreference=nearest&x=${env:A}") is not None
 

@@ -23,7 +23,7 @@ def test_start_and_target_are_texts_and_other_numbers_are_numbers() -> None:
     assert read == {"start": "1795224774.10", "target": "2026-11-21T00:00:00Z", "n": 1.5, "i": 7}
 
 
-def test_nothing_is_still_nothing() -> None:
+def test_null_stays_null() -> None:
     assert yaml_text.read("target: null\nstart:\n") == {"target": None, "start": None}
 
 
@@ -56,7 +56,7 @@ def test_anchors_are_followed() -> None:
         ("", "the configuration: found no mapping; write keys and values, beginning with id:"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_with_its_line(text: str, problem: str) -> None:
+def test_a_mistake_shows_its_line(text: str, problem: str) -> None:
     assert problem_of(text) == problem
 
 

@@ -96,7 +96,7 @@ def test_one_value_in_two_forms_is_equal(left: Any, right: Any) -> None:
     assert same_type(left, right)
 
 
-def test_true_is_no_number() -> None:
+def test_true_is_not_a_number() -> None:
     assert not same_type(True, 1)
     assert not same_type("1", 1)
 

@@ -9,12 +9,12 @@ def test_a_short_key_is_shown_whole() -> None:
     assert key_text(bson.encode({"_id": 7, "region": "eu"})) == "{'_id': 7, 'region': 'eu'}"
 
 
-def test_a_long_one_by_its_beginning_and_its_size() -> None:
+def test_a_long_key_is_cut_and_its_size_is_shown() -> None:
     text = key_text(bson.encode({"_id": "k" * 9_000}))
     assert text.startswith("{'_id': 'kkk")
     assert text.endswith("kkk... (9015 bytes)")
     assert len(text) < 250
 
 
-def test_text_that_is_not_utf_8_is_no_obstacle() -> None:
+def test_text_that_is_not_utf_8_is_shown() -> None:
     assert key_text(bson.encode({"_id": "aa"}).replace(b"aa", b"\xff\xff")).startswith("{'_id': ")

@@ -1,4 +1,4 @@
-"""Every token of the recorded streams, and the order that tokens of ours must have among the server's."""
+"""Every token of the recorded streams, and the order of Sluice's own tokens among the server's."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def events(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
     return recorded(request.param)
 
 
-def test_each_recorded_token_says_its_events_cluster_time(events: list[dict[str, Any]]) -> None:
+def test_each_recorded_token_contains_its_events_cluster_time(events: list[dict[str, Any]]) -> None:
     for event in events:
         token = decode_token(event["_id"]["_data"])
         assert token.cluster_ts == ClusterTime.from_bson(event["clusterTime"])
@@ -103,7 +103,7 @@ def test_large_places_in_a_transaction_are_decoded() -> None:
         "826B01046A000000113C61000004",
     ],
 )
-def test_what_is_no_token_is_refused(text: str) -> None:
+def test_an_invalid_token_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"resume token|hexadecimal"):
         decode_token(text)
 

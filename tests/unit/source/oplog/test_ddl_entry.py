@@ -1,4 +1,4 @@
-"""Entries that the recorded workload does not hold: transactions, two-phase index builds, views."""
+"""Entries that the recorded workload does not contain: transactions, two-phase index builds, views."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_transactions_creates_are_ordered_among_its_operations() -> None:
     assert [event.position.token for event in events] == ["00000000", "00000002"]
 
 
-def test_for_rows_of_a_change_stream_they_stand_before_those() -> None:
+def test_with_change_stream_rows_the_creates_come_before_the_rows() -> None:
     events = ddls_of_entry(transaction(created("a"), INSERT, created("b")), numbering=before_rows)
     row = f"82{TIME.time:08X}{TIME.inc:08X}2B042C0100296E5A1004"
     assert all(event.position.token < row for event in events)
@@ -57,7 +57,7 @@ def test_nothing_happens_before_a_chain_ends() -> None:
         assert ddls_of_entry(unfinished) == ()
 
 
-def test_a_chains_last_entry_brings_what_the_earlier_ones_hold() -> None:
+def test_the_last_entry_of_a_chain_shows_the_operations_of_all() -> None:
     first = transaction(created("a"), partialTxn=True)
     last = transaction(INSERT, created("b"), ts=Timestamp(1795228778, 90))
     events = ddls_of_entry(last, [first])
@@ -137,7 +137,7 @@ def test_commands_in_databases_of_the_server_or_ours_are_no_ddl(ns: str) -> None
     assert ddls_of_entry(command({"create": "x"}, ns=ns)) == ()
 
 
-def test_a_command_nobody_knew_is_about_the_table_that_it_names() -> None:
+def test_an_unknown_command_concerns_the_table_that_it_names() -> None:
     [event] = ddls_of_entry(command({"teleportCollection": "orders", "to": "moon"}))
     assert (event.type, event.table) == (DdlType.UNKNOWN, TableName("shop", "orders"))
     assert event.description.decode()["to"] == "moon"
@@ -145,7 +145,7 @@ def test_a_command_nobody_knew_is_about_the_table_that_it_names() -> None:
     assert (event.type, event.table, event.db) == (DdlType.UNKNOWN, None, "shop")
 
 
-def test_what_is_known_to_be_no_ddl_is_none() -> None:
+def test_known_commands_that_are_no_ddl_give_no_event() -> None:
     assert ddls_of_entry(command({"startIndexBuild": "orders"})) == ()
     assert ddls_of_entry(command({"setMultikeyMetadata": "orders"})) == ()
     assert ddls_of_entry(INSERT | {"ts": TIME}) == ()

@@ -1,4 +1,4 @@
-"""Entries of the oplog as their readers see them: those of servers that are here, and of newer ones by what is documented."""
+"""Entries of the oplog as their readers see them: recorded from servers, and of newer servers by their documentation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def raw(entry: Mapping[str, Any]) -> bytes:
 
 
 def row(op: str, o: dict[str, Any], *, before: Mapping[str, Any] | None = None, **more: Any) -> bytes:
-    """In the order of a server: `before` the time stand `o2` and others, behind it the rest."""
+    """In the order of a server: `o2` and others (`before`) come before the time, the rest after it."""
     return raw({"op": op, "ns": "shop.a", "ui": UI, "o": o, **(before or {}), **WHEN, **more})
 
 
@@ -61,7 +61,7 @@ rows = st.builds(
 
 
 @given(rows)
-def test_however_an_entry_is_laid_out_it_says_the_same(entry: dict[str, Any]) -> None:
+def test_the_layout_of_an_entry_does_not_change_its_header(entry: dict[str, Any]) -> None:
     raw_entry = raw(entry)
     header = scan(raw_entry)
     whole = "_id" in entry["o"]
@@ -85,11 +85,11 @@ def test_an_upsert_of_applied_operations_says_so() -> None:
 
 
 @pytest.mark.parametrize("op", ["xi", "xd", "ci", "cu", "cd", "km", "n"])
-def test_what_servers_keep_for_themselves_is_no_row(op: str) -> None:
+def test_internal_entries_of_the_server_are_no_rows(op: str) -> None:
     assert scan(raw({"op": op, "ns": "shop.a", "o": {"k": 1}, **WHEN})).type == b"noop"
 
 
-def test_an_operation_of_a_kind_nobody_knows_is_named() -> None:
+def test_an_unknown_operation_is_named() -> None:
     header = scan(raw({"op": "zz", "ns": "shop.a", "ui": UI, "o": {"_id": 1}, **WHEN}))
     assert header.type == b"unknown zz"
 
@@ -173,7 +173,7 @@ def test_nested_operations_of_a_users_command_are_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("said", "upserts"), [({}, True), ({"alwaysUpsert": True}, True), ({"alwaysUpsert": False}, False)]
 )
-def test_updates_of_a_users_command_make_what_is_missing_unless_it_says_no(
+def test_updates_of_a_users_apply_ops_insert_missing_documents_unless_always_upsert_is_false(
     said: dict[str, Any], *, upserts: bool
 ) -> None:
     entry = {"op": "c", "ns": "admin.$cmd", **WHEN}

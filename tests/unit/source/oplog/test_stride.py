@@ -1,4 +1,4 @@
-"""How much of the oplog one read looks through."""
+"""How much of the oplog one read scans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the cursor makes of replies: duplicates of shards, heartbeats."""
+"""How the cursor handles replies: duplicates of shards, heartbeats."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class FakeSession:
 
 
 class FakeSource:
-    """Answers one aggregate with all it has."""
+    """Answers one aggregate with all its events."""
 
     codec_options: CodecOptions[dict[str, Any]] = CodecOptions(tz_aware=True)
     is_mongos = False
@@ -81,12 +81,12 @@ def test_heartbeats_are_nothing_but_places() -> None:
 
 
 @pytest.mark.parametrize(("sharded", "drops"), [(True, 1), (False, 2)])
-def test_only_shards_say_one_thing_twice(drops: int, *, sharded: bool) -> None:
+def test_only_shards_report_one_ddl_twice(drops: int, *, sharded: bool) -> None:
     cursor = opened(FakeSource(change("drop", 6), change("drop", 7)), sharded=sharded)
     assert len(cursor.read().events) == drops
 
 
-def test_nothing_to_show_is_quiet() -> None:
+def test_a_reply_without_events_is_quiet() -> None:
     reading = opened(FakeSource()).read()
     assert reading.quiet
     assert reading.committed_ts == ClusterTime(100, 90)

@@ -36,7 +36,7 @@ def said(event: DdlEvent) -> tuple[object, ...]:
     return event.position.ts, event.type, event.db, event.table, event.id, event.renamed_to
 
 
-def test_both_watches_tell_the_same_history_where_both_can_see_it(of_oplog: list[DdlEvent]) -> None:
+def test_both_watches_show_the_same_history_where_both_can_see_it(of_oplog: list[DdlEvent]) -> None:
     of_changes = of_stream("replica-set-events.jsonl")
     seen_by_both = {DdlType.DROP, DdlType.RENAME, DdlType.DROP_DATABASE}
     comparable = [e for e in of_oplog if e.type in seen_by_both and not str(e.id).startswith("view:")]

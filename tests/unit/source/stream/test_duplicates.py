@@ -1,4 +1,4 @@
-"""What several shards say of one DDL is one DDL; what a user does twice stays two."""
+"""Reports of several shards about one DDL are one DDL. A DDL that a user repeats is two."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def folded(*events: DdlEvent) -> list[int]:
     return [e.position.ts.increment for e in events if not folder.is_duplicate(e)]
 
 
-def test_a_drop_told_by_each_shard_is_one_drop() -> None:
+def test_a_drop_reported_by_each_shard_is_one_drop() -> None:
     assert folded(event(DdlType.DROP, 1), event(DdlType.DROP, 2), event(DdlType.DROP, 3)) == [1]
 
 

@@ -1,4 +1,4 @@
-"""The server is asked for nothing but equality, and shows at least what the filter wants."""
+"""The match contains only equality, and passes at least what the filter wants."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def beside(heartbeats: str, where: str | dict[str, list[str]]) -> dict[str, list
 
 
 def shows(query: filter_match.Query, type_: RowType, name: TableName) -> bool:
-    """As a server of any version reads it."""
+    """As a server of any version evaluates it."""
     event = {"operationType": type_.value, "ns.db": name.db, "ns.coll": name.coll}
     assert query.keys() <= event.keys()
     return all(
@@ -80,13 +80,13 @@ def test_many_names_are_not_looked_through_at_the_server() -> None:
 
 
 @pytest.mark.parametrize("meant", [["*.*"], ["shop.*", "!shop.tmp"]])
-def test_what_is_ignored_of_all_tables_is_not_shown(meant: list[str]) -> None:
+def test_types_that_are_ignored_for_all_tables_are_not_shown(meant: list[str]) -> None:
     rules = [{"tables": meant, "ignore": ["delete", "drop"]}, {"tables": ["shop.audit"], "ignore": ["update"]}]
     types = asked("shop.*", "!shop.tmp", ignore=rules)["operationType"]["$in"]
     assert types == ["insert", "replace", "update"]
 
 
-def test_a_server_is_never_asked_for_nothing() -> None:
+def test_the_list_of_types_is_never_empty() -> None:
     rule = {"tables": ["*.*"], "ignore": ROWS}
     assert asked("shop.*", ignore=[rule])["operationType"]["$in"] == ROWS
 

@@ -1,4 +1,4 @@
-"""The promise of a resume token, and when a quiet source is made to write a note."""
+"""The promise of a resume token, and when a note is written at a quiet source."""
 
 from __future__ import annotations
 
@@ -77,17 +77,17 @@ def test_the_first_reply_cannot_tell_whether_the_source_is_quiet() -> None:
     assert not wanted(resolved=Position(ClusterTime(470, 2)), committed=(470, 2), before=None)
 
 
-def test_our_own_note_asks_for_no_other() -> None:
+def test_a_note_of_sluice_needs_no_other_note() -> None:
     note = Note(after_ts=ClusterTime(470, 2), written_ts=ClusterTime(470, 3))
     assert not wanted(resolved=Position(ClusterTime(470, 3)), committed=(470, 3), before=(470, 3), note=note)
 
 
-def test_a_write_after_our_note_asks_for_another() -> None:
+def test_a_write_after_a_note_needs_another_note() -> None:
     note = Note(after_ts=ClusterTime(470, 2), written_ts=ClusterTime(470, 3))
     assert wanted(resolved=Position(ClusterTime(470, 3)), committed=(470, 4), before=(470, 4), note=note)
 
 
-def test_a_note_that_somebody_may_have_written_beside_asks_for_one_more() -> None:
+def test_a_note_that_may_not_be_alone_needs_one_more() -> None:
     beside = Note(after_ts=ClusterTime(470, 2), written_ts=ClusterTime(470, 4))
     assert wanted(resolved=Position(ClusterTime(470, 4)), committed=(470, 4), before=(470, 4), note=beside)
 
@@ -126,5 +126,5 @@ def test_a_note_is_alone_when_no_time_lies_between(
     ],
     ids=["no note", "a write after the note", "the note", "perhaps a write beside the note", "the second note"],
 )
-def test_what_was_committed_lies_below_the_end_but_for_a_note(note: Note | None, end: tuple[int, int]) -> None:
+def test_everything_committed_is_below_the_end_except_a_note(note: Note | None, end: tuple[int, int]) -> None:
     assert end_of_source(ClusterTime(470, 3), note) == Position(ClusterTime(*end))

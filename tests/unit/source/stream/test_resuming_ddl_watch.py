@@ -175,7 +175,7 @@ def test_no_batch_resolves_a_ddl_that_it_or_an_earlier_one_did_not_show() -> Non
         assert {position for position in history if position < batch.resolved} <= shown
 
 
-def test_a_lost_position_is_fatal_and_names_what_is_still_there() -> None:
+def test_a_lost_position_is_fatal_and_names_the_oldest_time_available() -> None:
     cursor = ScriptedCursor([], [driver.OperationFailure("resume point", 286)])
     with pytest.raises(HistoryLost, match=r"position 100\.5 is no longer .* 150\.1; remove the changefeed") as caught:
         watch_of(cursor).poll()
@@ -183,7 +183,7 @@ def test_a_lost_position_is_fatal_and_names_what_is_still_there() -> None:
     assert cursor.closed == 1
 
 
-def test_missing_privileges_are_told_as_such() -> None:
+def test_missing_privileges_are_reported_as_such() -> None:
     with pytest.raises(SourceRefused):
         watch_of(ScriptedCursor([], [driver.OperationFailure("not authorized", 13)])).poll()
 
@@ -194,7 +194,7 @@ def test_a_retryable_error_says_when_to_come_back() -> None:
     assert caught.value.retry_after.total_seconds() > 0
 
 
-def test_the_note_keeper_hears_of_each_reading() -> None:
+def test_the_note_keeper_receives_each_reading() -> None:
     notes = CountedNotes()
     watch = ResumingDdlWatch(ScriptedCursor([at(6)], [1, 1]), START, notes, MovingMajority(), str)
     watch.poll()
@@ -210,7 +210,7 @@ def test_closing_twice_is_harmless() -> None:
     assert cursor.closed == 2
 
 
-def test_a_majority_that_stands_still_is_told_beside_what_was_read_and_the_cursor_stays_open() -> None:
+def test_a_stalled_majority_is_reported_with_the_batch_and_the_cursor_stays_open() -> None:
     cursor = ScriptedCursor([at(6)], [1, 0])
     watch = ResumingDdlWatch(cursor, START, CountedNotes(), StandingMajority(), str)
     first, second = watch.poll(), watch.poll()

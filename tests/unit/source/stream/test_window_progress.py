@@ -76,7 +76,7 @@ def test_an_empty_batch_proves_nothing() -> None:
         ([], token(104), None),
     ],
 )
-def test_what_lies_behind_the_window_is_told_where_it_is_long_and_silent(
+def test_a_long_silent_stretch_after_the_window_is_reported(
     events: list[bytes], stands_at: str, silent_until: Position | None
 ) -> None:
     progress = WindowProgress(Window(at(100), at(103)))

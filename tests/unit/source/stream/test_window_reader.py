@@ -9,7 +9,7 @@ SPLIT: dict[str, object] = {"$changeStreamSplitLargeEvent": {}}
 
 
 @pytest.mark.parametrize("version", [(4, 2, 25), (4, 4, 29), (5, 0, 31)])
-def test_an_old_server_is_asked_for_nothing_that_it_does_not_know(version: tuple[int, ...]) -> None:
+def test_an_old_server_gets_no_options_that_it_does_not_know(version: tuple[int, ...]) -> None:
     server = ServerVersion(version=version)
     assert server.stream_options(ReadOptions()) == {"fullDocument": "default"}
     assert server.last_stages() == []

@@ -1,4 +1,4 @@
-"""Whether a look at the catalog was undisturbed."""
+"""Whether a DDL disturbed a reading of the catalog."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_ddl_before_or_after_does_not_disturb_it(increment: int) -> None:
 @pytest.mark.parametrize(
     "resolved", [Position(ClusterTime(100, 5)), Position(ClusterTime(100, 9)), Position(ClusterTime(100, 9), "82")]
 )
-def test_nothing_is_decided_before_the_watch_has_come_past_the_reading(resolved: Position) -> None:
+def test_nothing_is_decided_before_the_watch_has_passed_the_reading(resolved: Position) -> None:
     assert stability_of(READING, [], resolved) is Stability.UNDECIDED
 
 

@@ -1,4 +1,4 @@
-"""Filters, and names that they are about."""
+"""Random filters, and table names for them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def made(tables: list[str], events: list[dict[str, Any]] | None = None) -> Filte
 
 @st.composite
 def _filters(draw: st.DrawFn) -> Filter:
-    """Some rules are about all tables that are wanted."""
+    """Some rules cover all wanted tables."""
     tables = draw(_TABLES.filter(_wants_something))
     meant = st.just(tables) | st.just(["*.*"]) | _TABLES.filter(_wants_something)
     ignored = st.lists(_TYPES, min_size=1, max_size=3, unique=True)
@@ -58,7 +58,7 @@ def _name_that_matches(draw: st.DrawFn, pattern: TablePattern) -> TableName:
 
 
 def _names(filter_: Filter) -> st.SearchStrategy[TableName]:
-    """Mostly such that patterns of the filter match them: a name by chance seldom meets any."""
+    """Mostly names that match patterns of the filter: a random name rarely matches any."""
     patterns = [*filter_.tables, *(pattern for rule in filter_.events for pattern in rule.tables)]
     return st.one_of(_ANY_NAME, st.sampled_from(patterns).flatmap(_name_that_matches))
 

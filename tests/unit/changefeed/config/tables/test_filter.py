@@ -1,4 +1,4 @@
-"""The filter says which events are a changefeed's, and what becomes of them."""
+"""The filter decides which events are in scope, and whether they are applied or ignored."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def ddl(type_: DdlType, name: str, to: str | None = None) -> DdlEvent:
 @pytest.mark.parametrize(
     "name", ["admin.users", "config.chunks", "local.oplog.rs", "shop.system.views", "shop.system.buckets.weather"]
 )
-def test_what_the_server_keeps_for_itself_is_never_wanted(name: str) -> None:
+def test_internal_tables_of_the_server_are_never_wanted(name: str) -> None:
     assert not filter_of("*.*").wants_table(TableName.parse(name))
     assert not filter_of("*.*", "a*.*", "l*.*", "shop.*").wants_table(TableName.parse(name))
 
 
 @pytest.mark.parametrize("passing", ["shop.tmpHV3Gm.convertToCapped.orders", "shop.tmpHV3Gm.renameCollection"])
-def test_a_table_whose_documents_the_server_moved_enters_by_a_rename(passing: str) -> None:
-    """Not all change streams show that move."""
+def test_a_temporary_collection_of_the_server_enters_the_filter_by_its_rename(passing: str) -> None:
+    """Not all change streams show how it is filled."""
     wanted = filter_of("shop.*")
     assert not wanted.wants_table(TableName.parse(passing))
     assert wanted.ddl(ddl(DdlType.CREATE, passing)) is DISCARDED
@@ -137,7 +137,7 @@ def test_drop_database_is_ignored_only_by_a_rule_about_the_whole_database() -> N
         ("crm.people", RowType.INSERT, True),
     ],
 )
-def test_every_rule_that_means_a_table_counts(name: str, type_: RowType, ignored: bool) -> None:
+def test_every_rule_that_matches_a_table_applies(name: str, type_: RowType, ignored: bool) -> None:
     assert IGNORE_SOME.ignores_row(TableName.parse(name), type_, {"documentKey": {"_id": 1}}) is ignored
 
 
@@ -205,7 +205,7 @@ def test_a_condition_on_the_key_needs_no_document(kind: str, type_: RowType) -> 
     assert not of_log.needs_after_image
 
 
-def test_the_reader_is_told_which_documents_the_conditions_need() -> None:
+def test_conditions_report_which_documents_they_need() -> None:
     log = IGNORE_DEBUG.of(TableName("shop", "log"))
     orders = IGNORE_DEBUG.of(TableName("shop", "orders"))
     inserts = filter_of(events=[{"tables": ["*.*"], "ignore_where": {"insert": DEBUG}}]).of(TableName("shop", "log"))

@@ -1,4 +1,4 @@
-"""Patterns mean the tables that they say, whatever stands in a name."""
+"""Patterns match tables exactly, whatever characters a name contains."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_last_pattern_that_matches_decides(name: str, meant: bool) -> None:
 
 
 @given(st.builds(TablePattern, _PARTS, _PARTS, st.booleans()))
-def test_text_and_json_lead_back_to_the_pattern(pattern: TablePattern) -> None:
+def test_a_pattern_round_trips_through_text_and_json(pattern: TablePattern) -> None:
     adapter = TypeAdapter(TablePattern)
 
     assert TablePattern.parse(str(pattern)) == pattern

@@ -1,4 +1,4 @@
-"""Routes say under which name a table stands downstream."""
+"""Routes give a table its name downstream."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_rule_with_as_many_wildcards_as_from_never_joins_two_tables(
         ([], "shop", {"shop"}),
     ],
 )
-def test_tables_of_a_database_stand_in_these_databases_downstream(
+def test_tables_of_a_database_are_in_these_databases_downstream(
     rules: list[tuple[str, str]], db: str, databases: set[str]
 ) -> None:
     assert routes(*rules).target_databases(db) == databases
@@ -89,7 +89,7 @@ def test_tables_of_a_database_stand_in_these_databases_downstream(
 @given(
     st.lists(st.sampled_from(["shop.*", "shop.a", "*.b", "s*.?"]), unique=True), st.text("ab", min_size=1, max_size=2)
 )
-def test_no_table_stands_outside_the_databases_said(taken: list[str], coll: str) -> None:
+def test_no_table_is_outside_the_target_databases(taken: list[str], coll: str) -> None:
     rules = [{"from": each, "to": f"dr{number}.fixed"} for number, each in enumerate(taken)]
     try:
         moved = Routes.model_validate(rules)
@@ -124,7 +124,7 @@ def test_routes_come_back_from_json() -> None:
     st.sampled_from(["s", "t", "u"]),
     st.text("abxz_1", min_size=1, max_size=4),
 )
-def test_the_origins_of_a_name_are_exactly_the_tables_that_stand_under_it(
+def test_the_origins_of_a_name_are_exactly_the_tables_that_have_it_downstream(
     rules: list[tuple[str, str]], db: str, coll: str
 ) -> None:
     try:
@@ -142,6 +142,6 @@ def test_the_origins_of_a_name_are_exactly_the_tables_that_stand_under_it(
     assert all(made.target(origin) == name for origin in origins)
 
 
-def test_the_origins_of_a_name_under_which_many_are_brought_together_cannot_be_counted() -> None:
+def test_the_origins_of_a_fan_in_are_unlimited() -> None:
     assert routes(("s.*", "t.all")).origins(TableName("t", "all")) is None
     assert routes(("s.*", "t.all")).origins(TableName("t", "other")) == frozenset({TableName("t", "other")})

@@ -1,11 +1,11 @@
-"""How many events a stream is asked for follows from the time that its replies take."""
+"""The number of requested events follows from the time of the replies."""
 
 from __future__ import annotations
 
 from source.stream.events.batch_size import BatchSize
 
 
-def test_silence_turns_to_steps_and_then_to_one_go_and_is_then_waited_for() -> None:
+def test_without_answers_the_reader_uses_steps_then_one_long_read() -> None:
     size = BatchSize()
     assert not size.too_slow(2.9)
     assert size.too_slow(3.1)

@@ -8,7 +8,7 @@ import pytest
 from source.stream.events.logged_content import described
 
 
-def test_a_diff_of_whole_fields_is_told_in_its_order() -> None:
+def test_a_diff_of_whole_fields_is_described_in_its_order() -> None:
     diff = {"d": {"gone": False, "too": False}, "u": {"b": 1, "a": {"x": 2}}, "i": {"new": [1], "an": None}}
     told = described(bson.encode(diff))
     assert told == bson.encode(
@@ -32,5 +32,5 @@ def test_a_diff_of_whole_fields_is_told_in_its_order() -> None:
         {"d": {"": False}},
     ],
 )
-def test_what_a_path_could_not_name_is_not_told(diff: dict[str, Any]) -> None:
+def test_a_diff_that_paths_cannot_express_is_not_described(diff: dict[str, Any]) -> None:
     assert described(bson.encode(diff)) is None
