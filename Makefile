@@ -50,6 +50,7 @@ check: $(INSTALLED)  ## Check format, lint, types, import contracts, generated c
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(PY) -m tests.house
 	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT \
 	  && $(PROTOC) --python_out=$$fresh --pyi_out=$$fresh --grpc_python_out=$$fresh $(STUBS) \
 	  && diff -r --exclude=__pycache__ $$fresh/admin/stubs admin/stubs || { echo "admin/stubs differs from what proto/ generates: run make proto"; exit 1; }

@@ -7,11 +7,8 @@ filter does not want, so the filter is asked before the gate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
 
 from changefeed.config.tables.filter import Filter, TableFilter
 from changefeed.documents.key_text import key_text
@@ -21,9 +18,10 @@ from source.oplog.row_entry import UNKNOWN
 from source.raw.row_header import Header
 from source.stream.events.raw_event import table_name
 
-_READABLE: CodecOptions[Mapping[str, Any]] = CodecOptions(
-    dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+_READABLE: CodecOptions[RawBSONDocument] = CodecOptions(
+    RawBSONDocument, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
+"""Raw: the driver would decode `{$ref, $id}` to a DBRef, in which no path is found."""
 _MOST_NAMES = 100_000
 _NOTHING: frozenset[bytes] = frozenset()
 
@@ -59,8 +57,8 @@ class RowFilter:
             "fullDocument": (header.full_at, header.full_end),
             "fullDocumentBeforeChange": (header.before_at, header.before_end),
         }
-        images = {name: bson.decode(event[at:end], _READABLE) for name, (at, end) in spans.items() if end}
-        key = {"documentKey": bson.decode(header.key, _READABLE)}
+        images = {name: RawBSONDocument(event[at:end], _READABLE) for name, (at, end) in spans.items() if end}
+        key = {"documentKey": RawBSONDocument(header.key, _READABLE)}
         return conditions.ignores_row(RowType(header.type.decode()), key | images)
 
     def _look_up(self, ns: bytes) -> frozenset[bytes]:
