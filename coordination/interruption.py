@@ -17,7 +17,7 @@ class Interruption:
         self._monotonic = monotonic
         self._since: float | None = None
 
-    def met(self, error: Exception, **facts: object) -> None:
+    def occurred(self, error: Exception, **facts: object) -> None:
         if self._since is None:
             self._since = self._monotonic()
             self._log.warning(self._begins, error=str(error), **facts)

@@ -132,7 +132,7 @@ class Session:
         try:
             ttl = self._etcd.keep_alive(self.lease, self._clock.timeout(now))
         except RetryableError as error:
-            self._trouble.met(error, seconds_left=self._clock.lost_at - self._monotonic())
+            self._trouble.occurred(error, seconds_left=self._clock.lost_at - self._monotonic())
             return
         self._trouble.over()
         if ttl is None:

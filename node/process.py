@@ -140,7 +140,7 @@ class NodeProcess:
                     ttl=self._configuration.session_ttl,
                 )
             except (RetryableError, FencedError) as error:
-                self._session_trouble.met(error)
+                self._session_trouble.occurred(error)
                 self._stopping.wait(_RETRY_SECONDS)
             else:
                 self._session_trouble.over()
@@ -216,7 +216,7 @@ class NodeProcess:
             except NotFoundError:
                 return
             except RetryableError as error:
-                self._session_trouble.met(error)
+                self._session_trouble.occurred(error)
             membership.tick()
             time.sleep(_LOOK_EVERY)
         _log.warning("node_kept_tables", node=membership.node)

@@ -118,7 +118,7 @@ class Owner:
             try:
                 store = self._candidate.campaign(_CAMPAIGN)
             except RetryableError as error:
-                self._campaign_outage.met(error)
+                self._campaign_outage.occurred(error)
                 self._stopping.wait(_RETRY.total_seconds())
                 continue
             self._campaign_outage.over()
@@ -168,7 +168,7 @@ class Owner:
         try:
             view = self._view(term)
         except RetryableError as error:
-            self._etcd_outage.met(error)
+            self._etcd_outage.occurred(error)
             self._stopping.wait(_RETRY.total_seconds())
             return
         if _asked_to_resign(view, self._layout, term.store.epoch):
@@ -202,7 +202,7 @@ class Owner:
         except FencedError:
             raise
         except RetryableError as error:
-            self._etcd_outage.met(error, changefeed=id)
+            self._etcd_outage.occurred(error, changefeed=id)
             return False
         except Exception as error:  # noqa: BLE001  # the others go on; it is logged once, not at every tick
             if self._last_errors.get(id) != str(error):

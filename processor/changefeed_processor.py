@@ -147,7 +147,7 @@ class ChangefeedProcessor:
         except SluiceError as error:
             self._log.exception("changefeed_cannot_go_on", code=error.code)
             report = ErrorReport.of(error, datetime.now(UTC))
-            self._following = decision.troubled(self._following, report, now=now)
+            self._following = decision.with_error(self._following, report, now=now)
         self._retire_contexts()
         self._report(stored, now)
 
@@ -156,7 +156,7 @@ class ChangefeedProcessor:
         if (stored.configuration, stored.capture) != (self._configuration, self._capture):
             self._configuration, self._capture = stored.configuration, stored.capture
             self._renew_context()
-        self._following = decision.obey(self._following, stored.orders, self._copies.tables_with_tasks)
+        self._following = decision.follow_orders(self._following, stored.orders, self._copies.tables_with_tasks)
         limits = self._tick_copies(view, stored, now)
         self._begin_jobs(stored, now, {**limits, **self._ended(stored)})
 
@@ -199,7 +199,7 @@ class ChangefeedProcessor:
         self._following = decision.moved(self._following, tick.moved, stored.orders)
         for error in tick.errors:
             self._log.warning("copy_failed", code=error.code, error=error.message)
-            self._following = decision.troubled(self._following, error, now=now)
+            self._following = decision.with_error(self._following, error, now=now)
         return {**tick.limits, **tick.moved}
 
     def _submit_copy(self, stored: ProcessorView, steps: Sequence[CopyStep]) -> Future[CopyAnswers]:

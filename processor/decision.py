@@ -82,7 +82,7 @@ class Following:
     """When rows in scope were last applied, in monotonic seconds."""
 
 
-def obey(following: Following, orders: Orders, copying: AbstractSet[TableId] = frozenset()) -> Following:
+def follow_orders(following: Following, orders: Orders, copying: AbstractSet[TableId] = frozenset()) -> Following:
     """Brings the lanes to the assignment, as far as running jobs allow, and takes over the orders' run once the last run is over.
 
     `copying` are the tables whose initial copy has a running task.
@@ -169,7 +169,7 @@ def counted(following: Following, outcome: JobOutcome) -> Following:
 
 
 def failed(following: Following, number: int, error: ErrorReport, *, now: float) -> Following:
-    return troubled(replace(following, lanes=following.lanes.failed(number)), error, now=now)
+    return with_error(replace(following, lanes=following.lanes.failed(number)), error, now=now)
 
 
 def moved(following: Following, places: Mapping[TableId, Position], orders: Orders) -> Following:
@@ -180,7 +180,7 @@ def moved(following: Following, places: Mapping[TableId, Position], orders: Orde
     return replace(following, lanes=lanes)
 
 
-def troubled(following: Following, error: ErrorReport, *, now: float) -> Following:
+def with_error(following: Following, error: ErrorReport, *, now: float) -> Following:
     """Records an error. The pause doubles from half a second to ten, but restarts at half a second for an error that passes at once.
     A permanent error waits for the next run.
     """

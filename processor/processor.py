@@ -138,7 +138,7 @@ class Processor:
         try:
             present = self._present(self._view())
         except RetryableError as error:
-            self._etcd_outage.met(error)
+            self._etcd_outage.occurred(error)
             self._stopping.wait(_RETRY.total_seconds())
             return
         for id in self._changefeeds.keys() - present:
@@ -169,7 +169,7 @@ class Processor:
         except ConflictError:
             self._log.info("changefeed_is_gone", changefeed=id)
         except RetryableError as error:
-            self._etcd_outage.met(error, changefeed=id)
+            self._etcd_outage.occurred(error, changefeed=id)
             etcd_answers = False
         except SluiceError as error:
             self._log.exception("changefeed_tick_failed", changefeed=id, code=error.code)

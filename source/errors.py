@@ -95,12 +95,12 @@ def translated(doing: str) -> Iterator[None]:
 
 
 def translate(error: driver.PyMongoError | BSONError, doing: str) -> SluiceError:
-    message = f"{doing}: {told(error)}"
+    message = f"{doing}: {error_text(error)}"
     match error:
         case driver.InvalidURI() | driver.ConfigurationError() | driver.InvalidName():
             return ConfigurationError([message])
         case driver.OperationFailure():
-            return _of_server(error, f"{doing}: the source answers: {told(error)}")
+            return _of_server(error, f"{doing}: the source answers: {error_text(error)}")
         case driver.ConnectionFailure() | driver.ProtocolError():
             return SourceUnavailable(f"{doing}: {unreachable('source', str(error), _details(error))}")
         case driver.InvalidOperation() | driver.CollectionInvalid():
@@ -111,7 +111,7 @@ def translate(error: driver.PyMongoError | BSONError, doing: str) -> SluiceError
             return SourceUnavailable(message)
 
 
-def told(error: driver.PyMongoError | BSONError) -> str:
+def error_text(error: driver.PyMongoError | BSONError) -> str:
     """The error in one line, for messages and logs."""
     return in_one_line(str(error), _details(error))
 

@@ -45,12 +45,12 @@ class CopyOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyPlace:
-    """What a task has open. `still_wanted` raises when the chunk is no longer wanted."""
+    """What a task has open. `check_wanted` raises when the chunk is no longer wanted."""
 
     source: Client
     loader: DocumentLoader
     ddl: DdlApplier
-    still_wanted: Callable[[], object]
+    check_wanted: Callable[[], object]
 
 
 def copy_chunk(order: CopyOrder, place: CopyPlace) -> CopiedChunk:
@@ -63,7 +63,7 @@ def copy_chunk(order: CopyOrder, place: CopyPlace) -> CopiedChunk:
 
 
 def _attempt(order: CopyOrder, place: CopyPlace, way: ReadWay) -> CopiedChunk:
-    place.still_wanted()
+    place.check_wanted()
     if order.chunk.whole:
         make_anew(order.creation, place.ddl)
     elif not order.creation.shared:
@@ -71,7 +71,7 @@ def _attempt(order: CopyOrder, place: CopyPlace, way: ReadWay) -> CopiedChunk:
     reader = ChunkReader(place.source, order.chunk, way)
     documents = size = 0
     for batch in _ahead(reader.batches()):
-        place.still_wanted()
+        place.check_wanted()
         place.loader.load(batch, reader.after)
         documents += len(batch)
         size += sum(map(len, batch))

@@ -114,7 +114,7 @@ def _copy(resources: ChangefeedResources, step: CopyChunk, creation: Creation) -
     loader = resources.loader(schema, once=step.whole)
     return copy_chunk(
         order,
-        CopyPlace(source=resources.source, loader=loader, ddl=resources.ddl, still_wanted=worker_resources.permit),
+        CopyPlace(source=resources.source, loader=loader, ddl=resources.ddl, check_wanted=worker_resources.permit),
     )
 
 

@@ -48,7 +48,7 @@ def _serve(resources: ChangefeedResources, call: Call) -> Departure:
         if not channel.silent(0):
             raise FencedError("the driver of this staying task is gone, or no longer wants the window")
 
-    with channel, worker_resources.heeding(check_driver):
+    with channel, worker_resources.checking_before_writes(check_driver):
         try:
             while not channel.silent(_PATIENCE_SECONDS) and (spec := channel.receive()) is not None:
                 channel.send(_outcome(resources, spec))

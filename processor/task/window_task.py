@@ -194,8 +194,8 @@ def _events(
             for event in batch.events:
                 header = scan(event)
                 if wants(header) and takes(header) and not ignores(event, header):
-                    if batch.untold:
-                        raise EventTooLarge(batch.untold)
+                    if batch.unreadable:
+                        raise EventTooLarge(batch.unreadable)
                     taken += 1
                     yield event, header
             rows.reader.took(taken, len(batch.events))

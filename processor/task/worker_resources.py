@@ -135,7 +135,7 @@ class WorkerResources:
         self._clients: dict[str, _Client] = {}
         self._etcds: dict[EtcdConfig, EtcdClient] = {}
         self._permit: TaskPermit | None = None
-        self._heed: Callable[[], None] | None = None
+        self._check: Callable[[], None] | None = None
         self._asking = threading.Lock()
 
     @cached_property
@@ -158,18 +158,18 @@ class WorkerResources:
         with self._asking:
             if self._permit is None:
                 raise FencedError("no task is running in this worker; nothing may be written")
-            if self._heed is not None:
-                self._heed()
+            if self._check is not None:
+                self._check()
             return self._permit()
 
     @contextmanager
-    def heeding(self, look: Callable[[], None]) -> Iterator[None]:
+    def checking_before_writes(self, look: Callable[[], None]) -> Iterator[None]:
         """`look` raises when the running task must stop writing. It is called before each write, so it must be cheap."""
-        self._heed = look
+        self._check = look
         try:
             yield
         finally:
-            self._heed = None
+            self._check = None
 
     def _resources(self, shared: Shared) -> ChangefeedResources:
         resources = self._kept.pop(shared.key, None)

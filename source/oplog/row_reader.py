@@ -31,7 +31,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, SluiceError, SourceUnavailable
 from changefeed.position import Position, Window
 from source.connection import Client
-from source.errors import told, translate
+from source.errors import error_text, translate
 from source.oplog.command_entry import CommandEntry, is_command
 from source.oplog.find import entries, entry_at
 from source.oplog.place import index_of, position
@@ -152,7 +152,9 @@ class OplogReader:
             return error
         doing, code = f"reading {window} from the source's oplog", getattr(error, "code", None)
         if code == _TIME_NOT_REACHED:
-            return SourceUnavailable(f"{doing}: the member has not reached the end of this range yet: {told(error)}")
+            return SourceUnavailable(
+                f"{doing}: the member has not reached the end of this range yet: {error_text(error)}"
+            )
         return translate(error, doing)
 
     def _impatient(self, failing_since: float) -> bool:

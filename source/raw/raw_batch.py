@@ -13,7 +13,7 @@ class RawBatch:
     bytes: int
     reached: Position
     """Everything in the window below this has been yielded. Only the last batch has the window's end here."""
-    untold: str = ""
+    unreadable: str = ""
     """Why the only event of this batch lacks its content. It is an error if that event is wanted."""
     silent_until: Position | None = None
     """In the last batch: the stream shows no event from the window's end up to here. None if that is a short stretch."""

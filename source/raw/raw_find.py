@@ -20,7 +20,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 from changefeed.cluster_time import ClusterTime
 from changefeed.table import TableName
 from source.connection import Client, read_command
-from source.errors import readable, told
+from source.errors import error_text, readable
 from source.raw.bson_bytes import MalformedBson, document_of, documents_of, elements
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
@@ -97,7 +97,7 @@ class RawFind:
                 kill: dict[str, Any] = {"killCursors": self._table.coll, "cursors": [Int64(self._cursor_id)]}
                 read_command(self._client, self._table.db, kill, session=self._session)
         except PyMongoError as failed:
-            log.info("cursor_left_to_its_timeout", cursor=self._cursor_id, reason=told(failed))
+            log.info("cursor_left_to_its_timeout", cursor=self._cursor_id, reason=error_text(failed))
         finally:
             self._cursor_id = 0
             self._session.end_session()

@@ -11,7 +11,7 @@ from pymongo.errors import PyMongoError
 from changefeed.cluster_time import ClusterTime
 from changefeed.event import SHOWN_BY_STREAMS, DdlEvent
 from source.connection import Client
-from source.errors import told
+from source.errors import error_text
 from source.oplog.window import majority_time
 from source.stream import filter_match
 from source.stream.change_event import ddl_of_change
@@ -66,7 +66,7 @@ class ChangeStreamCursor:
         try:
             stream.close()
         except PyMongoError as error:
-            log.info("ddl_stream_close_failed", error=told(error))
+            log.info("ddl_stream_close_failed", error=error_text(error))
 
     def _ddls(self, events: Iterable[bytes]) -> Iterator[DdlEvent]:
         for raw in events:

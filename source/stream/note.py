@@ -16,7 +16,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import HEARTBEAT_COLLECTION, HEARTBEAT_DATABASE
 from source.connection import Client, session_time
-from source.errors import is_refusal, told, translated
+from source.errors import error_text, is_refusal, translated
 from source.stream.resolved import Note, end_of_source, note_wanted
 
 log = structlog.get_logger(__name__)
@@ -55,7 +55,10 @@ class NoteKeeper:
                     if not is_refusal(error):
                         raise
                     log.warning(
-                        "source_note_refused", way=self._ways[0].__name__, left=len(self._ways) - 1, error=told(error)
+                        "source_note_refused",
+                        way=self._ways[0].__name__,
+                        left=len(self._ways) - 1,
+                        error=error_text(error),
                     )
                     del self._ways[0]
                     continue

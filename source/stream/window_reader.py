@@ -166,8 +166,8 @@ class WindowReader:
         found = events.first(progress.start_ts, seen.token if seen else None)
         position = scan(found.event).position
         care.passed(position)
-        log.info("large_event_read_in_parts", ts=str(position.ts), bytes=len(found.event), untold=found.untold)
-        return replace(progress.take(StreamReply([found.event], None, position.ts, 0)), untold=found.untold)
+        log.info("large_event_read_in_parts", ts=str(position.ts), bytes=len(found.event), unreadable=found.unreadable)
+        return replace(progress.take(StreamReply([found.event], None, position.ts, 0)), unreadable=found.unreadable)
 
     def _stream(self, start_ts: ClusterTime, care: Care) -> RawStream:
         version = self._known_version()

@@ -30,7 +30,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.documents.key_text import key_text
 from changefeed.errors import EventTooLarge, InvariantError, SourceUnavailable
 from source.connection import Client
-from source.errors import EVENT_TOO_LARGE, told
+from source.errors import EVENT_TOO_LARGE, error_text
 from source.raw.bson_bytes import document_of, elements, fields_of
 from source.raw.row_header import Header
 from source.stream.events.logged_content import large_key_entry, logged_content
@@ -68,10 +68,10 @@ def after_token(token: str) -> Stage:
 
 @dataclass(frozen=True, slots=True)
 class LargeEvent:
-    """`untold` says why the event lacks its content or its key. It is empty if the event is whole."""
+    """`unreadable` says why the event lacks its content or its key. It is empty if the event is whole."""
 
     event: bytes
-    untold: str = ""
+    unreadable: str = ""
 
 
 class _TooLarge(Exception):
@@ -104,7 +104,7 @@ class LargeEvents:
         try:
             return LargeEvent(self._with_content(place, head, sizes))
         except _TooLarge as error:
-            return LargeEvent(head, _untold(head, error))
+            return LargeEvent(head, _unreadable(head, error))
 
     def _head(self, place: _Place) -> tuple[bytes, _Sizes]:
         names = (*_DOCUMENTS, _DELTA) if self.measured else ()
@@ -123,7 +123,7 @@ class LargeEvents:
                 raise SourceUnavailable(f"reading a change at {place[0]} or soon after in parts: {error}") from error
             change = named or f"a change at {place[0]} or soon after"
             raise EventTooLarge(f"{change}: {_PROBLEM} ({error}). {_REMEDY}") from error
-        return LargeEvent(head, _untold(head, reason))
+        return LargeEvent(head, _unreadable(head, reason))
 
     def _with_content(self, place: _Place, head: bytes, sizes: _Sizes) -> bytes:
         header, found = scan(head), fields_of(head)
@@ -198,7 +198,7 @@ def _keeping(*names: str) -> Stage:
 
 def _briefly(error: PyMongoError) -> str:
     """Shortened: the server's message repeats the beginning of the value that it could not send."""
-    text = told(error)
+    text = error_text(error)
     return text if len(text) <= _LONGEST_ANSWER else f"{text[:_LONGEST_ANSWER]}..."
 
 
@@ -207,7 +207,7 @@ def _change(header: Header) -> str:
     return f"{header.type.decode()} of {table_name(header.ns)}{key} at {header.position.ts}"
 
 
-def _untold(head: bytes, error: _TooLarge) -> str:
+def _unreadable(head: bytes, error: _TooLarge) -> str:
     return f"{_change(scan(head))}: {_PROBLEM} ({error}). {_REMEDY}"
 
 

@@ -40,7 +40,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import SourceUnavailable
 from source.ddl.resume_token import cluster_ts_of
-from source.errors import readable, told
+from source.errors import error_text, readable
 from source.stream.events.batch_size import BatchSize
 from source.stream.events.raw_reply import StreamReply, parse_reply
 from source.stream.events.slow_command import SlowCommand
@@ -184,7 +184,7 @@ class RawStream:
         try:
             found = self._client.admin.command({"aggregate": 1, "pipeline": stages, "cursor": {}})
         except OperationFailure as error:
-            log.info("source_operation_not_seen", reason=told(error))
+            log.info("source_operation_not_seen", reason=error_text(error))
             return True
         return bool(found["cursor"]["firstBatch"])
 
@@ -194,7 +194,7 @@ class RawStream:
         try:
             self._client.admin.command({"killSessions": [{"id": session}]})
         except PyMongoError as failed:
-            log.warning("source_operation_not_killed", session=str(session), reason=told(failed))
+            log.warning("source_operation_not_killed", session=str(session), reason=error_text(failed))
         self._cursor_id = 0
         if command.ended(_ENDING_SECONDS):
             self._command = None
@@ -210,7 +210,7 @@ class RawStream:
                 {"killCursors": _CLUSTER_WIDE, "cursors": [Int64(cursor)]}, session=self._session
             )
         except PyMongoError as failed:
-            log.info("cursor_left_to_its_timeout", cursor=cursor, reason=told(failed))
+            log.info("cursor_left_to_its_timeout", cursor=cursor, reason=error_text(failed))
 
     def _run(self, command: dict[str, object]) -> StreamReply:
         try:

@@ -153,7 +153,7 @@ def test_an_interruption_is_logged_when_it_begins_and_when_it_is_over() -> None:
     interruption = Interruption(Log(), "waits", "goes_on", clock)
     interruption.over()
     for _ in range(3):
-        interruption.met(FULL)
+        interruption.occurred(FULL)
         clock.now += 1
     interruption.over()
     interruption.over()

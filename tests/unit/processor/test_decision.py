@@ -56,7 +56,7 @@ class Node:
         self.now = 1000.0
 
     def tick(self, given: Orders, *, copying: dict[TableId, Position] | None = None) -> list[LaneJob]:
-        self.following = decision.obey(self.following, given)
+        self.following = decision.follow_orders(self.following, given)
         jobs = decision.begin(self.following, given, LIMITS, now=self.now, copying=copying or {})
         for job in jobs:
             self.following = decision.begun(self.following, job)
@@ -231,7 +231,7 @@ def test_a_table_that_leaves_while_its_copy_moves_it_is_released_where_it_came_t
     begun = orders(300, assignment(a=100))
     node.tick(begun, copying={A: at(100)})
     leaving = orders(300, assignment(leaving="a", a=100), rev=11)
-    node.following = decision.obey(node.following, leaving, frozenset({A}))
+    node.following = decision.follow_orders(node.following, leaving, frozenset({A}))
     assert reported(node.following, leaving, copying=frozenset({A})).released == {}
     node.following = decision.moved(node.following, {A: at(120)}, leaving)
     assert node.tick(leaving, copying={A: at(120)}) == []

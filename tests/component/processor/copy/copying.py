@@ -137,7 +137,7 @@ class Copying:
 
     def copy_one(self, copy: TableCopy, number: int) -> TableCopy:
         loader = self.loader(whole=copy.record.whole)
-        place = CopyPlace(source=self.source, loader=loader, ddl=self.ddl, still_wanted=permit)
+        place = CopyPlace(source=self.source, loader=loader, ddl=self.ddl, check_wanted=permit)
         copy = copy.with_chunk(number, copy_chunk(self.order(copy, number), place))
         self.etcd.txn((), [copy_store.chunk_written(self.layout, ID, self.schema.id, copy, number)])
         self.on_chunk(number)

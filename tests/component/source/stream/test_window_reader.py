@@ -243,8 +243,8 @@ def test_a_document_that_a_transaction_changes_twice_is_told(version: Client, da
         rows.insert_one(filled(key, _LARGE, n=0), session=session)
         rows.update_one({"_id": key}, {"$set": {"n": 1}}, session=session)
     batches = list(WindowReader(version, only(database)).read(Window(start, now(version))))
-    untold = [batch.untold for batch in batches if batch.untold]
-    assert len(untold) == (0 if version.server_info()["versionArray"][0] < 5 else 1)
+    unreadable = [batch.unreadable for batch in batches if batch.unreadable]
+    assert len(unreadable) == (0 if version.server_info()["versionArray"][0] < 5 else 1)
 
 
 @pytest.mark.since("6.0")
@@ -272,7 +272,7 @@ def test_a_change_whose_key_has_megabytes_is_told_by_name(version: Client, datab
     end, found = now(version), []
     try:
         for batch in WindowReader(version, only(database)).read(Window(start, end)):
-            found += [batch.untold or scan(event).key for event in batch.events]
+            found += [batch.unreadable or scan(event).key for event in batch.events]
     except EventTooLarge as error:
         found += [str(error)]
     small, told, *behind = found
