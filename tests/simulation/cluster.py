@@ -57,13 +57,13 @@ from processor.spark.runner import Group
 from processor.task.job_context import JobContext
 from processor.task.worker_resources import ChangefeedResources, WorkerResources
 from sink.mongodb import commander
-from tests.simulation import substitutes
-from tests.simulation.machine import Machine, Process, Thread
-from tests.simulation.network import EtcdLine, Network
-from tests.simulation.source_client import SourceClient
-from tests.simulation.source_server import SourceServer
-from tests.simulation.target_client import TargetClient
-from tests.simulation.target_server import TargetServer
+from tests.simulation.clockwork import substitutes
+from tests.simulation.clockwork.machine import Machine, Process, Thread
+from tests.simulation.clockwork.network import EtcdLine, Network
+from tests.simulation.source.client import SourceClient
+from tests.simulation.source.server import SourceServer
+from tests.simulation.target.client import TargetClient
+from tests.simulation.target.server import TargetServer
 
 TTL = timedelta(seconds=4)
 BUDGET = timedelta(seconds=4)

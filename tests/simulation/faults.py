@@ -11,8 +11,8 @@ from random import Random
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.records import DesiredState
+from tests.simulation.clockwork.machine import Process
 from tests.simulation.cluster import TTL, Cluster, Node
-from tests.simulation.machine import Process
 
 _ELECTIONS_GO_ON = 10.0
 """Seconds after all other faults are over."""

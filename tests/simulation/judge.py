@@ -41,13 +41,13 @@ from changefeed.records import (
 from changefeed.table import TableId, TableName
 from coordination.etcd.protocol import Change, KeyValue
 from coordination.layout import child
+from tests.simulation.agreement import Agreement, definition_differences
+from tests.simulation.clockwork.machine import Thread, Violation
+from tests.simulation.clockwork.substitutes import EPOCH
 from tests.simulation.cluster import FEED, LAYOUT, Cluster
-from tests.simulation.fairness import Agreement, definition_differences
-from tests.simulation.machine import Thread, Violation
-from tests.simulation.source_oplog import placed
-from tests.simulation.source_server import Ddl, Table
-from tests.simulation.substitutes import EPOCH
-from tests.simulation.target_server import Collection, DdlEffect
+from tests.simulation.source.oplog import placed
+from tests.simulation.source.server import Ddl, Table
+from tests.simulation.target.server import Collection, DdlEffect
 
 Row = dict[str, Any]
 

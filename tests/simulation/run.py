@@ -27,12 +27,12 @@ from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration, OnDivergence
 from changefeed.records import ChangefeedId, ChangefeedInfo, Role
 from coordination.layout import encode
+from tests.simulation.agreement import Agreement
+from tests.simulation.clockwork.machine import Machine, Violation
+from tests.simulation.clockwork.substitutes import installed
 from tests.simulation.cluster import LAYOUT, Cluster, wired
-from tests.simulation.fairness import Agreement
 from tests.simulation.faults import Faults
 from tests.simulation.judge import Judge
-from tests.simulation.machine import Machine, Violation
-from tests.simulation.substitutes import installed
 from tests.simulation.workload import Workload
 
 _SETTLING = 200.0

@@ -8,8 +8,8 @@ from functools import partial
 from random import Random
 
 from changefeed.table import TableName
-from tests.simulation.fairness import DATABASES
-from tests.simulation.source_server import Build, NotPossible, SourceServer
+from tests.simulation.agreement import DATABASES
+from tests.simulation.source.server import Build, NotPossible, SourceServer
 
 COLLECTIONS = ("a", "b", "c", "x_out")
 """The last one is outside the filter."""

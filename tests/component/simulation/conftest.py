@@ -19,13 +19,13 @@ from devstack.mongodb.server import TESTING, Client, MongoDB
 from source.connection import connect
 from tests.component.simulation.lives import MOST_IN_ENTRY, Life, ModelLife, RealLife
 from tests.component.simulation.served import Asked, InTheMachine, InThisProcess, Served, held
-from tests.simulation.machine import Machine, Thread
-from tests.simulation.network import Network
-from tests.simulation.source_client import SourceClient
-from tests.simulation.source_server import SourceServer
-from tests.simulation.substitutes import installed
-from tests.simulation.target_client import TargetClient
-from tests.simulation.target_server import DdlEffect, TargetServer
+from tests.simulation.clockwork.machine import Machine, Thread
+from tests.simulation.clockwork.network import Network
+from tests.simulation.clockwork.substitutes import installed
+from tests.simulation.source.client import SourceClient
+from tests.simulation.source.server import SourceServer
+from tests.simulation.target.client import TargetClient
+from tests.simulation.target.server import DdlEffect, TargetServer
 
 MODEL, REAL = "model", "real"
 AGAINST_REAL = pytest.param(REAL, marks=pytest.mark.since("6.0"))

@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from pymongo.errors import PyMongoError
 
-from tests.simulation.machine import Machine
+from tests.simulation.clockwork.machine import Machine
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

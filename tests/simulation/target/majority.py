@@ -14,8 +14,8 @@ from bson import ObjectId
 from bson.timestamp import Timestamp
 from pymongo.errors import OperationFailure
 
-from tests.simulation.machine import Machine
-from tests.simulation.substitutes import Waiters
+from tests.simulation.clockwork.machine import Machine
+from tests.simulation.clockwork.substitutes import Waiters
 
 _SECOND = 1_795_000_000
 

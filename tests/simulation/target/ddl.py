@@ -10,7 +10,7 @@ from typing import Any
 from pymongo.errors import AutoReconnect, NotPrimaryError
 
 from changefeed.table import TableName
-from tests.simulation.target_server import Build, Collection, TargetServer, failure
+from tests.simulation.target.server import Build, Collection, TargetServer, failure
 
 COMMANDS = frozenset({"create", "createIndexes", "dropIndexes", "collMod", "drop", "renameCollection"})
 

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, Protocol
 from pymongo.errors import OperationFailure
 
 from changefeed.table import TableId, TableName
-from tests.simulation.machine import Machine, Thread, Violation
-from tests.simulation.network import Network
-from tests.simulation.source_server import ID_INDEX
-from tests.simulation.substitutes import Waiters
-from tests.simulation.target_majority import Majority
+from tests.simulation.clockwork.machine import Machine, Thread, Violation
+from tests.simulation.clockwork.network import Network
+from tests.simulation.clockwork.substitutes import Waiters
+from tests.simulation.source.server import ID_INDEX
+from tests.simulation.target.majority import Majority
 
 Row = dict[str, Any]
 

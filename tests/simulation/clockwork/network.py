@@ -11,7 +11,7 @@ from pymongo.errors import AutoReconnect
 from changefeed.errors import CoordinationUnavailable
 from coordination.etcd.memory import MemoryClient, MemoryEtcd, MemoryWatch
 from coordination.etcd.protocol import Committed, Compare, KeyValue, Lease, Op, Refused, Snapshot
-from tests.simulation.machine import Machine, Process
+from tests.simulation.clockwork.machine import Machine, Process
 
 _CONNECTION_TIMEOUT = 0.3
 

@@ -24,10 +24,10 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.event import DdlType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
-from tests.simulation import source_oplog
-from tests.simulation.machine import Machine
-from tests.simulation.source_oplog import Entry, Group, Operation, optime, place, session_of, single
-from tests.simulation.substitutes import Waiters
+from tests.simulation.clockwork.machine import Machine
+from tests.simulation.clockwork.substitutes import Waiters
+from tests.simulation.source import oplog
+from tests.simulation.source.oplog import Entry, Group, Operation, optime, place, session_of, single
 
 FIRST_SECOND = 1_795_000_000
 NOTE_EVERY = 10.0
@@ -476,7 +476,7 @@ class SourceServer:
         return bisect_left(self.oplog, ts, key=lambda each: each.ts)
 
     def note(self, message: str = "a note") -> None:
-        self.oplog.append(source_oplog.note(self.tick(), self.election, message))
+        self.oplog.append(oplog.note(self.tick(), self.election, message))
         self._commit_later(len(self.oplog))
 
     def _write_periodic_note(self) -> None:

@@ -25,7 +25,7 @@ from unittest.mock import patch
 import pymongo
 import structlog
 
-from tests.simulation.machine import Machine, Thread
+from tests.simulation.clockwork.machine import Machine, Thread
 
 _PACKAGES = ("owner.", "processor.", "coordination.", "schema_store.", "sink.", "source.", "node.membership")
 EPOCH = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)

@@ -21,10 +21,10 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableName
 from source.ddl.resume_token import position_of
-from tests.simulation.network import Network
-from tests.simulation.source_finds import EntryCursor
-from tests.simulation.source_oplog import Shown, placed
-from tests.simulation.source_server import Member, SourceServer, Table
+from tests.simulation.clockwork.network import Network
+from tests.simulation.source.finds import EntryCursor
+from tests.simulation.source.oplog import Shown, placed
+from tests.simulation.source.server import Member, SourceServer, Table
 
 _cursors, _sessions = count(1), count(1)
 _REPLY = 100

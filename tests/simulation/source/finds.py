@@ -13,8 +13,8 @@ from bson.timestamp import Timestamp
 from pymongo.errors import OperationFailure
 
 from changefeed.cluster_time import ClusterTime
-from tests.simulation.source_oplog import Entry
-from tests.simulation.source_server import Member, SourceServer
+from tests.simulation.source.oplog import Entry
+from tests.simulation.source.server import Member, SourceServer
 
 _END_OF_TIME = ClusterTime(2**32 - 1, 0)
 

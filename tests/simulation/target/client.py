@@ -18,9 +18,9 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.errors import AutoReconnect, NetworkTimeout, NotPrimaryError, OperationFailure
 
 from changefeed.table import TableName
-from tests.simulation.network import Network
-from tests.simulation.target_ddl import COMMANDS, Definitions, same_primary
-from tests.simulation.target_server import Collection, Row, TargetServer, duplicate, failure
+from tests.simulation.clockwork.network import Network
+from tests.simulation.target.ddl import COMMANDS, Definitions, same_primary
+from tests.simulation.target.server import Collection, Row, TargetServer, duplicate, failure
 from tests.unit.sink.mongodb.rows import update_model
 
 
