@@ -42,6 +42,9 @@ def in_one_line(text: str, details: Mapping[str, Any] | None = None) -> str:
 
 def unreachable(who: str, text: str, details: Mapping[str, Any] | None = None) -> str:
     """The text of a connection error. `who` is `source` or `target`."""
+    if gave_up_before_sending(text):
+        late = "less time is left than its last answer took"
+        return f"the {who} did not answer in time: {late}; check whether it is overloaded, or cut off from this node"
     said = in_one_line(text, details)
     other_set = _OTHER_SET.search(text)
     if other_set is not None:
@@ -58,6 +61,11 @@ def unreachable(who: str, text: str, details: Mapping[str, Any] | None = None) -
         member = said.removesuffix(": timed out")
         return f"the {who} did not answer in time: {member}; check whether it is overloaded, or cut off from this node"
     return f"the {who} cannot be reached: {said}; check that its members run and that this node can connect to them"
+
+
+def gave_up_before_sending(text: str) -> bool:
+    """Whether the driver itself refused to send the command. Its error looks like a server's answer of code 50."""
+    return text.startswith("operation would exceed time limit, remaining timeout")
 
 
 def _members(topology: str) -> str:

@@ -16,7 +16,7 @@ from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from pymongo import errors as driver
 
-from changefeed.driver_text import in_one_line, unreachable
+from changefeed.driver_text import gave_up_before_sending, in_one_line, unreachable
 from changefeed.errors import (
     ConfigurationError,
     HistoryLost,
@@ -95,14 +95,15 @@ def translated(doing: str) -> Iterator[None]:
 
 
 def translate(error: driver.PyMongoError | BSONError, doing: str) -> SluiceError:
+    lost = isinstance(error, driver.ConnectionFailure | driver.ProtocolError)
+    if lost or gave_up_before_sending(str(error)):
+        return SourceUnavailable(f"{doing}: {unreachable('source', str(error), _details(error))}")
     message = f"{doing}: {error_text(error)}"
     match error:
         case driver.InvalidURI() | driver.ConfigurationError() | driver.InvalidName():
             return ConfigurationError([message])
         case driver.OperationFailure():
             return _of_server(error, f"{doing}: the source answers: {error_text(error)}")
-        case driver.ConnectionFailure() | driver.ProtocolError():
-            return SourceUnavailable(f"{doing}: {unreachable('source', str(error), _details(error))}")
         case driver.InvalidOperation() | driver.CollectionInvalid():
             return InvariantError(message)
         case driver.EncryptionError() | BSONError():

@@ -27,7 +27,7 @@ from pymongo.errors import (
     PyMongoError,
 )
 
-from changefeed.driver_text import in_one_line, unreachable
+from changefeed.driver_text import gave_up_before_sending, in_one_line, unreachable
 from changefeed.errors import (
     ConfigurationError,
     DdlRefused,
@@ -113,10 +113,11 @@ def unauthorized_code(code: int | None, message: str = "") -> bool:
 
 def translate(error: Exception, *, doing: str, refused: type[SluiceError]) -> SluiceError:
     """`doing` names the operation and its subject (`createIndexes on shop.orders`); `refused` is the class for a plain refusal."""
+    lost = isinstance(error, ConnectionFailure | ProtocolError | AutoReconnect)
+    if lost or gave_up_before_sending(str(error)):
+        return SinkUnavailable(f"{doing}: {unreachable('target', str(error), _details(error))}")
     said = f"{doing}: the target answers: {answer_of(error)}"
     match error:
-        case ConnectionFailure() | ProtocolError() | AutoReconnect():
-            return SinkUnavailable(f"{doing}: {unreachable('target', str(error), _details(error))}")
         case OperationFailure() if _may_pass(error):
             return SinkUnavailable(said)
         case OperationFailure() if unauthorized_code(error.code, str(error)):

@@ -71,6 +71,8 @@ from sink.row import Deviation, FetchRow, RowChange, SourceRow, TargetTable, Unf
 _log = structlog.get_logger(__name__)
 
 _IMMUTABLE = 66
+_DOLLAR_NAME = 52
+"""DollarPrefixedFieldName: servers before 5.0 refuse such a name inside a document, except in an insert."""
 _MISFIT = frozenset({2, 28, _IMMUTABLE})
 """BadValue, PathNotViable, ImmutableField: errors of an update, not of the resulting document."""
 _TOO_LARGE = frozenset({10334, 17419, 17420})
@@ -229,6 +231,8 @@ class WriteRun:
             raise SinkRefused(f"{self._said(change, refusal)}; check the roles of the sink's user")
         if change.type is RowType.REPLACE and (refusal.duplicate_id or refusal.code == _IMMUTABLE):
             self._displace(change)
+        elif change.document is not None and refusal.code == _DOLLAR_NAME:
+            self._renew(change)
         elif refusal.duplicate and not refusal.duplicate_id:
             self._waiting.begin(change, refusal, replay=self._replay)
         elif change.type is RowType.UPDATE and _misfit(refusal):

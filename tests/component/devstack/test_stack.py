@@ -174,7 +174,7 @@ def test_the_environment_chooses_the_version(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_version_that_nobody_has_is_refused_with_those_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLUICE_MONGOD_VERSION", "3.6.0")
-    with pytest.raises(Unobtainable, match=r"no mongod 3.6.0: .* takes 4.4.2, 5.0.4, 6.0.5, 6.0.27"):
+    with pytest.raises(Unobtainable, match=r"no mongod 3.6.0: .* accepts 4.4.2, 5.0.4, 6.0.5, 6.0.27"):
         Mongod.chosen()
 
 

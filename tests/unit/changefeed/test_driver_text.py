@@ -50,6 +50,14 @@ _CHECK = "check that its members run and that this node can connect to them"
             None,
             "the source did not answer in time: db1:27017; check whether it is overloaded, or cut off from this node",
         ),
+        (
+            "operation would exceed time limit, remaining timeout:0.04663 <= network round trip time:0.20553 (configured timeouts: ...)",
+            {"ok": 0, "errmsg": "operation would exceed time limit, remaining timeout:0.04663", "code": 50},
+            (
+                "the source did not answer in time: less time is left than its last answer took; "
+                "check whether it is overloaded, or cut off from this node"
+            ),
+        ),
         (real.CLOSED, None, f"the source cannot be reached: db1:27017: connection closed; {_CHECK}"),
         (
             real.with_reply(_NOT_PRIMARY),

@@ -192,3 +192,12 @@ def test_a_repaired_row_has_the_sources_zero_timestamp(target: Target, members: 
         result = writer.write([update(table, 1, {"n": 1})], replay=False)
     assert len(result.divergences) == 1
     assert target.everywhere("repaired") == [document]
+
+
+def test_a_replayed_insert_of_a_dollar_name_is_inserted_again(target: Target) -> None:
+    """Servers before 5.0 accept such a name inside a document in an insert and in nothing else."""
+    table = target.table("dollar")
+    for value in (1, 2):
+        change = whole(table, RowType.INSERT, {"_id": 1, "n": {"$e": value, "c.d": 1}})
+        target.write([change], replay=value > 1)
+    assert target.everywhere(table.name.coll) == [{"_id": 1, "n": {"$e": 2, "c.d": 1}}]
