@@ -36,9 +36,16 @@ def indexes(client: MongoClient[Any], database: str, collection: str) -> dict[st
 
 
 def _specification(index: Mapping[str, Any]) -> dict[str, Any]:
-    """6.0.27 repeats the expiry of a clustered collection, which is an option of the collection, in its index; 6.0.5 does not."""
+    """6.0.27 repeats the expiry of a clustered collection, which is an option of the collection, in its index; 6.0.5 does not.
+
+    5.0.4 lists the fields of a projection in an order of its own.
+    """
     unsaid = ("ns", "v", "expireAfterSeconds") if index.get("clustered") else ("ns", "v")
-    return {name: value for name, value in index.items() if name not in unsaid}
+    return {
+        name: dict(value) if name == "wildcardProjection" else value
+        for name, value in index.items()
+        if name not in unsaid
+    }
 
 
 def options(client: MongoClient[Any], database: str) -> dict[str, dict[str, Any]]:

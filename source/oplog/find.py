@@ -86,14 +86,15 @@ def entry_at(client: Client, ts: ClusterTime, projection: Mapping[str, object] |
 def refuse_a_gap(client: Client, start_ts: ClusterTime, member: object) -> None:
     """Call it after the range from `start_ts` was read: entries are removed in order, so entries that still exist existed during the read.
 
-    The oplog of another member may go back further. So the answer must come from `member`, which answered before the range was read.
+    The oplog of another member may go back further, or begin later. So the answer counts only if it comes from `member`, which answered
+    before the range was read.
     """
     found = read_command(client, OPLOG.db, _OLDEST)["cursor"]["firstBatch"]
-    oldest = found[0] if found else None
-    if oldest is None or ClusterTime.from_bson(oldest["ts"]) > start_ts:
-        begins = "is empty" if oldest is None else f"begins at {ClusterTime.from_bson(oldest['ts'])}"
-        raise HistoryLost(f"the source's oplog {begins}, but history from {start_ts} on is needed")
     if member_read(client) != member:
         raise SourceUnavailable(
             f"the member whose oplog was read from {start_ts} on no longer answers; another member is read from there"
         )
+    oldest = found[0] if found else None
+    if oldest is None or ClusterTime.from_bson(oldest["ts"]) > start_ts:
+        begins = "is empty" if oldest is None else f"begins at {ClusterTime.from_bson(oldest['ts'])}"
+        raise HistoryLost(f"the source's oplog {begins}, but history from {start_ts} on is needed")

@@ -112,6 +112,8 @@ def _index(spec: Mapping[str, Any], ttl: Ttl) -> dict[str, Any]:
         index["collation"] = _collation(index["collation"])
     if "weights" in index:
         index["weights"] = _sorted({field: float(weight) for field, weight in index["weights"].items()})
+    if "wildcardProjection" in index:
+        index["wildcardProjection"] = _sorted_deeply(index["wildcardProjection"])
     if EXPIRY in index and ttl is Ttl.DEFERRED:
         index[EXPIRY] = "deferred"
     return _without_defaults(index, _INDEX_DEFAULTS)
@@ -124,6 +126,11 @@ def _collation(collation: Mapping[str, Any]) -> Any:
 def _sorted(fields: Any) -> Any:
     """For documents in which the order of fields has no meaning."""
     return dict(sorted(fields.items())) if isinstance(fields, Mapping) else fields
+
+
+def _sorted_deeply(fields: Any) -> Any:
+    """5.0 lists the fields of a projection in an order of its own."""
+    return {name: _sorted_deeply(fields[name]) for name in sorted(fields)} if isinstance(fields, Mapping) else fields
 
 
 def _way(way: Any) -> Any:

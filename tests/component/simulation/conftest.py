@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pymongo.errors import PyMongoError
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.table import TableId, TableName
@@ -52,6 +53,19 @@ class Source(Asked):
         newest = self.newest_ts()
         self.served.until(lambda: self.majority_ts() >= newest)
         return self.majority_ts().next()
+
+    def elect(self) -> None:
+        """Until the client talks to the next primary: a cursor would go on at the old one, which has stepped down and still has it."""
+        before = self._election()
+        self.life.elect()
+        self.served.until(lambda: self._election() not in (None, before))
+
+    def _election(self) -> object:
+        """None at a member that is no primary, and while there is none."""
+        try:
+            return self.admin({"hello": 1}).get("electionId")
+        except PyMongoError:
+            return None
 
 
 @dataclass

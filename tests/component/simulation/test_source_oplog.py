@@ -348,7 +348,7 @@ def test_a_cursor_on_the_oplog_does_not_outlive_its_primary(set_source: Source) 
     reading = Range(source, start, end, most=2)
     reading.next()
     assert reading.open
-    source.life.elect()
+    source.elect()
     with pytest.raises(PyMongoError) as gone:
         reading.next()
     assert isinstance(translate(gone.value, "reading"), SourceUnavailable)

@@ -334,7 +334,7 @@ def test_a_cursor_does_not_outlive_its_primary_and_its_client_may_ask_again(set_
     cursor = _cursor(source.call(lambda: admin.command(opening, session=session)))
     source.life.create("t")
     source.all_majority()
-    source.life.elect()
+    source.elect()
     more = {"getMore": cursor["id"], "collection": "$cmd.aggregate", "maxTimeMS": 1}
     refused = _refused(lambda: source.call(lambda: admin.command(more, session=session)))
     assert isinstance(refused, SourceUnavailable)

@@ -114,6 +114,10 @@ def alike(source: dict[str, Any], target: dict[str, Any], ttl: Ttl = Ttl.DEFERRE
             {"v": 2, "key": {"a": 1}, "name": "a_1", "unique": True},
         ),
         (
+            {"key": {"$**": 1}, "name": "wild", "wildcardProjection": {"a": True, "h": {"i": True, "b": True}}},
+            {"key": {"$**": 1}, "name": "wild", "wildcardProjection": {"h": {"b": True, "i": True}, "a": True}},
+        ),
+        (
             TEXT,
             TEXT | {"key": {"shop": 1, "body": "text", "title": "text"}, "weights": {"body": 1.0, "title": 3.0}},
         ),
