@@ -10,6 +10,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -90,10 +91,15 @@ def build(dockerfile: Dockerfile, root: Path) -> Image:
                 *sources, target = instruction.text.split()
                 _copy(sources, Path(moved(target, root)))
             case "RUN":
-                subprocess.run(["sh", "-euc", moved(instruction.text, root)], check=True, cwd=root)
+                subprocess.run(["sh", "-euc", moved(instruction.text, root)], check=True, cwd=root, env=_with_python())
             case word:
                 raise AssertionError(f"{word} in the build stage: say here how it is carried out")
     return Image(root=root)
+
+
+def _with_python() -> dict[str, str]:
+    """A bare Debian has `python3` only; the base image of the build stage has `python`."""
+    return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
 def moved(text: str, root: Path) -> str:
