@@ -159,17 +159,17 @@ class Layout:
     def position(self, id: ChangefeedId, node: NodeId) -> str:
         return self.positions(id) + _quote(node)
 
-    def snapshots(self, id: ChangefeedId) -> str:
+    def copies(self, id: ChangefeedId) -> str:
         return f"{self.changefeed(id)}snapshot/"
 
-    def snapshot(self, id: ChangefeedId, table: TableId) -> str:
-        return self.snapshots(id) + _quote(table)
+    def copy(self, id: ChangefeedId, table: TableId) -> str:
+        return self.copies(id) + _quote(table)
 
-    def snapshot_parts(self, id: ChangefeedId, table: TableId) -> str:
-        return f"{self.snapshot(id, table)}/"
+    def copy_parts(self, id: ChangefeedId, table: TableId) -> str:
+        return f"{self.copy(id, table)}/"
 
-    def snapshot_part(self, id: ChangefeedId, table: TableId, part: int) -> str:
-        return f"{self.snapshot_parts(id, table)}{part:04x}"
+    def copy_part(self, id: ChangefeedId, table: TableId, part: int) -> str:
+        return f"{self.copy_parts(id, table)}{part:04x}"
 
     def rows(self, id: ChangefeedId) -> str:
         """The row counts of nodes that are gone."""

@@ -113,7 +113,7 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Owner
     bases = reader.group(TableSchema, view, layout.schemas(id))
     reports = reader.group(PositionReport, view, layout.positions(id))
     moves = reader.group(MoveRequest, view, layout.moves(id))
-    copies = reader.group(CopyRecord, view, layout.snapshots(id))
+    copies = reader.group(CopyRecord, view, layout.copies(id))
     nodes = reader.group(NodeRecord, view, layout.nodes)
     rows = reader.one(RowCounts, view, layout.rows(id))
     return OwnerView(

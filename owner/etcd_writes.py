@@ -75,7 +75,7 @@ class ChangefeedWriter:
 
     def restart(self, status: ChangefeedStatus) -> None:
         layout, id = self._layout, self._id
-        groups = [layout.ddls, layout.schemas, layout.assignments, layout.positions, layout.snapshots]
+        groups = [layout.ddls, layout.schemas, layout.assignments, layout.positions, layout.copies]
         groups += [layout.barrier, layout.rows]
         self._commit([*(DeletePrefix(group(id)) for group in groups), self._put_status(status)])
 
@@ -135,7 +135,7 @@ class ChangefeedWriter:
 
     def _copy_forgotten(self, table: TableId) -> list[Op]:
         layout, id = self._layout, self._id
-        return [Delete(layout.snapshot(id, table)), DeletePrefix(layout.snapshot_parts(id, table))]
+        return [Delete(layout.copy(id, table)), DeletePrefix(layout.copy_parts(id, table))]
 
     def forget(
         self, actions: Iterable[SchedulerAction], reports: Mapping[NodeId, PositionReport], rows: RowCounts

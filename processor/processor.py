@@ -205,7 +205,7 @@ class Processor:
             layout.ddls(id),
             layout.schemas(id),
             layout.assignment(id, self._session.node),
-            layout.snapshots(id),
+            layout.copies(id),
         )
         return tuple(view.group(key) for key in keys)
 

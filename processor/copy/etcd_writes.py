@@ -11,28 +11,28 @@ from processor.copy.table_copy import TableCopy, part_of
 
 
 def read(view: View, layout: Layout, id: ChangefeedId, table: TableId) -> TableCopy | None:
-    found = view.get(layout.snapshot(id, table))
+    found = view.get(layout.copy(id, table))
     if found is None:
         return None
-    parts = sorted(view.group(layout.snapshot_parts(id, table)).items())
+    parts = sorted(view.group(layout.copy_parts(id, table)).items())
     return TableCopy.from_records(decode(CopyRecord, found), [decode(CopyPart, kv) for _, kv in parts])
 
 
 def written(layout: Layout, id: ChangefeedId, table: TableId, copy: TableCopy) -> list[Op]:
     """Writes a copy that begins, ends or restarts. Parts are written before the record that refers to them, and deleted after it."""
-    record = Put(layout.snapshot(id, table), encode(copy.record))
+    record = Put(layout.copy(id, table), encode(copy.record))
     if not copy.record.chunks:
-        return [record, DeletePrefix(layout.snapshot_parts(id, table))]
-    parts = [Put(layout.snapshot_part(id, table, number), encode(part)) for number, part in enumerate(copy.parts())]
+        return [record, DeletePrefix(layout.copy_parts(id, table))]
+    parts = [Put(layout.copy_part(id, table, number), encode(part)) for number, part in enumerate(copy.parts())]
     return [*parts, record]
 
 
 def chunk_written(layout: Layout, id: ChangefeedId, table: TableId, copy: TableCopy, number: int) -> Op:
     """To be written after `copy.with_chunk(number, ...)`: one small value, however many chunks there are."""
     part = part_of(number)
-    return Put(layout.snapshot_part(id, table, part), encode(copy.part(part)))
+    return Put(layout.copy_part(id, table, part), encode(copy.part(part)))
 
 
 def forgotten(layout: Layout, id: ChangefeedId, table: TableId) -> list[Op]:
     """Removes the copy of a table that has ended. If the table comes back, it is copied as a new one."""
-    return [Delete(layout.snapshot(id, table)), DeletePrefix(layout.snapshot_parts(id, table))]
+    return [Delete(layout.copy(id, table)), DeletePrefix(layout.copy_parts(id, table))]

@@ -177,7 +177,7 @@ class TableCopies:
 
     def _in_copy(self, view: View, stored: ProcessorView) -> list[TableId]:
         """The tables in copy. All tables are searched only when the assignment or a record changes; parts of copies have other keys."""
-        assignment, records = stored.orders.assignment, view.group(self._layout.snapshots(self._id))
+        assignment, records = stored.orders.assignment, view.group(self._layout.copies(self._id))
         if self._unfinished[0] is not assignment or self._unfinished[1] is not records:
             tables = [table for table, given in assignment.tables.items() if given.copy and not self._done(view, table)]
             self._unfinished = assignment, records, tables
@@ -191,8 +191,8 @@ class TableCopies:
         return done
 
     def _copy(self, view: View, table: TableId) -> TableCopy | None:
-        record = view.get(self._layout.snapshot(self._id, table))
-        parts = view.group(self._layout.snapshot_parts(self._id, table))
+        record = view.get(self._layout.copy(self._id, table))
+        parts = view.group(self._layout.copy_parts(self._id, table))
         known = self._known.get(table)
         if known is None or known.record is not record or known.parts is not parts:
             copy = etcd_writes.read(view, self._layout, self._id, table)

@@ -244,9 +244,9 @@ class Judge:
             elif key.startswith(LAYOUT.assignments(self._id)):
                 self._assigned(change)
             elif (
-                key.startswith(LAYOUT.snapshots(self._id))
+                key.startswith(LAYOUT.copies(self._id))
                 and change.now
-                and key.count("/") == LAYOUT.snapshots(self._id).count("/")
+                and key.count("/") == LAYOUT.copies(self._id).count("/")
             ):
                 self._count(f"copy {self._decode(CopyRecord, change.now).stage}")
             elif key == LAYOUT.barrier(self._id) and change.now is not None:
@@ -345,7 +345,7 @@ class Judge:
             return True
         if table not in self._copied:
             return False
-        record = self._cluster.etcd.get(LAYOUT.snapshot(self._id, table))
+        record = self._cluster.etcd.get(LAYOUT.copy(self._id, table))
         return record is None or self._decode(CopyRecord, record).stage is not CopyStage.DONE
 
     # the end

@@ -325,7 +325,7 @@ def test_a_table_is_copied_caught_up_and_indexed_before_it_follows() -> None:
     cluster.jobs.let_run()
     assert isinstance(cluster.jobs.steps[-1], IndexTable)
     cluster.tick()
-    kv = cluster.server.get(LAYOUT.snapshot(FEED, A))
+    kv = cluster.server.get(LAYOUT.copy(FEED, A))
     assert kv is not None
     assert decode(CopyRecord, kv).stage is CopyStage.DONE
     cluster.tick()
@@ -350,7 +350,7 @@ def test_small_tables_share_a_task_and_what_it_leaves_is_begun_again() -> None:
     first, failed, left, *others = (step.schema.id for step in cluster.jobs.steps)
     assert {first, failed, left, *others} == set(tables)
     cluster.tick()
-    begun = {table for table in tables if cluster.server.get(LAYOUT.snapshot(FEED, table)) is not None}
+    begun = {table for table in tables if cluster.server.get(LAYOUT.copy(FEED, table)) is not None}
     assert set(tables) - begun == {failed, left}
     assert cluster.report is not None
     assert cluster.report.error is not None

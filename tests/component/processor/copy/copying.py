@@ -78,7 +78,7 @@ class Copying:
         self.etcd.close()
 
     def stored(self) -> TableCopy | None:
-        table = self.layout.snapshot(ID, self.schema.id)
+        table = self.layout.copy(ID, self.schema.id)
         found = self.etcd.get(table)
         if found is None:
             return None
