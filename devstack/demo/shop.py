@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
 from changefeed.cluster_time import ClusterTime
@@ -94,7 +95,12 @@ class Shop:
             self.writes += 4
 
     def _sell(self, number: int) -> None:
+        """In a transaction, which a schema change of the same moment may abort: then it is tried again."""
         order = self._order(number)
-        with self._client.start_session() as session, session.start_transaction():
+
+        def both(session: ClientSession) -> None:
             self._shop.orders.insert_one(order, session=session)
             self._shop.customers.update_one({"_id": order["customer"]}, {"$inc": {"points": 1}}, session=session)
+
+        with self._client.start_session() as session:
+            session.with_transaction(both)
