@@ -1,4 +1,4 @@
-"""`Certificates`: a CA, and what it signed, as PEM files."""
+"""`Certificates`: a CA, and the certificates that it signed, as PEM files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Certificates:
         self._openssl("req", "-x509", "-nodes", "-newkey", "rsa:2048", "-days", "2", "-subj", "/CN=test CA", out="ca")
 
     def issue(self, name: str) -> tuple[Path, Path]:
-        """Certificate and key."""
+        """A certificate and its key."""
         extensions = self._directory / "extensions"
         extensions.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
         request = self._directory / f"{name}.csr"
@@ -26,7 +26,7 @@ class Certificates:
         return cert, key
 
     def tls(self, name: str) -> Tls:
-        """For the members of a replica set, which want certificate and key in one file."""
+        """For the members of a replica set, which need certificate and key in one file."""
         cert, key = self.issue(name)
         both = self._directory / f"{name}-both.pem"
         both.write_text(cert.read_text() + key.read_text())

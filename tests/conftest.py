@@ -1,4 +1,4 @@
-"""Services and clients for component and end-to-end tests. Servers start when first asked for and live as long as the session."""
+"""Services and clients for component and end-to-end tests. Servers start at their first use and run until the session ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ReplicaSets = Callable[..., ReplicaSet]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On an older server (`make versions`) a test that is about what only later ones can do is not one to run."""
+    """Deselects on an older server (`make versions`) the tests of features that only later ones have."""
     wanted = os.environ.get(VERSION_VARIABLE) or DEFAULT_VERSION
     beyond: list[pytest.Item] = []
     run: list[pytest.Item] = []
@@ -39,7 +39,7 @@ def _release(version: str) -> tuple[int, ...]:
 
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevStack]:
-    """Not started here: each server starts with the fixture that gives its address."""
+    """Starts nothing: each server starts with the fixture that gives its address."""
     stack = DevStack(tmp_path_factory.mktemp("devstack"))
     yield stack
     stack.stop()
@@ -54,13 +54,13 @@ def etcd_endpoint(servers: DevStack) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def source_uri(servers: DevStack) -> Iterator[str]:
-    """The session's source, or what SLUICE_TEST_SOURCE names."""
+    """The session's source, or the server that SLUICE_TEST_SOURCE names."""
     yield from _uri(servers.source)
 
 
 @pytest.fixture(scope="session")
 def target_uri(servers: DevStack) -> Iterator[str]:
-    """The session's target, or what SLUICE_TEST_TARGET names."""
+    """The session's target, or the server that SLUICE_TEST_TARGET names."""
     yield from _uri(servers.target)
 
 
@@ -74,7 +74,7 @@ def _uri(server: MongoDB | str) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def source_client(source_uri: str) -> Iterator[Client]:
-    """Waits for the majority, as clients of 5.0 and later do by themselves: what a test has written is there for all to read."""
+    """Writes with majority concern, the default since 5.0: every reader sees what a test has written."""
     with Client(source_uri, w="majority") as client:
         yield client
 
@@ -87,13 +87,13 @@ def target_client(target_uri: str) -> Iterator[Client]:
 
 @pytest.fixture
 def etcd_prefix() -> str:
-    """A part of the key space that no other test sees."""
+    """A part of the key space that no other test uses."""
     return f"/test-{uuid.uuid4().hex}/"
 
 
 @pytest.fixture
 def fresh_database(request: pytest.FixtureRequest) -> Iterator[Callable[[], str]]:
-    """Names databases that no other test has; drops them at the end on the servers that the test used."""
+    """Names databases that no other test has, and drops them at the end on the servers that the test used."""
     uris = {"source_uri": "source_client", "target_uri": "target_client"}
     clients: list[Client] = [request.getfixturevalue(uris[uri]) for uri in uris if uri in request.fixturenames]
     names: list[str] = []
@@ -123,14 +123,14 @@ def own_etcd(tmp_path: Path) -> Iterator[Etcd]:
 
 @pytest.fixture
 def etcd_cluster(tmp_path: Path) -> Iterator[EtcdCluster]:
-    """An etcd of three members for this test alone, which may kill them, freeze them and fill them up."""
+    """An etcd of three members for this test alone, which may kill, freeze and fill them."""
     with EtcdCluster(tmp_path, tmp_path, quota_bytes=SMALL_QUOTA) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def own_mongodb(tmp_path: Path) -> Iterator[Callable[..., MongoDB]]:
-    """Starts servers for this test alone, each under its own name; they may be stopped, killed, paused and started."""
+    """Starts servers for this test alone, each under its own name; the test may stop, kill, pause and start them."""
     started: list[MongoDB] = []
 
     def start(name: str, **options: Any) -> MongoDB:
@@ -146,7 +146,7 @@ def own_mongodb(tmp_path: Path) -> Iterator[Callable[..., MongoDB]]:
 
 @pytest.fixture
 def own_replica_set(tmp_path: Path) -> Iterator[ReplicaSets]:
-    """Starts sets of three for this test alone, each under its own name."""
+    """Starts replica sets of three for this test alone, each under its own name."""
     started: list[ReplicaSet] = []
 
     def start(name: str, **options: Any) -> ReplicaSet:
@@ -157,7 +157,7 @@ def own_replica_set(tmp_path: Path) -> Iterator[ReplicaSets]:
     yield start
     for members in reversed(started):
         for member in members.members:
-            member.kill()  # a stop in good order gives clients 15 s to notice
+            member.kill()  # an orderly stop gives clients 15 s to notice
             shutil.rmtree(member.directory)  # 300 MB, which pytest would keep for three runs
 
 
@@ -165,6 +165,6 @@ def own_replica_set(tmp_path: Path) -> Iterator[ReplicaSets]:
 def forgetful(own_mongodb: Callable[..., MongoDB]) -> MongoDB:
     """A server whose oplog holds a few megabytes (`tests.forgetful.forget`).
 
-    It keeps what came after its last checkpoint for a restart, and makes one only once a minute unless told otherwise.
+    The server keeps the oplog since its last checkpoint for a restart, and by default makes a checkpoint only once a minute.
     """
     return own_mongodb("forgetful", oplog_mb=1, options=("--syncdelay", "1"))

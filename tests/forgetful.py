@@ -1,4 +1,4 @@
-"""A server whose oplog is made to forget."""
+"""Makes a server's oplog drop its old entries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FILLING = bytes(512 * 1024)
 
 
 def forget(client: Client, before: Timestamp) -> None:
-    """Writes until the oplog begins after that time. For a server of a small `oplog_mb` that makes checkpoints often."""
+    """Writes until the oplog begins after that time. The server needs a small `oplog_mb` and frequent checkpoints."""
     filled = client["forgetful"]["filling"]
     oplog = client["local"]["oplog.rs"]
 

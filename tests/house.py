@@ -1,9 +1,9 @@
-"""What the tree promises, checked by `make check`: `python -m tests.house` prints each breach and fails.
+"""The rules of the source tree, checked by `make check`: `python -m tests.house` prints each violation and fails.
 
-- A module whose docstring says `Pure` in its first line, or whose room's docstring does, imports no I/O, clock, randomness or logging,
-  no module of ours that is not pure, and asks no clock.
-- A class name stands in one module of the product.
-- A room holds at most twelve modules besides its `__init__`.
+- A module whose docstring says `Pure` in its first line, or whose folder's docstring does, imports no I/O, clock, randomness or logging,
+  no module of the product that is not pure, and reads no clock.
+- A class name is unique in the product.
+- A folder holds at most twelve modules besides its `__init__`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _purity(trees: Mapping[str, ast.Module]) -> Iterator[str]:
 
 
 def _imports(tree: ast.Module, known: Mapping[str, ast.Module]) -> Iterator[tuple[str, int]]:
-    """Modules; of `random` and `pathlib` what is imported from them."""
+    """The imported modules; for `random` and `pathlib` the imported names."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)

@@ -1,4 +1,4 @@
-"""Whether two databases hold the same, found out without any of the product's code: raw BSON, sorted by its bytes."""
+"""Whether two databases hold the same, found without the product's code: raw BSON, sorted by its bytes."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def documents(client: MongoClient[Any], database: str, collection: str) -> list[
 
 
 def _columns(measurement: RawBSONDocument) -> bytes:
-    """A server gives the fields of a measurement back in any order, another one each time."""
+    """A server returns the fields of a measurement in any order, which differs from time to time."""
     return bson.encode(dict(sorted(measurement.items())))
 
 
 def indexes(client: MongoClient[Any], database: str, collection: str) -> dict[str, dict[str, Any]]:
-    """By name; without what says where the index stands or which software made it. A view has none."""
+    """Indexes by name, without the fields for its namespace and its format version. A view has none."""
     if "viewOn" in options(client, database).get(collection, {}):
         return {}
     listed = client[database][collection].list_indexes()
@@ -38,7 +38,7 @@ def indexes(client: MongoClient[Any], database: str, collection: str) -> dict[st
 def _specification(index: Mapping[str, Any]) -> dict[str, Any]:
     """6.0.27 repeats the expiry of a clustered collection, which is an option of the collection, in its index; 6.0.5 does not.
 
-    5.0.4 lists the fields of a projection in an order of its own.
+    5.0.4 lists the fields of a projection in its own order.
     """
     unsaid = ("ns", "v", "expireAfterSeconds") if index.get("clustered") else ("ns", "v")
     return {
@@ -49,20 +49,20 @@ def _specification(index: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def options(client: MongoClient[Any], database: str) -> dict[str, dict[str, Any]]:
-    """Options of each collection by its name."""
+    """Options of each collection, by its name."""
     listed = client[database].list_collections()
     return {entry["name"]: entry.get("options", {}) for entry in listed if not entry["name"].startswith("system.")}
 
 
 def differences(source: MongoClient[Any], source_db: str, target: MongoClient[Any], target_db: str) -> list[str]:
-    """In words; empty when both hold the same collections, options, indexes and documents."""
+    """The differences in words; empty when both hold the same collections, options, indexes and documents."""
     here, there = options(source, source_db), options(target, target_db)
     found = [f"collections {sorted(here)} became {sorted(there)}"] if sorted(here) != sorted(there) else []
     for name in here.keys() & there.keys():
         if here[name] != there[name]:
             found.append(f"{name}: options {here[name]} became {there[name]}")
         if "viewOn" in here[name] or "viewOn" in there[name]:
-            continue  # the documents are those of other collections, and it has no indexes
+            continue  # a view shows documents of other collections, and has no indexes
         if indexes(source, source_db, name) != indexes(target, target_db, name):
             found.append(
                 f"{name}: indexes {indexes(source, source_db, name)} became {indexes(target, target_db, name)}"

@@ -1,4 +1,4 @@
-"""The image's build stage carried out once, and the real helm."""
+"""The image's build stage, run once, and the real helm."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the Dockerfile says, and its build stage carried out without docker.
+"""The instructions of the Dockerfile, and its build stage run without docker.
 
-The instructions themselves are run, with the image's folders moved under one of ours: a step that would fail in `docker build` fails here.
+The instructions themselves run, with the image's folders moved under a temporary root: a step that would fail in `docker build` fails here.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Dockerfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """The folders of the image under `root`."""
+    """The folders of the image, under `root`."""
 
     root: Path
 
@@ -70,7 +70,7 @@ class Image:
         return self.root / path.lstrip("/")
 
     def environment(self, dockerfile: Dockerfile) -> dict[str, str]:
-        """The run stage's, with this machine's Java; what processes write goes to a folder of their own."""
+        """The environment of the run stage, with this machine's Java. Processes write to a folder of their own."""
         scratch = self.root / "tmp"
         scratch.mkdir(exist_ok=True)
         scratch.chmod(0o1777)
@@ -98,7 +98,7 @@ def build(dockerfile: Dockerfile, root: Path) -> Image:
 
 
 def _with_python() -> dict[str, str]:
-    """A bare Debian has `python3` only; the base image of the build stage has `python`."""
+    """The environment with a `python`: a bare Debian has only `python3`, but the base image of the build stage has `python`."""
     return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
@@ -107,7 +107,7 @@ def moved(text: str, root: Path) -> str:
 
 
 def context() -> list[Path]:
-    """What `.dockerignore`, a list of exceptions to *, lets docker see: of the files that are not ignored by git."""
+    """The files that docker sees: `.dockerignore`, a list of exceptions to *, applied to the files that git does not ignore."""
     rules = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
     assert rules[0] == "*", "the context is a list of what is wanted"
     wanted = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}

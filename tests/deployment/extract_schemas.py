@@ -1,8 +1,8 @@
-"""Makes `schemas/`: what the API servers of two Kubernetes versions, and the Prometheus operator, say of the kinds that the chart uses.
+"""Makes `schemas/`: the schemas of the kinds that the chart uses, for two Kubernetes versions and the Prometheus operator.
 
     python -m tests.deployment.extract_schemas
 
-takes them from the projects' Go modules (`go` is needed, here only) and keeps what decides whether a manifest is valid:
+reads the schemas from the projects' Go modules (only this script needs `go`) and keeps what decides whether a manifest is valid:
 types, fields, required fields, enumerations. Both projects are under the Apache License 2.0.
 """
 
@@ -55,7 +55,7 @@ def _module(path: str, version: str) -> Path:
 
 
 def _closure(definitions: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """The definitions of these names, and of those that they refer to."""
+    """The definitions of these names, and those that they refer to."""
     found: dict[str, Any] = {}
     wanted = list(names)
     while wanted:
@@ -101,7 +101,7 @@ def _references(schema: Any) -> Iterable[str]:
 
 
 def _write(name: str, content: dict[str, Any]) -> None:
-    """One definition on a line, so that two versions can be compared."""
+    """Writes one definition per line, so that two versions can be compared."""
     head = {key: value for key, value in content.items() if key != "definitions"}
     lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in content["definitions"].items()]
     text = json.dumps(head)[:-1] + ', "definitions": {\n' + ",\n".join(lines) + "\n}}\n"

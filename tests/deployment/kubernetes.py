@@ -1,4 +1,4 @@
-"""Whether a Kubernetes API server would take a manifest: types, unknown and missing fields, by the schemas in `schemas/`."""
+"""Whether a Kubernetes API server would accept a manifest: types, unknown and missing fields, by the schemas in `schemas/`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 class Api:
-    """What a cluster of one Kubernetes version knows, with the Prometheus operator in it."""
+    """The kinds of a cluster of one Kubernetes version with the Prometheus operator."""
 
     def __init__(self, version: str) -> None:
         files = [
@@ -45,7 +45,7 @@ class Api:
 
     def _problems(self, value: Any, schema: Schema, path: str) -> Iterator[str]:
         if value is None:
-            return  # the API server takes null for an absent field
+            return  # the API server accepts null for an absent field
         if "$ref" in schema:
             if schema["$ref"] in _ANY_FORM:
                 yield from _scalar(value, path, quantity=schema["$ref"] == _QUANTITY)
@@ -86,7 +86,7 @@ def _scalar(value: Any, path: str, *, quantity: bool) -> Iterator[str]:
 
 
 def _mistakes(value: Any, schema: Schema, path: str) -> Iterator[str]:
-    """Of the value itself, whatever is in it."""
+    """Mistakes of the value itself, not of its contents."""
     expected = schema.get("type")
     if expected and (not isinstance(value, _TYPES[expected]) or (isinstance(value, bool) and expected != "boolean")):
         yield f"{path}: expected {expected}, found {value!r}"

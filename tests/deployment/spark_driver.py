@@ -1,6 +1,6 @@
-"""A Spark driver that starts one executor with the command given, as Spark on Kubernetes would, and runs tasks on it.
+"""A Spark driver that starts one executor with the given command, as Spark on Kubernetes would, and runs tasks on it.
 
-It runs with the image's interpreter, so it imports nothing of the tests.
+It runs with the image's interpreter, so it imports nothing from the tests.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OPTIONS = {
 
 def main(entrypoint: str) -> None:
     context = SparkContext(conf=SparkConf().setAll(list(_OPTIONS.items())))
-    java = context._jsc.sc()  # the Python API does not show executors
+    java = context._jsc.sc()  # the Python API does not list executors
     driver = java.conf().get("spark.driver.port")
     told = {
         "SPARK_DRIVER_URL": f"spark://CoarseGrainedScheduler@127.0.0.1:{driver}",

@@ -1,4 +1,4 @@
-"""What helm makes of the chart, for values as users write them."""
+"""The manifests that helm renders from the chart, for values as users write them."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_containers_can_do_little(chart: Chart, values: Values) -> None:
 def test_nodes_understand_their_configuration(
     chart: Chart, values: Values, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """The files that it names are Secrets of the cluster; here any file stands for them."""
+    """The configuration names files of the cluster's Secrets; here one file replaces them all."""
     some_file = tmp_path_factory.mktemp("secret") / "file"
     some_file.touch()
     configuration = _configuration(chart.render(values))
@@ -213,7 +213,7 @@ def _nodes(manifests: list[Manifest]) -> list[tuple[str, Manifest]]:
 
 
 def _pods(manifests: list[Manifest]) -> list[tuple[str, Manifest]]:
-    """Whose, and its spec."""
+    """Each pod: the name of its object, and its spec."""
     direct = [(each["metadata"]["name"], each["spec"]) for each in manifests if each["kind"] == "Pod"]
     templates = [
         (each["metadata"]["name"], each["spec"]["template"]["spec"])

@@ -1,4 +1,4 @@
-"""The image: what the Dockerfile says, and its build stage carried out here."""
+"""The image: the instructions of the Dockerfile, and its build stage run here."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_server_is_ready_while_etcd_is_there_and_writes_to_tmp_only(
 
 
 def test_it_is_an_executor_when_spark_says_so(image: Image, dockerfile: Dockerfile) -> None:
-    """A real driver gets an executor through the entry point, as Kubernetes would start it, and runs a Python task on it."""
+    """A real driver starts an executor through the entry point, as Kubernetes would, and runs a Python task on it."""
     script = image.path("/tmp/spark_driver.py")
     shutil.copy(ROOT / "tests" / "deployment" / "spark_driver.py", script)
     done = subprocess.run(
@@ -144,7 +144,7 @@ def _run(image: Image, dockerfile: Dockerfile, *arguments: str) -> subprocess.Co
 
 @contextmanager
 def _server(image: Image, dockerfile: Dockerfile, arguments: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """On a read-only root file system, with a /tmp of its own."""
+    """Runs on a read-only root file system, with its own /tmp."""
     environment = image.environment(dockerfile)
     tmp = environment["TMPDIR"]
     read_only = f'mount -o remount,ro,bind / && mount -t tmpfs none {tmp} && cd {tmp} && exec "$@"'

@@ -1,4 +1,4 @@
-"""The check of manifests finds what an API server refuses: else the chart's tests would prove nothing."""
+"""The manifest check finds what an API server refuses; otherwise the chart's tests would prove nothing."""
 
 from __future__ import annotations
 

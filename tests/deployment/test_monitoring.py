@@ -1,4 +1,4 @@
-"""Dashboard and alerts look at metrics that nodes have, and each alert has its remedy in the handbook."""
+"""Dashboard and alerts use only metrics that nodes have, and the handbook has a remedy for each alert."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SUFFIX = re.compile(r"_(total|bucket|sum|count|created)$")
 
 @pytest.fixture(scope="module")
 def known() -> dict[str, set[str]]:
-    """Labels of each metric: those a node counts, read from its registry, and those of the cluster, made from no changefeeds at all."""
+    """Labels of each metric: a node's, read from its registry, and the cluster's, made without any changefeed."""
     node = Metrics()
     tally = RowTally(applied=Counter({RowType.INSERT: 1}))
     node.window_done(ChangefeedId("a"), tally, timedelta(1), failed=True)
@@ -113,7 +113,7 @@ def _assert_known(expression: str, known: dict[str, set[str]]) -> None:
 
 
 def _cluster_metrics() -> Iterator[Metric]:
-    """Those that the owner makes from etcd: their names do not depend on what is there."""
+    """The metrics that the owner makes from etcd. Their names do not depend on etcd's content."""
     yield from metrics._states({}, None)
     yield from metrics._gauges({}, datetime.now(UTC))
     yield metrics._ddl_seconds({})

@@ -1,4 +1,4 @@
-"""Values as users of the chart write them: what is taken, and what is refused with which words."""
+"""Values as users of the chart write them: which are accepted, and which are refused with which message."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _pair(versions: Versions, directory: Path) -> Findings:
     pair = Pair(versions, directory)
     try:
         return pair.refused() if versions in REFUSED else pair.run()
-    except Exception as error:  # noqa: BLE001 - whatever ends this pair, the others go on
+    except Exception as error:  # noqa: BLE001 - whatever ends this pair, the others run
         findings = Findings()
         findings.looked_at("replication", [f"{type(error).__name__}: {error}"])
         return findings

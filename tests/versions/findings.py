@@ -1,4 +1,4 @@
-"""`Findings`: what was looked at, each with what is wrong with it."""
+"""`Findings`: the subjects that were tested, each with its faults."""
 
 from __future__ import annotations
 

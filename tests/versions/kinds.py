@@ -1,4 +1,4 @@
-"""Every kind of DDL that a server may be asked for, each in databases of its own, with what must be there before."""
+"""Every kind of DDL that a server accepts, each in its own databases, with its prerequisites."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CLUSTERED = {"key": {"_id": 1}, "unique": True, "name": "by_id"}
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """`before` is done to a database, then `ddl`. `elsewhere`: the ending of another database that it writes to."""
+    """`before` runs in a database, then `ddl`. `elsewhere`: the suffix of another database that it writes to."""
 
     column: str
     before: Callable[[Database], object]
@@ -56,7 +56,7 @@ def _accented(db: Database) -> None:
 
 
 def _accented_alike(db: Database) -> None:
-    """Two values that the table's collation takes for one, in a field that is to be unique by its bytes."""
+    """Two values that the table's collation considers equal, in a field with an index that is unique by bytes."""
     _accented(db)
     db["t"].insert_many([{"_id": n, "word": word} for n, word in enumerate(("é", "e"))])
 

@@ -1,8 +1,8 @@
-"""`Pair`: a source of one version and a target of another, from the copy to the cut-over, and what was found different then.
+"""`Pair`: a source of one version and a target of another, from the copy to the cut-over, and the differences found then.
 
     tables of every kind of DDL ──▶ changefeed, copy ──▶ every kind of DDL, random rows, kill -9 of a node ──▶ finalize ──▶ comparison
 
-Each kind has two databases: in `copied_<kind>` all of it has happened before the changefeed begins, in `live_<kind>` its DDL happens while it is replicated.
+Each kind has two databases: in `copied_<kind>` its DDL runs before the changefeed begins, in `live_<kind>` while it is replicated.
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ def number(version: str) -> Version:
 
 
 class PairFailed(Exception):
-    """Replication ended, or did not come to its end; so nothing could be compared."""
+    """Replication failed or did not finish, so nothing could be compared."""
 
 
 class Pair:
-    """`accident`: two nodes, of which the owner is killed in the middle of the DDLs. Without it there is one."""
+    """With `accident` there are two nodes, and the owner is killed in the middle of the DDLs; without it there is one node."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Pair:
         return findings
 
     def refused(self) -> Findings:
-        """A changefeed to an older target is refused when it is to be created, with the reason."""
+        """The creation of a changefeed to an older target is refused, with the reason."""
         findings = Findings()
         with self._running():
             done = self._sluice("changefeed", "create", "-", input=self._configuration())
@@ -167,7 +167,7 @@ class Pair:
         return bool(feed.get("checkpoint", "") != self._start)
 
     def _finalized(self) -> bool:
-        """Asked for again after an interruption, as the command's help says."""
+        """Repeats the command after an interruption, as its help says."""
         try:
             self._must("changefeed", "finalize", _FEED, "--yes")
         except subprocess.TimeoutExpired:
@@ -186,7 +186,7 @@ class Pair:
             _write_after(database)
 
     def _kill_the_owner(self) -> None:
-        """What it did is taken over by the other; it comes back at once."""
+        """The other node takes over its work; the killed node restarts at once."""
         name = next(node["name"] for node in self._asked("node", "list") if node.get("owner"))
         victim = next(node for node in self._nodes if node.name == name)
         victim.kill()
@@ -224,7 +224,7 @@ class Pair:
 
 
 class Rows:
-    """Random changes of rows, while all else happens."""
+    """Random changes of rows, during everything else."""
 
     def __init__(self, client: Client) -> None:
         self._db = client[_ROWS]
@@ -237,6 +237,6 @@ class Rows:
 
 
 def _write_after(database: Database) -> None:
-    """A row into a table that the DDL left: it comes by the schema of after it."""
+    """Writes a row to the table after its DDL; it arrives with the new schema."""
     if "t" in database.list_collection_names():
         database["t"].insert_one({"_id": "after", "a": 1000, "b": "after", "word": "after"})

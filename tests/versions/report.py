@@ -1,4 +1,4 @@
-"""What `make versions` prints: which version and which pair of versions passed what, and below it what failed."""
+"""The output of `make versions`: the result of each version and each pair of versions, then the failures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHOWN = 600
 
 
 def print_report(console: Console, findings: Mapping[str, Findings]) -> None:
-    """`findings` by what was looked at: a version, or a pair of them."""
+    """`findings` by subject: a version, or a pair of versions."""
     columns = list(dict.fromkeys(what for found in findings.values() for what in found.faults))
     table = Table("", *columns)
     for name, found in findings.items():

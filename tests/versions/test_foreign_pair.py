@@ -1,4 +1,4 @@
-"""The two versions that are furthest apart, with one kind of DDL of each group; `make versions` runs all kinds on all pairs, with an accident."""
+"""The two versions that are furthest apart, with one DDL kind of each group; `make versions` runs all kinds on all pairs, with an accident."""
 
 from __future__ import annotations
 

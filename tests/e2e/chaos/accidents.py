@@ -1,4 +1,4 @@
-"""`Accidents`: how each event of the schedule is made to happen. Each happens in a thread of its own, and may take its time."""
+"""`Accidents`: how each event of the schedule is carried out. Each runs in its own thread and may take its time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Accidents:
     def __init__(
         self, machines: Machines, bank: Bank, servers: ServerAccidents, journal: Journal, over: threading.Event
     ) -> None:
-        """`over` ends what lasts."""
+        """Setting `over` ends the events that last."""
         self._machines = machines
         self._bank = bank
         self._journal = journal
@@ -56,7 +56,7 @@ class Accidents:
         return happen
 
     def _command(self, verb: str) -> Callable[[str], None]:
-        return lambda id: self._tell(id, self._machines.sluice("changefeed", verb, id))  # noqa: A006  # what it is called everywhere
+        return lambda id: self._tell(id, self._machines.sluice("changefeed", verb, id))  # noqa: A006  # the usual name
 
     def _tell(self, subject: str, done: CompletedProcess[str]) -> None:
         self._journal.tell(subject, (done.stdout or done.stderr).strip())

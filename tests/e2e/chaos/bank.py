@@ -1,8 +1,8 @@
-"""`Bank`: money moves between accounts of several collections in transactions; whatever happens, none is made or lost.
+"""`Bank`: transactions move money between accounts of several collections; no accident may create or lose money.
 
-A *sync point* is where a changefeed has reached its `target`: `sluice changefeed finalize` takes the source's time of that moment as target, every
-table is replicated up to exactly there, and the changefeed is finished. All events of a transaction have one cluster time, so a
-target that stands at one time holds each transaction whole or not at all, while at the source transfers go on. Afterwards the changefeed gets a
+At a *sync point* a changefeed has reached its `target`: `sluice changefeed finalize` sets the source's current time as target, every
+table is replicated exactly up to it, and the changefeed finishes. All events of a transaction have one cluster time, so a target
+database at one time holds each transaction whole or not at all, while transfers continue at the source. Afterwards the changefeed gets a
 configuration without a target, and is resumed.
 """
 
@@ -53,7 +53,7 @@ class Bank:
         self._do("create", str(self._file))
 
     def transfer(self) -> str:
-        """One, in a transaction over two collections."""
+        """One transfer, in a transaction over two collections."""
         (giver, taker), amount = self._random.sample(_BRANCHES, 2), self._random.randrange(100)
         accounts = [self._random.randrange(_ACCOUNTS) for _ in range(2)]
         with self._source.start_session() as session, session.start_transaction():
@@ -63,7 +63,7 @@ class Bank:
         return "transfers"
 
     def synchronise(self) -> None:
-        """Brings the target to one time of the source, counts the money there, and lets replication go on; one at a time."""
+        """Brings the target to one time of the source, counts the money there, and resumes replication. One call at a time."""
         if not self._synchronising.acquire(blocking=False):
             return
         try:
@@ -75,7 +75,7 @@ class Bank:
             self._synchronising.release()
 
     def _count(self) -> None:
-        """While the changefeed is finished nothing changes at the target: collection after collection will do."""
+        """Counts collection by collection: while the changefeed is finished, nothing changes at the target."""
         try:
             found = sum(row["balance"] for branch in _BRANCHES for row in self._target[DATABASE][branch].find())
         except PyMongoError as error:
@@ -88,7 +88,7 @@ class Bank:
             self._journal.fault("bank", f"the target has {found}, not {TOTAL}")
 
     def _do(self, verb: str, *arguments: str) -> bool:
-        """Until it is done: after an interruption each verb may be asked for again."""
+        """Repeats the verb until it succeeds: each verb may be repeated after an interruption."""
         deadline, told = time.monotonic() + _SECONDS, ""
         while (done := self._machines.sluice("changefeed", verb, *arguments)).returncode != 0:
             if time.monotonic() > deadline:

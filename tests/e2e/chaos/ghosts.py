@@ -1,6 +1,6 @@
-"""`Ghosts`: what is written at the source's primary alone, and rolls back. Nobody downstream may ever see it.
+"""`Ghosts`: writes that only the source's primary has, and that roll back. The target may never contain them.
 
-The target's oplog remembers all that the target ever had.
+The target's oplog shows everything that the target ever contained.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Ghosts:
         self._numbers = itertools.count()
 
     def prepare(self) -> None:
-        """A table that is there before any of them."""
+        """Creates a table that exists before any ghost."""
         self._source[DATABASE][_PLACE].insert_one({"_id": "alive"})
 
     def appear(self, primary: MongoDB) -> None:
-        """Rows and a table that only this member takes, and the loss of a row that all have."""
+        """Writes to this member alone: new rows, a new table, and the deletion of a row that all members have."""
         ghost = f"ghost_{next(self._numbers)}"
         with primary.client() as client:
             database = client.get_database(DATABASE, write_concern=_ALONE)
@@ -38,7 +38,7 @@ class Ghosts:
 
     @staticmethod
     def seen(target: Client) -> list[dict[str, Any]]:
-        """Entries of the target's oplog that tell of a ghost."""
+        """Entries of the target's oplog that contain a ghost."""
         ghost = {"$regex": "^ghost_"}
         told = [{"o._id": ghost}, {"o.create": ghost}, {"ns": f"{DATABASE}.{_PLACE}", "op": "d"}]
         return list(target["local"]["oplog.rs"].find({"$or": told}, {"ns": 1, "op": 1, "o": 1}))

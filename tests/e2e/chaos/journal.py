@@ -1,4 +1,4 @@
-"""`Journal`: what was done and when, and what went wrong."""
+"""`Journal`: which actions ran when, and what went wrong."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 
 
 class Journal:
-    """For any thread."""
+    """Any thread may use it."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()

@@ -1,7 +1,7 @@
-"""`Machines`: etcd of three, source and target of three, three nodes, and a link from each node to each of the servers.
+"""`Machines`: etcd, source and target of three members each, three nodes, and a link from each node to each of the servers.
 
-A link is cut or blocked where it passes the proxies: a node reaches etcd through proxies of its own, and the members of source and target through
-those that stand in front of them for everybody; there its connections are known by the processes that opened them.
+Proxies cut or block a link. Each node reaches etcd through its own proxies. All nodes reach the members of source and target
+through shared proxies, which know a connection's node by the process that opened it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _UNREACHABLE = 5
 
 
 class ChaosNode(Node):
-    """`wanted`: whether it is to run now, so that one that ends by itself is found out."""
+    """`wanted`: whether the node should run, so that a node that ends by itself is detected."""
 
     wanted = False
 
     def end(self) -> int | None:
-        """How it ended after SIGTERM; None when it did not in the time that it promises."""
+        """The exit code after SIGTERM; None when the node did not end within its grace period."""
         self.wanted = False
         assert self._process is not None
         self._process.terminate()
@@ -85,7 +85,7 @@ class Machines:
 
     @property
     def uris(self) -> tuple[str, str]:
-        """Of source and target."""
+        """The URIs of source and target."""
         return self.sets["source"].uri, self.sets["target"].uri
 
     def __enter__(self) -> Self:
@@ -121,7 +121,7 @@ class Machines:
         return node
 
     def start(self, name: str) -> None:
-        """A node waits for an etcd that is not to be had, here longer than a start may take: so it is started once more."""
+        """Retries: while etcd is unavailable, a node waits for it, here longer than a start may take."""
         node = self.nodes[name]
         while not node.wanted:
             try:
@@ -136,7 +136,7 @@ class Machines:
         self.nodes[name].kill()
 
     def sluice(self, *arguments: str, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
-        """The command line at the first node that answers, tried again for as long as none does."""
+        """Runs a command at the first node that answers; retries while no node answers."""
         deadline = time.monotonic() + seconds
         while True:
             for node in self.nodes.values():
@@ -145,13 +145,13 @@ class Machines:
                     return done
 
     def asked(self, *arguments: str) -> list[Any]:
-        """What a list in the command line shows; empty when nobody answers."""
+        """The output of a list command; empty when no node answers."""
         done = self.sluice(*arguments, "-o", "json")
         return list(json.loads(done.stdout)) if done.returncode == 0 else []
 
 
 def _at(node: Node, arguments: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
-    """What waits for longer than a user would is broken off, as a user would."""
+    """Aborts a command that takes longer than a user would wait."""
     try:
         return run(arguments, {"SLUICE_SERVER": node.address})
     except subprocess.TimeoutExpired as late:

@@ -1,9 +1,9 @@
-"""`Chaos`: three nodes replicate two changefeeds while accidents happen to them and to all that they talk to.
+"""`Chaos`: three nodes replicate two changefeeds during accidents to the nodes and to all servers that they use.
 
-    copy and replication ──▶ the schedule's events, side by side ──▶ all is mended ──▶ both sides are equal, the money is there
+    copy and replication ──▶ the schedule's events, in parallel ──▶ all is mended ──▶ both sides are equal, no money is lost
 
-Wrong is: a changefeed that fails, a process that ends by itself or does not end when it is told to, a sum that is not right at a sync point, a
-difference in the end. Divergence fails a changefeed here (`on_divergence: fail`): nothing is to be repaired that should not have happened.
+Faults are: a changefeed that fails, a process that ends by itself or does not end when told to, a wrong sum at a sync point, a
+difference at the end. Divergence fails a changefeed here (`on_divergence: fail`), so that no repair hides a fault.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Chaos:
             event_over.result()
 
     def _look(self) -> str:
-        """A failed changefeed or node ends the run there: what led to it stands at the end of the logs."""
+        """Ends the run when a changefeed or a node failed, so that the cause is at the end of the logs."""
         for id, state, error in self._lifecycles():
             if self._states.get(id) != state:
                 self._states[id] = state
@@ -129,7 +129,7 @@ class Chaos:
         return "looks"
 
     def _lifecycles(self) -> Iterator[tuple[str, State, str]]:
-        """As they stand in etcd, or stood there when it was last to be had."""
+        """The lifecycles in etcd, or those last read while etcd is unavailable."""
         view = self._mirror.view()
         for id in ("shop", "bank"):
             found = view.get(self._layout.status(ChangefeedId(id)))

@@ -1,7 +1,7 @@
-"""What happens when in a chaos run: a function of its seed. Pure.
+"""The events of a chaos run and their times: a function of its seed. Pure.
 
-Events begin seconds after each other and last longer than that, so they overlap; what happens to one subject does not. One node of the three is always
-left alone by `kill -9`, freezing and draining: the other two may be hit at once.
+Events begin seconds apart and last longer than that, so they overlap, but those of one subject do not. One of the three nodes
+is never killed, frozen or drained: the other two may be hit at once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class What(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """`at` and `lasts` in seconds; of events that end by themselves, `lasts` is how long their subject is left alone."""
+    """`at` and `lasts` in seconds. For an event that ends by itself, no other event hits its subject for `lasts`."""
 
     at: float
     what: What
@@ -57,7 +57,7 @@ class _Sort:
 
 _SORTS: Mapping[What, _Sort] = {
     What.KILL: _Sort(5, NODES, (2, 15)),
-    What.FREEZE: _Sort(4, NODES, (3, 25)),  # of a session of 10 s
+    What.FREEZE: _Sort(4, NODES, (3, 25)),  # the session lasts 10 s
     What.DRAIN: _Sort(2, NODES, (30, 30)),
     What.RESTART: _Sort(3, SERVERS, (0, 12)),
     What.KILL_LEADER: _Sort(4, SERVERS, (1, 25)),

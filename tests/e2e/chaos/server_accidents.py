@@ -1,4 +1,4 @@
-"""`ServerAccidents`: what befalls etcd, source and target. Their members come back with their data."""
+"""`ServerAccidents`: accidents of etcd, source and target. Their members come back with their data."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Happens = Callable[[Event, Random], None]
 
 
 class ServerAccidents:
-    """One at a time for each server, which is whole before and after."""
+    """Runs one accident at a time for each server, which is whole before and after it."""
 
     def __init__(self, machines: Machines, ghosts: Ghosts, journal: Journal, over: threading.Event) -> None:
-        """`over` ends what lasts."""
+        """Setting `over` ends the accidents that last."""
         self._sets = machines.sets
         self._etcd = machines.etcd
         self._ghosts = ghosts
@@ -94,7 +94,7 @@ class ServerAccidents:
         members.reconnect()
 
     def _roll_back(self, event: Event, random: Random) -> None:
-        """At the source with what nobody downstream may see; at the target with whatever is replicated meanwhile."""
+        """Rolls back ghosts at the source, and the rows replicated meanwhile at the target."""
         members = self._sets[event.subject]
 
         def write() -> None:

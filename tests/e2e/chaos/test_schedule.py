@@ -1,4 +1,4 @@
-"""The schedule of a chaos run is a function of its seed, and leaves the cluster a chance."""
+"""The schedule of a chaos run is a function of its seed, and leaves the cluster able to recover."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the source goes through during a chaos run: rows of all kinds in tables whose schema changes, and unique values that change hands.
+"""The writes at the source during a chaos run: rows of all kinds in tables whose schema changes, and unique values that move between rows.
 
-Servers are restarted under it: what an interrupted write has done is left open, since both sides are compared in the end.
+Servers restart meanwhile. The effect of an interrupted write is unknown; that is harmless, because the end compares both sides.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SEAT_SECONDS = 0.1
 
 
 class Repeated:
-    """Something done again and again in a thread of its own; what the server refuses or breaks off is counted."""
+    """Repeats an action in its own thread, and counts the server's refusals and aborts."""
 
     def __init__(self, name: str, work: Callable[[], str], seconds: float) -> None:
         self._work = work
@@ -54,7 +54,7 @@ class Repeated:
 
 
 class Workload:
-    """In three databases whose names begin alike."""
+    """Writes to three databases whose names have a common prefix."""
 
     def __init__(self, client: Client, seed: int, *, name: str = "chaos") -> None:
         self._client = client
@@ -100,11 +100,11 @@ class Workload:
         return "batches of rows"
 
     def _tables(self) -> list[str]:
-        """As they are now: whether an interrupted DDL took place is not known otherwise. Some table there is always."""
+        """The current tables, read from the server because an interrupted DDL may or may not have taken effect. Never empty."""
         return sorted(self._db.list_collection_names()) or ["t0"]
 
     def _change_seats(self) -> str:
-        """One document gives its unique value up, another takes it."""
+        """One document gives up its unique value, and another takes it."""
         seats, random = self._seats_db["seats"], self._random["seats"]
         has = random.choice(list(seats.find({"seat": {"$exists": True}})))
         wants = random.choice(list(seats.find({"seat": {"$exists": False}})))
@@ -163,7 +163,7 @@ class Workload:
         return "drop, re-create"
 
     def _side(self, random: Random, _: str) -> str:
-        """A second database that comes and goes."""
+        """A second database that is created and dropped in turn."""
         side = self._side_db
         if side.list_collection_names():
             self._client.drop_database(side)

@@ -1,9 +1,9 @@
-"""`Accident`: DDLs of several kinds are brought to their moments, somebody is killed, and each must be there exactly once.
+"""`Accident`: DDLs of several kinds are brought to their moments, a node is killed, and each DDL must take effect exactly once.
 
     tables at home, rows ──▶ DDLs at their moments ──▶ kill -9 ──▶ rows, until the others have taken over ──▶ both sides are equal
 
-One accident serves several cases of the matrix: DDLs of different databases do not wait for each other, so each stands at a moment of its own
-when the victim dies. Nothing depends on how long anything takes: whoever is to stand is held by a failpoint, and the moment is looked up in etcd
+One accident serves several cases of the matrix: DDLs of different databases do not wait for each other, so each is at its own moment
+when the victim dies. Nothing depends on durations: failpoints hold the processes, and the moment is checked in etcd
 and at the target before the kill.
 """
 
@@ -48,13 +48,13 @@ _STANDS_AT: Mapping[Moment, Point] = {
     Moment.REACHED: Point.DUE,
     Moment.EXECUTING: Point.EXECUTING,
     Moment.APPLIED: Point.APPLIED,
-    Moment.RELEASED: Point.APPLIED,  # first, until the processors are held
+    Moment.RELEASED: Point.APPLIED,  # the owner waits here until the processors are held
 }
 
 
 @dataclass(frozen=True)
 class Case:
-    """`database` holds the tables of the DDL, all at one node; `beside` a table that the other node has."""
+    """`database` holds the tables of the DDL, all on one node; `beside` is a table on the other node."""
 
     name: str
     moment: Moment
@@ -70,14 +70,14 @@ class Case:
 
     @property
     def point(self) -> Point | None:
-        """Where the owner stands. A DDL whose barrier is closed is held by the processors alone, but a create closes no barrier."""
+        """Where the owner is held. At a closed barrier the processors alone are held, but a create closes no barrier."""
         if self.moment is Moment.CLOSED:
             return None if self.kind.before else Point.DUE
         return _STANDS_AT[self.moment]
 
 
 class Accident:
-    """Of one changefeed that ends with it."""
+    """One accident, with a changefeed of its own that ends with it."""
 
     def __init__(self, cluster: StandingCluster, victim: Victim, moments: Mapping[str, Moment], *, home: str) -> None:
         prefix = f"f{uuid.uuid4().hex[:8]}"
@@ -95,7 +95,7 @@ class Accident:
         cluster.sluice("changefeed", "create", "--id", self._feed, *flags, "--tables", f"{self._feed}_*.*")
 
     def happen(self) -> None:
-        """Returns when the cluster has got over it, or raises."""
+        """Returns when the cluster has recovered, or raises."""
         self._prepare()
         self._bring_to_their_moments()
         self._cluster.kill(self._victims())
@@ -108,7 +108,7 @@ class Accident:
         self._cluster.sluice("changefeed", "remove", self._feed, "--yes")
 
     def faults_of(self, case: Case) -> list[str]:
-        """What is wrong after it, in words."""
+        """What is wrong after the accident, in words."""
         cluster = self._cluster
         found = self._differences(case)
         had, wanted = commands_had(cluster.target, case.database), dict(case.kind.commands)
@@ -122,7 +122,7 @@ class Accident:
         return found
 
     def _prepare(self) -> None:
-        """All tables are made, each is with the node where it belongs, and rows arrive."""
+        """Creates all tables, moves each to its node, and waits until rows arrive."""
         cluster, source = self._cluster, self._cluster.source
         for case in self.cases:
             for table in case.kind.before:
@@ -148,7 +148,7 @@ class Accident:
         return owner + ([] if self._victim is Victim.OWNER else [self._home])
 
     def _bring_to_their_moments(self) -> None:
-        """Those that need the processors come first; then the processors are held, and the others are let go as far as they are to come."""
+        """Brings the DDLs that need the processors to their moments first; then holds the processors, and releases the owner for the others."""
         cluster, holds = self._cluster, self._cluster.holds
         for case in self.cases:
             if case.point is not None:
@@ -176,7 +176,7 @@ class Accident:
         return case.point is None or self._cluster.holds.reached(case.point, case.database) == case.kind.stand
 
     def _stands(self, case: Case) -> bool:
-        """Whether what etcd and the target say is what the moment is."""
+        """Whether etcd and the target show the moment of the case."""
         records = self._records(case)
         if len(records) < case.kind.stand:
             return False
@@ -195,12 +195,12 @@ class Accident:
                 return states == {DdlState.DONE} and done != self._before(case)
 
     def _records(self, case: Case) -> list[DdlRecord]:
-        """Of the DDLs that stand at the moment."""
+        """The records of the DDLs that are at the moment."""
         made = len(case.kind.before)
         return self._cluster.records_of(self._feed, case.database)[made : made + case.kind.stand]
 
     def _closed(self, record: DdlRecord) -> bool:
-        """The barrier holds each of its tables there, and none has come so far."""
+        """The barrier holds each of its tables at the DDL, and no table has reached it."""
         cluster = self._cluster
         checkpoints = {table: cluster.checkpoint(self._feed, table) for table in record.scope.tables}
         return all(
@@ -235,7 +235,7 @@ class Accident:
         ]
 
     def _write(self, cases: Iterable[Case], *, done: bool) -> None:
-        """Into the tables that there are before the DDLs, or after them."""
+        """Writes to the tables that exist before the DDLs, or after them."""
         for case in cases:
             source = self._cluster.source
             for table in case.kind.after if done else case.kind.before:
@@ -243,7 +243,7 @@ class Accident:
             self._write_rows(source[case.beside], "t")
 
     def _write_rows(self, database: Database, table: str) -> None:
-        """Rows are inserted, changed, and taken away again but for the first half."""
+        """Inserts and updates rows, then deletes the second half."""
         keys = [next(self._count) for _ in range(_ROWS)]
         database[table].insert_many([{"_id": key, "code": key, "total": 0} for key in keys])
         database[table].update_many({"_id": {"$in": keys[::3]}}, {"$inc": {"total": 1}})

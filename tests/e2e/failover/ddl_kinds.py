@@ -1,4 +1,4 @@
-"""The kinds of DDL that the matrix goes through: what they need, what they do, and what a target has to show for it."""
+"""The kinds of DDL in the matrix: their prerequisites, their statements, and their expected commands at the target."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INDEX_NOT_BUILT = ("startIndexBuild", "abortIndexBuild")
 
 @dataclass(frozen=True)
 class Kind:
-    """Tables in `before` are created for it; those in `after` are there when it is done."""
+    """Tables in `before` are created first; those in `after` exist when the DDL is done."""
 
     before: tuple[str, ...]
     after: tuple[str, ...]
@@ -92,7 +92,7 @@ KINDS: dict[str, Kind] = {
 
 
 def commands_had(client: Client, database: str) -> dict[str, int]:
-    """How often each command has had an effect in a database, as its server's oplog tells."""
+    """How often each command had an effect in a database, by its server's oplog."""
     entries: Any = client["local"]["oplog.rs"]
     found = Counter(
         next(iter(entry["o"])) for entry in entries.find({"op": "c", "ns": {"$regex": f"^{database}\\."}}, {"o": 1})

@@ -1,4 +1,4 @@
-"""`Holds`: failpoints of running nodes, put on and taken off one subject at a time (`coordination.failpoint`)."""
+"""`Holds`: failpoints of running nodes, put on and released for one subject at a time (`coordination.failpoint`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Holds:
 
     @property
     def failpoints(self) -> str:
-        """For the environment of the nodes."""
+        """Environment variables of the nodes."""
         return " ".join(f"{point}=hold:{self._directory}" for point in Point)
 
     def put_on(self, point: Point, subject: str) -> None:
@@ -35,11 +35,11 @@ class Holds:
         (self._directory / point / subject).unlink()
 
     def reached(self, point: Point, subject: str) -> int:
-        """How many have come there since it was put on."""
+        """How many have reached the failpoint since it was put on."""
         told = self._directory / point / f"{subject}.reached"
         return len(told.read_text().splitlines()) if told.exists() else 0
 
     def release_all(self) -> None:
-        """All that stand go on; nobody will stand."""
+        """Releases all that wait at a failpoint, and removes all failpoints."""
         for file in self._directory.glob("*/*"):
             file.unlink()

@@ -1,6 +1,6 @@
-"""`StandingCluster`: real nodes that stand by for as long as a module's tests take: two owners in line, two processors.
+"""`StandingCluster`: real nodes that run for all tests of a module: two candidates for owner, two processors.
 
-The survivors get over an accident alone; who was killed is started again afterwards, beside what the next test prepares.
+The survivors recover from an accident alone. The killed nodes restart afterwards, while the next test prepares.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class StandingCluster(Cluster):
         super().close()
 
     def start_again(self) -> None:
-        """Those who do not run; nobody waits for them."""
+        """Starts the nodes that do not run, without waiting for them."""
         self._starting += [self._starts.submit(node.start) for node in self.nodes.values() if not node.running]
 
     def stand_ready(self) -> None:
-        """All nodes run, and see each other."""
+        """Waits until all nodes run and see each other."""
         if not self._starting:
             self.start_again()
         for start in self._starting:
@@ -76,13 +76,13 @@ class StandingCluster(Cluster):
         self.until(lambda: all(map(self._stands, OWNERS)), "the line of owners")
 
     def id_of(self, name: str) -> NodeId | None:
-        """Of its living session."""
+        """The id of the node's live session."""
         found = self._mirror.view().group(self.layout.nodes).values()
         ids = [NodeId(kv.key.removeprefix(self.layout.nodes)) for kv in found]
         return next((id for id in ids if id.rpartition("-")[0] == name), None)
 
     def kill(self, names: Iterable[str]) -> None:
-        """`kill -9`, and the end of the leases. Those who stand at a failpoint go on."""
+        """`kill -9`, and the end of the leases. All that wait at a failpoint are released."""
         for name in names:
             self.nodes[name].kill()
         self.holds.release_all()
@@ -90,7 +90,7 @@ class StandingCluster(Cluster):
             self.revoke_lease(name)
 
     def sluice(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """The command line, served by the owner's node."""
+        """Runs a command at the owner's node."""
         node = self.nodes[self.until(lambda: self.owner() or "", "an owner")]
         done = run(arguments, {"SLUICE_SERVER": node.address})
         assert done.returncode == 0, f"{arguments}: {done.stderr}"
@@ -101,7 +101,7 @@ class StandingCluster(Cluster):
         return {table: node.rpartition("-")[0] for table, node in self.assigned(id).items()}
 
     def send_home(self, id: ChangefeedId, homes: Mapping[TableId, str]) -> None:
-        """As `sluice table move` does, all in one transaction, so that nodes stay even."""
+        """Moves tables like `sluice table move`, but all in one transaction, so that nodes stay evenly loaded."""
         ids = {name: self.id_of(name) for name in PROCESSORS}
         wrong = {table: ids[name] for table, name in homes.items() if self.homes(id).get(table) != name}
         puts = [
@@ -112,13 +112,13 @@ class StandingCluster(Cluster):
         self.until(lambda: not self.moves(id) and homes.items() <= self.homes(id).items(), "the tables at home")
 
     def checkpoint(self, id: ChangefeedId, table: TableId) -> Position | None:
-        """As its node reports it."""
+        """The checkpoint that the table's node reports."""
         node = self.assigned(id).get(table)
         found = self._mirror.view().get(self.layout.position(id, NodeId(node))) if node else None
         return decode(PositionReport, found).of(table) if found else None
 
     def records_of(self, id: ChangefeedId, database: str) -> list[DdlRecord]:
-        """In stream order."""
+        """The records in stream order."""
         return sorted((r for r in self.ddls(id) if r.event.db == database), key=lambda record: record.position)
 
     @staticmethod

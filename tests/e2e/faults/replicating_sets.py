@@ -1,6 +1,6 @@
 """`ReplicatingSets`: source and target are replica sets of three, etcd has three members, two nodes replicate one changefeed.
 
-All of it stands for as long as a module's tests take. Each test has databases of its own.
+All of them run for all tests of a module. Each test has its own databases.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class ReplicatingSets:
 
     @contextmanager
     def load(self, *, begin: bool = True) -> Iterator[Workload]:
-        """The source is written to all the time, unless it is not begun; at the end both sides are equal, and the changefeed is well."""
+        """Writes to the source all the time, unless `begin` is false. At the end both sides must be equal and the changefeed healthy."""
         self._mend()
         seed = next(self._seeds)
         workload = Workload(self.source, seed, name=f"{_PREFIX}{seed}")
@@ -115,20 +115,20 @@ class ReplicatingSets:
         )
 
     def _mend(self) -> None:
-        """A test that failed leaves no broken servers to the next one."""
+        """Repairs the servers that a failed test left broken."""
         self.etcd.start()
         for members in self.sets.values():
             members.mend()
         side_by_side([node.start for node in self.nodes.values() if not node.running])
 
     def until_replicated(self) -> None:
-        """What is written now has arrived."""
+        """Waits until a row written now has arrived."""
         mark = {"_id": f"mark {time.monotonic()}"}
         self.until(lambda: self._written(mark), "a primary of the source")
         self.until(lambda: self._arrived(mark), "a row that is written now")
 
     def until_majority(self, side: str) -> None:
-        """What the primary has now is its majority's."""
+        """Waits until a majority has everything that the primary has."""
         client = {"source": self.source, "target": self.target}[side]
         client.admin.command("appendOplogNote", 1, data={"test": "until_majority"}, writeConcern={"w": "majority"})
 

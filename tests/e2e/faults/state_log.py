@@ -1,4 +1,4 @@
-"""`StateLog`: each state that a changefeed was in, and what it said."""
+"""`StateLog`: each state that a changefeed was in, with its error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Shown:
 
 
 class StateLog:
-    """Looks at etcd all the time, in a thread of its own."""
+    """Watches etcd all the time, in its own thread."""
 
     def __init__(self, mirror: Mirror, layout: Layout, id: ChangefeedId) -> None:
         self._mirror = mirror

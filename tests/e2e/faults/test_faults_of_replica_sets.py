@@ -1,7 +1,7 @@
-"""Source and target are sets of three, and something befalls them while they are replicated: alone, together, and with nodes and etcd.
+"""Source and target are replica sets of three, and suffer faults while they are replicated: alone, together, and with nodes and etcd.
 
-After each both sides are equal and the changefeed is well; it never failed, and it named nobody who was well. `make chaos` does the same in any order for longer,
-with the election timeout that users have.
+After each fault both sides are equal and the changefeed is healthy; it never failed, and its errors named no healthy server.
+`make chaos` does the same in any order for longer, with the election timeout that users have.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tests.e2e.faults.replicating_sets import NODES, ReplicatingSets
 
 _LASTS_SECONDS = 2.0
 _SIDES = ("source", "target")
-_CODES = {  # a primary without its members may answer and take writes until it notices, or until they are back
+_CODES = {  # a primary without its members may answer and accept writes until it notices, or until they are back
     "source": ("source_unavailable", "source_majority_stalled"),
     "target": ("sink_unavailable", "sink_majority_stalled"),
 }
 _COORDINATION = ("coordination_unavailable", "outcome_unknown")
-_OVERLOADED = "did not answer in time"  # true of any server here: nodes, etcd and six members share this machine
+_OVERLOADED = "did not answer in time"  # possible for any server here: nodes, etcd and six members share this machine
 _ONE = WriteConcern(1)
 
 Fault = Callable[[ReplicaSet], None]
@@ -38,7 +38,7 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicatingSe
 
 
 def _last() -> None:
-    """As long as the fault is there."""
+    """Waits as long as the fault lasts."""
     threading.Event().wait(_LASTS_SECONDS)
 
 
@@ -62,7 +62,7 @@ def _freeze_the_primary(members: ReplicaSet) -> None:
 
 
 def _cut_the_primary_off(members: ReplicaSet) -> None:
-    """Clients stay with it."""
+    """Isolates the primary from its members, but not from clients."""
     old = members.primary()
     members.cut_off(old, from_clients=False)
     members.wait_for_primary(beside=old)

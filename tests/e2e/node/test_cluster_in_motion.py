@@ -1,4 +1,4 @@
-"""Real nodes come, are drained and stop, and tables move between them, while the source is written to. All through the command line."""
+"""Real nodes join, are drained and stop, and tables move between them, while the source is written to; all through the command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _json(server: Server, *arguments: str) -> Any:
 
 
 def _tables_of(server: Server, feed: str) -> dict[str, str]:
-    """Each table's node, by name."""
+    """Each table's node, by the table's name."""
     found = _json(server, "table", "list", feed)
     return {table["name"].partition(".")[2]: table["node"].rpartition("-")[0] for table in found}
 

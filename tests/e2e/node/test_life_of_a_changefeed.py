@@ -1,4 +1,4 @@
-"""A changefeed from its creation to its removal and back, by the command line alone, while the source is written to."""
+"""A changefeed from its creation to its removal and back, through the command line alone, while the source is written to."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def node(etcd_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 class Life:
-    """Each command goes to the next of the nodes."""
+    """Sends each command to the next of the nodes."""
 
     def __init__(self, database: str, uris: tuple[str, str], source: Any, target: Any) -> None:
         self._database = database
@@ -90,7 +90,7 @@ class Life:
         until(lambda: self.target[table].find_one({"_id": id}) is not None, f"{id!r} in {table}")
 
     def until_followed(self, table: str) -> None:
-        """A row that is written now arrives."""
+        """Waits until a row written now arrives."""
         mark = f"mark {self.source[table].count_documents({'_id': {'$type': 'string'}})}"
         self.mark(table, mark)
         self.until_there(table, mark)

@@ -1,4 +1,4 @@
-"""What users of the source do while nodes and changefeeds come and go."""
+"""Writes at the source while nodes and changefeeds come and go."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 @contextmanager
 def writing(source: Any, tables: Sequence[str]) -> Iterator[Callable[[], None]]:
-    """Every table changes all the time, by inserts, updates and deletes, until what it gives is called."""
+    """Inserts, updates and deletes rows of every table all the time, until the yielded function is called."""
     stopping = threading.Event()
 
     def write() -> None:

@@ -1,4 +1,4 @@
-"""The roles that the handbook gives to paste into `mongosh`, as commands."""
+"""The roles that the handbook shows for `mongosh`, as commands."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _HANDBOOK = Path(__file__).parents[3] / "docs" / "operations.md"
 
 
 def create_role(name: str, database: str) -> dict[str, Any]:
-    """The `createRole` command of the role. What the handbook says of `shop` is said of the database.
+    """The `createRole` command of the role, with `database` in place of the handbook's `shop`.
 
-    What stands between the brackets of `db.createRole(...)` is YAML as well.
+    The text between the brackets of `db.createRole(...)` is valid YAML.
     """
     for statement in _HANDBOOK.read_text(encoding="utf-8").split("db.createRole(")[1:]:
         role = yaml.safe_load(statement.partition(")")[0].replace('"shop"', f'"{database}"'))

@@ -1,4 +1,4 @@
-"""Source and target want passwords and TLS, and their users may do what the handbook grants and nothing more."""
+"""Source and target require passwords and TLS, and their users have the privileges that the handbook grants and no others."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.e2e.secured.handbook import create_role
 from tests.independent_compare import differences
 
 _DATABASE = "shop"
-_USER, _PASSWORD = "sluice", "p@ss/word:?"  # what a URI has to escape
+_USER, _PASSWORD = "sluice", "p@ss/word:?"  # characters that a URI must escape
 
 
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ReplicaSet, ReplicaSet]]:
-    """One member each, as three let the same users in (`test_secured_replica_set.py`)."""
+    """One member each, as three authenticate users in the same way (`test_secured_replica_set.py`)."""
     directory = tmp_path_factory.mktemp("secured")
     tls = Certificates(directory).tls("server")
     source, target = (
@@ -36,7 +36,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ReplicaSet,
 
 
 def _granted(members: ReplicaSet, role: str) -> str:
-    """The URI of a user who has this role of the handbook."""
+    """The URI of a user with this role of the handbook."""
     with members.client() as administrator:
         administrator.admin.command(create_role(role, _DATABASE))
         administrator.admin.command("createUser", _USER, pwd=_PASSWORD, roles=[role])
@@ -66,7 +66,7 @@ def test_a_node_replicates_with_the_privileges_of_the_handbook_over_tls(
 
 
 def _change_everything(writer: Client) -> None:
-    """Rows, and DDL of each kind."""
+    """Changes rows, and runs DDL of each kind."""
     db = writer[_DATABASE]
     db.create_collection("capped", capped=True, size=4096)
     db.create_collection("view", viewOn="orders", pipeline=[{"$match": {"a": 1}}])
