@@ -25,7 +25,7 @@ from tests.versions.pair import PAIRS, REFUSED, Pair, Versions
 from tests.versions.report import print_report
 
 _WIDTH = 160
-"""Of the table, where no terminal says how wide it is."""
+"""The table's width where no terminal gives one."""
 
 
 def main() -> int:

@@ -229,6 +229,6 @@ KINDS: Mapping[str, Kind] = {
         column="convertToCapped", before=_indexed, ddl=lambda db: db.command("convertToCapped", "t", size=1 << 20)
     ),
 }
-"""By name, which is part of the names of its databases. A server cannot do more than its version."""
+"""The kinds by name, which is part of the names of their databases. A server supports only the kinds of its version."""
 
 COLUMNS = tuple(dict.fromkeys(kind.column for kind in KINDS.values()))

@@ -11,7 +11,7 @@ from tests.versions.findings import Findings
 
 PASSED, FAILED = "passed", "FAILED"
 _SHOWN = 600
-"""Characters of a fault; a differing document may be of any length."""
+"""The maximum length of a printed fault; a differing document may be of any length."""
 
 
 def print_report(console: Console, findings: Mapping[str, Findings]) -> None:

@@ -24,7 +24,7 @@ _ACCOUNTS = 10
 _EACH = 1000
 TOTAL = len(_BRANCHES) * _ACCOUNTS * _EACH
 _SECONDS = 600.0
-"""Not to be done by then is wrong, however often it was interrupted."""
+"""A verb that is not done by then is a fault, however often it was interrupted."""
 _CONFIGURATION = f"""
 id: bank
 source: {{source}}

@@ -14,7 +14,7 @@ class Journal:
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self.faults: list[str] = []
-        """What must not be: any of them fails the run."""
+        """Each of them fails the run."""
 
     def tell(self, subject: str, what: str) -> None:
         with self._lock:

@@ -55,7 +55,7 @@ class Chaos:
         self._directory = directory
         self._machines = Machines(directory, self.journal)
         self._over = threading.Event()
-        """Something went wrong that nothing can come of any more."""
+        """Set when a fault makes the rest of the run pointless."""
         self._states: dict[str, State] = {}
         self._layout = Layout(CLUSTER)
 

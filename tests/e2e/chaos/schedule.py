@@ -1,7 +1,7 @@
 """The events of a chaos run and their times: a function of its seed. Pure.
 
-Events begin seconds apart and last longer than that, so they overlap, but those of one subject do not. One of the three nodes
-is never killed, frozen or drained: the other two may be hit at once.
+Events begin seconds apart and last longer than that, so they overlap, but those of one subject do not. At any moment at least
+one of the three nodes is neither killed, frozen nor drained; the other two may be hit at once.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _MOST_NODES_DOWN = 2
 _TAKES_NODES_DOWN = (What.KILL, What.FREEZE, What.DRAIN)
 _TO_RECOVER_FROM = (*_TAKES_NODES_DOWN, *(what for what, sort in _SORTS.items() if set(sort.subjects) & set(SERVERS)))
 _RECOVERY = 15.0
-"""What is back is left alone for as long as a node's Spark needs to start, or members to elect."""
+"""No event hits a recovered subject for as long as a node's Spark needs to start, or members to elect."""
 
 
 def schedule(seed: int, seconds: float) -> list[Event]:

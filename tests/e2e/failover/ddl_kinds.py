@@ -14,9 +14,9 @@ from devstack.mongodb.server import Client
 Database = _Database[dict[str, Any]]
 
 _INDEX_BUILT = ("createIndexes", "commitIndexBuild")
-"""Of an empty collection, and of one that has rows."""
+"""The entry of an empty collection, and of a collection with rows."""
 _INDEX_NOT_BUILT = ("startIndexBuild", "abortIndexBuild")
-"""A build that began or was given up has no effect: no query uses its index."""
+"""A build that began or was aborted has no effect: no query uses its index."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class Kind:
     after: tuple[str, ...]
     ddl: Callable[[Database], object]
     commands: Mapping[str, int]
-    """How often each command has had an effect at the target, the creation of the tables before included."""
+    """How often each command has an effect at the target, including the creation of the tables in `before`."""
     shown: int = 1
-    """DDLs at the source that it consists of."""
+    """The number of its DDLs at the source."""
     stand: int = 1
-    """The first so many of them stand at the moment of the accident; what follows waits for them."""
+    """The number of its first DDLs that are at the moment of the accident; the others wait for them."""
     harmless_twice: str = ""
-    """A command that sets once more what is set: an owner that died before it recorded it is followed by one that repeats it."""
+    """A command that may set the same value twice: an owner repeats it if its predecessor died before it recorded the command."""
 
 
 def _again(db: Database) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 class Point(StrEnum):
     DUE = "ddl_due"
-    """Each table's checkpoint is at the DDL; the target has not been looked at."""
+    """Each table's checkpoint is at the DDL; the owner has not read the target yet."""
     EXECUTING = "ddl_executing"
-    """Recorded as executing, and not sent."""
+    """The DDL is recorded as executing, but not sent."""
     APPLIED = "ddl_applied"
-    """The target has done it, and nobody knows."""
+    """The target has executed the DDL, but that is not recorded."""
     WINDOW = "window_begins"
-    """A processor is about to replicate a window; its subject is the changefeed, that of the others is a database."""
+    """A processor is about to replicate a window. Its subject is the changefeed; the subject of the other points is a database."""
 
 
 class Holds:

@@ -30,7 +30,7 @@ T = TypeVar("T")
 OWNERS = ("o1", "o2")
 PROCESSORS = ("p1", "p2")
 _TTL = "30"
-"""Long, so that a busy machine ends no session: the lease of one killed is revoked."""
+"""Long, so that no session ends on a busy machine. The lease of a killed node is revoked."""
 
 _DEADLINE_SECONDS = 150.0
 

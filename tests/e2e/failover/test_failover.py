@@ -17,7 +17,7 @@ from tests.e2e.failover.standing_cluster import PROCESSORS, StandingCluster
 
 _MOMENTS = list(Moment)
 _TURNS = itertools.cycle(PROCESSORS)
-"""Which of them dies next, or lives next to the one that does."""
+"""The processor that dies next, or holds the tables when only the owner dies."""
 
 
 @pytest.fixture(scope="module")

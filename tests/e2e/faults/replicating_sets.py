@@ -40,10 +40,10 @@ _LAYOUT = Layout("faults")
 _ELECTION_TIMEOUT_MS = 2_000
 _QUOTA_BYTES = 32 << 20
 _DEADLINE_SECONDS = 300.0
-"""On a machine that does ten other things as well."""
+"""For a machine with ten other busy processes."""
 
 _NOTICE_MS = 2_000
-"""How long the tests' own clients take to notice a dead connection."""
+"""The time after which the tests' own clients notice a dead connection."""
 
 
 class ReplicatingSets:

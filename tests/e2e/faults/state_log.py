@@ -32,7 +32,7 @@ class StateLog:
         self._thread = threading.Thread(target=self._run, name="states", daemon=True)
         self._began = time.monotonic()
         self.shown: list[tuple[float, Shown]] = []
-        """With the seconds since the log began, or was cleared."""
+        """Each with the seconds since the log began, or was cleared."""
 
     def __enter__(self) -> Self:
         self._thread.start()

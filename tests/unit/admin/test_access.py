@@ -1,4 +1,4 @@
-"""Who may call what."""
+"""Which callers may call which methods."""
 
 from __future__ import annotations
 

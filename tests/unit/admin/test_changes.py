@@ -26,7 +26,7 @@ class _Call:
 
 
 def _changes(call: _Call, stopping: threading.Event | None = None) -> Changes:
-    """It looks for changes once an hour: what happens sooner has woken it."""
+    """It polls once an hour: an earlier return means that a change woke it."""
     reader = ClusterReader(Mirror(MemoryEtcd().connect(), "/"), Layout("c"))
     return Changes(reader, call, stopping or threading.Event(), lambda: None, timedelta(hours=1))
 

@@ -1,4 +1,4 @@
-"""Which server a command talks to."""
+"""The server that a command calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user sees how far the initial copy is, over all tables."""
+"""A user sees the progress of the initial copy, over all tables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def at(increment: int) -> Position:
 
 
 def copying(under_way: dict[TableId, CopyProgress], left: dict[TableId, Position]) -> OwnerView:
-    """Four tables that begin with a copy at 5; those of `left` are there, the others at 9."""
+    """Four tables whose copy begins at 5; those of `left` are at the given positions, the others at 9."""
     configuration = Configuration.parse({"id": "f", "source": "mongodb://s", "sink": "mongodb://t"})
     report = PositionReport(run=1, barrier_rev=1, assignment_rev=7, checkpoint=at(9), exceptions=left, copies=under_way)
     assignment = Assignment(tables={table: AssignedTable(start=at(5), copy=True) for table in TABLES})

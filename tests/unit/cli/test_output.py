@@ -1,4 +1,4 @@
-"""What programs get does not depend on what is set."""
+"""Output for programs does not depend on which fields are set."""
 
 from __future__ import annotations
 

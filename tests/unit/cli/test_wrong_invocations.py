@@ -1,4 +1,4 @@
-"""What is wrong with a command line is said in words, without a server, with exit code 2."""
+"""A mistake in a command line is reported in words, without a server, with exit code 2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node is told, from a file and from flags."""
+"""A node's configuration, from a file and from flags."""
 
 from __future__ import annotations
 

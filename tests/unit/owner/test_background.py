@@ -1,4 +1,4 @@
-"""Questions are asked in threads, answered once, and asked again after their delay."""
+"""Questions run in threads, are answered once, and are repeated after their delay."""
 
 from __future__ import annotations
 

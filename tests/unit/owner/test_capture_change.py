@@ -1,4 +1,4 @@
-"""Where a changefeed must stand for another capture to go on from there."""
+"""The position that a changefeed must have before another capture can continue from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The owner's decision, accident by accident; the machine beside it walks all ways at random."""
+"""The owner's decision, one accident per test; `test_decision_machine.py` tries random sequences."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Checkpoints:
 
 
 class Feed:
-    """One changefeed at rest at 5, with the tables given; `decide` says what an owner does with what is shown."""
+    """One changefeed at rest at 5, with the given tables; `decide` returns an owner's decision for the given inputs."""
 
     def __init__(self, *tables: TableSchema, **configuration: Any) -> None:
         fields = {
@@ -146,7 +146,7 @@ def test_a_ddl_is_recorded_before_the_barrier_passes_it() -> None:
 
 
 def test_a_ddl_is_not_lost_when_the_owner_dies_after_the_checkpoint_reached_it() -> None:
-    """All that is left of it is its record; the watch of the next owner begins past it."""
+    """Only the DDL's record remains; the watch of the next owner begins past it."""
     feed = Feed(table(A, "a"))
     feed.knows(ddl(11, DdlType.DROP, "a", A))
     feed.status = replace(feed.status, checkpoint=at(10), resolved=at(20))
@@ -256,7 +256,7 @@ def test_the_barrier_ends_at_the_target_and_the_changefeed_when_all_tables_are_t
 
 
 def test_a_copy_goes_on_beyond_the_target_to_its_end_and_the_changefeed_ends_there() -> None:
-    """Its chunks were read later than the target: before the barrier has passed them, the table cannot be made whole."""
+    """The chunks were read after the target: the table is not consistent until the barrier has passed them."""
     feed = Feed(table(A, "a"), target="100.15")
     beyond = feed.decide(places={A: at(5)}, resolved=30, copying=True)
     assert barrier_of(beyond).position == at(30)

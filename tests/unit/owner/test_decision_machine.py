@@ -1,11 +1,11 @@
 """The owner's decision against a scripted world: a source, a target, processors and etcd as plain values.
 
-Hypothesis chooses the order of everything: what happens at the source, how far the watch and the processors are, when jobs
-finish, and after which action the owner dies. After every step:
+Hypothesis chooses the order of all steps: the events at the source, the progress of the watch and the processors, the moments
+when jobs finish, and the action after which the owner dies. After every step:
 
     I1  a table's rows and DDLs reach the target in stream order
     I5  each DDL reaches the target once
-    I7  at the end, with everybody alive, everything is there
+    I7  at the end, with all processes alive, everything has been replicated
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ NAMES = ["a", "b", "c", OUTSIDE]
 
 
 class Everything:
-    """The filter: all but one name."""
+    """A filter that accepts all names but one."""
 
     def wants_table(self, name: TableName) -> bool:
         return name.coll != OUTSIDE
@@ -77,7 +77,7 @@ CLASSIFIER = DdlClassifier(filter=Everything(), routes=SameName(), background_in
 
 @dataclass
 class Source:
-    """What happened, in order. Some events share a cluster time and differ in their token only."""
+    """The source's events, in order. Some events share a cluster time and differ only in their token."""
 
     clock: int = 1
     ddls: list[DdlEvent] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Source:
     names: dict[str, TableId] = field(default_factory=dict)
     created: int = 0
     resolved: Position = START
-    """What the watch was promised: nothing more happens below it."""
+    """The watch's promise: no more events happen below it."""
 
     def ddl(self, type: DdlType, name: str, *, same_time: bool = False, **more: object) -> DdlEvent:
         event = DdlEvent(
@@ -161,7 +161,7 @@ class World(RuleBasedStateMachine):
         self.elect()
 
     def elect(self) -> None:
-        """A new owner knows what stands in etcd, and nothing else."""
+        """A new owner knows only what etcd contains."""
         self.epoch += 1
         self.executions: dict[Position, DdlProgress] = {}
         self.jobs: dict[Position, Observe | Apply] = {}
@@ -171,7 +171,7 @@ class World(RuleBasedStateMachine):
         self.watched = max(published, self.etcd.status.resolved or START)
         self.seen_from = self.watched
 
-    # what happens at the source
+    # events at the source
 
     @rule(name=st.sampled_from(NAMES), same_time=st.booleans())
     def create(self, name: str, same_time: bool) -> None:
@@ -216,7 +216,7 @@ class World(RuleBasedStateMachine):
         if name in self.source.names:
             self.source.rows.append((self.source.place(same_time), self.source.names[name]))
 
-    # what the owner sees and does
+    # the owner's inputs and steps
 
     @rule(whole=st.booleans())
     def watch(self, whole: bool) -> None:
@@ -237,7 +237,7 @@ class World(RuleBasedStateMachine):
 
     @rule(rounds=st.integers(1, 6))
     def owner_works(self, rounds: int) -> None:
-        """Long enough to bring some DDLs through, so that what follows meets every stage of them."""
+        """Enough rounds to complete some DDLs, so that the next rules meet DDLs at every stage."""
         for _ in range(rounds):
             self.watch(whole=True)
             self.tick(None)
@@ -320,7 +320,7 @@ class World(RuleBasedStateMachine):
                 assert other.position in self.target.ddls, f"I5: {record.event} before {other.event}"
         self.target.ddls.append(record.position)
 
-    # what the processors do
+    # steps of the processors
 
     @rule()
     def assign(self) -> None:
@@ -356,7 +356,7 @@ class World(RuleBasedStateMachine):
             dict(self.executions),
         )
 
-    # what must hold
+    # invariants
 
     @invariant()
     def gates_hold(self) -> None:

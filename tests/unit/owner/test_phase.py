@@ -1,4 +1,4 @@
-"""What the owner does for a changefeed at a tick: the first phase whose condition holds."""
+"""The owner's phase for a changefeed at a tick: the first phase whose condition holds."""
 
 from __future__ import annotations
 

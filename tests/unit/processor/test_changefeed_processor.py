@@ -1,4 +1,4 @@
-"""The shell of one changefeed over an etcd in memory, with jobs that answer when the test says so."""
+"""The shell of one changefeed over an in-memory etcd, with jobs that answer when the test tells them to."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def at(seconds: int) -> Position:
 
 
 class HeldJobs(Executor):
-    """Both the threads and what runs in them: each call waits until the test lets it run."""
+    """Replaces both the threads and their work: each call waits until the test lets it run."""
 
     def __init__(self) -> None:
         self.specs: list[JobSpec] = []
@@ -126,7 +126,7 @@ class Cluster:
         self.put(LAYOUT.barrier(FEED), Barrier(epoch=1, position=at(seconds), held=held or {}))
 
     def drop(self, seconds: int, state: DdlState) -> None:
-        """The record of A's drop, with the barrier that it makes."""
+        """The record of A's drop, with the resulting barrier."""
         event = DdlEvent(position=at(seconds), type=DdlType.DROP, db="s", table=TableName("s", "a"), id=A)
         record = DdlRecord(event=event, scope=Scope(tables=frozenset({A})), state=state, seen_at=datetime.now(UTC))
         self.put(LAYOUT.ddl(FEED, event.position), record)
@@ -145,7 +145,7 @@ class Cluster:
         self.step(view, known)
 
     def step(self, view: View, known: etcd_view.ProcessorView) -> None:
-        """As if the last report were long ago."""
+        """Ticks as if the last report were long ago."""
         assert self._node is not None
         self._node._reported_at = float("-inf")
         self._node.tick(view, known)

@@ -1,4 +1,4 @@
-"""What a node does for one changefeed, tick by tick."""
+"""A node's decisions for one changefeed, tick by tick."""
 
 from __future__ import annotations
 

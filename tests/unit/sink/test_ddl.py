@@ -228,7 +228,7 @@ TARGETS = [TableName("copy", coll) for coll in ("a", "b", "c", "d")]
 
 @st.composite
 def routed_events(draw: st.DrawFn) -> tuple[DdlEvent, Routing]:
-    """Any route, many of them bringing tables together, and any DDL that may take rows away."""
+    """Any route, often one that merges tables, and any DDL that may remove rows."""
     routes = {table: draw(st.sampled_from([None, *TARGETS])) for table in TABLES}
     live = [table for table in draw(st.lists(st.sampled_from(TABLES), unique=True)) if routes[table]]
     kind = draw(st.sampled_from([DdlType.DROP, DdlType.RENAME, DdlType.DROP_DATABASE]))

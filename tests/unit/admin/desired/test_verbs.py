@@ -1,4 +1,4 @@
-"""What a user's verbs make of a changefeed."""
+"""The effect of a user's verbs on a changefeed."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_what_was_decided_is_recorded_with_its_reason() -> None:
 
 
 def test_nodes_that_know_no_capture_cannot_take_one_that_is_read_by_the_oplog_for_theirs() -> None:
-    """They would pass over what was decided, but never over an option of the configuration."""
+    """Such nodes would ignore the decided capture, but never an option of the configuration."""
     oplog = verbs.created(_CONFIGURATION, _OPLOG, _INFO.created_at)
     assert json.loads(encode(oplog))["configuration"]["capture"] == "auto"
     stream = verbs.created(_CONFIGURATION, _STREAM, _INFO.created_at)

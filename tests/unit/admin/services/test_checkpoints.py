@@ -1,4 +1,4 @@
-"""How far a changefeed is, as etcd says."""
+"""A changefeed's progress, as etcd shows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every error of ours has its gRPC status."""
+"""Every error of the product has its gRPC status."""
 
 from __future__ import annotations
 

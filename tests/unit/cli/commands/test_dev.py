@@ -1,4 +1,4 @@
-"""`sluice dev` works from any directory of a user who has a checkout."""
+"""`sluice dev` runs from any directory of a user who has a checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The barrier's rules, and the accidents that other systems have had, each pinned by name."""
+"""The barrier's rules, and accidents known from other systems, each with its own test."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_ddl_runs_when_the_checkpoint_equals_its_position() -> None:
 
 
 def test_a_ddl_that_was_recorded_by_an_owner_that_died_waits_until_the_watch_is_there_again() -> None:
-    """Else a table created by it would begin beyond the barrier, and the checkpoint be past what is resolved."""
+    """Otherwise a table created by the DDL would begin beyond the barrier, and the checkpoint would pass the resolved position."""
     created = ddl(11, names=("a",), type=DdlType.CREATE)
     assert barrier.decide(at(11), [created], NOWHERE.get).runnable == ()
     assert barrier.decide(at(12), [created], NOWHERE.get).runnable == (created,)
@@ -205,7 +205,7 @@ def test_a_view_is_waited_for_by_nobody_and_keeps_its_order() -> None:
 
 
 def test_dropping_ten_thousand_tables_is_decided_in_one_pass() -> None:
-    """Comparing each with each would take minutes of an owner's tick."""
+    """Pairwise comparison would take minutes of an owner's tick."""
     drops = [ddl(increment, TableId(f"{increment:032x}")) for increment in range(1, 10_001)]
     reached = {table: record.position for record in drops for table in record.scope.tables}
     begun_at = time.monotonic()

@@ -1,4 +1,4 @@
-"""The feed shares a watch, and nobody misses or sees twice what happened."""
+"""The feed shares one watch, and no subscriber misses an event or sees it twice."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def batch_of(
 
 
 class ScriptedWatch(nullcontext["ScriptedWatch"]):
-    """Gives what the test puts into it; an error put in is raised."""
+    """Returns the items that the test puts in; raises the errors among them."""
 
     def __init__(self) -> None:
         super().__init__(self)

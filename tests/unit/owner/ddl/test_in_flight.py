@@ -1,4 +1,4 @@
-"""Who goes on in another's place waits for what the other has sent."""
+"""A successor waits for the commands that its predecessor has in flight."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _long() -> float:
 
 
 class Caller:
-    """Jobs with one call, which lasts until it is told to end."""
+    """A job with one call, which lasts until the test ends it."""
 
     def __init__(self, under_way: InFlightDdl, changefeed: ChangefeedId) -> None:
         self.begun, self._end = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""Each step of a DDL follows from what is durable and what this process knows, so any owner can take it up anywhere."""
+"""Each step of a DDL follows from durable state and this process's knowledge, so any owner can resume a DDL at any step."""
 
 from __future__ import annotations
 

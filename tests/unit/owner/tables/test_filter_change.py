@@ -1,4 +1,4 @@
-"""A changed filter takes tables in and out, and the others keep what they are; a crash in between changes nothing of that."""
+"""A changed filter adds and removes tables, and leaves the others unchanged, also after a crash in between."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def by_position(*records: DdlRecord) -> Records:
 def writes(
     filter: Filter, position: Position, bases: Bases, records: Records, found: list[TableSchema]
 ) -> list[FoldStep]:
-    """Each is a transaction."""
+    """Each step is a transaction."""
     change = plan(filter, position, bases, records.values(), found)
     return [*change.steps, *(FoldStep(write=(schema,)) for schema in change.taken_in)]
 
@@ -105,7 +105,7 @@ def test_an_open_ddl_of_a_table_that_stays_stands_in_the_way() -> None:
 
 
 def test_what_the_watch_will_show_again_does_not() -> None:
-    """Recorded just before the owner died: no barrier was past it yet."""
+    """The DDL was recorded just before the owner died: no barrier was past it yet."""
     again = record(9, DdlType.CREATE_INDEXES, "a", A, DdlState.PENDING, description=index("i"))
     assert in_the_way(patterns("*.*"), at(9), [again]) == []
     assert writes(patterns("*.*"), at(9), by_id([table(A, "a")]), by_position(again), []) == [FoldStep(ddls=(at(9),))]
@@ -123,7 +123,7 @@ def test_a_table_taken_in_is_copied_and_the_others_go_on_as_they_were() -> None:
 
 
 def test_a_table_without_a_node_that_entered_by_a_rename_is_still_copied_from_there() -> None:
-    """Its record, which says so, is folded."""
+    """The fold removes the record that says so."""
     whole = Document.of({"options": {}, "indexes": []})
     entry = record(5, DdlType.RENAME, "outside", A, DdlState.DONE, renamed_to=RENAMED, description=whole)
     before = KnownTables(frozenset(), {}, [entry]).replicated
@@ -146,7 +146,7 @@ COLLECTIONS = st.sampled_from(["a", "b", "c", "d"])
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[DdlRecord]:
-    """DDL as it may have happened to tables in all of `shop`; the tables' lives and their names are consistent."""
+    """Possible DDLs on any tables of `shop`; the tables' lives and their names are consistent."""
     names: dict[str, TableId] = {}
     done = []
     for increment in range(10, 10 + draw(st.integers(0, 12))):

@@ -1,4 +1,4 @@
-"""What the owner derives from the records is the same however often they were folded, and for whoever takes over."""
+"""The owner derives the same from the records however often they were folded, and so does its successor."""
 
 from __future__ import annotations
 

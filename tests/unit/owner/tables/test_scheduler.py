@@ -1,4 +1,4 @@
-"""The scheduler's policies, and the accidents of other systems, each pinned by name."""
+"""The scheduler's policies, and accidents known from other systems, each with its own test."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def decided(
 
 
 class Cluster:
-    """Nodes that do at once what they are told."""
+    """Nodes that carry out each assignment at once."""
 
     def __init__(self, wanted: Mapping[TableId, AssignedTable], **nodes: NodeState) -> None:
         self.wanted = wanted
@@ -121,7 +121,7 @@ class Cluster:
         return actions
 
     def settle(self) -> list[tuple[SchedulerAction, ...]]:
-        """The ticks until nothing is left to do."""
+        """Ticks until no action remains; returns the actions of each tick."""
         ticks: list[tuple[SchedulerAction, ...]] = []
         while actions := self.tick():
             ticks.append(actions)
@@ -132,7 +132,7 @@ class Cluster:
         return [len(state.assignment.tables) for _, state in sorted(self.nodes.items())]
 
 
-# what the owner knows
+# the owner's knowledge
 
 
 def test_a_table_with_no_node_has_no_checkpoint_and_holds_that_of_the_changefeed_at_its_start() -> None:
@@ -190,7 +190,7 @@ def test_an_owner_that_takes_over_counts_an_uncovered_table_from_its_start() -> 
 
 
 def test_an_owner_that_takes_over_counts_an_uncovered_table_from_the_last_ddl_that_its_checkpoint_allowed() -> None:
-    """From before it, rows would be written once more to where the table no longer is."""
+    """From an earlier position, rows would be written again to a name that the table no longer has."""
     records = [
         ddl(4, DdlState.DONE, A),
         ddl(6, DdlState.EXECUTING, A),
@@ -225,7 +225,7 @@ def test_a_table_with_two_nodes_is_refused() -> None:
         seen(tables(A), n1=node(A), n2=node(A))
 
 
-# which node gets what
+# the distribution of tables over nodes
 
 
 def test_new_tables_are_spread_evenly_and_the_same_way_by_every_owner() -> None:

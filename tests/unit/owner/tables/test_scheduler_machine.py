@@ -1,4 +1,4 @@
-"""Owners and nodes that die, reports that come late, tables that come and go: never two nodes, never a table lost."""
+"""Owners and nodes die, reports are late, tables come and go: a table is never on two nodes, and never lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def at(increment: int) -> Position:
 
 @dataclass
 class Node:
-    """A node process: its own, possibly old, view of its assignment, and what it runs."""
+    """A node process: its own, possibly old, view of its assignment, and the tables that it runs."""
 
     assignment: Assignment = field(default_factory=Assignment)
     rev: int = 0
@@ -77,7 +77,7 @@ class World(RuleBasedStateMachine):
         self.node_joins()
 
     def elect(self) -> None:
-        """A new owner knows what stands in etcd; when a lease ended, it counts from when it first looks."""
+        """A new owner knows only what etcd contains. It counts the time since a lease ended from its own first look."""
         self.progress = TableProgress()
         self.known: dict[TableId, Position] = {}
         self.known_gone: dict[NodeId, int] = {}
@@ -126,7 +126,7 @@ class World(RuleBasedStateMachine):
     def table_move_is_asked_for(self, data: st.DataObject) -> None:
         self.moves[data.draw(st.sampled_from(sorted(self.wanted)))] = data.draw(st.sampled_from(self.living))
 
-    # nodes work
+    # steps of nodes
 
     def _any(self, data: st.DataObject) -> NodeId:
         return data.draw(st.sampled_from(sorted(self.nodes)))
@@ -164,7 +164,7 @@ class World(RuleBasedStateMachine):
         node = data.draw(st.sampled_from(self.living))
         self.reports[node] = self.nodes[node].report()
 
-    # the owner decides
+    # decisions of the owner
 
     @rule(seconds=st.integers(1, MARGIN))
     def time_passes(self, seconds: int) -> None:
@@ -201,7 +201,7 @@ class World(RuleBasedStateMachine):
         self.progress = self.progress.next(self.wanted, states, Floor(at(0), ()))
 
     def carry_out(self, action: SchedulerAction) -> None:
-        """One transaction each, the hardest case."""
+        """One transaction for each action, the hardest case."""
         self.rev += 1
         if isinstance(action, ForgetMove):
             del self.moves[action.table]
@@ -214,7 +214,7 @@ class World(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def most_work_as_they_should(self, data: st.DataObject) -> None:
-        """Single steps alone seldom come to a second hand-over of one table."""
+        """Single steps alone seldom reach a second hand-over of one table."""
         silent = data.draw(st.sets(st.sampled_from(self.living))) if self.living else set()
         self.owner_ticks()
         for node in self.living:
@@ -231,7 +231,7 @@ class World(RuleBasedStateMachine):
         for table in sorted(process.running):
             self.apply(process, table, 1)
 
-    # what must hold
+    # invariants
 
     @invariant()
     def no_two_nodes_replicate_one_table(self) -> None:
@@ -257,7 +257,7 @@ class World(RuleBasedStateMachine):
         assert self.progress.least == min(places, default=None)
 
     def teardown(self) -> None:
-        """I7: left alone with one node that lives, every table is replicated, and the owner comes to rest."""
+        """I7: if one live node is left undisturbed, every table is replicated, and the owner has no more actions."""
         if not hasattr(self, "nodes"):
             return
         self.draining.clear()

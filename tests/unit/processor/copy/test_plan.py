@@ -170,7 +170,7 @@ def test_a_harmless_ddl_is_passed_over_with_what_is_copied(by: DdlEvent) -> None
 
 @pytest.mark.parametrize("by", [PLAIN, ddl(DdlType.MODIFY, validator={})], ids=str)
 def test_a_chunk_that_was_read_across_a_harmless_ddl_is_read_again(by: DdlEvent) -> None:
-    """What the target has of after the DDL is explained by changes of after it, for which the table would wait at the DDL for ever."""
+    """Only changes after the DDL explain the chunk's rows, and the table would wait at the DDL for them for ever."""
 
     def read(after: int, until: int) -> TableCopy:
         times = CopiedChunk(after=ClusterTime(100, after), until=ClusterTime(100, until), documents=1, bytes=1)
@@ -185,7 +185,7 @@ def test_a_chunk_that_was_read_across_a_harmless_ddl_is_read_again(by: DdlEvent)
 
 
 def test_a_harmless_ddl_finds_a_table_that_is_copied_whole_empty_or_full_but_never_away() -> None:
-    """Its only chunk makes the target's table anew, and may break off in between."""
+    """The only chunk of such a table recreates the target's table, and may be interrupted in between."""
     by = ddl(DdlType.MODIFY, validationLevel="off")
     planned = TableCopy.planned(at(1), [], whole=True)
     assert decide(planned, held(by, running=(0,))) == Wait()
@@ -195,7 +195,7 @@ def test_a_harmless_ddl_finds_a_table_that_is_copied_whole_empty_or_full_but_nev
 
 
 def test_an_index_of_before_the_end_of_a_table_finds_it_at_the_target() -> None:
-    """What makes the target's table anew may have broken off: before any record, behind a restart, and in the one chunk of a whole table."""
+    """The step that recreates the target's table may have been interrupted: before any record, after a restart, and in a whole table's only chunk."""
     by, whole = ddl(DdlType.DROP), TableCopy.planned(at(1), [], whole=True)
     for found in (None, TableCopy.restarting(at(3, "82")), whole):
         assert decide(found, replace(held(by), index_to_come=True)) == Empty(by.position)

@@ -29,7 +29,7 @@ def chunk(after: int, until: int | None = None) -> CopiedChunk:
 
 
 def stored(copy: TableCopy) -> TableCopy:
-    """What a node that takes over finds in etcd."""
+    """The state that a node finds in etcd when it takes over."""
     values = [encode(copy.record), *map(encode, copy.parts())]
     record, *parts = [KeyValue(key="k", value=value, create_rev=1, mod_rev=1) for value in values]
     return TableCopy.from_records(decode(CopyRecord, record), [decode(CopyPart, part) for part in parts])

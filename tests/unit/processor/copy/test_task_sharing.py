@@ -5,7 +5,7 @@ from processor.copy.task_sharing import TOGETHER, TaskSharing
 
 
 def shared_out(tasks: int, steps: list[bool]) -> tuple[list[int], list[list[int]]]:
-    """`steps`: whether each is small. Those that can begin, and how they are shared out."""
+    """`steps`: whether each step is small. Returns the steps that can begin, and the steps of each task."""
     sharing: TaskSharing[int] = TaskSharing(tasks)
     begun = [number for number, small in enumerate(steps) if sharing.add(number, small=small)]
     return begun, sharing.tasks()

@@ -37,7 +37,7 @@ def start(lanes: Lanes, now: Barrier, limits: LaneLimits = LIMITS) -> tuple[Lane
 
 
 def run(lanes: Lanes, now: Barrier) -> tuple[Lanes, list[dict[str, tuple[int, int]]]]:
-    """Starts what may start and finishes it: what each job did, by table."""
+    """Starts and finishes all jobs that may start; returns the work of each job, by table."""
     lanes, jobs = start(lanes, now)
     for job in jobs:
         lanes = lanes.finished(job.number)

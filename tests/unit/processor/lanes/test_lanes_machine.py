@@ -1,4 +1,4 @@
-"""I1, I2, I7 for lanes: whatever happens, each table's range is applied once, in order, never beyond its barrier, and to the end."""
+"""I1, I2, I7 for lanes: in any order of events, each table's range is applied once, in order, never beyond its barrier, and to the end."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class LanesMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.lanes.running)
     @rule(choice=st.integers(0, 5), tables=st.sets(st.sampled_from(TABLES)))
     def finish_in_part(self, choice: int, tables: set[TableId]) -> None:
-        """Rows of some tables wait for what the target is ahead with: the next window takes in more of that."""
+        """The target is ahead of the rows of some tables: the next window includes more of the events that explain them."""
         job = self.lanes.running[choice % len(self.lanes.running)]
         ends = self.ends(job)
         unsettled = {table for table in tables & ends.keys() if job.ends_ahead(table)}
@@ -143,7 +143,7 @@ class LanesMachine(RuleBasedStateMachine):
             assert self.lanes.replay_of(table) <= bound, "divergence taken for replay"
 
     def teardown(self) -> None:
-        """When the barrier stands still, everything reaches it in a bounded number of jobs, and is one lane in the end."""
+        """When the barrier stops, all tables reach it in a bounded number of jobs, and end in one lane."""
         held = [table for table in self.held if table in self.lanes.tables]
         for _ in range(10 + (self.now - START) // 5):
             self.tick()

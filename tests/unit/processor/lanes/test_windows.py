@@ -64,7 +64,7 @@ def test_a_change_stream_is_cut_only_where_each_slice_has_replies_to_give() -> N
 
 
 def test_the_oplog_is_cut_as_long_as_nobody_knows_and_then_where_there_is_work_for_each_slice() -> None:
-    """At rest a no-op entry moves the barrier every ten seconds: a wide job for each would be most of what a changefeed costs then."""
+    """At rest a no-op entry moves the barrier every ten seconds. A wide job for each would be most of an idle changefeed's cost."""
     window, limits = Window(at(0), at(10)), WindowLimits(slices=4)
     densities = (None, 0, MIB // 10, MIB // 2, 10 * MIB)
     assert [len(slices(window, limits, capture=Capture.OPLOG, density=each)) for each in densities] == [4, 1, 1, 2, 4]

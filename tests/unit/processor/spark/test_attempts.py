@@ -1,4 +1,4 @@
-"""What Spark lost sight of has ended only when its permit is surely over."""
+"""An attempt that Spark has lost counts as ended only after its permit has certainly expired."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAYOUT, NODE = Layout("test"), NodeId("n1")
 
 
 class Waits(threading.Event):
-    """Remembers how long it was waited for, and what was in etcd then."""
+    """Records each wait's timeout, and the number of revocations in etcd at that moment."""
 
     def __init__(self, etcd: MemoryEtcd) -> None:
         super().__init__()

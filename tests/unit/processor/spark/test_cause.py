@@ -1,4 +1,4 @@
-"""What a user reads when Spark fails is the cause, not the method that PySpark called."""
+"""When Spark fails, a user reads the cause, not the method that PySpark called."""
 
 from __future__ import annotations
 

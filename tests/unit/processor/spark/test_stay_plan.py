@@ -1,4 +1,4 @@
-"""Which windows are handed to a task that stays, and who leaves when."""
+"""Which windows go to a staying task, and which task leaves when."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_where_copies_or_wide_windows_want_slots_nobody_stays() -> None:
 
 
 def test_tasks_of_lanes_that_follow_no_more_make_room_for_one_that_does() -> None:
-    """Else its task would wait for their slots until they had been idle for long enough."""
+    """Otherwise its task would wait until the idle tasks time out and free their slots."""
     room = Room(slots=2, following={G: 1.0, H: 9.0}, staying={G: IDLE, H: IDLE})
     assert leaving(room, LIMITS, 1.5) == ()
     assert leaving(room, LIMITS, 1.5, WINDOW) == (G,)

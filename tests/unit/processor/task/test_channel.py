@@ -1,4 +1,4 @@
-"""What a driver and a task that stays say to each other, over real sockets."""
+"""The messages between a driver and a staying task, over real sockets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def board() -> Iterator[Switchboard]:
 
 
 class Told:
-    """What nobody but the two sides may have unpickled."""
+    """An object that only the two sides may unpickle."""
 
     def __init__(self) -> None:
         self.opened = False

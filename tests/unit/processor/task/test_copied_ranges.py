@@ -1,4 +1,4 @@
-"""Chunks read at times of their own, the changes after them, and what comes of both: always the source."""
+"""Chunks read at different times, and the changes after them: the result is always equal to the source."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Change:
 
 
 def apply(rows: Rows, change: Change, *, replay: bool) -> None:
-    """As the sink does it: insert or replace whole, update what is there, skip what does not fit a replay."""
+    """Applies like the sink: insert or replace whole, update an existing document, skip what does not fit a replay."""
     if change.kind == "delete":
         rows.pop(change.key, None)
     elif change.kind == "put":
@@ -56,7 +56,7 @@ unsets = st.builds(Change, st.sampled_from(KEYS), st.just("update"), st.just({})
 
 
 def history(changes: list[Change]) -> tuple[list[Rows], list[Change]]:
-    """The source after each change, with the changes that did something: no update without a document, no delete either."""
+    """The source after each change, and the effective changes: an update or a delete of a missing document has no effect."""
     rows: Rows = {0: {"f": 1}, 1: {"g": 1}}
     states, events = [{key: dict(row) for key, row in rows.items()}], []
     for change in changes:
@@ -113,7 +113,7 @@ def test_chunks_of_different_times_and_the_changes_after_each_make_the_source_fi
 def test_a_chunk_read_without_a_snapshot_comes_right_by_replaying_what_happened_meanwhile(
     changes: list[Change], after: int, spread: list[int]
 ) -> None:
-    """Each document is read at a moment of its own between the two times."""
+    """Each document is read at its own moment between the two times."""
     states, events = history(changes)
     after = min(after, len(events))
     read_at = [min(after + later, len(events)) for later in spread]

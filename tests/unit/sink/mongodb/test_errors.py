@@ -85,7 +85,7 @@ EXPECTED: dict[str, type[SluiceError]] = {
     "InvalidId": DdlRefused,
     "DocumentTooLarge": DdlRefused,
 }
-"""Operation failures are told apart by their codes, which these bare instances lack."""
+"""Operation failures are distinguished by their codes, which these bare instances lack."""
 
 
 @pytest.mark.parametrize("kind", every_exception_class(), ids=lambda c: c.__name__)

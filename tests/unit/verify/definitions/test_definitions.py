@@ -1,4 +1,4 @@
-"""What is said of tables, options and indexes, and what the configuration explains."""
+"""Reports about tables, options and indexes, and the differences that the configuration explains."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_ignored_rows_excuse_what_they_leave_behind(rule: dict[str, Any], kinds:
 
 
 def looks(*found: Pair) -> tuple[list[Definition], int]:
-    """What is made of these looks, one after the other, and how often replication was waited for."""
+    """The result of these looks, one after the other, and the number of waits for replication."""
     waits = 0
     remaining = list(found)
 

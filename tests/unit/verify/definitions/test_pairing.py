@@ -1,4 +1,4 @@
-"""Which tables belong together."""
+"""Which tables of source and target belong together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever differs between two sets of documents is found, and nothing else."""
+"""The comparison finds every difference between two sets of documents, and no others."""
 
 from __future__ import annotations
 

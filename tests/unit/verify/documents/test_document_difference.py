@@ -1,4 +1,4 @@
-"""Differences of two documents, in words."""
+"""The differences of two documents, in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Differences are told from what is on its way."""
+"""Differences are distinguished from changes that are not yet replicated."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ KEYS = [bson.encode({"_id": number}) for number in range(6)]
 
 @dataclass(slots=True)
 class Replication:
-    """A source, and a target that follows it with a lag and never gets what concerns the `broken` keys.
+    """A source, and a target that follows it with a lag and never gets the changes of the `broken` keys.
 
-    A value is written once only, so no document comes back to what it was.
+    Each value is written only once, so no document returns to an earlier state.
     """
 
     chance: random.Random
     broken: Collection[int] = ()
     busy: Collection[int] = ()
-    """Written to at each opportunity."""
+    """Keys that are written at each opportunity."""
     source: dict[int, int] = field(default_factory=dict)
     target: dict[int, int] = field(default_factory=dict)
     log: list[tuple[int, int | None]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The thread that writes beside those who gather, as a worker has one."""
+"""The thread that writes while others gather rows, as in a worker."""
 
 from __future__ import annotations
 

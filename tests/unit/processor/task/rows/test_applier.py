@@ -101,7 +101,7 @@ def test_a_batch_is_written_when_it_is_large() -> None:
 
 
 class SlowWriter(RecordingWriter):
-    """Its first write waits to be let go."""
+    """Its first write waits until the test releases it."""
 
     def __init__(self) -> None:
         super().__init__()

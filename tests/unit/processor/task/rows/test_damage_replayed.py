@@ -1,4 +1,4 @@
-"""Rows that somebody damaged at the target are found by whatever windows, attempts and nodes replay their history, and no others are."""
+"""Rows that a third party damaged at the target are found, and no others, whatever windows, attempts and nodes replay their history."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _KINDS = {"i": RowType.INSERT, "r": RowType.REPLACE, "d": RowType.DELETE, "u": R
 
 
 class History:
-    """One event in each second, as far as the source takes them; the rows before and after each. Values are unique if the table is ordered."""
+    """One event per second, as far as the source accepts them; the rows before and after each. Values are unique if the table is ordered."""
 
     def __init__(self, events: Sequence[Event], *, ordered: bool) -> None:
         self.table = TargetTable(id=_ID, source=_NAME, name=_NAME, ordered=ordered)
@@ -70,7 +70,7 @@ class History:
 
 
 def _after(rows: dict[str, Row], event: Event) -> dict[str, Row] | None:
-    """None if the source refuses it: another row has the value, `a` is no document."""
+    """None if the source refuses the event: another row has the value, or `a` is no document."""
     kind, key, content = event
     if (key in rows) is (kind == "i"):
         return None
@@ -90,7 +90,7 @@ def _after(rows: dict[str, Row], event: Event) -> dict[str, Row] | None:
 
 
 class Node:
-    """As a node runs one table; `sees` is how far the source has come when a row is read there."""
+    """Runs one table like a node; `sees` is the source's position when a row is read there."""
 
     def __init__(self, history: History, target: UniqueTarget, *, start: int, barrier: int, repairs: bool) -> None:
         self.history, self.target = history, target
@@ -122,7 +122,7 @@ class Node:
         return jobs[0] if jobs else None
 
     def run(self, job: LaneJob, upto: int | None = None) -> JobOutcome | None:
-        """None if it broke off, after so many events."""
+        """None if the job was interrupted after `upto` events."""
         applier = Applier(self.writer, job, BESIDE)
         try:
             for change in self.history.within(job.scan)[:upto]:
@@ -155,11 +155,11 @@ _EVENTS = st.one_of(
 _HISTORIES = st.lists(_EVENTS, min_size=8, max_size=40)
 _SHOWING: list[dict[str, Any]] = [{"a.b": {}}, {"touched": True}]
 _TOUCHES: list[Event] = [("u", key, fields) for key in _KEYS for fields in _SHOWING]
-"""In the end each row is changed in such a way that what is wrong with it must show."""
+"""At the end each row is changed in a way that reveals any damage."""
 
 
 class Life:
-    """Nodes that come and go with one target, and somebody who damages it."""
+    """Successive nodes with one target, and a third party that damages it."""
 
     def __init__(self, events: list[Event], draw: Any, *, ordered: bool, repairs: bool, damage: bool) -> None:
         self.history, self._draw = History([*events, *_TOUCHES], ordered=ordered), draw
@@ -199,7 +199,7 @@ class Life:
                     pass
 
     def end(self) -> None:
-        """Nobody damages anything any more."""
+        """Runs to the end of the history without further damage."""
         self.node.opens(len(self.history.events))
         for _ in range(200):
             if not self.step():
@@ -242,7 +242,7 @@ class Life:
                 pass
 
     def _kill(self) -> None:
-        """Its last checkpoints may not have been reported."""
+        """The node's last checkpoints may not have been reported."""
         start = self._draw.draw(st.integers(max(0, self.node.checkpoint - 3), self.node.checkpoint))
         barrier = self._number(self._barrier())
         note(f"another node from {start} under barrier {barrier}")
@@ -276,7 +276,7 @@ def test_without_damage_nothing_is_taken_for_it(events: list[Event], ordered: bo
 def test_damage_is_repaired_or_fails_the_changefeed_until_it_is_mended(
     events: list[Event], ordered: bool, repairs: bool, draw: st.DataObject
 ) -> None:
-    """Whoever comes to the end of the history has all rows as they are at the source."""
+    """At the end of the history all rows are equal to the source's."""
     life = Life(events, draw, ordered=ordered, repairs=repairs, damage=True)
     life.live(16)
     life.end()

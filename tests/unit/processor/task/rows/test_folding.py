@@ -118,7 +118,7 @@ _VALUES = st.one_of(st.integers(0, 3), st.fixed_dictionaries({"x": st.integers(0
 
 @st.composite
 def _histories(draw: st.DrawFn) -> tuple[list[RowChange], list[State]]:
-    """What a source says, and its state before each change and after the last."""
+    """A source's events, and its state before each change and after the last."""
     state: State = {1: {"_id": 1, "a": 0, "d": {"x": 0}}}
     states, changes = [copy.deepcopy(state)], []
     for time in range(draw(st.integers(1, 10))):
@@ -156,7 +156,7 @@ def _next(draw: st.DrawFn, key: int, time: int, document: Document | None) -> Ro
 
 
 def _applied(state: State, changes: Sequence[RowChange]) -> State:
-    """As a sink applies them in a replay."""
+    """Applies the changes as a sink does in a replay."""
     state = copy.deepcopy(state)
     for change in changes:
         key = bson.decode(change.key)["_id"]

@@ -78,7 +78,7 @@ def test_conditions_look_at_documents_of_their_tables_alone() -> None:
 
 @pytest.mark.parametrize(("condition", "ignored"), [({"a.$id": 1}, True), ({"a.$id": {"$ne": 1}}, False)])
 def test_a_reference_to_another_document_is_a_document_as_any(condition: dict[str, Any], ignored: bool) -> None:
-    """The driver decodes `{$ref, $id}` to a DBRef unless it is told not to."""
+    """By default the driver decodes `{$ref, $id}` to a DBRef."""
     rows = RowFilter(made(["shop.*"], [{"tables": ["shop.log"], "ignore_where": {"insert": condition}}]))
     reference = {"_id": 1, "a": {"$ref": "customers", "$id": 1}}
     assert takes(rows, event("insert", TableName("shop", "log"), fullDocument=reference)) is not ignored

@@ -1,4 +1,4 @@
-"""Histories of few rows with few unique values, applied by several buckets at once."""
+"""Histories of few rows with few unique values, applied by several buckets in parallel."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _schema(name: str = "orders", **options: Any) -> TableSchema:
 
 
 def _keys(row: dict[str, Any]) -> set[tuple[Any, ...]]:
-    """What the server's two indexes hold of a row."""
+    """The entries of a row in the server's two indexes."""
     tags = {("tags", tag, row.get("of")) for tag in row.get("tags") or [None]}
     return tags | {("u", row["u"])} if "u" in row else tags
 
@@ -67,7 +67,7 @@ _WISHES = st.lists(st.tuples(st.integers(0, 5), st.none() | _ROWS | _ROWS | _ROW
 
 
 def _history(wishes: list[tuple[int, dict[str, Any] | None]]) -> tuple[list[Event], Rows, int]:
-    """What the source lets happen of it, what it ends with, and how many events there are before the window."""
+    """The events that the source accepts, the final rows, and the number of events before the window."""
     rows: Rows = {}
     events: list[Event] = []
     for id_, after in wishes:
@@ -102,7 +102,7 @@ def _numbers(packed: bytes) -> list[int]:
 
 
 def _divided(events: list[Event], lacking: set[int], random: Random) -> list[list[int]]:
-    """The numbers of the events that each bucket applies, in its order."""
+    """The numbers of the events of each bucket, in the order of application."""
     values = UniqueValues.of(_schema())
     assert values is not None
     chunks: list[tuple[int, bytes]] = []
@@ -137,7 +137,7 @@ def test_buckets_at_any_pace_end_where_the_serial_order_does_and_meet_no_taken_v
 
 
 def _wishes_of(wishes: list[tuple[int, dict[str, Any] | None]], events: int) -> int:
-    """How many wishes it takes for so many events."""
+    """The number of wishes that result in so many events."""
     return next(count for count in range(len(wishes) + 1) if len(_history(wishes[:count])[0]) == events)
 
 

@@ -1,4 +1,4 @@
-"""Events come out of a shuffle as they went in, whatever their size."""
+"""A shuffle returns events unchanged, whatever their size."""
 
 from __future__ import annotations
 

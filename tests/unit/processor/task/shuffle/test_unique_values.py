@@ -38,7 +38,7 @@ def _values(*indexes: dict[str, Any]) -> UniqueValues:
 
 
 def _event(kind: str, id_: Any = 1, before: Any = None, after: Any = None) -> bytes:
-    """As the server sends it where images are asked for: what is not there is null."""
+    """An event as the server sends it when images are requested: a missing document is null."""
     event: dict[str, Any] = {"_id": {"_data": "8265"}, "operationType": kind, "clusterTime": Timestamp(9, 1)}
     if kind != "delete":
         event["fullDocument"] = after
@@ -57,7 +57,7 @@ def _digests(values: UniqueValues, event: bytes) -> set[bytes]:
 
 
 def _keys(document: dict[str, Any], **index: Any) -> set[bytes]:
-    """Those of an insert without that of its `_id`."""
+    """The keys of an insert, except that of its `_id`."""
     values = _values(_INDEX | index)
     row = _values(_INDEX | {"key": {"none": 1}, "sparse": True})
     return _digests(values, _event("insert", after=document)) - _digests(row, _event("insert", after={"x": 1}))

@@ -1,4 +1,4 @@
-"""Rows of a table with a unique index, whose values go round, end as at the source whatever windows replay them."""
+"""Rows that exchange values of a unique index end as at the source, whatever windows replay them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.unit.processor.task.rows.beside import BESIDE
 from tests.unit.processor.task.shuffle.unique_target import Row, UniqueTarget
 
 Event: TypeAlias = tuple[RowType, str, Row]
-"""Kind, `_id`, and what is written."""
+"""Kind, `_id`, and the fields written."""
 
 _START = 100
 _ID = TableId("ab" * 16)
@@ -40,7 +40,7 @@ def sets(key: str, **fields: Any) -> Event:
 
 
 class History:
-    """One event in each second, as far as the source takes them; the state before and after each."""
+    """One event per second, as far as the source accepts them; the state before and after each."""
 
     def __init__(self, before: dict[str, Row], events: Sequence[Event]) -> None:
         source = UniqueTarget(before)
@@ -92,7 +92,7 @@ def _copy(rows: dict[Any, Row]) -> dict[Any, Row]:
 
 
 class Node:
-    """Lanes and windows as a node makes them, one job after the other."""
+    """Makes lanes and windows like a node, one job after the other."""
 
     def __init__(self, history: History, target: UniqueTarget, replay_until: Position) -> None:
         self.history, self.target = history, target
@@ -102,7 +102,7 @@ class Node:
         self.lanes = Lanes.empty(_at(0)).assign({_ID: _at(0)}, before)
 
     def job(self, seconds: int) -> LaneJob | None:
-        """The next one, in a window of so many seconds."""
+        """The next job, in a window of so many seconds."""
         pace = Pace(seconds=seconds)
         jobs = plan(self.lanes, self.barrier, Paces(default=pace, own=pace), LaneLimits())
         for job in jobs:
@@ -120,7 +120,7 @@ class Node:
         return applier.outcome
 
     def interrupt(self, job: LaneJob, after: int) -> None:
-        """It breaks off after so many events."""
+        """Interrupts the job after so many events."""
         applier = Applier(self.writer, job, BESIDE)
         for change in self.history.within(job.scan)[:after]:
             applier.add(change)
@@ -128,7 +128,7 @@ class Node:
         self.lanes = self.lanes.failed(job.number)
 
     def follow(self, widths: Iterator[int]) -> list[tuple[int, int]]:
-        """To the end: from where to where each window went."""
+        """Runs to the end; returns the start and end of each window."""
         went = []
         while job := self.job(next(widths)):
             outcome = self.finish(job)
@@ -171,7 +171,7 @@ def test_no_field_of_a_refused_change_is_lost() -> None:
 
 
 def test_rows_that_exchanged_their_values_exchange_them_again() -> None:
-    """When it is over `w` has a and wants b, `q` has b and wants a, and what they had in between belongs to others."""
+    """At the end `w` has a and wants b, `q` has b and wants a, and the values that they had in between belong to other rows."""
     names = [("w", "x"), ("q", "b"), ("w", "a"), ("w", "1"), ("q", "2"), ("w", "b"), ("q", "a"), ("y", "1"), ("z", "2")]
     before: dict[str, Row] = {"w": {"u": "b"}, "q": {"u": "c"}, "y": {"u": "d"}, "z": {"u": "e"}}
     history = History(before, [sets(row, u=value) for row, value in names])
@@ -191,7 +191,7 @@ _DRAWN = st.lists(
 
 
 def _events(before: dict[str, Row], drawn: Sequence[tuple[RowType, str, int, bool]]) -> list[Event]:
-    """Most of what is drawn happens: a row takes one of the values that nobody has."""
+    """Most drawn events are possible, because a row takes a value that no row has."""
     source, events = UniqueTarget(before), []
     for number, (kind, key, choice, other) in enumerate(drawn):
         free = sorted(set(_VALUES) - {row.get("u") for row in source.rows.values()})
@@ -206,7 +206,7 @@ def _events(before: dict[str, Row], drawn: Sequence[tuple[RowType, str, int, boo
 def test_random_histories_end_as_at_the_source(
     drawn: list[tuple[RowType, str, int, bool]], draw: st.DataObject
 ) -> None:
-    """Replayed from any place that was reached, in windows of any width, interrupted again and again."""
+    """Each history is replayed from any position that was reached, in windows of any width, with repeated interruptions."""
     before: dict[str, Row] = {key: {"u": value} for key, value in zip(_ROWS, _VALUES, strict=False)}
     history = History(before, _events(before, drawn))
     target = UniqueTarget({})

@@ -1,4 +1,4 @@
-"""`UniqueTarget`: one collection with a unique index in memory, behind as much of a driver's client as the row writer needs."""
+"""`UniqueTarget`: one in-memory collection with a unique index, with the part of a driver's client that the row writer needs."""
 
 from __future__ import annotations
 

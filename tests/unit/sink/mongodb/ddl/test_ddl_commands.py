@@ -1,4 +1,4 @@
-"""What is sent to the target, for DDLs shaped as MongoDB's change streams and oplog tell them."""
+"""The commands sent to the target, for DDLs in the forms of MongoDB's change streams and oplog."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_an_index_of_any_kind_reaches_the_target_as_it_is(index: Mapping[str, An
 
 
 def test_an_index_shown_without_a_collation_is_sent_as_a_simple_one() -> None:
-    """Else a collection of another collation would give it its own."""
+    """Otherwise the index would get the collation of its collection."""
     assert index_as_sent({"v": 2, "key": {"a": 1}, "name": "a_1"})["collation"] == SIMPLE
     assert index_as_sent({"v": 2, "key": {"a": 1}, "name": "a_1", "collation": FRENCH})["collation"] == FRENCH
 

@@ -30,7 +30,7 @@ def _change(
 
 
 def _sent(change: RowChange) -> dict[str, Any]:
-    """The only statement of a command, as the server reads it."""
+    """The command's only statement, as the server reads it."""
     _, command = command_of(Batch([change], ordered=False))
     [statement] = command.get("updates") or command["deletes"]
     read: dict[str, Any] = bson.decode(bson.encode(statement))

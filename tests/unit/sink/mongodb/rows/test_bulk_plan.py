@@ -120,7 +120,7 @@ def _chains(changes: Sequence[RowChange]) -> list[list[int]]:
 
 
 def test_no_command_is_larger_than_the_driver_sends() -> None:
-    """It refuses more than the largest document and what a command may add to it, though servers take messages of 48 MB."""
+    """The driver refuses more than the largest document plus a command's overhead, though servers accept messages of 48 MB."""
     changes = [_change(_I, number, size=15 << 20) for number in range(2)]
     assert [len(batch.changes) for batch in plan(changes, _ALONE)] == [1, 1]
 

@@ -23,7 +23,7 @@ def _one_by_one(document: Document, updates: list[bytes]) -> Document:
 
 _ARRAY = ["b", "b.0", "b.1", "b.3", "b.1.x", "b.1.z"]
 _PATHS = st.sampled_from(["a", "c", "a.x", "a.x.y", "a.1", "a.z", *_ARRAY])
-"""As at a source, what they lead to is there: `a` is no array, `b` is no document, and has two elements if it is an array."""
+"""As at a source, the parents of the paths exist: `a` is no array, `b` is no document, and has two elements if it is an array."""
 _FIELDS = st.dictionaries(_PATHS, st.integers(0, 9), min_size=1)
 _UPDATES = st.one_of(
     _FIELDS.map(lambda fields: {"updatedFields": fields}),
@@ -37,7 +37,7 @@ _UPDATES = st.one_of(
 @settings(max_examples=100, deadline=None)
 @given(cases(), st.lists(cases(), max_size=4))
 def test_updates_together_are_never_refused_whatever_the_document(first: Case, others: list[Case]) -> None:
-    """What they are of that document does not matter: a replay may meet any."""
+    """The result for that document does not matter: a replay may apply the updates to any document."""
     apply(first.before, net_stages([(None, case.description) for case in others]))
 
 

@@ -1,4 +1,4 @@
-"""Replayed updates that did not fit, and what explains them."""
+"""Replayed updates that did not fit, and the events that explain them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random documents and random update events, each with the document that the source had after it."""
+"""Random documents and random update events, each with the source's document after the event."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Case:
 
 @dataclass
 class _Edits:
-    """None of them leads through another; removals and truncations come before what is set."""
+    """No path is a prefix of another; removals and truncations come before the fields that are set."""
 
     sets: dict[Path, Any] = field(default_factory=dict)
     removed: list[Path] = field(default_factory=list)
     truncated: dict[Path, int] = field(default_factory=dict)
 
     def free(self, path: Path, *, cut: bool = False) -> bool:
-        """Names that look the same are one key of the event, so they are not free either."""
+        """Paths with the same dotted name are one key of the event, so such a path is not free either."""
         for other in [*self.sets, *self.removed, *([*self.truncated] if cut else [])]:
             if path[: len(other)] == other or other[: len(path)] == path or _name(other) == _name(path):
                 return False
@@ -92,7 +92,7 @@ def cases(draw: st.DrawFn, names: tuple[str, ...] = NAMES) -> Case:
 
 
 def describe(sets: dict[Path, Any], removed: list[Path], truncated: dict[Path, int]) -> bytes:
-    """As the change stream says it; paths that are clear without it are not disambiguated."""
+    """The description in a change stream; only ambiguous paths are disambiguated."""
     paths = [*sets, *removed, *truncated]
     unclear = {_name(path): list(path) for path in paths if any(isinstance(part, str) and _odd(part) for part in path)}
     return bson.encode(

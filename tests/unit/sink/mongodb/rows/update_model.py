@@ -1,4 +1,4 @@
-"""What a MongoDB server makes of an update: the operators and expressions that the sink uses, and no others."""
+"""A model of a MongoDB server's updates: the operators and expressions that the sink uses, and no others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MISSING = object()
 
 
 class Refused(Exception):
-    """The server does not take this update of this document."""
+    """The server refuses this update of this document."""
 
 
 def apply(document: Document, operation: Mapping[str, Any] | list[dict[str, Any]]) -> Document:
