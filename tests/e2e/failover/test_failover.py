@@ -1,4 +1,4 @@
-"""`kill -9` at each moment of a DDL: {7 kinds of DDL} x {who dies} x {when}, 140 cases, on real nodes.
+"""`kill -9` at each moment of a DDL: {7 kinds of DDL} x {victim} x {moment}, 140 cases, on real nodes.
 
 `make test` runs a spread of 28: each kind, each victim and each moment several times. `make failover` runs all of them.
 """

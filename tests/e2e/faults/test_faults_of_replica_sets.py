@@ -142,7 +142,7 @@ def test_nothing_that_rolled_back_at_the_source_is_ever_at_the_target(standing: 
 def test_rows_that_a_rollback_takes_from_the_target_come_again_and_ddl_waits_for_its_end(
     standing: ReplicatingSets, freeze: bool
 ) -> None:
-    """No DDL begins while the majority cannot confirm what the target looks like; `test_elections_under_ddl.py` takes away its effects."""
+    """No DDL begins while no majority confirms the target's state. `test_elections_under_ddl.py` rolls back the effects of DDL."""
     source, prefix = standing.source["fault"], f"rollback_{freeze}"
     tables = {kind: f"{prefix}_{kind}" for kind in ("dropped", "renamed", "modified", "indexed", "bared", "filled")}
     for table in tables.values():
