@@ -189,7 +189,7 @@ def _windows(draw: Any, start: Position, end: Position, events: list[Position]) 
 )
 @given(history=_HISTORIES, draw=st.data())
 def test_random_histories_in_random_windows_end_in_equality(lab: Lab, history: list[list[Change]], draw: Any) -> None:
-    """Before each window an attempt may have run from the same start to any later event."""
+    """Before each window an attempt may have run from the same start to any later event, as far as the barrier was then."""
     lab.begin()
     windowing = lab.windowing
     start = windowing.now()

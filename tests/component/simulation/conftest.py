@@ -55,7 +55,7 @@ class Source(Asked):
         return self.majority_ts().next()
 
     def elect(self) -> None:
-        """Waits until the client reaches the next primary: a cursor would stay on the old one, which keeps it after its step-down."""
+        """Waits until the client reaches the next primary: the old one keeps a cursor after its step-down, and the client would read on there."""
         before = self._election()
         self.life.elect()
         self.served.until(lambda: self._election() not in (None, before))
