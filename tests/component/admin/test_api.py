@@ -124,7 +124,7 @@ def test_two_hundred_calls_at_once_are_all_answered(channel: Any) -> None:
 
 
 def test_streams_leave_threads_for_other_calls(channel: Any, server: Server, database: str, source_uri: str) -> None:
-    """Without `--no-wait` the command would be a stream of its own."""
+    """`--no-wait`: otherwise the command would open a watch stream too."""
     flags = ("--id", database, "--source", source_uri, "--sink", "blackhole://", "--tables", f"{database}.*")
     assert server.sluice("changefeed", "create", *flags, "--no-wait").returncode == 0
     stub = rpc.ChangefeedServiceStub(channel)  # type: ignore[no-untyped-call]  # generated

@@ -1,4 +1,4 @@
-"""What a node says over HTTP."""
+"""The HTTP endpoints of a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who gets in: tokens, TLS, client certificates."""
+"""Access to the admin API: tokens, TLS, client certificates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _READING = ("Get", "List", "Watch")
 
 @pytest.fixture
 def tokens(tmp_path: Path) -> dict[str, str]:
-    """Paths: of the server's file, of a viewer's, an operator's and a stranger's token."""
+    """Paths of the server's token file and of the tokens of a viewer, an operator and an unknown user."""
     texts = {
         "server": f"viewer:{_VIEWER}\noperator:{_OPERATOR}\n",
         "viewer": _VIEWER,

@@ -1,4 +1,4 @@
-"""`--capture`: what is decided, what is said about it, and how it is changed."""
+"""`--capture`: how it is decided, shown and changed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def feed(server: Server, database: str, source_uri: str, target_uri: str) -> Ite
 
 @pytest.fixture
 def old_node(server: Server, etcd: EtcdClient) -> Iterator[str]:
-    """What a node of the first release says of itself."""
+    """The node record that a node of the first release writes."""
     id, layout = NodeId("old-1"), Layout(server.cluster)
     roles = frozenset({Role.PROCESSOR})
     record = NodeRecord(id=id, name="old", admin_address="", roles=roles, version="0.1.0", started_at=datetime.now(UTC))

@@ -1,4 +1,4 @@
-"""What the server refuses, in words, with the exit code that a script relies on."""
+"""Requests that the server refuses: the message, and the exit code for scripts."""
 
 from __future__ import annotations
 

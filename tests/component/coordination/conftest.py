@@ -1,4 +1,4 @@
-"""Clients for the etcd of a test, and the few things a test does to etcd that the product never does."""
+"""etcd clients for a test, and operations on etcd that the product never does."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def compact() -> Callable[[str, int], None]:
 
 @pytest.fixture
 def freeze(until: Callable[..., None]) -> Iterator[Callable[[Etcd], None]]:
-    """Stops every thread of an etcd, which `pause` only asks for; it goes on at the end of the test at the latest."""
+    """Stops every thread of an etcd, and waits for it (`pause` only sends the signal). The end of the test resumes the etcd."""
     frozen: list[Etcd] = []
 
     def now(etcd: Etcd) -> None:

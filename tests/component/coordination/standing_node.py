@@ -1,7 +1,7 @@
-"""A node that only stands for owner, for tests that stop, continue and kill it: `standing_node.py ENDPOINT CLUSTER NAME TTL`.
+"""A node that is only a candidate for owner, for tests that stop, resume and kill it: `standing_node.py ENDPOINT CLUSTER NAME TTL`.
 
-Says `leading EPOCH`, then writes the key `beat` without pause. When its session is over it says `lost`, writes once more, as a zombie
-would, and says how that ended.
+Prints `leading EPOCH`, then writes the key `beat` without pause. When its session ends it prints `lost`, writes once more, as a zombie
+would, and prints the result.
 """
 
 from __future__ import annotations

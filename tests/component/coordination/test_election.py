@@ -36,7 +36,7 @@ class Node:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def says(self, start: str, seconds: float = 15.0) -> str:
-        """The rest of the next line that begins so."""
+        """Waits for the next line that begins with `start`, and returns the rest of it."""
         deadline = time.monotonic() + seconds
         while True:
             line = self._said.get(timeout=max(deadline - time.monotonic(), 0.001))
@@ -76,7 +76,7 @@ def waiting(
     cluster: str,
     until: Callable[..., None],
 ) -> tuple[Node, int, Node]:
-    """An owner, its epoch, and the next in line."""
+    """An owner, its epoch, and the next candidate."""
     first = node("first")
     epoch = int(first.says("leading"))
     second = node("second")

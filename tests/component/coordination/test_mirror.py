@@ -1,4 +1,4 @@
-"""The mirror on a real etcd that restarts, hangs, and compacts what the mirror has not seen."""
+"""The mirror on a real etcd that restarts, hangs, or compacts revisions that the mirror has not read."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_what_was_deleted_while_disconnected_and_then_compacted_is_gone(
 def test_a_thousand_keys_are_seen_at_one_revision_while_transactions_rewrite_them(
     own_etcd: Etcd, connect: Callable[[str], EtcdClient], follow: Callable[[EtcdClient], Mirror]
 ) -> None:
-    """Each transaction writes ten keys with one value, so a view that shows two values in one ten has seen half of it."""
+    """Each transaction writes one value to ten keys. A view with two values in such a group of ten shows half a transaction."""
     client = connect(own_etcd.endpoint)
 
     def write(value: int) -> int:
@@ -96,7 +96,7 @@ def _torn(mirror: Mirror) -> list[str]:
 
 
 class ChattyEtcd(Etcd):
-    """Tells of its progress ten times a second; by default etcd does every ten minutes."""
+    """Sends watch progress ten times a second; the default of etcd is every ten minutes."""
 
     def command(self) -> list[str]:
         return [*super().command(), "--experimental-watch-progress-notify-interval", "100ms"]
@@ -140,7 +140,7 @@ def test_a_transaction_with_an_unknown_outcome_is_settled_and_seen(
     follow: Callable[[EtcdClient], Mirror],
     freeze: Callable[[Etcd], None],
 ) -> None:
-    """A frozen etcd carries out what it was sent once it goes on, long after the writer has given up waiting."""
+    """A frozen etcd executes the requests it received once it resumes, long after the writer's deadline."""
     epoch = connect(own_etcd.endpoint).txn([], [Put(f"{PREFIX}own", b"me")]).revision
     mirror = follow(connect(own_etcd.endpoint))
     with EtcdClient(EtcdConfig(endpoints=(own_etcd.endpoint,), timeout=timedelta(seconds=1))) as client:

@@ -1,4 +1,4 @@
-"""A session's end on a real etcd, which decides for itself when a lease has expired."""
+"""The end of a session on a real etcd, which itself decides when a lease has expired."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A proxy carries bytes both ways until it is told to break or to hold them."""
+"""A proxy forwards bytes in both directions until it is asked to break or to hold them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from devstack.proxy import Loop, Proxy, opened_by
 
 @pytest.fixture
 def echo() -> Iterator[int]:
-    """The port of a server that gives back what it gets."""
+    """The port of an echo server."""
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
 
         def serve() -> None:

@@ -1,4 +1,4 @@
-"""The servers' lives: started, found, restarted, and gone when their starter is."""
+"""The life cycle of the servers: start, discovery, restart, and stop when the starting process ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class Up:
-    """`python -m devstack up` as a person runs it."""
+    """`python -m devstack up`, as a user runs it."""
 
     def __init__(self, data: Path) -> None:
         self.process = subprocess.Popen(

@@ -21,7 +21,7 @@ _DEADLINE_SECONDS = 90.0
 
 
 class Server:
-    """Started by `with`. It has the role of owner alone unless `roles` says otherwise: that needs no Spark."""
+    """Started by `with`. Its only role is owner unless `roles` says otherwise: an owner needs no Spark."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Server:
         self.kill()
 
     def start(self) -> None:
-        """Again, too, after `kill`; it need not become ready."""
+        """Does not wait until the server is ready. May be called again after `kill`."""
         self._process = subprocess.Popen(self._command, stderr=self._log.open("ab"))
 
     def kill(self) -> None:
@@ -75,7 +75,7 @@ class Server:
             time.sleep(0.05)
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and body; 0 when nobody answers."""
+        """Status and body; status 0 without an answer."""
         try:
             with urllib.request.urlopen(f"http://{self.http}{path}", timeout=5) as answer:
                 return answer.status, answer.read().decode()
@@ -95,7 +95,7 @@ class Server:
     def sluice(
         self, *arguments: str, environment: Mapping[str, str] | None = None, input: str | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """What a user at a shell would see of `sluice ARGUMENTS`."""
+        """The result of `sluice ARGUMENTS`, as a user sees it in a shell."""
         return run(arguments, {"SLUICE_SERVER": self.address, **(environment or {})}, input)
 
 

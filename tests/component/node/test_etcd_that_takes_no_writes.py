@@ -1,4 +1,4 @@
-"""What a node says while etcd is there, and takes nothing, or has no majority."""
+"""The state that a node reports while etcd answers but accepts no writes, or has no majority."""
 
 from __future__ import annotations
 

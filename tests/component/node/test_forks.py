@@ -1,4 +1,4 @@
-"""A node starts Spark's JVM by a fork, while threads of it speak gRPC."""
+"""A node starts Spark's JVM by a fork while its threads use gRPC."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a node joins, leaves, and comes back."""
+"""How a node joins, leaves and restarts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_node_that_cannot_reach_etcd_ends_when_it_is_told_to(own_etcd: Etcd, t
 
 def test_a_second_signal_ends_a_node_at_once(own_etcd: Etcd, tmp_path: Path) -> None:
     with Server(own_etcd.endpoint, tmp_path / "log") as server:
-        own_etcd.pause()  # so that the first takes its time
+        own_etcd.pause()  # so that the first shutdown takes long
         server.signal(signal.SIGTERM)
         until(lambda: server.get("/readyz") == (503, "the node is stopping\n"), "the first signal")
         server.signal(signal.SIGTERM)

@@ -72,7 +72,7 @@ class Cluster:
         self._historian.start()
 
     def _remember_barriers(self) -> None:
-        """Each barrier that was ever published."""
+        """Records each barrier that is published."""
         while True:
             try:
                 update = self._watch.next(timedelta(seconds=1))
@@ -87,18 +87,18 @@ class Cluster:
         self._watch.close()
         self._historian.join()
         for process in self.owners.values():
-            process.kill()  # a frozen one too
+            process.kill()  # also ends a frozen process
             process.wait()
         self._mirror.stop()
         self.etcd.close()
 
     def start_owner(self, name: str, *, ttl: float = 10.0, margin: float = 1.0, failpoints: str = "") -> None:
-        """Stands in line before those that are started after `stand`."""
+        """The owner becomes a candidate before those started after the next `stand`."""
         command = [sys.executable, str(_PROCESS), name, self.endpoint, self.layout.cluster, str(ttl), str(margin)]
         self.owners[name] = subprocess.Popen(command, env={**os.environ, failpoint.VARIABLE: failpoints})
 
     def stand(self) -> None:
-        """Waits until all that were started lead or stand in line."""
+        """Waits until every started owner leads or is a candidate."""
         self.until(lambda: all(map(self._stands, self.owners)), "the line of owners")
 
     def _stands(self, name: str) -> bool:
@@ -106,11 +106,11 @@ class Cluster:
         return any(_name_of(decode(OwnerRecord, kv).node) == name for kv in line)
 
     def died(self, name: str) -> int:
-        """How its process ended."""
+        """Waits for the end of the process, and returns its exit code."""
         return self.owners[name].wait(_DEADLINE_SECONDS)
 
     def revoke_lease(self, name: str) -> None:
-        """What the expiry of a dead process's lease does, without the wait."""
+        """Has the effect of the expiry of a dead process's lease, without the wait."""
         for kv in self._mirror.view().group(self.layout.nodes).values():
             if _name_of(decode(NodeRecord, kv).id) == name:
                 self.etcd.revoke(kv.lease)
@@ -130,7 +130,7 @@ class Cluster:
         capture: Capture = Capture.OPLOG,
         **configuration: Any,
     ) -> ChangefeedId:
-        """Each database is replicated to the one named like it with `_to` at the end. Stored without what the admin API would check."""
+        """Replicates each database to a database of the same name with `_to` appended. Skips the checks of the admin API."""
         source, target = self._uris
         fields = {
             "id": id,
@@ -154,7 +154,7 @@ class Cluster:
         capture: Capture = Capture.OPLOG,
         **configuration: Any,
     ) -> None:
-        """The user's next change."""
+        """Writes the user's next change."""
         found = self.etcd.get(self.layout.info(id))
         assert found is not None
         stored = decode(ChangefeedInfo, found)
@@ -186,7 +186,7 @@ class Cluster:
         return [stored.record for stored in group.values()]
 
     def record(self, id: ChangefeedId, record: DdlRecord) -> None:
-        """As nobody but the owner should."""
+        """Writes a DDL record, which in the product only the owner does."""
         self.etcd.txn((), (Put(self.layout.ddl(id, record.position), encode(record)),))
 
     def assigned(self, id: ChangefeedId) -> dict[TableId, str]:
@@ -194,7 +194,7 @@ class Cluster:
         return {table: node for node, stored in assignments.items() for table in stored.record.tables}
 
     def copied(self, id: ChangefeedId, table: TableId) -> bool:
-        """Whether its node was told to copy the table first."""
+        """Whether the table's node is assigned to copy the table first."""
         assignments = Decoded(self.layout).assignments(self._mirror.view(), id)
         return any(stored.record.tables[table].copy for stored in assignments.values() if table in stored.record.tables)
 
@@ -203,13 +203,13 @@ class Cluster:
         return barrier.held if barrier else {}
 
     def next_barrier(self, id: ChangefeedId) -> Barrier:
-        """One that is published from now on."""
+        """Waits for a barrier that is published after the call."""
         seen = len(self._history[id])
         self.until(lambda: len(self._history[id]) > seen, "another barrier")
         return self._history[id][-1]
 
     def barriers_held(self, id: ChangefeedId) -> int:
-        """How many barriers since the changefeed began held a table."""
+        """The number of barriers since the start of the changefeed that held a table."""
         return sum(1 for barrier in self._history.get(id, []) if barrier.held)
 
     def owner(self) -> str | None:
@@ -227,7 +227,7 @@ class Cluster:
         self.etcd.txn((), (Put(self.layout.resign, request, leader.lease),))
 
     def next_owner(self, dead: AbstractSet[str]) -> str:
-        """Who leads when those are gone."""
+        """Waits for an owner that is not among the dead ones."""
         self.until(lambda: (self.owner() or "") not in {"", *dead}, "another owner")
         return self.owner() or ""
 
@@ -236,7 +236,7 @@ class Cluster:
         return status.lifecycle.state if status else None
 
     def obeyed(self, id: ChangefeedId) -> bool:
-        """The user's last change has been taken into account."""
+        """Whether the owner has processed the user's last change."""
         found = self.etcd.get(self.layout.info(id))
         status = self.status(id)
         return found is not None and status is not None and status.info_version == decode(ChangefeedInfo, found).version
@@ -250,7 +250,7 @@ class Cluster:
         self.etcd.txn((), (Put(self.layout.move(id, table), encode(MoveRequest(node=node))),))
 
     def moves(self, id: ChangefeedId) -> bool:
-        """Whether a request to move a table stands."""
+        """Whether a request to move a table exists."""
         return bool(self._mirror.view().group(self.layout.moves(id)))
 
     def reports_of(self, id: ChangefeedId, node: NodeId) -> bool:
@@ -270,13 +270,13 @@ class Cluster:
         return status is not None and status.checkpoint is not None
 
     def settled(self, id: ChangefeedId, count: int) -> bool:
-        """That many DDLs are known, and none is open."""
+        """Whether at least `count` DDLs are recorded and none is open."""
         records = self.ddls(id)
         return len(records) >= count and not any(record.open for record in records)
 
     @staticmethod
     def until(condition: Callable[[], T], what: str = "the condition") -> T:
-        """What the condition gives once it is true."""
+        """Waits until the condition is true, and returns its value."""
         deadline = time.monotonic() + _DEADLINE_SECONDS
         while not (found := condition()):
             assert time.monotonic() < deadline, f"{what} did not come true within {_DEADLINE_SECONDS:g} s"
@@ -292,7 +292,7 @@ def _name_of(node: NodeId) -> str:
 def cluster(
     etcd_endpoint: str, source_uri: str, target_uri: str, source_client: Client, target_client: Client
 ) -> Iterator[Cluster]:
-    """For a test that kills or freezes its owners."""
+    """For tests that kill or freeze their owners."""
     made = Cluster(etcd_endpoint, source_uri, target_uri, source_client, target_client)
     yield made
     made.close()
@@ -302,7 +302,7 @@ def cluster(
 def led(
     etcd_endpoint: str, source_uri: str, target_uri: str, source_client: Client, target_client: Client
 ) -> Iterator[Cluster]:
-    """With one owner and one processor that live as long as the module's tests: each has changefeeds of its own."""
+    """One owner and one processor for all tests of a module; each test has changefeeds of its own."""
     made = Cluster(etcd_endpoint, source_uri, target_uri, source_client, target_client)
     made.start_owner("o1")
     with made.processor():

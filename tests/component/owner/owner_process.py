@@ -1,4 +1,4 @@
-"""An owner in a process of its own, to be killed or frozen by a test: `python owner_process.py NAME ENDPOINT CLUSTER TTL MARGIN`."""
+"""An owner in a process of its own, which a test kills or freezes: `python owner_process.py NAME ENDPOINT CLUSTER TTL MARGIN`."""
 
 from __future__ import annotations
 

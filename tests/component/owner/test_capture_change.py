@@ -1,4 +1,4 @@
-"""The capture of a changefeed that is paused is changed: the owner folds what is known, and watches the source's DDL by the other one."""
+"""A paused changefeed changes its capture: the owner folds the known DDL, and watches the source's DDL through the other capture."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from changefeed.lifecycle import State
 from changefeed.records import ChangefeedId, DdlState, DesiredState
 from tests.component.owner.conftest import Cluster
 
-pytestmark = pytest.mark.since("6.0")  # before, both captures read DDL from the oplog
+pytestmark = pytest.mark.since("6.0")  # on earlier servers both captures read DDL from the oplog
 
 
 def pause_past(cluster: Cluster, id: ChangefeedId, ddls: int) -> None:
-    """Once so many DDLs are done, and all tables are past them; until no pipeline is at work any more."""
+    """Pauses once `ddls` DDLs are done and all tables are past them. Waits until no pipeline runs."""
     cluster.until(lambda: cluster.settled(id, ddls))
     last_ts = max(record.position.ts for record in cluster.ddls(id))
     cluster.until(lambda: (status := cluster.status(id)) and status.checkpoint and status.checkpoint.ts > last_ts)
@@ -71,7 +71,7 @@ def test_an_owner_that_dies_half_way_is_followed_by_one_that_does_the_rest(clust
 
 
 def test_a_change_where_it_is_not_possible_fails_and_is_taken_back(led: Cluster, database: str) -> None:
-    """The admin API refuses it; what stands in etcd all the same is not obeyed."""
+    """The admin API refuses it. The owner ignores such a change even if it is in etcd."""
     source, target = led.source[database], led.target[f"{database}_to"]
     feed = led.create("open-ddl", database)
     led.until(lambda: led.began(feed))

@@ -1,4 +1,4 @@
-"""DDL of each kind goes from the source to the target, in order, while processors only report positions."""
+"""DDL of each kind is applied at the target in the source's order, while processors only report positions."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_dropped_database_takes_its_tables_and_views_and_nothing_else(led: Clu
 
 
 def test_renames_through_the_edge_of_the_filter(led: Cluster, database: str) -> None:
-    """In: copied as a new table. Out: a drop. In again: copied again."""
+    """A rename into the filter is copied as a new table. A rename out of it is a drop. A rename back into it is copied again."""
     source, target = led.source[database], led.target[f"{database}_to"]
     feed = led.create("edge", database, filter={"tables": [f"{database}.*", f"!{database}.private_*"]})
     led.until(lambda: led.began(feed))
@@ -171,7 +171,7 @@ def test_renames_through_the_edge_of_the_filter(led: Cluster, database: str) -> 
 
 
 def test_in_and_out_and_in_again_at_once_is_taken_in_order(led: Cluster, database: str) -> None:
-    """What is looked up is the table as each rename found it, though it has changed since."""
+    """The lookup finds the table as it was at each rename, although it has changed since."""
     source = led.source[database]
     rule = {"tables": [f"{database}.b"], "ignore": ["dropIndexes"]}
     wanted = {"tables": [f"{database}.*", f"!{database}.private_*"], "events": [rule]}

@@ -1,7 +1,7 @@
-"""`kill -9` of the owner just after it wrote to etcd or looked at the target: another owner takes over, and the DDL is there exactly once.
+"""`kill -9` of the owner just after it wrote to etcd or observed the target: another owner takes over, and the DDL takes effect exactly once.
 
-These are the moments inside a tick, at which nothing else can be made to stand still; all others, with real processors, are in
-`tests/e2e/failover/`. The lease of the one killed is revoked at once, which is what its expiry does, without the wait.
+These moments are inside a tick, where a test cannot stop the owner in another way. `tests/e2e/failover/` tests all other moments, with real
+processors. The test revokes the lease of the killed owner at once, which has the effect of its expiry without the wait.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ POINTS = ["ddl_recorded", "ddl_observed", "ddl_released"]
 
 @dataclass(frozen=True)
 class Kind:
-    """`subject`: the type of the DDL at whose failpoint the owner dies. `command`: what the target's oplog calls it."""
+    """`subject`: the type of the DDL at whose failpoint the owner dies. `command`: its name in the target's oplog."""
 
     subject: str
     prepare: Callable[[Database], object]
@@ -103,7 +103,7 @@ def _dies_and_is_followed(cluster: Cluster, feed: ChangefeedId, name: str, datab
 
 
 def _commands(cluster: Cluster, database: str, command: str) -> int:
-    """How often a command has had an effect in a database of the target."""
+    """How many times a command took effect in a database of the target."""
     entries: Any = cluster.target["local"]["oplog.rs"]
     return int(
         entries.count_documents({"op": "c", f"o.{command}": {"$exists": True}, "ns": {"$regex": f"^{database}\\."}})

@@ -1,4 +1,4 @@
-"""How far a changefeed is said to be behind, over a source that writes nothing but its periodic no-op."""
+"""The reported lag of a changefeed whose source writes nothing but its periodic no-op."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real owner over real etcd takes the source's DDL to the target, while processors only report positions."""
+"""A real owner on a real etcd applies the source's DDL to the target, while processors only report positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables are spread over processors, and follow when one dies, drains or is asked for."""
+"""Tables are spread over processors, and move when a processor dies, drains, or is the target of a move."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TABLES = 8
 
 @contextmanager
 def spread(cluster: Cluster, database: str) -> Iterator[tuple[ChangefeedId, ScriptedProcessor, ScriptedProcessor]]:
-    """Eight tables, even on two processors."""
+    """Eight tables are spread evenly over two processors."""
     for number in range(TABLES):
         cluster.source[database].create_collection(f"t{number}")
     cluster.start_owner("o1", margin=0.5)

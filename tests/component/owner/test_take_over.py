@@ -29,7 +29,7 @@ def test_a_killed_owner_is_followed_when_its_lease_is_over(cluster: Cluster, dat
 
 
 def test_an_owner_asked_to_end_makes_way_at_once(cluster: Cluster, database: str) -> None:
-    """With leases of a minute, only a resignation can be that quick."""
+    """Leases last a minute, so only a resignation can be this quick."""
     cluster.start_owner("o1", ttl=60.0)
     cluster.stand()
     cluster.start_owner("o2", ttl=60.0)
@@ -75,7 +75,7 @@ def test_an_owner_ends_though_a_ddl_of_its_own_is_still_under_way(
 def test_a_frozen_owner_that_wakes_up_writes_nothing_and_sends_nothing(
     cluster: Cluster, database: str, tmp_path: Path
 ) -> None:
-    """It is frozen between the record of a DDL as executing and its command, and woken when the other has done that DDL and the next."""
+    """It is frozen between the record of a DDL as executing and its command. It resumes after the other owner has done that DDL and the next."""
     go = tmp_path / "go"
     source, target = cluster.source[database], cluster.target[f"{database}_to"]
     cluster.start_owner("o1", ttl=2.0, failpoints=f"ddl_executing_recorded/drop=pause:{go}")

@@ -1,4 +1,4 @@
-"""What goes wrong with one changefeed: it says so, the others go on, and after mending it goes on too."""
+"""One changefeed fails: it reports the error, the others continue, and it continues too after the repair."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_refused_unique_index_may_be_taken_out_by_the_filter(led: Cluster, dat
 
 
 def test_what_the_target_cannot_express_fails_or_is_skipped_as_the_user_says(led: Cluster, database: str) -> None:
-    """Two tables under one name: which rows a rename takes along cannot be told."""
+    """Two source tables share one target table, so the rows that a rename moves cannot be determined."""
     source = led.source[database]
     together = [{"from": f"{database}.*", "to": f"{database}_to.all"}]
     feed = led.create("fan", database, routes=[{"from": f"{database}.b", "to": f"{database}_to.own"}, *together])

@@ -28,11 +28,11 @@ T = TypeVar("T")
 
 _PROCESS = Path(__file__).with_name("processor_process.py")
 _DEADLINE_SECONDS = 150.0
-"""A Spark session alone takes 5 s to start, on a very busy machine a minute."""
+"""A Spark session alone takes 5 s to start, or a minute on a very busy machine."""
 
 
 class ReplicatingCluster(Cluster):
-    """Processors are processes of their own, so that they can be killed and frozen."""
+    """Its processors run in processes of their own, so that tests can kill and freeze them."""
 
     def __init__(self, endpoint: str, source_uri: str, target_uri: str, source: Client, target: Client) -> None:
         super().__init__(endpoint, source_uri, target_uri, source, target)
@@ -56,7 +56,7 @@ class ReplicatingCluster(Cluster):
         super().close()
 
     def scripted(self, id: str, database: str, **configuration: Any) -> ScriptedOwner:
-        """A changefeed without an owner process, from a database to the one named like it with `_to` at the end."""
+        """A changefeed without an owner process, from a database to a database of the same name with `_to` appended."""
         fields = {
             "id": id,
             "source": self._source_uri,
@@ -68,7 +68,7 @@ class ReplicatingCluster(Cluster):
         return ScriptedOwner(self.etcd, self.layout, Configuration.parse(fields | configuration), self.source)
 
     def nodes(self, name: str) -> list[NodeId]:
-        """The living sessions of a processor."""
+        """The live sessions of a processor."""
         records = [decode(NodeRecord, kv) for kv in self.etcd.range(self.layout.nodes).items]
         return [record.id for record in records if record.name == name]
 
@@ -118,7 +118,7 @@ def cluster(
 def standing(
     etcd_endpoint: str, source_uri: str, target_uri: str, source_client: Client, target_client: Client
 ) -> Iterator[ReplicatingCluster]:
-    """With one owner and one processor `p1`, for tests that leave them as they are."""
+    """One owner and one processor `p1`, for tests that do not stop them."""
     made = ReplicatingCluster(etcd_endpoint, source_uri, target_uri, source_client, target_client)
     made.start_owner("o1")
     made.start_processor("p1")

@@ -1,4 +1,4 @@
-"""A processor in a process of its own, to be killed or frozen by a test: `python processor_process.py NAME ENDPOINT CLUSTER TTL`."""
+"""A processor in a process of its own, which a test kills or freezes: `python processor_process.py NAME ENDPOINT CLUSTER TTL`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ScriptedOwner`: says in etcd whatever a test wants an owner to have said."""
+"""`ScriptedOwner`: writes to etcd what a test wants an owner to have written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from source.connection import session_time
 
 
 class ScriptedOwner:
-    """Of one changefeed that follows collections of the source as they are now."""
+    """The owner of one changefeed that replicates collections of the source as they are at its creation."""
 
     def __init__(self, etcd: Etcd, layout: Layout, configuration: Configuration, source: Client) -> None:
         self._etcd, self._layout, self._source = etcd, layout, source
@@ -42,7 +42,7 @@ class ScriptedOwner:
         self.say(self._status)
 
     def now(self) -> Position:
-        """Past everything that has been written: no barrier is beyond what the source has shown."""
+        """A position after all writes so far. No barrier may be beyond what the source has shown."""
         with self._source.start_session(causal_consistency=False) as session:
             self._source.admin.command("ping", session=session)
             return Position(session_time(session).next())

@@ -1,4 +1,4 @@
-"""Processors are killed, frozen and drained, servers restart; afterwards both sides are equal and nothing is reported that is not so."""
+"""Processors are killed, frozen and drained, servers restart. Afterwards both sides are equal and no false error is reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TABLES = ["a", "b", "c"]
 
 
 def _begun(cluster: ReplicatingCluster, database: str) -> ChangefeedId:
-    """Tables are made after the beginning: a start at now presumes that the target has those of before."""
+    """Creates the tables after the changefeed's start: a start at now requires that the target already has earlier tables."""
     cluster.start_owner("o1")
     feed = cluster.create("f", database)
     cluster.until(lambda: cluster.began(feed), "the beginning")
@@ -30,7 +30,7 @@ def _begun(cluster: ReplicatingCluster, database: str) -> ChangefeedId:
 
 
 def _replicating(cluster: ReplicatingCluster, database: str) -> None:
-    """Spark has started, and rows arrive."""
+    """Waits until Spark has started and rows arrive."""
     cluster.source[database]["a"].insert_one({"_id": "first"})
     cluster.until(lambda: _arrived(cluster, database), "the first row")
 
@@ -55,7 +55,7 @@ def test_a_processor_killed_during_a_burst_is_followed_by_another_to_equality(
     killed = threading.Event()
 
     def burst() -> None:
-        """Its second half comes after the kill, however slow the processor is."""
+        """Writes its second half after the kill, however slow the processor is."""
         write(cluster.source, database, _TABLES, operations // 2, seed=1)
         assert killed.wait(timeout=120)
         write(cluster.source, database, _TABLES, operations // 2, seed=2)
@@ -73,7 +73,7 @@ def test_a_processor_killed_during_a_burst_is_followed_by_another_to_equality(
 def test_a_processor_frozen_past_its_lease_writes_nothing_more_and_another_takes_over(
     cluster: ReplicatingCluster, database: str
 ) -> None:
-    """Its Python process alone is frozen: the JVM and the workers go on until their permits are over."""
+    """Only its Python process is frozen; the JVM and the workers continue until their permits end."""
     feed = _begun(cluster, database)
     first = cluster.start_processor("p1", ttl=3)
     _replicating(cluster, database)

@@ -1,6 +1,6 @@
-"""A document is deleted at the target by hand and updated at the source, and `kill -9` takes the processor between the window and its checkpoint.
+"""A document is deleted at the target by hand and updated at the source, and `kill -9` ends the processor between the window and its checkpoint.
 
-Whoever comes after it sees the update again, as a replay: it is repaired, or the changefeed fails and names the key, until somebody mends it.
+The next processor reads the update again, as a replay. It repairs the row, or the changefeed fails and names the key until a user repairs it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from source.oplog.window import newest_time
 from tests.component.processor.conftest import ReplicatingCluster
 
 _DEATHS = {"repair": "update", "fail": "divergence"}
-"""What the window that meets the update has to tell when it ends."""
+"""The failpoint's value: how the window that contains the update ends."""
 
 
 class Damaged:
-    """One row of the target is gone, its update was seen by a processor that died."""
+    """One row of the target is deleted, and a processor that read its update was killed."""
 
     def __init__(self, cluster: ReplicatingCluster, database: str, policy: str) -> None:
         self.cluster, self.database, self._policy = cluster, database, policy
@@ -47,7 +47,7 @@ class Damaged:
         return status is not None and status.checkpoint is not None and status.checkpoint.ts > time
 
     def fails(self) -> None:
-        """And stands at its place."""
+        """Checks that the changefeed fails and does not change the row."""
         self.cluster.until(lambda: self.cluster.state(self.feed) is State.FAILED, "the failure")
         assert self.cluster.error(self.feed).startswith("divergence")
         assert "'_id': 'victim'" in self.cluster.error(self.feed)

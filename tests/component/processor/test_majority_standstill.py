@@ -1,4 +1,4 @@
-"""A majority that stands still, of the source's set and of the target's: it is told as what it is, and over when it moves."""
+"""The majority of the source's or target's set stops: the error names the cause, and disappears when the majority resumes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.component.processor.conftest import ReplicatingCluster
 from tests.conftest import ReplicaSets
 
 _SOON_SECONDS = 30.0
-"""A second or two, on a machine with nothing else to do."""
+"""Takes a second or two on an idle machine."""
 
 
 def _replicating(cluster: ReplicatingCluster, source_uri: str, target_uri: str) -> ChangefeedId:
@@ -39,7 +39,7 @@ def _expect_to_last(cluster: ReplicatingCluster, feed: ChangefeedId, code: str, 
     while time.monotonic() < deadline:
         assert cluster.state(feed) is State.WARNING
         assert cluster.error(feed).startswith(code)
-        time.sleep(0.5)  # the state is to last, which only time can show
+        time.sleep(0.5)  # the state must last, which only a wait can show
 
 
 def test_at_the_source(

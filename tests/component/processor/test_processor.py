@@ -51,7 +51,7 @@ def test_what_is_written_during_a_pause_arrives_after_it(standing: ReplicatingCl
 def test_a_spark_that_is_killed_is_started_again_and_nothing_is_lost(
     standing: ReplicatingCluster, database: str
 ) -> None:
-    """Its Python workers may go on for a while; the window is tried again when they surely no longer write."""
+    """Its Python workers may continue for a while. The window is retried only when they certainly write no more."""
     source = standing.source[database]
     source.create_collection("a")
     feed = standing.create("killed", database)
@@ -69,12 +69,12 @@ def test_a_spark_that_is_killed_is_started_again_and_nothing_is_lost(
 def test_mixed_operations_over_many_tables_with_ddl_between_them_end_in_equality(
     standing: ReplicatingCluster, database: str
 ) -> None:
-    """`make soak` does the same at length."""
+    """`make soak` runs the same for longer."""
     assert many_operations(standing, database, tables=8, operations=6_000) is None
 
 
 def test_a_transaction_arrives_whole_with_the_tables_it_makes(standing: ReplicatingCluster, database: str) -> None:
-    """Its row events and its creates have one cluster time, so positions alone tell what stands before a create and what behind it."""
+    """Its row events and creates have one cluster time, so only positions tell which rows come before a create and which after it."""
     source = standing.source[database]
     source.create_collection("a")
     source.create_collection("b")
@@ -95,7 +95,7 @@ def test_a_transaction_arrives_whole_with_the_tables_it_makes(standing: Replicat
 def test_a_changefeed_that_is_to_end_before_its_copy_can_ends_with_the_copy(
     standing: ReplicatingCluster, database: str
 ) -> None:
-    """Chunks are read when they are read, which is later than any target that has passed."""
+    """Chunks are read later than a `target` time in the past, so the changefeed ends when the copy is done."""
     standing.source[database]["orders"].insert_many([{"_id": n} for n in range(100)])
     past = ClusterTime.from_bson(standing.source.admin.command("ping")["operationTime"])
     feed = standing.create("late", database, start="initial", target=str(past))
@@ -144,7 +144,7 @@ def test_a_held_table_stands_exactly_at_its_barrier_while_others_flow(
         source["held"].insert_one({"_id": number})
         source["free"].insert_one({"_id": number})
         owner.barrier(owner.now(), {held: gate})
-        cluster.until(lambda: target["free"].find_one({"_id": number}), "the free table")  # noqa: B023 - called in this turn
+        cluster.until(lambda: target["free"].find_one({"_id": number}), "the free table")  # noqa: B023 - called in this iteration
     report = owner.report(node)
     assert report is not None
     assert report.of(held) == gate

@@ -1,4 +1,4 @@
-"""A row of a quiet table, behind what others wrote while its changefeed was paused: it arrives, and nothing is left running at the source."""
+"""A row of a quiet table arrives although other tables were written while its changefeed was paused, and no read is left at the source."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ def _is(cluster: ReplicatingCluster, feed: ChangefeedId, state: State) -> bool:
 
 
 def _readings(cluster: ReplicatingCluster, database: str) -> list[str]:
-    """Of the history, for this changefeed's rows: their stages name the database, their filter its tables."""
+    """The source's active reads of history for this changefeed's rows. Change streams name the database in a stage, oplog reads in their filter."""
     seen = cluster.source.admin.aggregate([{"$currentOp": {"allUsers": True}}, {"$match": {"active": True}}])
     return [text for text in map(str, seen) if database in text and ("$changeStream" in text or "oplog.rs" in text)]

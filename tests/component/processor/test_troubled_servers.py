@@ -1,4 +1,4 @@
-"""Servers that refuse, and a target that others write to: the changefeed says so, the rows wait, and go on when it is over."""
+"""A server refuses commands, or others write to the target: the changefeed reports it, the rows wait, and continue afterwards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OUT_OF_DISK_SPACE, _USER_WRITES_BLOCKED, _UNAUTHORIZED = 14031, 371, 13
 
 @contextmanager
 def failing(server: Client, commands: tuple[str, ...], code: int) -> Iterator[None]:
-    """For Sluice, not for the test."""
+    """The commands fail for Sluice, not for the test."""
     data = {"failCommands": list(commands), "errorCode": code, "appName": "sluice"}
     server.admin.command("configureFailPoint", "failCommand", mode="alwaysOn", data=data)
     try:
@@ -44,7 +44,7 @@ def _expect_recovery(cluster: ReplicatingCluster, feed: ChangefeedId, database: 
 
 @pytest.fixture
 def troubled(cluster: ReplicatingCluster, own_mongodb: Callable[..., MongoDB]) -> Iterator[Callable[..., ChangefeedId]]:
-    """Makes changefeeds of the database `shop` between servers of their own."""
+    """Creates changefeeds of the database `shop` between servers that only this test uses."""
     servers = [own_mongodb(name, parameters=TESTING) for name in ("source", "target")]
     with Client(servers[0].uri) as source, Client(servers[1].uri) as target:
         cluster.source, cluster.target = source, target

@@ -1,7 +1,7 @@
-"""Random histories of few documents, replicated in random windows of which some are tried twice, end in equality.
+"""Random histories of few documents, replicated in random windows of which some are retried, end in equality.
 
-Names with dots and dollars are in documents and values that come whole. Updates of such a field are left out: the change streams of these servers (before
-6.1) say `x.y` for a field of that name and for `y` in `x` alike (docs/source.md).
+Names with dots and dollars occur in whole documents and values. Updates of such a field are left out: change streams of servers before 6.1
+write `x.y` both for a field of that name and for the field `y` in `x` (docs/source.md).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Lab:
         self._target = windowing.target[f"{windowing.database}_to"]
 
     def begin(self) -> None:
-        """Both sides hold the same few documents."""
+        """Gives both sides the same few documents."""
         for database in (self._source, self._target):
             for table in _TABLES:
                 database[table].delete_many({})
@@ -94,7 +94,7 @@ class Lab:
                 )
 
     def touch(self) -> None:
-        """Every row, in such a way that what is wrong with it must show."""
+        """Updates every row so that a damaged row must be noticed."""
         for table in _TABLES:
             for row in list(self._source[table].with_options(_ANY_DATE).find({}, {"a": 1})):
                 inner = {"a.0": "touched"} if isinstance(row.get("a"), list) else {"a.c": "touched"}
@@ -102,14 +102,14 @@ class Lab:
                 self._source[table].update_one({"_id": row["_id"]}, {"$set": {"touched": 1, **deep}})
 
     def damage(self, table: str, key: Any, *, deletes: bool) -> bool:
-        """A row of the target; whether anything has happened to it."""
+        """Damages a row of the target, and returns whether it was changed."""
         row = self._source[table].with_options(_ANY_DATE).find_one({"_id": key})
         if deletes or row is None or not isinstance(row.get("a"), list | dict):
             return self._target[table].delete_one({"_id": key}).deleted_count > 0
         return self._target[table].update_one({"_id": key}, {"$set": {"a": "damaged"}}).modified_count > 0
 
     def mend(self) -> None:
-        """By hand, as somebody who reads the message does."""
+        """Repairs the target by hand, as a user does who reads the message."""
         for table in _TABLES:
             self._target[table].delete_many({})
             if rows := list(self._source[table].with_options(_RAW).find()):
@@ -118,15 +118,15 @@ class Lab:
     def live_through(self, history: list[list[Change]]) -> None:
         for changes in history:
             if len(changes) == 1:
-                self._attempt(lambda: self._do(changes[0], None))  # noqa: B023 - called in this turn
+                self._attempt(lambda: self._do(changes[0], None))  # noqa: B023 - called in this iteration
             else:
-                self._attempt(lambda: self._do_together(changes))  # noqa: B023 - called in this turn
+                self._attempt(lambda: self._do_together(changes))  # noqa: B023 - called in this iteration
 
     @staticmethod
     def _attempt(act: Callable[[], None]) -> None:
-        """What the source refuses does not happen: a unique value that is taken, a path through a number.
+        """Ignores a refusal by the source: a unique value that is taken, a path through a number.
 
-        The driver's own helpers cannot read the answer when a far date is the value that was refused.
+        The driver's own helpers cannot read the answer when the refused value is a date out of range.
         """
         try:
             act()
@@ -173,7 +173,7 @@ _YES_OR_NO: st.SearchStrategy[Any] = st.booleans()
 
 
 def _places(draw: Any, start: Position, end: Position, events: list[Position]) -> list[Position]:
-    """Where windows end: anywhere, also between the events of a transaction."""
+    """The bounds of the windows: any position, also between the events of a transaction."""
     cuts = (
         sorted(draw.draw(st.sets(st.sampled_from(events), min_size=min(2, len(events)), max_size=5))) if events else []
     )
@@ -189,7 +189,7 @@ def _windows(draw: Any, start: Position, end: Position, events: list[Position]) 
 )
 @given(history=_HISTORIES, draw=st.data())
 def test_random_histories_in_random_windows_end_in_equality(lab: Lab, history: list[list[Change]], draw: Any) -> None:
-    """Each window may have been tried before, up to any event behind its start and as far as the barrier went then."""
+    """Before each window an attempt may have run from the same start to any later event, as far as the barrier was then."""
     lab.begin()
     windowing = lab.windowing
     start = windowing.now()
@@ -223,7 +223,7 @@ def test_random_histories_in_random_windows_end_in_equality(lab: Lab, history: l
 def test_random_damage_is_repaired_or_found_again_until_it_is_mended(
     lab: Lab, history: list[list[Change]], repairs: bool, draw: Any
 ) -> None:
-    """Attempts break off anywhere; whoever comes to the end of the history has all rows as they are at the source."""
+    """Damage is done between attempts. When the whole history is applied, all rows are as at the source."""
     lab.begin()
     windowing = lab.windowing
     windowing.on_divergence("repair" if repairs else "fail")

@@ -49,7 +49,7 @@ _ROWS = frozenset(type_.value.encode() for type_ in RowType)
 
 
 class Windowing:
-    """Follows the tables that a database has now, into the one named like it with `_to` at the end."""
+    """Replicates the current tables of a database to a database of the same name with `_to` appended."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Windowing:
         database: str,
         capture: Capture = Capture.OPLOG,
     ):
-        """By change streams, documents are read with their images, and a wide window is divided by them."""
+        """With change streams, documents are read with their images, and these divide a wide window."""
         self.source, self.target, self.database = source, target, database
         place, config = f"/windowing-{uuid.uuid4().hex[:8]}", EtcdConfig(endpoints=(etcd,))
         images = capture is Capture.CHANGE_STREAM and deployment_of(source).shows_all_ddl
@@ -92,14 +92,14 @@ class Windowing:
         )
         self.attempt = f"{place}/revoked"
         self.used: Counter[int] = Counter()
-        """The chunks of each bucket of the last wide window."""
+        """The number of chunks of each bucket in the last wide window."""
 
     def now(self) -> Position:
-        """After everything that has happened."""
+        """A position after all writes so far."""
         return Position(ClusterTime.from_int(newest_time(self.source).to_int() + 1))
 
     def events(self, window: Window) -> list[Position]:
-        """Where each row event of the window stands."""
+        """The position of each row event in the window."""
         with worker_resources.task(self.shared, self.attempt) as resources:
             found = (
                 resources.rows.scan(event) for batch in resources.rows.reader.read(window) for event in batch.events
@@ -107,15 +107,15 @@ class Windowing:
             return [header.position for header in found if header.type in _ROWS]
 
     def run(self, window: Window, *, replay_until: Position) -> JobOutcome:
-        """In one task."""
+        """Runs the window in one task, which must succeed."""
         return _good(self.attempt_at(window, replay_until=replay_until))
 
     def attempt_at(self, window: Window, *, replay_until: Position) -> JobOutcome:
-        """However it ends."""
+        """Runs the window in one task, which may fail."""
         return replicate_window(self.shared, self.spec(window, replay_until))
 
     def on_divergence(self, what: str) -> None:
-        """From now on."""
+        """Sets the policy for the following windows."""
         context = self.shared.context
         configuration = context.configuration.model_copy(update={"on_divergence": OnDivergence(what)})
         key = f"{self.attempt.removesuffix('/revoked')}/{what}"
@@ -124,7 +124,7 @@ class Windowing:
     def run_wide(
         self, cuts: Sequence[Window], *, replay_until: Position, buckets: int = 2, only: Container[int] = range(1024)
     ) -> JobOutcome:
-        """In stages, with the shuffles between them. Those that end before all buckets are applied may have been in any of them."""
+        """Runs the window in stages with shuffles. An attempt that breaks off may have applied any of the buckets, as `only` says."""
         spec = self.spec(Window(cuts[0].start, cuts[-1].end), replay_until)
         divided = divided_tables(spec, self.shared.context)
         chunks = _shuffled(

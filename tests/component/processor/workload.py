@@ -1,4 +1,4 @@
-"""Operations of all kinds on tables of a database, the same ones for the same seed."""
+"""Operations of all kinds on the tables of a database, the same for the same seed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Operation = InsertOne[Any] | UpdateOne | ReplaceOne[Any] | DeleteOne
 _KEYS = 400
 _BATCH = 250
 _SLOWEST = 100
-"""Operations a second, on a machine that is busy with other things."""
+"""Operations a second on a busy machine."""
 
 _ALIKE = 50
 """The driver sends successive operations of one kind as one command."""
 
 
 class MixedOperations:
-    """Few keys, so that operations of one document follow each other closely."""
+    """Uses few keys, so that operations on one document follow each other closely."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -59,14 +59,14 @@ class MixedOperations:
 
 
 def write(client: Client, database: str, tables: list[str], operations: int, seed: int = 1) -> None:
-    """Table after table in turn, batch by batch."""
+    """Writes batch by batch to the tables in turn."""
     mixed = MixedOperations(seed)
     for number in range(operations // _BATCH):
         client[database][tables[number % len(tables)]].bulk_write(mixed.batch(), ordered=True)
 
 
 def many_operations(cluster: ReplicatingCluster, database: str, *, tables: int, operations: int) -> ErrorReport | None:
-    """In three parts with DDL of all kinds between them, until both sides are equal; what is wrong then, if anything is."""
+    """Writes in three parts with DDL of all kinds between them, and waits until both sides are equal. Returns the changefeed's error, if any."""
     source = cluster.source[database]
     names = [f"t{number}" for number in range(tables)]
     feed = cluster.create(f"mixed-{operations}", database)
@@ -91,7 +91,7 @@ def many_operations(cluster: ReplicatingCluster, database: str, *, tables: int, 
 
 
 class Beside:
-    """Runs something in a thread for as long as the block takes, and raises what it raised."""
+    """Runs a function in a thread during the block, and raises its error at the end."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work = work

@@ -1,4 +1,4 @@
-"""Ten thousand schemas in a real etcd: loaded in time, and folded in transactions that etcd takes."""
+"""Ten thousand schemas in a real etcd: loaded in time, and folded in transactions that etcd accepts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def table(number: int) -> TableSchema:
 
 
 class Schemas:
-    """What the shells of owner and processor do with the two groups of keys."""
+    """Reads and writes the two groups of keys as owner and processor do."""
 
     def __init__(self, client: EtcdClient, cluster: str) -> None:
         self.client = client
@@ -77,7 +77,7 @@ def schemas(etcd_endpoint: str, etcd_prefix: str) -> Iterator[Schemas]:
 
 
 def test_loading_ten_times_as_many_tables_takes_about_ten_times_the_work(schemas: Schemas) -> None:
-    """Told by the CPU of this process, which a busy machine does not stretch as it does a clock. Were it quadratic, it would be a hundred times."""
+    """Measures this process's CPU time, which a busy machine does not stretch. Quadratic work would take a hundred times as much."""
     few, many = ([table(number) for number in range(count)] for count in (TABLES // 10, TABLES))
     schemas.write([Put(schemas.layout.schema(FEED, schema.id), encode(schema)) for schema in few])
     spent_on_few = _cpu_of_loading(schemas.client, schemas.layout.cluster, few)

@@ -1,4 +1,4 @@
-"""`source` and `target`: each once the model of the simulation, once a real server."""
+"""`source` and `target`: each test runs once with the simulation's model and once with a real server."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from tests.simulation.target.server import DdlEffect, TargetServer
 
 MODEL, REAL = "model", "real"
 AGAINST_REAL = pytest.param(REAL, marks=pytest.mark.since("6.0"))
-"""What the models resemble."""
+"""The servers that the models imitate."""
 _FOREVER = 1e9
 
 
 class Source(Asked):
-    """`life` is what a user does there."""
+    """`life`: the actions of a user at the source."""
 
     def __init__(self, served: Served, client: Any, database: str, life: Life) -> None:
         super().__init__(served, client, database)
@@ -48,20 +48,20 @@ class Source(Asked):
         return ClusterTime.from_bson(self.admin({"hello": 1})["lastWrite"]["opTime"]["ts"])
 
     def all_majority(self) -> ClusterTime:
-        """What was written before is shown from now on, and nothing of it from the time returned."""
+        """Waits until the majority has all earlier writes. Returns a time after all of them."""
         self.life.note()
         newest = self.newest_ts()
         self.served.until(lambda: self.majority_ts() >= newest)
         return self.majority_ts().next()
 
     def elect(self) -> None:
-        """Until the client talks to the next primary: a cursor would go on at the old one, which has stepped down and still has it."""
+        """Waits until the client reaches the next primary: the old one keeps a cursor after its step-down, and the client would read on there."""
         before = self._election()
         self.life.elect()
         self.served.until(lambda: self._election() not in (None, before))
 
     def _election(self) -> object:
-        """None at a member that is no primary, and while there is none."""
+        """None at a member that is not primary, and while no primary exists."""
         try:
             return self.admin({"hello": 1}).get("electionId")
         except PyMongoError:
@@ -70,7 +70,7 @@ class Source(Asked):
 
 @dataclass
 class Nobody:
-    """Judges nothing."""
+    """A referee that checks nothing."""
 
     def row(self, thread: Thread, name: TableName, table: TableId | None, kind: str, key: Any, row: Any) -> None: ...
 
@@ -84,7 +84,7 @@ class Nobody:
 
 @pytest.fixture(scope="session")
 def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MongoDB]:
-    """With failpoints, and a no-op writer as users have it."""
+    """With failpoints, and with the no-op writer's default interval."""
     directory = tmp_path_factory.mktemp("contract")
     with MongoDB("contract", directory / "data", directory / "log", parameters=TESTING) as server:
         yield server
@@ -122,7 +122,7 @@ def source(request: pytest.FixtureRequest) -> Iterator[Source]:
 
 @pytest.fixture(params=[MODEL, AGAINST_REAL])
 def idle_source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Source]:
-    """Nobody else writes to it, and its no-op writer looks each second."""
+    """Only the test writes to it; its no-op writer runs each second."""
     if request.param == MODEL:
         yield model_source(request.getfixturevalue("machine"), note_every=1.0)
         return
@@ -134,7 +134,7 @@ def idle_source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sour
 
 @pytest.fixture(params=[MODEL, AGAINST_REAL])
 def chaining_source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Source]:
-    """Its transactions of more than two operations are chains."""
+    """Its transactions of more than two operations span several oplog entries."""
     if request.param == MODEL:
         yield model_source(request.getfixturevalue("machine"))
         return
@@ -156,7 +156,7 @@ def forgetting_source(request: pytest.FixtureRequest) -> Iterator[Source]:
 
 @pytest.fixture(params=[MODEL, AGAINST_REAL])
 def set_source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Source]:
-    """Of several members."""
+    """A replica set of several members."""
     if request.param == MODEL:
         yield model_source(request.getfixturevalue("machine"))
         return
@@ -169,7 +169,7 @@ def set_source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sourc
 
 @dataclass
 class Beside:
-    """A source, a client of one of its secondaries alone, and a way to keep that one behind."""
+    """A source, a client of only one of its secondaries, and a way to delay that secondary."""
 
     source: Source
     secondary: Source
@@ -206,7 +206,7 @@ def beside(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Beside]:
 
 
 class ModelTarget(Asked):
-    """Its builds stand still until they are let go."""
+    """Its index builds wait until they are released."""
 
     def __init__(self, machine: Machine) -> None:
         network = Network(machine)
@@ -239,7 +239,7 @@ class ModelTarget(Asked):
 
 
 class RealTarget(Asked):
-    """The same, by failpoints, which each take effect at once."""
+    """Does the same by failpoints, each of which takes effect at once."""
 
     def __init__(self, client: Client, direct: Client, database: str) -> None:
         super().__init__(InThisProcess(), client, database)

@@ -1,4 +1,4 @@
-"""What a user does at a source: on a real server by commands, on the model by its methods. Each returns the code of a refusal, or 0."""
+"""User actions at a source: commands to a real server, methods of the model. Each returns the error code of a refusal, or 0."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _INDEX_HOLD = "hangAfterStartingIndexBuild"
 _MAJORITY_HOLD = "disableSnapshotting"
 _FOREVER = 1e9
 MOST_IN_ENTRY = 2
-"""Operations of a transaction, where transactions are chains."""
+"""Operations of a transaction in one oplog entry, for sources whose transactions are chains."""
 UNIQUE = {"v": 2, "key": {"u": 1}, "name": "u_1", "unique": True}
 PLAIN = {"v": 2, "key": {"f": 1}, "name": "f_1"}
 
 Act = tuple[str, str, dict[str, Any]]
-"""`create`, `index`, `insert`, `update` by `_id`, or `delete`; the collection; and of what."""
+"""`create`, `index`, `insert`, `update` by `_id`, or `delete`; the collection; the arguments."""
 
 
 class Building(Protocol):
     def commit(self) -> int:
-        """Lets it come to its end, and says what came of it."""
+        """Lets the build end, and returns its result."""
         ...
 
 
@@ -67,21 +67,21 @@ class Life(Protocol):
     def transaction(self, *acts: Act) -> int: ...
 
     def retryably(self, coll: str, *rows: dict[str, Any]) -> int:
-        """Inserts of one session, one after the other."""
+        """Inserts rows in one session, one after the other."""
         ...
 
     def majority_held(self) -> AbstractContextManager[None]: ...
 
     def roll_back(self, act: Callable[[], int]) -> int:
-        """What is done reaches one member, and an election takes it back, if there are others."""
+        """The action reaches only one member, and an election rolls it back. A real source needs several members for this."""
         ...
 
     def forget(self) -> None:
-        """Everything that was written so far, if its oplog is small."""
+        """Removes all earlier writes from the oplog, if the oplog is small."""
         ...
 
     def elect(self) -> None:
-        """Another primary, if there are others."""
+        """Elects another primary, if there are other members."""
         ...
 
 
@@ -210,7 +210,7 @@ class _ModelBuilding:
 
 
 class RealLife:
-    """Writes are acknowledged by one member, so that they return where the majority is held."""
+    """Waits for one member only, so that writes return while the majority is held."""
 
     def __init__(self, client: Client, database: str, members: ReplicaSet | None = None) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""A source or a target to ask: a real server, or the simulation's model of it. Contract cases cannot tell which."""
+"""A source or target for contract cases: a real server, or the simulation's model of it. The cases do not know which."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _DEADLINE_SECONDS = 60.0
 
 
 class Pending(Protocol[T_co]):
-    """A call that was begun."""
+    """A call in progress."""
 
     @property
     def done(self) -> bool: ...
 
     def result(self) -> T_co:
-        """Waits for it; raises what it raised."""
+        """Waits for the call's end; returns its result or raises its error."""
         ...
 
 
 class Served(Protocol):
-    """Who calls: in threads of this process, or of the simulation."""
+    """Runs calls in threads of this process, or of the simulation."""
 
     def begin(self, call: Callable[[], T]) -> Pending[T]: ...
 
@@ -45,7 +45,7 @@ class _Answer(Generic[T]):
     def fill(self, call: Callable[[], T]) -> None:
         try:
             self._given.append(call())
-        except Exception as error:  # noqa: BLE001  # whoever asks for the result hears of it
+        except Exception as error:  # noqa: BLE001  # raised again when the result is read
             self._raised.append(error)
 
     @property
@@ -117,7 +117,7 @@ class InTheMachine:
 
 
 class Asked:
-    """What cases do with a client, whoever serves it."""
+    """Client helpers for contract cases, independent of the server behind the client."""
 
     def __init__(self, served: Served, client: Any, database: str) -> None:
         self.served = served
@@ -128,18 +128,18 @@ class Asked:
         return self.served.begin(call).result()
 
     def command(self, command: dict[str, Any], *, database: str = "", session: Any = None) -> Any:
-        """One command in the database of the case, or another; what the server says no to is raised."""
+        """Runs one command in the database of the case, or in another; raises the server's error."""
         return self.call(lambda: self.client[database or self.database].command(command, session=session))
 
     def admin(self, command: dict[str, Any]) -> Any:
         return self.call(lambda: self.client.admin.command(command))
 
     def code(self, command: dict[str, Any], *, database: str = "") -> int:
-        """Zero when it was done."""
+        """The command's error code, or zero for success."""
         return code_of(lambda: self.command(command, database=database))
 
     def indexes(self, coll: str, **options: Any) -> list[dict[str, Any]]:
-        """As the product asks for them."""
+        """Lists indexes as the product does."""
         command = {"listIndexes": coll, **options}
         return self.call(lambda: list(self.client[self.database].cursor_command(command)))
 

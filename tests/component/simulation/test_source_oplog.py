@@ -1,4 +1,4 @@
-"""What a source writes into its oplog, and what a range of it shows to whom: the model's and a real server's."""
+"""The oplog entries that a source writes, and the entries that a range read returns: on the model and on a real server."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Range:
 
 
 def _written(source: Source, start: ClusterTime) -> list[dict[str, Any]]:
-    """Of the case's database, as the majority has it."""
+    """The entries of the case's database that the majority has."""
     newest = source.all_majority()
     return [entry for entry in Range(source, start, newest).all() if _concerns(entry, source.database)]
 
@@ -63,7 +63,7 @@ def _concerns(entry: Mapping[str, Any], database: str) -> bool:
 
 
 def _told(entries: list[dict[str, Any]], database: str) -> list[dict[str, Any]]:
-    """Without what differs from run to run; a time is the number of its entry."""
+    """Entries without the fields that differ between runs; a time is replaced by the number of its entry."""
     numbers = {entry["ts"]: number for number, entry in enumerate(entries)}
 
     def plain(name: str, value: Any) -> Any:
@@ -309,7 +309,7 @@ def test_a_secondary_that_is_behind_shows_less_unless_it_is_asked_to_wait(beside
 
 
 def test_a_part_of_a_transaction_is_not_gone_where_a_member_is_behind(beside: Beside) -> None:
-    """As after a failover, between the entry that ends it and the look for the ones before."""
+    """As after a failover between the read of a transaction's last entry and the read of its earlier entries."""
     source, secondary = beside.source, beside.secondary
     source.life.create("t")
     start = source.all_majority()

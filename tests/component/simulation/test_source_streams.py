@@ -1,4 +1,4 @@
-"""What a source shows in its change streams, and when: the model's and a real server's."""
+"""The events that a source shows in its change streams, and when: on the model and on a real server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REPLY = 100
 
 
 class Stream:
-    """As the product reads one."""
+    """A change stream, read as the product reads it."""
 
     def __init__(self, source: Source, start_ts: ClusterTime, *, types: list[str] | None = None) -> None:
         self._source = source
@@ -40,7 +40,7 @@ class Stream:
         return reply
 
     def all(self) -> list[dict[str, Any]]:
-        """Up to what the majority has now."""
+        """Reads up to the majority's current time."""
         end, found = self._source.majority_ts(), []
         while True:
             reply = self.next()
@@ -50,7 +50,7 @@ class Stream:
 
 
 def _told(event: Mapping[str, Any]) -> list[Any]:
-    """Without what differs from run to run."""
+    """The event without the fields that differ between runs."""
     names = [event["ns"].get("coll", "")] + ([event["to"]["coll"]] if "to" in event else [])
     described = dict(event.get("operationDescription", {}))
     for unlike in ("idIndex", "dropTarget"):
@@ -257,7 +257,7 @@ def test_a_note_may_be_written_while_the_majority_stands_still(source: Source) -
 
 @pytest.mark.parametrize("ddl", ["rename", "drop", "drop and create", "replaced", "index", "modify"])
 def test_a_snapshot_is_read_to_its_end_or_refused_or_says_no_time(source: Source, ddl: str) -> None:
-    """What the server answers to the rest of a find, and to the same find again, after a DDL."""
+    """The server's answer to the rest of a find, and to the same find repeated, after a DDL."""
     life, call = source.life, source.call
     life.insert("t", *({"_id": key} for key in range(5)))
     life.create("o")

@@ -1,4 +1,4 @@
-"""What a target answers to the commands that it is sent: the model's answers and a real server's."""
+"""The target's answers to the commands of the product: the model's and a real server's."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ REFUSALS: Mapping[str, tuple[int, dict[str, Any]]] = {
 
 @pytest.fixture
 def furnished(target: Asked) -> Asked:
-    """`t` is empty and has an index; `rows` has three rows, two of them with one value."""
+    """`t` is empty and has an index; `rows` has three rows, two of which share a value."""
     target.command({"create": "t", **_MAJORITY})
     target.command({"createIndexes": "t", "indexes": [_U], **_MAJORITY})
     target.command({"create": "rows", **_MAJORITY})
@@ -99,7 +99,7 @@ def test_an_index_of_simple_collation_is_listed_as_one_of_none(furnished: Asked)
 
 
 def _answer(reply: Mapping[str, Any]) -> dict[str, Any]:
-    """What the product looks at."""
+    """The fields of a reply that the product reads."""
     errors = [
         {name: error[name] for name in ("index", "code", "keyPattern", "keyValue") if name in error}
         for error in reply.get("writeErrors", ())
@@ -136,7 +136,7 @@ def test_rows_are_written_or_refused_one_by_one(target: Asked) -> None:
 
 
 def _exchange(target: Asked, between: Any = None) -> int:
-    """In one transaction, as the product does it: the value of 1 is free before 2 takes it."""
+    """Exchanges values in one transaction as the product does: the value of 1 is freed before 2 takes it."""
 
     def act() -> None:
         database = target.client[target.database]

@@ -71,7 +71,7 @@ def _shown(capture: RowCapture, event: bytes, header: Header, table: TableName) 
 
 
 def _meaning(description: Any) -> object:
-    """The oplog tells new fields from changed ones, and says so by removing them first."""
+    """The oplog marks a new field by removing it first, so a removed field that is also updated does not count as removed."""
     updated = description["updatedFields"]
     removed = sorted(set(description.get("removedFields") or ()) - set(updated))
     truncated = [(each["field"], each["newSize"]) for each in description.get("truncatedArrays") or ()]
@@ -79,7 +79,7 @@ def _meaning(description: Any) -> object:
 
 
 def both(client: Client, database: str, write: Callable[[Any], None]) -> list[Shown]:
-    """What was written, as both show it."""
+    """The events of what `write` writes, equal through both captures."""
     start = Position(majority_time(client).next())
     write(client[database])
     window = Window(start, Position(newest_time(client).next()))
@@ -111,7 +111,7 @@ def test_rows_of_every_kind(client: Client, database: str) -> None:
 
 
 def test_rows_that_look_like_entries_of_the_oplog(client: Client, database: str) -> None:
-    """As those of another change data capture do: `op` is the first thing that is looked for in an entry."""
+    """Other change data capture tools write such rows. The reader looks for `op` first in an entry."""
 
     def write(db: Any) -> None:
         for number, op in enumerate(("c", "n", "i", "u", "d")):
@@ -145,7 +145,7 @@ def test_a_transaction_is_one_time_in_the_order_of_its_operations(client: Client
 
 
 def test_a_transaction_of_many_entries(client: Client, database: str) -> None:
-    """More than 16 MB: a chain, with writes of others between its entries."""
+    """More than 16 MB: a chain of entries, with other writes between them."""
     client[database].create_collection("a")
     large = "x" * (5 << 20)
 
@@ -184,7 +184,7 @@ def test_rows_before_and_after_ddl(client: Client, database: str) -> None:
 
 
 def test_rows_that_a_command_writes_itself_are_shown_by_the_oplog_alone(client: Client, database: str) -> None:
-    """The only ones that the captures differ in: what is listed in docs/source.md."""
+    """The only rows in which the captures differ; docs/source.md lists them."""
     db = client[database]
     db.a.insert_many([{"_id": number} for number in range(3)])
     start = Position(majority_time(client).next())

@@ -1,4 +1,4 @@
-"""Which member of a replica set is read, as the servers' own logs tell it."""
+"""Which member of a replica set is read, according to the servers' own logs."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _APP = "sluice-preference"
 _TABLE = TableName("shop", "orders")
 _TAGGED = "readPreference=secondary&readPreferenceTags=use:reports"
 _OF_ALL = {"hello", "isMaster", "ismaster", "endSessions"}
-"""What every member is asked, by the driver too."""
+"""Commands that every member receives, also from the driver."""
 
 
 @pytest.fixture
 def members(own_replica_set: ReplicaSets) -> ReplicaSet:
-    """One secondary is there for reports; all log each command."""
+    """One secondary has the tag for reports; every member logs each command."""
     found = own_replica_set("rs")
     with found.client() as client:
         configuration = client.admin.command("replSetGetConfig")["config"]
@@ -56,7 +56,7 @@ def members(own_replica_set: ReplicaSets) -> ReplicaSet:
 
 
 def served(member: MongoDB) -> set[str]:
-    """Names of the commands of ours that the member's log has."""
+    """The names of our commands in the member's log."""
     return set(_commands(member)) - _OF_ALL
 
 
@@ -74,7 +74,7 @@ def read_a_row(client: Client, id_: TableId) -> None:
 
 
 def read_everything(client: Client) -> TableId:
-    """Each way in which a source is read for a changefeed whose capture is the oplog."""
+    """Runs each kind of read of a source whose capture is the oplog."""
     assert oplog_obstacle(client) is None
     version = deployment_of(client).version
     window = read_oplog_window(client)
@@ -109,7 +109,7 @@ def test_all_reads_go_to_one_member_of_those_that_are_preferred_and_writes_to_th
 ) -> None:
     primary, secondaries = members.primary(), members.secondaries()
     with connect(f"{members.uri}&{preference}", app_name=_APP, capture=Capture.OPLOG) as client:
-        client.admin.command("hello")  # a primary that is not found yet is not preferred
+        client.admin.command("hello")  # a primary is preferred only once it is discovered
         NoteKeeper(client).write(newest_time(client))
         read_everything(client)
     reading = [member for member in members.members if "listCollections" in served(member)]
@@ -121,7 +121,7 @@ def test_all_reads_go_to_one_member_of_those_that_are_preferred_and_writes_to_th
             assert reading[0] is secondaries[0]
         case "the primary":
             assert reading[0] is primary
-    division = "splitVector" if preference == "retryReads=true" else "aggregate"  # which a secondary refuses
+    division = "splitVector" if preference == "retryReads=true" else "aggregate"  # secondaries refuse `splitVector`
     assert {"find", "collStats", division, "listDatabases", "listIndexes", "ping"} <= served(reading[0])
     assert "appendOplogNote" in served(primary)
     for member in members.members:

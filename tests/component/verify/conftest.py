@@ -1,4 +1,4 @@
-"""A verification of one database, from two real servers."""
+"""A verification of one database on two real servers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def sides(source_client: Client, target_client: Client, database: str) -> Sides:
 
 @pytest.fixture
 def verify(source_uri: str, target_uri: str, database: str) -> Iterator[Verify]:
-    """Runs one; `feed` are fields of the configuration."""
+    """Runs a verification; `feed` holds fields of the configuration."""
     with connect(source_uri) as source, connect_to_target(target_uri) as target:
 
         def run(*, wishes: Wishes | None = None, checkpoints: Checkpoints | None = None, **feed: Any) -> Verified:

@@ -1,4 +1,4 @@
-"""A replication that lags, for a verification that runs beside it."""
+"""A replication with a lag, for a verification that runs at the same time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PACE_SECONDS = 0.03
 
 
 class _Worker:
-    """A thread between enter and exit."""
+    """A thread that runs between enter and exit."""
 
     def __init__(self) -> None:
         self.stopping = threading.Event()
@@ -49,7 +49,7 @@ class _Worker:
 
 
 class Writer(_Worker):
-    """Writes to random documents, slower than a naive replication is; each value is new."""
+    """Writes new values to random documents, slower than a naive replication copies them."""
 
     def __init__(self, sides: Sides, coll: str, keys: int) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Writer(_Worker):
 
 
 class NaiveReplication(_Worker):
-    """Brings documents to the target some time after their events, but for the `lost` keys; says how far it is."""
+    """Copies documents to the target some time after their events, except the `lost` keys; reports its checkpoint."""
 
     def __init__(self, sides: Sides, *, lost: Collection[Any] = ()) -> None:
         super().__init__()

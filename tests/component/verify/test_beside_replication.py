@@ -1,4 +1,4 @@
-"""Verifying while documents are written and arrive with a lag."""
+"""Verification while documents are written and arrive with a lag."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_what_is_lost_is_found_among_what_is_on_its_way(sides: Sides, verify: Ve
 
 
 def test_on_a_quiet_source_a_difference_is_settled_too(sides: Sides, verify: Verify) -> None:
-    """Nothing passes the last write of a quiet source, so the verification makes it write a note."""
+    """On a quiet source no time passes its last write, so the verification makes the source write a note."""
     sides.on_both("rest", [{"_id": 1}])
     with NaiveReplication(sides, lost={2}) as replication:
         sides.source.rest.insert_one({"_id": 2})
@@ -56,7 +56,7 @@ def test_replication_that_stands_still_leaves_the_difference_unsettled(sides: Si
 
 
 def test_an_index_on_its_way_is_no_difference(sides: Sides, verify: Verify) -> None:
-    """It is built at the target when replication has come to it."""
+    """The target builds it when replication reaches it."""
 
     class Building(NaiveReplication):
         def run(self) -> None:

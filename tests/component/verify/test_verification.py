@@ -1,4 +1,4 @@
-"""Tables of two servers that nobody writes to."""
+"""Tables of two servers without concurrent writes."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_reading_a_table_ends_at_the_most_differences_asked_for(sides: Sides, ve
 def test_a_large_range_that_cannot_be_divided_is_narrowed(
     sides: Sides, verify: Verify, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bounds are lowered, as half a million documents take too long here."""
+    """The test lowers the bounds, because half a million documents take too long."""
     monkeypatch.setattr("verify.document_check._JOINED_AT_ONCE", 200)
     monkeypatch.setattr("verify.document_check._DOCUMENTS_PER_SHARE", 100)
     sides.on_both("collated", MANY, collation={"locale": "en"})

@@ -22,7 +22,7 @@ def server(etcd_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture
 def feed(server: Server, database: str, source_uri: str, target_uri: str) -> Iterator[str]:
-    """A changefeed that is paused, so that what stands on both sides is all there is."""
+    """A paused changefeed, so that neither side changes."""
     flags = ["--source", source_uri, "--sink", target_uri, "--start", "now", "--tables", f"{database}.*"]
     created = server.sluice("changefeed", "create", "--id", database, *flags)
     assert created.returncode == 0, created.stderr

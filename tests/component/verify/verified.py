@@ -1,4 +1,4 @@
-"""What a verification told, and the two databases it compared."""
+"""The result of a verification, and the two databases it compared."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from verify.report import Aspect, Report, Result, TableReport, VerifyProgress
 
 @dataclass(slots=True)
 class Heard:
-    """What a verification told."""
+    """The report and progress of a verification."""
 
     tables: list[TableReport] = field(default_factory=list)
     steps: list[VerifyProgress] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What the source would refuse at run time is refused before a changefeed is accepted."""
+"""A changefeed is refused at creation if the source would refuse its reads at run time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def configuration(source: str, **fields: Any) -> Configuration:
 
 @contextmanager
 def refusing(server: MongoDB, *, after: int) -> Iterator[None]:
-    """So many change streams are opened, and the next is refused."""
+    """The server opens `after` change streams and refuses the next one."""
     failing = {"failCommands": ["aggregate"], "errorCode": 2, "appName": "sluice-validate"}
     with server.client() as client:
         client.admin.command("configureFailPoint", "failCommand", mode={"skip": after}, data=failing)

@@ -1,4 +1,4 @@
-"""What only a real server can show: deadlines, failover, restarts, TLS and passwords."""
+"""The client's behaviour that needs a real server: deadlines, failover, restarts, TLS and passwords."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def next_revision(watch: Watch) -> int:
 
 
 class TestDeadlines:
-    """An etcd that is frozen keeps its connections open and answers nothing."""
+    """A frozen etcd keeps its connections open and does not answer."""
 
     @pytest.fixture
     def frozen(self, own_etcd: Etcd, freeze: Callable[[Etcd], None]) -> Iterator[EtcdClient]:
@@ -140,7 +140,7 @@ class TestPasswords:
             assert client.keep_alive(lease.id, SOON) == SOON
 
     def test_a_token_that_is_no_longer_valid_is_replaced(self, guarded: Etcd, until: Callable[..., None]) -> None:
-        """A restart of etcd ends all tokens, which it keeps in memory."""
+        """A restart of etcd invalidates all tokens, because etcd keeps them in memory."""
         with (
             EtcdClient(EtcdConfig(endpoints=(guarded.endpoint,), user="root", password="secret")) as client,
             EtcdClient(EtcdConfig(endpoints=(guarded.endpoint,), user="root", password="secret")) as watcher,
@@ -172,7 +172,7 @@ class TestPasswords:
 
 
 class TlsEtcd(Etcd):
-    """Serves TLS, asks for client certificates, and says without TLS whether it is well."""
+    """Serves TLS, asks for client certificates, and serves its health check without TLS."""
 
     def __init__(self, directory: Path, log: Path, pki: Path) -> None:
         super().__init__(directory, log)

@@ -1,4 +1,4 @@
-"""Three members, as in production: the leader dies, then the majority."""
+"""Three members, as in production. The leader is killed, then the majority."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_full_cluster_of_which_the_leader_is_killed_writes_again_once_it_has_r
 
 
 def _insist(store: FencedStore, put: Put) -> int:
-    """As a writer's loop does: settle, decide anew, commit."""
+    """Retries like a writer's loop: settle, decide again, commit."""
     deadline = time.monotonic() + SOON.total_seconds()
     while time.monotonic() < deadline:
         with suppress(CoordinationUnavailable):

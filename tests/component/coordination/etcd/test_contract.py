@@ -1,4 +1,4 @@
-"""What every `Etcd` does: the same cases on the in-memory one and on a real server."""
+"""The contract of `Etcd`: the same cases run on the in-memory implementation and on a real server."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def bench(request: pytest.FixtureRequest, etcd_prefix: str) -> Bench:
 
 
 def read_until_error(watch: Watch) -> Exception:
-    with pytest.raises(CoordinationUnavailable) as caught:  # noqa: PT012 - which update comes last is the server's choice
+    with pytest.raises(CoordinationUnavailable) as caught:  # noqa: PT012 - the server chooses which update comes last
         while True:
             assert watch.next(SOON) is not None
     return caught.value

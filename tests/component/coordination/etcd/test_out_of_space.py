@@ -1,4 +1,4 @@
-"""What an etcd does that is out of space: the same cases on the in-memory one and on a real server."""
+"""An etcd that is out of space: the same cases run on the in-memory implementation and on a real server."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_with_room_again_a_writer_settles_and_goes_on(narrow: Narrow) -> None:
 
 
 def test_what_a_real_one_was_at_when_it_ran_out_of_space_it_has_taken_and_refused(tmp_path: Path) -> None:
-    """So a refusal for want of space is an unknown outcome. Sixteen writers at once are nearly always met by it."""
+    """So a refusal for lack of space is an unknown outcome. With sixteen concurrent writers the case almost always occurs."""
     with (
         EtcdServer(tmp_path / "etcd", tmp_path / "etcd.log", quota_bytes=SMALL_QUOTA) as real,
         EtcdClient(EtcdConfig(endpoints=(real.endpoint,))) as client,

@@ -1,4 +1,4 @@
-"""A replica set of three, and what befalls it."""
+"""A replica set of three members."""
 
 from __future__ import annotations
 

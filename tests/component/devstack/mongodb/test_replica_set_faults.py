@@ -1,4 +1,4 @@
-"""What can befall a replica set of three, each on the real thing."""
+"""Faults of a real replica set of three members."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
 
 @pytest.fixture
 def client(members: ReplicaSet) -> Iterator[Client]:
-    """On a set that is whole: what the test before did to it is over."""
+    """A client of the set, after the set has recovered from the previous test."""
     members.reconnect()
     members.wait_until_whole()
     with members.client() as opened:
@@ -40,7 +40,7 @@ def _rows(client: Client, concern: WriteConcern = _MAJORITY) -> Collection[dict[
 
 
 def _write(client: Client, concern: WriteConcern = _MAJORITY) -> int:
-    """Inserts a row of a number that no other has."""
+    """Inserts a row with a new number, and returns the number."""
     number = next(_NUMBERS)
     _rows(client, concern).insert_one({"_id": number})
     return number
@@ -51,7 +51,7 @@ def _has(client: Client, number: int) -> bool:
 
 
 def _direct(members: ReplicaSet, member: MongoDB) -> Client:
-    """On the member, as far as clients reach it."""
+    """A direct connection to the member, by the address that clients use."""
     uri = f"mongodb://{members.address_of(member)}/?directConnection=true"
     return MongoClient(uri, serverSelectionTimeoutMS=500, connectTimeoutMS=500)
 

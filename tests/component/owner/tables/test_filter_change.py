@@ -1,4 +1,4 @@
-"""The user pauses a changefeed, gives it another filter, and resumes it."""
+"""The user pauses a changefeed, changes its filter, and resumes it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.component.owner.conftest import Cluster
 
 
 def update(cluster: Cluster, id: ChangefeedId, *tables: str) -> None:
-    """As `sluice changefeed pause`, `update` and `resume` do."""
+    """Does what `sluice changefeed pause`, `update` and `resume` do."""
     cluster.change(id, DesiredState.PAUSED)
     cluster.until(lambda: cluster.obeyed(id))
     cluster.change(id, DesiredState.PAUSED, filter={"tables": list(tables)})
@@ -133,7 +133,7 @@ def test_a_table_whose_ddl_the_target_refuses_may_be_taken_out(led: Cluster, dat
 
 
 def test_patterns_cannot_change_below_an_open_ddl_that_stays_wanted(led: Cluster, database: str) -> None:
-    """The admin API refuses that; here a change got past it."""
+    """The admin API refuses such a change; this test bypasses the API."""
     source, target = led.source[database], led.target[f"{database}_to"]
     feed = led.create("blocked", database)
     led.until(lambda: led.began(feed))

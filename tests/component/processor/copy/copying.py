@@ -1,7 +1,7 @@
 """Copies one table as a processor does, without Spark and without a loop: its decisions, its tasks, its records in etcd.
 
-As a program it is what a test kills: `copying.py SOURCE TARGET ETCD PREFIX DATABASE COLLECTION CHUNK_BYTES`. It prints the number of each chunk
-when it is recorded.
+A test runs it as a program and kills it: `copying.py SOURCE TARGET ETCD PREFIX DATABASE COLLECTION CHUNK_BYTES`. It prints the number of each
+chunk that is recorded.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Copying:
         return MongoDocumentLoader(self.target, table=self.table, once=whole, permit=permit)
 
     def run(self) -> TableCopy:
-        """Until the copy is done."""
+        """Runs until the copy is done."""
         while True:
             copy = self.stored()
             if copy is not None and copy.stage is CopyStage.DONE:
@@ -144,7 +144,7 @@ class Copying:
         return copy
 
     def catch_up(self, copy: TableCopy, until: Position) -> None:
-        """What the lane's job does with a table in copy."""
+        """Applies changes as the lane's job does for a table that is being copied."""
         kinds = {"$in": [kind.value for kind in RowType]}
         match = Document.of({"ns.db": self.name.db, "ns.coll": self.name.coll, "operationType": kinds})
         mounter = Mounter(SchemaVersions.of([self.schema]), lambda name: name, update_of)
@@ -159,7 +159,7 @@ class Copying:
         self.checkpoint = until
 
     def catch_up_to_now(self) -> None:
-        """As any other table."""
+        """Applies changes as for a table without a copy."""
         self.source[self.name.db]["__other"].insert_one({})
         nothing_held = TableCopy.planned(self.checkpoint, (), whole=True)
         before = CopiedChunk(after=ClusterTime(0, 0), until=ClusterTime(0, 0), documents=0, bytes=0)

@@ -1,4 +1,4 @@
-"""DDL of all kinds happens to tables whose initial copy is to come, or under way; both sides end equal."""
+"""DDL of all kinds affects tables before or during their initial copy; both sides end equal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _fill(source: Client, database: str) -> None:
 
 
 def _change(source: Client, database: str) -> None:
-    """Each with rows before and behind it."""
+    """Runs every DDL with row changes before and after it."""
     db = source[database]
     for table in _TABLES:
         db[table].update_many({"_id": {"$lt": 20}}, {"$set": {"b": 1}, "$unset": {"u": ""}})
@@ -50,7 +50,7 @@ def _change(source: Client, database: str) -> None:
 def test_ddl_before_and_during_initial_copies_ends_in_equality(
     cluster: ReplicatingCluster, database: str, fresh_database: Callable[[], str]
 ) -> None:
-    """First while no processor is there, so each copy begins when its DDL has long happened; then as copies go on."""
+    """First without a processor, so that each copy starts long after its DDL; then while copies run."""
     during = fresh_database()
     _fill(cluster.source, database)
     cluster.start_owner("o1")
@@ -72,7 +72,7 @@ def test_ddl_before_and_during_initial_copies_ends_in_equality(
 
 
 def test_documents_that_the_server_moves_itself_arrive(standing: ReplicatingCluster, database: str) -> None:
-    """By convertToCapped and by a rename across databases; neither move is in all change streams."""
+    """By convertToCapped and by a rename across databases; some change streams do not show these rows."""
     source, elsewhere = standing.source[database], standing.source[f"{database}_from"]
     feed = standing.create("moves", database)
     standing.until(lambda: standing.began(feed), "the beginning")

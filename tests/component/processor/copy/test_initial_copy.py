@@ -1,4 +1,4 @@
-"""Initial copies between two servers while the source is written to; compared by sorted raw documents, options and indexes."""
+"""Initial copies between two servers while the source is written to. Compares sorted raw documents, options and indexes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_ids_of_all_types_are_copied_in_many_chunks(
     chunks: list[int] = []
 
     def change(number: int) -> None:
-        """Each key on both sides of the time that its chunk is read at."""
+        """Changes each key before and after its chunk is read."""
         chunks.append(number)
         if number in (0, 4):
             rows.update_many(
@@ -136,7 +136,7 @@ def test_writes_during_a_copy_end_in_equality(
     stop = threading.Event()
 
     def write() -> None:
-        """A unique value moves between documents of different chunks, fields change their order, documents go and come."""
+        """A unique value moves between documents of different chunks, fields change their order, documents are inserted and deleted."""
         number = 0
         while not stop.wait(0.01):
             number += 1

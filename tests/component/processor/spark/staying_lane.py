@@ -1,4 +1,4 @@
-"""`StayingLane`: one lane, run window by window, by tasks that stay in a real Spark between real servers."""
+"""`StayingLane`: runs one lane window by window, in long-lived tasks of a real Spark, between real servers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.component.processor.windowing import Windowing
 
 
 class StayingLane:
-    """Each window takes in what has been written since the last, and is narrow however long that is."""
+    """Each window starts where the last one ended. Every window counts as narrow, whatever its length."""
 
     def __init__(self, spark: SparkRunner, windowing: Windowing, **limits: float) -> None:
         self.spark, self.windowing = spark, windowing
@@ -40,7 +40,7 @@ class StayingLane:
             table.insert_one({"_id": self._number, "text": "x" * 50})
 
     def spec(self, *, again: Position | None = None) -> JobSpec:
-        """`again`: a window that is tried again from there."""
+        """`again`: the start of a window that is retried."""
         window = Window(again or self._at, self.windowing.now())
         self._at = window.end
         spec = self.windowing.spec(window, window.end if again else window.start)
@@ -58,13 +58,13 @@ class StayingLane:
         return self._threads.submit(self.pipeline.run, self.shared, spec)
 
     def stand_in(self, **changes: object) -> None:
-        """From now on windows are of another context."""
+        """Gives the following windows another context."""
         context = self.windowing.shared.context
         self.shared = SharedContext(replace(context, key=f"{context.key}/next", **changes))  # type: ignore[arg-type]
 
     @property
     def jobs(self) -> set[int]:
-        """The Spark jobs of this lane's stays so far."""
+        """The Spark jobs of this lane's long-lived tasks so far."""
         return self._all_jobs() - self._before
 
     def _all_jobs(self) -> set[int]:

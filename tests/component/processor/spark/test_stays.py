@@ -1,4 +1,4 @@
-"""Windows through tasks that stay, in a real Spark between real servers: their ends, good and bad."""
+"""Windows in long-lived tasks of a real Spark between real servers, and how these tasks end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DEADLINE_SECONDS = 60.0
 
 @pytest.fixture(scope="module")
 def holds(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a file holds the workers: the name of a point and a changefeed."""
+    """The directory whose files hold the workers. A file's path is the name of a point and of a changefeed."""
     directory = tmp_path_factory.mktemp("holds")
     for point in ("window_read", "window_applied"):
         (directory / point).mkdir()
@@ -71,7 +71,7 @@ def _until(condition: Callable[[], object], what: str, within: float = _DEADLINE
 
 
 class _Held:
-    """The workers that reach a point wait there."""
+    """Workers wait at a point as long as the block runs."""
 
     def __init__(self, holds: Path, point: str) -> None:
         self._file = holds / point / "windowing"
@@ -123,7 +123,7 @@ def test_a_worker_killed_in_a_window_loses_it_and_its_next_attempt_replays_it(
 
 
 def test_a_channel_cut_in_a_window_ends_what_its_task_writes(lane: StayingLane, holds: Path) -> None:
-    """The driver no longer waits. The task comes to life afterwards and finds that out before it writes."""
+    """The driver does not wait for the task. The task resumes later and detects the cut before it writes."""
     spec = _lost(lane, holds, lambda spec: lane.stays._running[spec.attempt].hang_up())
     lane.attempt = f"{lane.windowing.attempt}/1"
     lane.succeed(lane.spec(again=spec.job.window.start))
@@ -135,7 +135,7 @@ def test_a_cancelled_window_is_lost_at_once_and_writes_nothing(lane: StayingLane
 
 
 def _lost(lane: StayingLane, holds: Path, lose: Callable[[JobSpec], None]) -> JobSpec:
-    """A window that is lost when its task has read it, which then writes nothing."""
+    """Loses a window after its task has read it, and checks that the task writes nothing."""
     for _ in range(3):
         lane.step()
     arrived = lane.arrived()
@@ -155,12 +155,12 @@ def _lost(lane: StayingLane, holds: Path, lose: Callable[[JobSpec], None]) -> Jo
 def test_a_revoked_attempt_writes_no_window_more_though_its_channel_holds(
     lane: StayingLane, windowing: Windowing
 ) -> None:
-    """As after a driver that lost sight of it and comes to hand over: the permit is asked, not the channel."""
+    """As after a driver that lost contact with the task and must hand over: the task checks its permit, not the channel."""
     for _ in range(3):
         lane.step()
     with EtcdClient(windowing.shared.context.fence.etcd) as etcd:
         etcd.txn((), (Put(lane.attempt, b"{}"),))
-    time.sleep(2.1)  # by the monotonic clock of the worker: it looks again
+    time.sleep(2.1)  # after this time on the worker's monotonic clock it checks its permit again
     arrived = lane.arrived()
     lane.write()
     outcome = lane.pipeline.run(lane.shared, lane.spec())
@@ -251,7 +251,7 @@ def test_a_context_that_the_task_cannot_use_is_an_error_of_the_window(lane: Stay
 
 @pytest.mark.soak
 def test_the_memory_of_a_worker_stays_flat_over_thousands_of_windows(lane: StayingLane, holds: Path) -> None:
-    """What it keeps grows for some hundred windows: caches, the allocator's pools."""
+    """Caches and the allocator's pools grow for some hundred windows."""
     lane.step(5)
     lane.step(5)
     with _Held(holds, "window_applied") as held:

@@ -1,4 +1,4 @@
-"""Tasks that stay in executors that are processes of their own, which know their driver by its address alone."""
+"""Long-lived tasks in executors that are separate processes and know only the address of their driver."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.component.processor.windowing import Windowing
 def test_executors_elsewhere_dial_their_driver(
     etcd_endpoint: str, source_uri: str, target_uri: str, source_client: Client, target_client: Client, database: str
 ) -> None:
-    """Spark's own little cluster."""
+    """Uses Spark's `local-cluster`."""
     for client, name in ((source_client, database), (target_client, f"{database}_to")):
         client[name].create_collection("orders")
     windowing = Windowing(etcd_endpoint, source_uri, target_uri, source_client, target_client, database)

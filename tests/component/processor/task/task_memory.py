@@ -1,4 +1,4 @@
-"""Replicates one window as a worker does, and prints how many events it applied and its largest resident set in bytes.
+"""Replicates one window as a worker does, and prints the number of applied events and the largest resident set in bytes.
 
 python task_memory.py WAY ETCD SOURCE SINK DATABASE START END
 """
@@ -64,7 +64,7 @@ def _context(etcd: str, source: str, sink: str, database: str, start: Position) 
 
 
 def _shuffled(chunks: Iterable[ShuffledBlob]) -> Iterator[ShuffledBlob]:
-    """Through files, as Spark has them: a worker runs one task at a time."""
+    """Passes the chunks through files, as Spark does: a worker runs one task at a time."""
     directory = Path(tempfile.mkdtemp())
     paths: list[Path] = []
     for chunk in chunks:

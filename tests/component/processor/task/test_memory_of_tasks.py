@@ -1,4 +1,4 @@
-"""What a worker's memory grows to is bounded by bytes in flight, not by how much a window holds."""
+"""A worker's memory is bounded by the bytes in flight, not by the size of a window."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LARGE = 16 * 1024 * 1024 - 4096
 
 @pytest.fixture
 def sides(etcd_endpoint: str, source_uri: str, target_uri: str, database: str, target_client: Client) -> list[str]:
-    """The target is one whose documents are dropped after the test."""
+    """The target database is dropped after the test."""
     return [etcd_endpoint, source_uri, target_uri, database]
 
 
@@ -39,7 +39,7 @@ def largest(way: str, sides: list[str], window: Window) -> tuple[int, int]:
 
 
 def test_a_window_of_many_events(sides: list[str], source_client: Client, database: str) -> None:
-    """Of 40 MB, which would be 400 MB as objects."""
+    """The window holds 40 MB, which would be 400 MB as objects."""
     workload = Workload(events=100_000, tables=20, database=database)
     workload.prepare(source_client)
     applied, size = largest("narrow", sides, workload.insert(source_client))

@@ -1,4 +1,4 @@
-"""A server that only says who it is: as a router does, of which there is none to be had here."""
+"""A server that only answers a driver's hello, as a router does. The development stack has no router."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Router(socketserver.ThreadingTCPServer):
 
 class _Connection(socketserver.StreamRequestHandler):
     def handle(self) -> None:
-        """A driver says its first hello in the protocol of old servers."""
+        """A driver sends its first hello in the protocol of old servers."""
         greeting = bson.encode(_GREETING)
         while head := self.rfile.read(_HEAD.size):
             size, request, _, kind = _HEAD.unpack(head)

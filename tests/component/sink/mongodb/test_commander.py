@@ -1,4 +1,4 @@
-"""A target that goes away and comes back, and one that does not."""
+"""A target that is unreachable for a while, and one that stays unreachable."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_command_whose_answer_was_lost_is_sent_again_and_says_so(own_mongodb: 
         assert client["shop"]["rows"].count_documents({}) == 1
 
 
-@pytest.mark.since("5.0")  # 4.4.2 does not start again when it is killed in its first second
+@pytest.mark.since("5.0")  # 4.4.2 does not restart if it is killed in its first second
 def test_a_command_waits_for_the_target_to_come_back(own_mongodb: Callable[[str], MongoDB]) -> None:
     server = own_mongodb("target")
     with _client(server) as client, ThreadPoolExecutor(1) as pool:

@@ -1,4 +1,4 @@
-"""What a target says it is."""
+"""The kind of server that a target reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A target whose majority is late: what was written is waited for, not sent again, and told for what it is."""
+"""A target whose majority is late: Sluice waits for its writes, does not send them again, and reports the cause."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_what_the_majority_gets_late_is_written_once_and_what_it_does_not_get_is
 
 
 def test_an_index_build_is_not_begun_under_a_majority_that_stands_still(own_replica_set: ReplicaSets) -> None:
-    """It would wait for its commit quorum, and say nothing."""
+    """The build would wait for its commit quorum without any report."""
     members = own_replica_set("target", parameters=TESTING)
     ddl = CreateIndexes(name=TableName("shop", "a"), indexes=(Document.of({"key": {"x": 1}, "name": "x_1"}),))
     with connect(members.uri) as client:

@@ -1,4 +1,4 @@
-"""A target that does not finish large commands in the time that writing is allowed for gets smaller ones."""
+"""A target that cannot finish large commands within the time limit for writes gets smaller ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PARTS = ("documents", "updates", "deletes", "ops")
 
 
 class SlowClient:
-    """Times out on commands of more than `most` statements, of which it has done all, or nothing."""
+    """Times out on commands of more than `most` statements. With `done` the server has executed them, otherwise nothing of them."""
 
     def __init__(self, client: Client, most: int, *, done: bool) -> None:
         self.sizes: list[int] = []
@@ -57,7 +57,7 @@ class SlowDatabase:
 
 
 def _changes(table: TargetTable) -> list[RowChange]:
-    """Of forty documents; each is inserted, updated, and every third deleted."""
+    """Changes of forty documents: each is inserted and updated, every third is deleted."""
 
     def change(kind: RowType, number: int, order: int) -> RowChange:
         key = bson.encode({"_id": number})

@@ -1,4 +1,4 @@
-"""Both watches against a real server: order, what is resolved and when, and resumption."""
+"""Both DDL watches against a real server: the order of events, which times are resolved and when, and resumption."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def watch(client: Client, origin: Capture) -> Iterator[DdlWatch]:
 
 
 def until_resolved(watch: DdlWatch, time_ts: ClusterTime) -> list[DdlEvent]:
-    """Every DDL up to and at this time, retrying as an owner would."""
+    """Every DDL up to and including this time, with retries as an owner does them."""
     events: list[DdlEvent] = []
     deadline = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline:
@@ -146,7 +146,7 @@ def test_creates_of_one_transaction_have_positions_in_order(client: Client, watc
 def test_creates_of_a_transaction_of_many_entries_are_found_among_its_rows(
     own_mongodb: Callable[..., MongoDB], database: str
 ) -> None:
-    """Parts of it that hold nothing but rows are not read: the place of a create counts them all the same."""
+    """The watch does not read entries of the transaction that hold only rows, but the position of a create counts their rows."""
     parameters = {**TESTING, "maxNumberOfTransactionOperationsInSingleOplogEntry": "2"}
     with connect(own_mongodb("chaining", parameters=parameters).uri) as client:
         start = Position(newest_time(client).next())
@@ -195,7 +195,7 @@ def test_a_busy_source_is_resolved_in_300_ms(client: Client, watch: DdlWatch, da
 def test_an_idle_source_is_not_made_to_write_again_and_again(
     own_mongodb: Callable[[str], MongoDB], origin: Capture
 ) -> None:
-    """A server of its own: nobody else may write notes there."""
+    """Uses a server of its own, so that only this test's watch writes notes."""
     with (
         connect(own_mongodb("idle").uri) as client,
         open_ddl_watch(client, Position(newest_time(client).next()), origin) as watch,

@@ -1,4 +1,4 @@
-"""Whether a source shows its oplog is found out by reading it, and said with what is missing."""
+"""Sluice reads the oplog to find out whether it may, and the error names what is missing."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_privilege_that_is_lost_later_is_an_error_that_names_it(secured: Repli
 
 
 def test_a_server_without_majority_reads_is_called_that(own_mongodb: Callable[..., MongoDB]) -> None:
-    """By a failpoint: only servers before 5.0 can be started so."""
+    """Uses a failpoint: only servers before 5.0 can start without majority reads."""
     server = own_mongodb("minority", parameters={"enableTestCommands": "1"})
     failing = {"failCommands": ["find"], "errorCode": 148, "appName": "sluice"}
     with server.client() as administrator, connect(server.uri) as client:

@@ -1,4 +1,4 @@
-"""What the oplog's cursor asks the server for, asked of an ordinary collection that holds recorded and hand-written entries."""
+"""The oplog cursor's filter, evaluated by a server over an ordinary collection of recorded and hand-written entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A range of the oplog is complete, or an error says why it is not: where members lag, fail or forget, and where most of it is nobody's."""
+"""A range of the oplog is complete, or an error says why not: with members that lag, fail or truncate, and with mostly unwanted entries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LONG = timedelta(seconds=60)
 
 
 def read(reader: OplogReader, window: Window, table: TableName) -> int:
-    """How many rows of the table are in the window."""
+    """The number of the table's rows in the window."""
     found = 0
     for batch in reader.read(window):
         mine = sum(table_name(scan(event).ns) == table for event in batch.events)
@@ -58,7 +58,7 @@ def test_history_that_was_removed_is_never_passed_over_in_silence(forgetful: Mon
 def test_a_range_whose_place_is_removed_is_asked_for_again_and_only_then_called_lost(
     forgetful: MongoDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By rows and by DDL: whether what is wanted is still there is another question than whether a cursor is."""
+    """For rows and DDL: a lost cursor does not mean that the wanted history is lost."""
     monkeypatch.setattr(find, "_MOST_ENTRIES", 2)
     with connect(forgetful.uri) as client:
         start_ts = majority_time(client)
@@ -74,7 +74,7 @@ def test_a_range_whose_place_is_removed_is_asked_for_again_and_only_then_called_
 
 
 def test_a_member_that_lags_is_waited_for(own_replica_set: ReplicaSets) -> None:
-    """The end of the range was majority-committed elsewhere; a member that is behind shows nothing less than all of it."""
+    """Another member has majority-committed the range's end. A member that is behind returns the complete range or nothing."""
     members = own_replica_set("rs", parameters=TESTING)
     table = TableName("shop", "a")
     with connect(members.uri) as client:
@@ -119,14 +119,14 @@ def test_a_primary_that_steps_down_under_the_reader_loses_nothing(own_replica_se
 
 
 def test_the_history_of_one_member_is_not_vouched_for_by_another(own_replica_set: ReplicaSets) -> None:
-    """The primary is gone between a range's first reply and the look at the oldest entry, which its successor may keep for longer."""
+    """The primary changes between a range's first reply and the read of the oldest entry. The new primary may keep older entries."""
     members = own_replica_set("rs", parameters=TESTING)
     with connect(members.uri) as client, pytest.MonkeyPatch.context() as patched:
         members.wait_until_whole()
         client["shop"].get_collection("a", write_concern=WriteConcern("majority")).insert_one({"_id": 1})
         end_ts = majority_time(client).next()
         start_ts = ClusterTime(end_ts.seconds, 0)
-        """Nothing was written just before it, so the oldest entry is asked for."""
+        """No entry directly precedes it, so the reader asks for the oldest entry."""
         look, elections = find.refuse_a_gap, [members.step_down]
 
         def look_after_an_election(*arguments: Any) -> None:
@@ -135,7 +135,7 @@ def test_the_history_of_one_member_is_not_vouched_for_by_another(own_replica_set
                 _until_a_primary_answers(client)
             look(*arguments)
 
-        patched.setattr(find, "refuse_a_gap", look_after_an_election)  # nothing else comes between the two
+        patched.setattr(find, "refuse_a_gap", look_after_an_election)  # runs the election between the two reads
         entries = find.entries(client, start_ts, end_ts, {})
         with pytest.raises(SourceUnavailable, match="another member is read"):
             next(entries)
@@ -154,7 +154,7 @@ def _until_a_primary_answers(client: Client) -> None:
 
 
 def test_what_nobody_wants_is_left_to_the_server_once_it_is_most(client_of: Client, database: str) -> None:
-    """A range begun with all of it goes on with the wanted names, and misses and repeats nothing; transactions come all the same."""
+    """A range that starts unfiltered continues with a filter by the wanted names, without losing or repeating a row. Transactions are always read."""
     client, table = client_of, TableName(database, "wanted")
     start_ts = majority_time(client).next()
     db = client[database]
@@ -182,7 +182,7 @@ def client_of(source_uri: str) -> Any:
 
 
 def _counted(reader: OplogReader) -> Callable[[], int]:
-    """How many entries the reader has yielded."""
+    """The number of entries that the reader has yielded."""
     total = [0]
     inner = reader.read
 

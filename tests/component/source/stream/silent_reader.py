@@ -1,4 +1,4 @@
-"""Reads a window in which nothing is to be found, and which takes half a minute: python silent_reader.py URI START END."""
+"""Reads a window without any wanted event, for half a minute: python silent_reader.py URI START END."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from source.stream.window_reader import ReadOptions, WindowReader
 
 _SLOW = "function() { const until = Date.now() + 2; while (Date.now() < until); return false; }"
 NOTHING_SLOWLY = ReadOptions(match=Document.of({"$expr": {"$function": {"body": _SLOW, "args": [], "lang": "js"}}}))
-"""As if there were far more to skip."""
+"""Makes the server slow, as if it had far more to skip."""
 
 
 def main(uri: str, start: str, end: str) -> None:

@@ -1,4 +1,4 @@
-"""Streams that have much to skip, on each version: nobody gives them up, whoever does leaves nothing at the source, and heartbeats are places to stop at."""
+"""Streams with much to skip, on each version: readers wait for them, a closed or killed reader leaves nothing running, windows end at heartbeats."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from tests.component.source.stream.silent_reader import NOTHING_SLOWLY
 _ENTRIES = 20_000
 _DEADLINE_SECONDS = 60.0
 _SOON_SECONDS = 5.0
-"""The server looks for its client twice a second."""
+"""The server checks its client's connection twice a second."""
 
 
 @dataclass(frozen=True)
 class Quiet:
-    """A source whose other tables fill the oplog from `start` on; a row of ours is at the end."""
+    """A source whose other tables fill the oplog from `start` on. A row of our table is at the end."""
 
     server: MongoDB
     client: Client
     window: Window
 
     def busy(self) -> list[dict[str, Any]]:
-        """What reads change streams there now."""
+        """The operations at the server that read change streams."""
         with self.server.client() as client:
             seen = client.admin.aggregate([{"$currentOp": {"allUsers": True}}, {"$match": {"active": True}}])
             return [each for each in seen if _reads_stream(each)]
@@ -81,7 +81,7 @@ def _options() -> ReadOptions:
 
 
 def _reading(quiet: Quiet) -> subprocess.Popen[bytes]:
-    """By a process of its own; back when the source is at it."""
+    """Starts a reader in a process of its own, and returns once the source executes the read."""
     script = Path(__file__).with_name("silent_reader.py")
     window = quiet.window
     process = subprocess.Popen([sys.executable, str(script), quiet.server.uri, str(window.start), str(window.end)])

@@ -100,7 +100,7 @@ def test_a_window_is_read_to_its_end_when_the_source_is_killed_in_the_middle(
     own_mongodb: Callable[[str], MongoDB],
 ) -> None:
     server = own_mongodb("restarted")
-    filling = bytes(16_000)  # of several replies
+    filling = bytes(16_000)  # the rows fill several replies
     with connect(server.uri) as client:
         start = now(client)
         for first in range(0, 3000, 1000):
@@ -167,7 +167,7 @@ _LARGE = 16 * _MB - 1_000
 
 
 def filled(id: Any, size: int, **fields: Any) -> dict[str, Any]:
-    """Of so many bytes."""
+    """A document with this many bytes of filling."""
     document = {"_id": id, "filling": b"", **fields}
     return {**document, "filling": bytes(size - len(bson.encode(document)))}
 
@@ -221,7 +221,7 @@ def test_a_window_that_begins_or_ends_at_a_large_event(version: Client, database
 
 
 def test_a_large_event_in_a_transaction_is_whole(version: Client, database: str) -> None:
-    """From 5.0 on the reply's own token leaves no room for the part: it is found among the transaction's entries."""
+    """From 5.0 on the reply's own token leaves no room for the event, so it is read from the transaction's oplog entries."""
     rows, key = version[database]["rows"], "k" * 9_000
     rows.insert_one({"_id": "first"})
     start = now(version)
@@ -235,7 +235,7 @@ def test_a_large_event_in_a_transaction_is_whole(version: Client, database: str)
 
 
 def test_a_document_that_a_transaction_changes_twice_is_told(version: Client, database: str) -> None:
-    """Nothing says which of the operations the event is of."""
+    """The event does not say which of the operations it belongs to."""
     rows, key = version[database]["rows"], "k" * 9_000
     rows.insert_one({"_id": "first"})
     start = now(version)
@@ -263,7 +263,7 @@ def test_images_that_are_too_large_together_are_read_one_by_one(source: Client, 
 
 
 def test_a_change_whose_key_has_megabytes_is_told_by_name(version: Client, database: str) -> None:
-    """The resume token holds the key twice over, and the reply of 5.0 and later the token: before 5.0 others may pass the event."""
+    """The resume token holds the key twice, and the reply of 5.0 and later holds the token. Before 5.0 the reader may continue after the event."""
     rows, key = version[database]["rows"], "k" * (6 * _MB)
     start = now(version)
     rows.insert_one({"_id": "small"})

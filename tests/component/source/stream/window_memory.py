@@ -1,4 +1,4 @@
-"""Reads one window in a process of its own and prints how many events it had and how much the resident set grew at most, in bytes."""
+"""Reads one window in a process of its own, and prints the number of events and the largest growth of the resident set in bytes."""
 
 from __future__ import annotations
 

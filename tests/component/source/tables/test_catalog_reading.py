@@ -1,4 +1,4 @@
-"""The catalog as a server shows it."""
+"""The catalog as a real server returns it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from source.tables.stable_catalog import read_stable_catalog
 
 @pytest.fixture(scope="module")
 def client(source_uri: str) -> Iterator[Client]:
-    with connect(f"{source_uri}&w=majority") as client:  # 4.4 would acknowledge what a catalog of its majority lacks
+    with connect(f"{source_uri}&w=majority") as client:  # 4.4 may acknowledge what its majority's catalog lacks
         yield client
 
 

@@ -1,4 +1,4 @@
-"""A chunk is read at one time, or the reader says that it was not: a server answers a find under a name that is gone with no documents."""
+"""A chunk is read at one time, or the reader reports that it was not: a server answers a find under a name that is gone with no documents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from source.oplog.window import majority_time
 from source.tables.chunk_reader import Chunk, ChunkReader, ReadWay, SnapshotLost
 
 _DOCUMENTS = 12_000
-"""More than two replies hold."""
+"""More than fit into two replies."""
 
 
 @pytest.fixture

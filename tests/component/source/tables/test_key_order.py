@@ -1,4 +1,4 @@
-"""Our order of `_id`s, by which changes find their chunk, against the order of the server's index."""
+"""Our order of `_id`s, which assigns changes to chunks, equals the order of the server's index."""
 
 from __future__ import annotations
 

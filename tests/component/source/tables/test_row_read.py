@@ -1,4 +1,4 @@
-"""A row that is read to mend another is never older than the change that it mends."""
+"""A row that is read to repair another is never older than the change it repairs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TABLE, _KEY = TableName("shop", "a"), bson.encode({"_id": 1})
 
 
 class Shop:
-    """`read` reads row 1 of the table that is called `a` at first."""
+    """`read` reads row 1 of the table whose first name is `a`."""
 
     def __init__(self, client: Client, there: Database[dict[str, Any]]) -> None:
         self._client, self.there = client, there
@@ -100,7 +100,7 @@ def test_a_table_that_is_gone_has_no_rows_to_speak_of(shop: Shop) -> None:
 
 @pytest.mark.since("6.0")  # for earlier servers see `source/tables/row_read.py`
 def test_a_table_that_is_renamed_again_and_again_is_read_or_said_to_be_unreadable_for_now(shop: Shop) -> None:
-    """Never is it without its row."""
+    """No read returns the table without its row."""
     stop = threading.Event()
 
     def rename() -> None:

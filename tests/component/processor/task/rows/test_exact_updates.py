@@ -1,4 +1,4 @@
-"""Whatever an update made of a document at the source, byte by byte: names with dots, dollars and digits, moved fields, cut arrays."""
+"""Updates arrive byte for byte as at the source: names with dots, dollars and digits, moved fields, truncated arrays."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def some_document(random_: random.Random, names: list[str], depth: int = 0) -> d
 
 
 def changed(random_: random.Random, names: list[str], value: Any, depth: int = 0) -> Any:
-    """A little different, so that the server writes a difference rather than the whole."""
+    """Changes a value slightly, so that the server logs a difference instead of the whole."""
     if isinstance(value, dict) and value:
         fields = list(value.items())
         if random_.random() < 0.2:
@@ -91,7 +91,7 @@ def _rows(collection: Any) -> list[bytes]:
 
 
 def test_operations_that_a_user_applies_arrive_as_they_took_effect(windowing: Callable[[], Windowing]) -> None:
-    """An update makes a document that is missing, unless the command says otherwise."""
+    """`applyOps`: an update creates a missing document unless the command says otherwise."""
     made = windowing()
     rows, name = made.source[made.database]["rows"], f"{made.database}.rows"
     modern = tuple(made.source.server_info()["versionArray"][:2]) >= (5, 0)

@@ -1,4 +1,4 @@
-"""What a source's server makes of the filters of changefeeds, and the reader of what it shows."""
+"""Filters of changefeeds as a real server evaluates them, and the reader of the result."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Row = tuple[RowType, TableName, int]
 
 @dataclass(frozen=True)
 class History:
-    """Of rows in tables of all sorts of names, each written alone and in a transaction."""
+    """Rows in tables with many kinds of names, each written both alone and in a transaction."""
 
     client: Client
     database: str

@@ -44,7 +44,7 @@ def windowing(
 
 
 def _hand_values_on(client: Client, database: str, rounds: int, numbers: range = range(80)) -> None:
-    """A value of each pair of rows goes from one to the other and back, by each kind of change."""
+    """In each pair of rows, a unique value moves to the other row and back, by each kind of change."""
     first = numbers.start
     orders = client[database]["orders"]
     orders.insert_many([{"_id": n, "u": n, "tags": [{"name": f"t{n}"}]} for n in numbers])
@@ -83,7 +83,7 @@ def test_values_handed_on_between_rows_arrive_through_several_buckets(
 
 
 class _WatchedSpark(SparkRunner):
-    """Remembers whether the last job had a stage between its two."""
+    """Records whether the last job had a stage between its two usual stages."""
 
     divided = False
 
@@ -171,6 +171,6 @@ def test_a_window_that_ended_in_any_of_its_buckets_is_replayed_to_equality(
 
 
 def _between(start: Position, end: Position) -> list[Window]:
-    """In two slices."""
+    """Divides the range into two slices."""
     cut = Position(end.ts)
     return [Window(start, cut), Window(cut, end)] if start < cut < end else [Window(start, end)]

@@ -1,4 +1,4 @@
-"""Values of a unique index that go round are replayed in windows that end before what the target is ahead with."""
+"""Values of a unique index that rotate between rows are replayed in windows that end before the position the target has reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each kind of DDL with the target it starts from and what must be true once it is done."""
+"""Each kind of DDL, with the target's state before it and a check of the state after it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ FIFTY_YEARS = 50 * 365 * 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """`prepare` makes the target as it is before the DDL; `after` tells what must be true once it is done."""
+    """`prepare` creates the target's state before the DDL; `after` checks the state after it."""
 
     prepare: Callable[[Database], None]
     ddl: Callable[[str], DownstreamDdl]
     after: Callable[[Database], bool]
     since: str = "4.4"
-    """The oldest server that can do it."""
+    """The oldest server version that supports it."""
 
 
 def options(db: Database, name: str) -> dict[str, Any]:

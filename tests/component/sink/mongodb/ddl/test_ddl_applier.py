@@ -1,4 +1,4 @@
-"""Every kind of DDL against a server: once, twice, and after a crash behind every command."""
+"""Every kind of DDL against a server: once, twice, and after a crash following each command."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_ddl_is_done_and_doing_it_again_changes_nothing(case: Case, applier: M
 def test_a_crash_behind_any_command_ends_in_one_effect(
     case: Case, applier: MongoDdlApplier, target_uri: str, target_client: Client, db: Database
 ) -> None:
-    """The writer dies after n of the DDL's commands reached the target; another takes over with what was recorded."""
+    """The writer dies after n of the DDL's commands reached the target; another takes over with the recorded observation."""
     ddl = case.ddl(db.name)
     target = Target(wire=target_client.admin.command("hello")["maxWireVersion"], sharded=False)
     case.prepare(db)
@@ -108,7 +108,7 @@ def test_a_crash_behind_any_command_ends_in_one_effect(
 
 
 class WatchedClient:
-    """Hands each command, and the way to send it, to `answer`."""
+    """Passes each command, with a function that sends it, to `answer`."""
 
     def __init__(self, client: Client, answer: Callable[[Callable[[], Reply], Reply], Reply]) -> None:
         self._client = client
@@ -133,7 +133,7 @@ class WatchedDatabase:
 def test_a_command_that_finishes_under_the_feet_of_its_repetition_is_done_once(
     case: Case, target_client: Client, db: Database
 ) -> None:
-    """It was thought lost with its connection."""
+    """The first command was believed lost with its connection, but took effect."""
 
     def sent_twice(send: Callable[[], Reply], _: Reply) -> Reply:
         send()
@@ -172,7 +172,7 @@ def test_a_ddl_without_its_majority_is_not_done_until_the_majority_has_it(
 def test_a_refusal_that_the_majority_does_not_have_is_not_taken_at_its_word(
     refused_with: int, applier: MongoDdlApplier, target_client: Client, db: Database
 ) -> None:
-    """Neither as done (26: there is nothing to drop) nor as no: servers wait for the majority before they refuse, and say when it did not come."""
+    """It is neither taken as done (26: nothing to drop) nor as a refusal: servers wait for the majority first, and report when it does not come."""
 
     def primary_alone(send: Callable[[], Reply], body: Reply) -> Reply:
         if "drop" not in body:
@@ -238,7 +238,7 @@ def test_a_table_replaced_at_the_target_meanwhile_is_not_touched(applier: MongoD
 def test_the_target_itself_refuses_a_command_meant_for_another_table(
     ddl: Callable[[str], DownstreamDdl], applier: MongoDdlApplier, target_client: Client, db: Database
 ) -> None:
-    """The guard behind the look: a table replaced between them."""
+    """A table is replaced between the observation and the command; the command's `collectionUUID` protects it."""
     one_row(db)
     asked = ddl(db.name)
     looked = applier.observe(names_of(asked))
@@ -286,7 +286,7 @@ def test_a_unique_index_over_duplicates_names_the_key_and_the_command(applier: M
 def test_an_owner_that_lost_its_session_sends_no_further_command(target_uri: str, db: Database) -> None:
     two_tables(db)
     ddl = drop("a", "b")(db.name)
-    seconds_left = iter([1.0, 1.0, 0.0])  # a look that is confirmed, and the first of two drops
+    seconds_left = iter([1.0, 1.0, 0.0])  # an observation that is confirmed, and the first of two drops
     with connect(target_uri) as client:
         applier = MongoDdlApplier(client, permit=lambda: next(seconds_left))
         with pytest.raises(FencedError, match="may no longer be the owner"):
@@ -296,7 +296,7 @@ def test_an_owner_that_lost_its_session_sends_no_further_command(target_uri: str
 
 @every_case
 def test_what_is_brief_takes_effect_within_the_permit_or_never(case: Case, target_uri: str, db: Database) -> None:
-    """The server gives up what it could not do in time; builds, renames and sharding may take as long as they need."""
+    """The server aborts what it could not do in time. Builds, renames and sharding have no time limit."""
     limits: dict[str, int | None] = {}
 
     class Listener(CommandListener):
@@ -339,7 +339,7 @@ def test_a_target_that_is_away_is_worth_a_retry() -> None:
         applier.observe([TableName("shop", "orders")])
 
 
-@pytest.mark.since("5.0")  # 4.4.2 does not start again when it is killed in its first second
+@pytest.mark.since("5.0")  # 4.4.2 does not restart if it is killed in its first second
 def test_a_target_killed_between_look_and_command_gets_the_ddl_after_its_return(
     own_mongodb: Callable[[str], MongoDB],
 ) -> None:
@@ -359,7 +359,7 @@ def test_a_target_killed_between_look_and_command_gets_the_ddl_after_its_return(
 
 
 class MongoDdlApplierToNowhere:
-    """Port 1 is reserved and answered by nobody."""
+    """Port 1 is reserved and nothing listens on it."""
 
     def __enter__(self) -> MongoDdlApplier:
         self._applier = MongoDdlApplier(

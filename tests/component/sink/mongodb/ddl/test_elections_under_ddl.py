@@ -1,7 +1,7 @@
-"""An election between what is seen at the target and what is made of it: on a real set of three.
+"""An election between the observation of the target and the commands that depend on it, on a real set of three.
 
-Somebody left effects at the primary that no other member has, as an owner does that dies before the majority has its DDL. The next one looks,
-and then the primary is lost with them. Its permit, which it asks before each command, is where the test holds it up meanwhile.
+The primary has effects that no other member has, as after an owner that died before the majority had its DDL. The next owner observes them,
+and then an election rolls them back. Meanwhile the test blocks the next owner in its permit, which it checks before each command.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CREATED, _DROPPED, _CLEARED, _EMPTIED = (TableName("shop", name) for name in ("
 
 @dataclass
 class HeldUp:
-    """A permit that holds up whoever asks it first, until it is let go."""
+    """A permit that blocks its first caller until it is released."""
 
     reached: threading.Event = field(default_factory=threading.Event)
     go: threading.Event = field(default_factory=threading.Event)
@@ -86,7 +86,7 @@ def test_what_an_election_takes_back_counts_for_nothing(own_replica_set: Replica
 
 
 def _insisting(work: Callable[[], Any]) -> Any:
-    """Again as long as the target has no primary, as the owner and a job do."""
+    """Retries while the target has no primary, as the owner and a job do."""
     while True:
         try:
             return work()

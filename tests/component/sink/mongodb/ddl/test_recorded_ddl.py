@@ -1,4 +1,4 @@
-"""The DDL history recorded from a real MongoDB, applied to the target: every DDL twice, as after a crash before its record was done."""
+"""The DDL history recorded from a real MongoDB is applied to the target. Each DDL is applied twice, as after a crash before its record was done."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def history() -> list[DdlEvent]:
 
 
 def without_unsupported_indexes(ddl: DownstreamDdl) -> DownstreamDdl:
-    """The development server knows neither text nor hashed indexes."""
+    """The development server supports neither text nor hashed indexes."""
     if not isinstance(ddl, CreateIndexes):
         return ddl
     kept = [index for index in ddl.indexes if not {"text", "hashed"} & set(_ways(index))]
@@ -38,7 +38,7 @@ def _ways(index: Document) -> list[str]:
 
 
 class Names:
-    """The source's tables by id, as the schema store would know them."""
+    """The source's tables by id, as the schema store holds them."""
 
     def __init__(self) -> None:
         self.tables: dict[TableId, TableName] = {}
@@ -86,7 +86,7 @@ def test_the_recorded_history_leaves_what_the_source_had_at_every_point(
 
 
 def test_no_recorded_drop_of_a_database_finds_tables_left_to_drop() -> None:
-    """A real source announces each collection's drop first."""
+    """A real source reports the drop of each collection first."""
     names = Names()
     left: list[TableName] = []
     for event in history():

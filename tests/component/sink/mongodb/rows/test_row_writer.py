@@ -1,4 +1,4 @@
-"""What happens at a source is taken from its change stream and written to a target, once and again."""
+"""Changes from a source's change stream are written to a target, once and again."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_a_unique_value_moves_and_comes_back_in_one_window(source: Rows, target:
 
 @st.composite
 def _unique_histories(draw: st.DrawFn) -> list[tuple[RowType, int, dict[str, Any]]]:
-    """What a source with a unique value `u` may do: three documents hand four values around."""
+    """Possible histories of a source with a unique value `u`: three documents exchange four values."""
     state: dict[int, dict[str, Any]] = {}
     history: list[tuple[RowType, int, dict[str, Any]]] = []
     for number in range(draw(st.integers(4, 14))):
@@ -376,7 +376,7 @@ def test_an_update_without_its_document_is_divergence(target: Rows, writer: Mong
 
 @pytest.mark.parametrize("count", [20, 200], ids=["joined", "alone"])
 def test_divergence_is_repaired_from_the_source(target: Rows, target_uri: str, count: int) -> None:
-    """One document is gone from the target, one from the source as well, one has another shape."""
+    """One document is missing at the target, one is missing at both sides, one has another shape."""
     there = {13: bson.encode({"_id": 13, "repaired": True}), 15: bson.encode({"_id": 15, "repaired": True})}
     target.insert_many([{"_id": key} for key in range(count) if key not in (13, 14, 15)])
     target.insert_one({"_id": 15, "v": 5})
@@ -420,7 +420,7 @@ def test_a_replayed_update_of_a_row_that_nothing_deletes_is_divergence(
 
 
 def test_a_replayed_update_of_a_row_of_another_shape_is_divergence(target: Rows, writer: MongoRowWriter) -> None:
-    """The row's other changes explain nothing of it."""
+    """No other change of the row explains its shape."""
     target.insert_many([{"_id": 1, "a": 7}, {"_id": 2, "a": [7]}])
     table = _table(target)
     changes = [
@@ -445,7 +445,7 @@ def test_what_may_be_explained_behind_the_run_is_unsettled(target: Rows, writer:
 
 @pytest.mark.parametrize("repairs", [True, False])
 def test_a_row_that_is_as_at_the_source_by_now_is_no_divergence(target: Rows, target_uri: str, repairs: bool) -> None:
-    """Somebody mended one by hand, and the source has deleted the other meanwhile."""
+    """One row was repaired by hand; the source has deleted the other since."""
     mended = {"_id": 2, "a": 8}
     target.insert_one(mended)
     there = {2: bson.encode(mended)}
@@ -476,7 +476,7 @@ def test_a_replayed_row_that_nothing_explains_is_repaired(target: Rows, target_u
 
 
 def test_a_repaired_row_waits_for_the_value_that_another_gives_up_later(target: Rows, target_uri: str) -> None:
-    """At the source 2 gave `u` up and 1 took it, when 1 was read: the window that repairs 1 does not come that far."""
+    """When 1 was read at the source, 2 had given up `u` and 1 had taken it. The window that repairs 1 ends before these changes."""
     target.create_index("u", unique=True)
     target.insert_one({"_id": 2, "u": "wanted"})
     table = _table(target, ordered=True)
@@ -556,7 +556,7 @@ def test_an_insert_of_what_is_there_replaces_it_and_is_counted(target: Rows, wri
     assert target.count_documents({"new": {"$exists": True}, "old": {"$exists": False}}) == 100
 
 
-@pytest.mark.since("5.0")  # earlier ones store no name that begins with a dollar
+@pytest.mark.since("5.0")  # earlier servers store no name that begins with a dollar
 def test_a_replace_makes_room_where_its_id_stands_under_another_shard_key(target: Rows, writer: MongoRowWriter) -> None:
     target.insert_one({"_id": 1, "region": "old"})
     document = {"_id": 1, "region": "new", "$v": 1}
@@ -595,9 +595,9 @@ def test_documents_of_16_mb_with_a_long_id_are_written_however_they_come(
     assert target.count_documents({}) == 0
 
 
-@pytest.mark.since("6.0")  # earlier ones take this document
+@pytest.mark.since("6.0")  # earlier servers accept this document
 def test_what_is_too_large_for_the_target_is_named_with_its_size(target: Rows, target_uri: str) -> None:
-    """A source of 4.4 takes an insert of this one; an oplog of 6.0 has no room for the `_id` beside the document."""
+    """A source of 4.4 accepts an insert of this document; an oplog entry of 6.0 has no room for the `_id` beside the document."""
     letters = TableName(target.database.name, "letters")
     key, blob = "k" * 100_000, {"blob": b"x" * (16 * 1024 * 1024 - 100_100)}
     change = _made(_table(target), RowType.INSERT, key, blob)

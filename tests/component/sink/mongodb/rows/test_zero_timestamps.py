@@ -1,4 +1,4 @@
-"""A top-level `Timestamp(0, 0)`, which servers replace by their own time in inserts and replacements, arrives as it is: on every member, in every version."""
+"""A top-level `Timestamp(0, 0)` arrives unchanged on every member and version. Servers replace it by their time in inserts and replacements."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Target:
         assert (result.divergences, result.rejected) == ([], [])
 
     def everywhere(self, coll: str, *, natural: bool = False) -> list[dict[str, Any]]:
-        """The documents as every member has them."""
+        """The documents of every member."""
         self.rows("end").with_options(write_concern=WriteConcern(w=2)).insert_one({})
         found = []
         for member in self._members.members:
@@ -156,7 +156,7 @@ def test_a_unique_index_and_a_validator_meet_the_zero_and_no_other_time(target: 
     table = target.table("strict", ordered=True)
     target.write([whole(table, RowType.INSERT, {"_id": 1, "t": ZERO}), whole(table, RowType.INSERT, {"_id": 2})])
     assert target.everywhere("strict") == [{"_id": 1, "t": ZERO}, {"_id": 2}]
-    # handed on; in the replay the target is ahead of the first change
+    # the zero moves from row 1 to row 2; in the replay the target already has the later state
     changes = [
         whole(table, RowType.REPLACE, {"_id": 1, "t": Timestamp(1, 1)}),
         whole(table, RowType.REPLACE, {"_id": 2, "t": ZERO}),
@@ -195,7 +195,7 @@ def test_a_repaired_row_has_the_sources_zero_timestamp(target: Target, members: 
 
 
 def test_a_replayed_insert_of_a_dollar_name_is_inserted_again(target: Target) -> None:
-    """Servers before 5.0 accept such a name inside a document in an insert and in nothing else."""
+    """Servers before 5.0 accept such a name inside a document only in an insert."""
     table = target.table("dollar")
     for value in (1, 2):
         change = whole(table, RowType.INSERT, {"_id": 1, "n": {"$e": value, "c.d": 1}})
