@@ -7,10 +7,10 @@ would, and prints the result.
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from changefeed.errors import FencedError
-from changefeed.records import NodeId, NodeRecord, Role
+from changefeed.records import Role
 from coordination.election import Candidate
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
@@ -18,22 +18,15 @@ from coordination.etcd.protocol import Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout
 from coordination.session import Session, open_session
+from tests.described import described
 
 
 def main(endpoint: str, cluster: str, name: str, ttl: str) -> None:
-    def describe(node: NodeId) -> NodeRecord:
-        return NodeRecord(
-            id=node,
-            name=name,
-            admin_address="",
-            roles=frozenset({Role.OWNER}),
-            version="1",
-            started_at=datetime.now(UTC),
-        )
-
     layout = Layout(cluster)
     with EtcdClient(EtcdConfig(endpoints=(endpoint,))) as etcd:
-        session, _ = open_session(etcd, layout, name=name, describe=describe, ttl=timedelta(seconds=float(ttl)))
+        session, _ = open_session(
+            etcd, layout, name=name, describe=described(name, Role.OWNER), ttl=timedelta(seconds=float(ttl))
+        )
         session.start()
         candidate = Candidate(etcd, layout, lease=session.lease, node=session.node)
         store = None

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
-from changefeed.records import NodeId, NodeRecord, Role
+from changefeed.records import Role
 from coordination.etcd.client import EtcdClient
 from coordination.layout import Layout
 from coordination.session import open_session
 from devstack.etcd.server import Etcd
+from tests.described import described
 
 TTL = timedelta(seconds=3)
 
 
-def describe(node: NodeId) -> NodeRecord:
-    now = datetime.now(UTC)
-    roles = frozenset({Role.PROCESSOR})
-    return NodeRecord(id=node, name="one", admin_address="", roles=roles, version="1", started_at=now)
+describe = described("one", Role.PROCESSOR)
 
 
 def test_lost_fires_while_another_client_still_sees_the_node(

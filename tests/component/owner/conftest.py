@@ -51,6 +51,7 @@ T = TypeVar("T")
 Database = _Database[dict[str, Any]]
 
 _PROCESS = Path(__file__).with_name("owner_process.py")
+_ROOT = str(Path(__file__).parents[3])
 _DEADLINE_SECONDS = 40.0
 
 
@@ -95,7 +96,9 @@ class Cluster:
     def start_owner(self, name: str, *, ttl: float = 10.0, margin: float = 1.0, failpoints: str = "") -> None:
         """The owner becomes a candidate before those started after the next `stand`."""
         command = [sys.executable, str(_PROCESS), name, self.endpoint, self.layout.cluster, str(ttl), str(margin)]
-        self.owners[name] = subprocess.Popen(command, env={**os.environ, failpoint.VARIABLE: failpoints})
+        self.owners[name] = subprocess.Popen(
+            command, env={**os.environ, "PYTHONPATH": _ROOT, failpoint.VARIABLE: failpoints}
+        )
 
     def stand(self) -> None:
         """Waits until every started owner leads or is a candidate."""

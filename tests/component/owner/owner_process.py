@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
-from changefeed.records import NodeId, NodeRecord, Role
+from changefeed.records import Role
 from coordination.election import Candidate
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
@@ -16,24 +16,17 @@ from coordination.mirror import Mirror
 from coordination.session import open_session
 from owner.deployments.connections import Connections
 from owner.owner import Owner
+from tests.described import described
 
 
 def main(name: str, endpoint: str, cluster: str, ttl: float, margin: float) -> None:
-    def describe(node: NodeId) -> NodeRecord:
-        return NodeRecord(
-            id=node,
-            name=name,
-            admin_address="",
-            roles=frozenset({Role.OWNER}),
-            version="0",
-            started_at=datetime.now(UTC),
-        )
-
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     layout = Layout(cluster)
     with EtcdClient(EtcdConfig(endpoints=(endpoint,))) as etcd:
-        session, _ = open_session(etcd, layout, name=name, describe=describe, ttl=timedelta(seconds=ttl))
+        session, _ = open_session(
+            etcd, layout, name=name, describe=described(name, Role.OWNER), ttl=timedelta(seconds=ttl)
+        )
         mirror = Mirror(etcd, layout.root)
         candidate = Candidate(etcd, layout, lease=session.lease, node=session.node)
         owner = Owner(candidate, session, mirror, layout, Connections, margin=timedelta(seconds=margin))

@@ -27,6 +27,7 @@ from tests.independent_compare import differences
 T = TypeVar("T")
 
 _PROCESS = Path(__file__).with_name("processor_process.py")
+_ROOT = str(Path(__file__).parents[3])
 _DEADLINE_SECONDS = 150.0
 """A Spark session alone takes 5 s to start, or a minute on a very busy machine."""
 
@@ -41,7 +42,9 @@ class ReplicatingCluster(Cluster):
 
     def start_processor(self, name: str, *, ttl: float = 10.0, failpoints: str = "") -> subprocess.Popen[bytes]:
         command = [sys.executable, str(_PROCESS), name, self.endpoint, self.layout.cluster, str(ttl)]
-        self.processors[name] = subprocess.Popen(command, env={**os.environ, failpoint.VARIABLE: failpoints})
+        self.processors[name] = subprocess.Popen(
+            command, env={**os.environ, "PYTHONPATH": _ROOT, failpoint.VARIABLE: failpoints}
+        )
         return self.processors[name]
 
     def jvm(self, name: str) -> psutil.Process:

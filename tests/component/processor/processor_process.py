@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
-from changefeed.records import NodeId, NodeRecord, Role
+from changefeed.records import Role
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
 from coordination.layout import Layout
@@ -18,26 +18,19 @@ from processor.processor import Processor
 from processor.spark.pipeline import Pipeline
 from processor.spark.runner import SparkRunner
 from processor.spark.stays import Stays
+from tests.described import described
 
 
 def main(name: str, endpoint: str, cluster: str, ttl: float) -> None:
-    def describe(node: NodeId) -> NodeRecord:
-        return NodeRecord(
-            id=node,
-            name=name,
-            admin_address="",
-            roles=frozenset({Role.PROCESSOR}),
-            version="0",
-            started_at=datetime.now(UTC),
-        )
-
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     layout, config, limits = Layout(cluster), EtcdConfig(endpoints=(endpoint,)), WindowLimits()
     with EtcdClient(config) as etcd, SparkRunner() as spark:
         stays = Stays(spark)
         while not stopping.is_set():
-            session, store = open_session(etcd, layout, name=name, describe=describe, ttl=timedelta(seconds=ttl))
+            session, store = open_session(
+                etcd, layout, name=name, describe=described(name, Role.PROCESSOR), ttl=timedelta(seconds=ttl)
+            )
             mirror = Mirror(etcd, layout.root)
             jobs = Pipeline(spark, limits, stays)
             processor = Processor(session, store, mirror, layout, config, jobs, windows=limits)
