@@ -16,21 +16,22 @@ table equal the source's at one time. Before that, a unique value that moved may
 A chunk read at T contains the effect of DDLs before T. These may be unknown when the chunk is read, so the copy does not build on its
 chunks before the barrier has passed all of them. Policies for a DDL that holds the table at D, in order of precedence:
 
-- DropEndsTheCopy                   drop, dropDatabase, replacement by a rename: nothing is left to copy. The checkpoint moves to D.
-                                    A background index build that comes before D needs the target's table: the table is created
-                                    again if an interrupted step may have left it missing
-- CopyThatEndsBeforeTheDdlGoesOn    all chunks end before D: the copy goes on to its end, and the lane to D
+- TheTableIsEmptiedOnce             the restart at D is recorded, but the checkpoint is before D, because the node restarted. The owner
+                                    may have looked at the target's table already, so it is not created again. MoveCheckpoint(D)
+- CopyThatEndsBeforeTheDdlGoesOn    all chunks end before D, and the table goes on after it: the copy goes on to its end, and the lane to D
+- ChunksOnTheirWayAreAwaited        chunks that are being copied end first, whatever D is. Wait
+- DropEndsTheCopy                   drop, dropDatabase, replacement by a rename: nothing is left to copy. EndCopy(D)
+                                    A background index build that comes before D needs the target's table: Empty(D), if an interrupted
+                                    step may have left it missing
+- AcrossAHarmlessDdlIsReadAgain     a chunk that was read across D without a snapshot may contain changes from after D. What a replay up
+                                    to D skips for that reason is explained by later changes only. ForgetChunks, then the next
 - HarmlessDdlLetsTheCopyGoOn        the DDL changes no document, and the target can apply it to an unfinished table: non-unique
                                     createIndexes, dropIndexes, a collMod of no index. CatchUp(D): the lane goes to D with what is
                                     copied. Chunks that are copied later include the changes up to D. Exception: the single chunk
                                     of a table that is copied whole is missing. Its task drops and creates the target's table, and
                                     may have been interrupted between the two
-- ChunksReadAcrossTheDdlAreReadAgain  such a chunk, read without a snapshot, may contain changes from after D, and what a replay up to D skips
-                                    for that reason is explained by later changes only. ForgetChunks, then CatchUp(D)
 - AnyOtherDdlRestartsTheCopy        rename, unique createIndexes, ... : chunks may have been read under a name that means another
                                     table by then, and the target must be complete for the DDL. Empty(D)
-- EmptiedOnce                       the restart at D is recorded, but the checkpoint is before D, because the node restarted. The owner
-                                    may have looked at the target's table already, so it is not created again. MoveCheckpoint(D)
 
 A worked example, three chunks, two at once, a unique createIndexes at 100.7:
 
