@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from bench.measurements import MEASUREMENTS
-from bench.result import LATEST, Result, table_of, write_results
+from bench.result import LATEST, Figure, table_of, write_results
 from devstack.stack import DevStack
 
 _CACHE_GB = 2.0
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     if not chosen:
         LATEST.unlink(missing_ok=True)
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
-    results: list[Result] = []
+    results: list[Figure] = []
     with DevStack(cache_gb=_CACHE_GB) as stack:
         try:
             for name in chosen or MEASUREMENTS:

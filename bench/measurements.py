@@ -13,10 +13,10 @@ from bench.figures.initial_copy import initial_copy
 from bench.figures.lag import lag, lag_beside_an_index_build
 from bench.figures.quiet_table import quiet_table
 from bench.figures.slices import slices
-from bench.result import Result
+from bench.result import Figure
 from devstack.stack import DevStack
 
-MEASUREMENTS: dict[str, Callable[[DevStack], list[Result]]] = {
+MEASUREMENTS: dict[str, Callable[[DevStack], list[Figure]]] = {
     "event_scan": event_scan,
     "catch_up": catch_up,
     "slices": slices,

@@ -1,4 +1,4 @@
-"""`Result`: one figure with its baseline, as a row for people and as JSON for programs."""
+"""`Figure`: one figure with its baseline, as a row for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LATEST = LOGS / "latest.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Figure:
     name: str
     value: float
     unit: str
@@ -30,19 +30,19 @@ class Result:
     @classmethod
     def more_is_better(
         cls, name: str, value: float, unit: str, *, baseline: float, floor: float | None = None, note: str = ""
-    ) -> Result:
+    ) -> Figure:
         ratio = value / baseline
         return cls(name=name, value=value, unit=unit, baseline=baseline, ratio=ratio, floor=floor, note=note)
 
     @classmethod
     def less_is_better(
         cls, name: str, value: float, unit: str, *, baseline: float, floor: float | None = None, note: str = ""
-    ) -> Result:
+    ) -> Figure:
         ratio = baseline / value if value else float("inf")
         return cls(name=name, value=value, unit=unit, baseline=baseline, ratio=ratio, floor=floor, note=note)
 
 
-def table_of(results: Sequence[Result]) -> Table:
+def table_of(results: Sequence[Figure]) -> Table:
     table = Table("measurement", "unit")
     for column in ("value", "baseline", "ratio", "floor"):
         table.add_column(column, justify="right")
@@ -54,7 +54,7 @@ def table_of(results: Sequence[Result]) -> Table:
     return table
 
 
-def write_results(results: Sequence[Result], path: Path = LATEST) -> None:
+def write_results(results: Sequence[Figure], path: Path = LATEST) -> None:
     """Replaces the figures of this run's measurements in the file and keeps the others."""
     earlier = json.loads(path.read_text()) if path.exists() else []
     measured = {result.name for result in results}
@@ -63,5 +63,5 @@ def write_results(results: Sequence[Result], path: Path = LATEST) -> None:
     path.write_text(json.dumps([*kept, *map(_figure, results)], indent=2) + "\n")
 
 
-def _figure(result: Result) -> dict[str, object]:
+def _figure(result: Figure) -> dict[str, object]:
     return {name: value for name, value in asdict(result).items() if name != "note"}

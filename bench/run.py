@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.result import Result
+from bench.result import Figure
 from bench.usage import JVM, WORKERS, Usage
 
 OURS = ("owner", "processor", JVM, WORKERS)
@@ -39,26 +39,26 @@ class Comparison:
     naive: Run
     floor: Run | None = None
 
-    def rate(self, name: str, unit: str = "events/s") -> Result:
+    def rate(self, name: str, unit: str = "events/s") -> Figure:
         floor = self.floor.rate if self.floor else None
-        return Result.more_is_better(name, self.ours.rate, unit, baseline=self.naive.rate, floor=floor)
+        return Figure.more_is_better(name, self.ours.rate, unit, baseline=self.naive.rate, floor=floor)
 
-    def cpu(self, name: str, unit: str = "us/event") -> Result:
+    def cpu(self, name: str, unit: str = "us/event") -> Figure:
         """CPU time per event of the replicator, the source and the target together."""
         note = f"itself + source + target: ours {self.ours.shares}, naive {self.naive.shares}"
         note += f", floor {self.floor.shares}" if self.floor else ""
         floor = self.floor.micros() if self.floor else None
-        return Result.less_is_better(
+        return Figure.less_is_better(
             name, self.ours.micros(), unit, baseline=self.naive.micros(), floor=floor, note=note
         )
 
-    def source_cpu(self, name: str, unit: str = "us/event") -> Result:
+    def source_cpu(self, name: str, unit: str = "us/event") -> Figure:
         floor = self.floor.micros("source") if self.floor else None
         micros = self.ours.micros("source"), self.naive.micros("source")
-        return Result.less_is_better(name, micros[0], unit, baseline=micros[1], floor=floor)
+        return Figure.less_is_better(name, micros[0], unit, baseline=micros[1], floor=floor)
 
-    def peak(self, name: str) -> Result:
+    def peak(self, name: str) -> Figure:
         peak = {part: self.ours.usage.peak[part] / 2**20 for part in OURS}
         note = ", ".join(f"{part} {size:.0f}" for part, size in peak.items())
         naive = self.naive.usage.peak["itself"] / 2**20
-        return Result.less_is_better(name, sum(peak.values()), "MiB", baseline=naive, note=note)
+        return Figure.less_is_better(name, sum(peak.values()), "MiB", baseline=naive, note=note)

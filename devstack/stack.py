@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from devstack.etcd.server import Etcd
+from devstack.etcd.server import EtcdServer
 from devstack.mongodb.server import CACHE_GB, MongoDB
 from devstack.ports import Ports
 from devstack.process import side_by_side
@@ -29,7 +29,9 @@ class DevStack:
         self.directory = directory or Path(tempfile.mkdtemp(prefix="sluice-devstack-"))
         self._running = ExitStack()
         self._ports = Ports(self.directory / "ports.json")
-        self.etcd = Etcd(self.directory / "etcd", self.directory / "log" / "etcd.log", port=self._ports.of("etcd"))
+        self.etcd = EtcdServer(
+            self.directory / "etcd", self.directory / "log" / "etcd.log", port=self._ports.of("etcd")
+        )
         self._cache_gb = cache_gb
         self.source = self._mongodb("source", SOURCE_VARIABLE)
         self.target = self._mongodb("target", TARGET_VARIABLE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from devstack.mongodb.security import Tls
+from devstack.mongodb.security import TlsFiles
 
 
 class Certificates:
@@ -25,12 +25,12 @@ class Certificates:
         _run("x509", "-req", "-in", str(request), *signing, "-extfile", str(extensions), "-out", str(cert))
         return cert, key
 
-    def tls(self, name: str) -> Tls:
+    def tls(self, name: str) -> TlsFiles:
         """For the members of a replica set, which need certificate and key in one file."""
         cert, key = self.issue(name)
         both = self._directory / f"{name}-both.pem"
         both.write_text(cert.read_text() + key.read_text())
-        return Tls(self.ca, both)
+        return TlsFiles(self.ca, both)
 
     def _openssl(self, *arguments: str, out: str) -> None:
         cert, key = self._directory / f"{out}.pem", self._directory / f"{out}.key"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from devstack.etcd.cluster import EtcdCluster
-from devstack.etcd.server import SMALL_QUOTA, Etcd
+from devstack.etcd.server import SMALL_QUOTA, EtcdServer
 from devstack.mongodb.release import DEFAULT_VERSION, VERSION_VARIABLE
 from devstack.mongodb.replica_set import ReplicaSet
 from devstack.mongodb.server import Client, MongoDB
@@ -115,9 +115,9 @@ def database(fresh_database: Callable[[], str]) -> str:
 
 
 @pytest.fixture
-def own_etcd(tmp_path: Path) -> Iterator[Etcd]:
+def own_etcd(tmp_path: Path) -> Iterator[EtcdServer]:
     """An etcd for this test alone, which may stop, kill, pause and start it."""
-    with Etcd(tmp_path / "etcd", tmp_path / "etcd.log") as etcd:
+    with EtcdServer(tmp_path / "etcd", tmp_path / "etcd.log") as etcd:
         yield etcd
 
 

@@ -32,7 +32,9 @@ _CLOCKS = {"now", "utcnow", "today"}
 
 
 def main() -> int:
-    modules = {_name(path): path for root in PRODUCT for path in sorted((ROOT / root).rglob("*.py"))}
+    modules = {
+        _name(path): path for root in (*PRODUCT, "bench", "devstack") for path in sorted((ROOT / root).rglob("*.py"))
+    }
     modules = {name: path for name, path in modules.items() if _GENERATED not in path.as_posix()}
     trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules.items()}
     breaches = [*_purity(trees), *_class_names(trees), *_rooms(modules)]

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from bench.baselines.baseline import replicate_naively
 from bench.product import Product
-from bench.result import Result
+from bench.result import Figure
 from bench.run import OURS
 from bench.usage import Usage
 from bench.workload import Workload, newest
@@ -19,7 +19,7 @@ _TABLES = 20
 _SECONDS = 30
 
 
-def at_rest(stack: DevStack) -> list[Result]:
+def at_rest(stack: DevStack) -> list[Figure]:
     workload = Workload(events=1, tables=_TABLES, database=f"bench_{uuid.uuid4().hex[:8]}")
     with connect(stack.source_uri) as source:
         workload.prepare(source)
@@ -30,7 +30,7 @@ def at_rest(stack: DevStack) -> list[Result]:
             with product.usage() as usage:
                 time.sleep(_SECONDS)
         naive = _naive(stack, source, workload).millis("itself")
-    return [Result.less_is_better("cpu_at_rest", usage.millis(*OURS), "ms CPU/s", baseline=naive, note=shares(usage))]
+    return [Figure.less_is_better("cpu_at_rest", usage.millis(*OURS), "ms CPU/s", baseline=naive, note=shares(usage))]
 
 
 def shares(usage: Usage) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from bench.baselines.baseline import insert_at_the_floor, replicate_naively
 from bench.product import Product
-from bench.result import Result
+from bench.result import Figure
 from bench.run import Comparison, Run
 from bench.workload import Workload
 from changefeed.position import Window
@@ -17,7 +17,7 @@ from source.connection import Client, connect
 _EVENTS, _TABLES = 200_000, 4
 
 
-def catch_up(stack: DevStack) -> list[Result]:
+def catch_up(stack: DevStack) -> list[Figure]:
     with connect(stack.source_uri) as source, Product(stack) as product:
         product.warm_up(source)
         return list(_CatchUp(stack, source, product).results())
@@ -27,7 +27,7 @@ class _CatchUp:
     def __init__(self, stack: DevStack, source: Client, product: Product) -> None:
         self._stack, self._source, self._product = stack, source, product
 
-    def results(self) -> Iterator[Result]:
+    def results(self) -> Iterator[Figure]:
         workload = Workload(events=_EVENTS, tables=_TABLES, database=f"bench_{uuid.uuid4().hex[:8]}")
         workload.prepare(self._source)
         inserted = self._replicated(workload, workload.insert, floor=True)

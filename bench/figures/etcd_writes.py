@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 
-from bench.result import Result
+from bench.result import Figure
 from changefeed.config.configuration import Configuration
 from changefeed.records import ChangefeedId, ChangefeedInfo, NodeId, NodeRecord, Role
 from coordination.decoded import Decoded
@@ -31,11 +31,11 @@ _SECONDS = 6.0
 _DEADLINE_SECONDS = 120.0
 
 
-def etcd_writes(stack: DevStack) -> list[Result]:
+def etcd_writes(stack: DevStack) -> list[Figure]:
     """Runs a real owner and a scripted processor on real etcd and a busy source."""
     with connect(stack.source_uri) as client:
         few, many = (_revisions_a_second(stack, client, tables) for tables in (_FEW, _MANY))
-    return [Result.less_is_better(f"etcd_writes_{_MANY}_tables", many, "writes/s", baseline=few)]
+    return [Figure.less_is_better(f"etcd_writes_{_MANY}_tables", many, "writes/s", baseline=few)]
 
 
 def _revisions_a_second(stack: DevStack, client: Client, tables: int) -> float:

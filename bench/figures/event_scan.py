@@ -12,7 +12,7 @@ from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
 
-from bench.result import Result
+from bench.result import Figure
 from bench.workload import Workload
 from changefeed.position import Window
 from devstack.stack import DevStack
@@ -25,7 +25,7 @@ _REPETITIONS = 5
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 
 
-def event_scan(stack: DevStack) -> list[Result]:
+def event_scan(stack: DevStack) -> list[Figure]:
     workload = Workload(events=_EVENTS, tables=_TABLES, database=f"bench_{uuid.uuid4().hex[:8]}")
     results = []
     with connect(stack.source_uri) as source:
@@ -44,7 +44,7 @@ def event_scan(stack: DevStack) -> list[Result]:
                         _ = event["operationType"], event["ns"].raw, event["documentKey"].raw, event["clusterTime"]
 
             micros = [_least_seconds(way) / _EVENTS * 1e6 for way in (ours, driver)]
-            results.append(Result.less_is_better(f"event_scan_{kind}", micros[0], "us/event", baseline=micros[1]))
+            results.append(Figure.less_is_better(f"event_scan_{kind}", micros[0], "us/event", baseline=micros[1]))
     return results
 
 

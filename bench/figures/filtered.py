@@ -6,7 +6,7 @@ import uuid
 
 from bench.baselines.baseline import read_at_the_floor, replicate_naively
 from bench.product import Product
-from bench.result import Result
+from bench.result import Figure
 from bench.run import Comparison, Run
 from bench.workload import Workload, newest
 from changefeed.position import Window
@@ -17,7 +17,7 @@ _SKIPPED, _TABLES = 1_000_000, 100
 _WANTED = "wanted"
 
 
-def one_of_a_hundred(stack: DevStack) -> list[Result]:
+def one_of_a_hundred(stack: DevStack) -> list[Figure]:
     """Replicates a backlog of other tables' writes and one document of the wanted table; for the naive replicator the server filters."""
     database, others = (f"bench_{uuid.uuid4().hex[:8]}" for _ in range(2))
     workload = Workload(events=_SKIPPED, tables=_TABLES - 1, batch=5_000, database=others)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from bench.baselines.baseline import copy_naively
 from bench.product import Product
-from bench.result import Result
+from bench.result import Figure
 from bench.run import Comparison, Run
 from bench.workload import Workload
 from devstack.stack import DevStack
@@ -17,11 +17,11 @@ _DOCUMENTS, _TABLES = 400_000, 20
 _SMALL_TABLES, _DOCUMENTS_EACH = 300, 20
 
 
-def initial_copy(stack: DevStack) -> list[Result]:
+def initial_copy(stack: DevStack) -> list[Figure]:
     return list(_results(stack))
 
 
-def _results(stack: DevStack) -> Iterator[Result]:
+def _results(stack: DevStack) -> Iterator[Figure]:
     for name, tables in (("copy_one_table", 1), (f"copy_{_TABLES}_tables", _TABLES)):
         workload = Workload(events=_DOCUMENTS, tables=tables, batch=5_000, database=_database())
         copied = _copied(stack, workload, _DOCUMENTS)

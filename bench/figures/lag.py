@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from bench.baselines.baseline import replicate_naively
 from bench.figures.at_rest import shares
 from bench.product import Product, target_of
-from bench.result import Result
+from bench.result import Figure
 from bench.run import OURS
 from bench.workload import Workload, newest
 from devstack.stack import DevStack
@@ -32,7 +32,7 @@ _INDEXED_DOCUMENTS = 400_000
 _BUILD_AFTER_SECONDS = 3.0
 
 
-def lag(stack: DevStack) -> list[Result]:
+def lag(stack: DevStack) -> list[Figure]:
     """Compared with the naive replicator."""
     with connect(stack.source_uri) as source, connect(stack.target_uri) as target:
         with Product(stack) as product:
@@ -49,13 +49,13 @@ def lag(stack: DevStack) -> list[Result]:
         spent = replicated()
     note = f"the first {len(_BEGINNING)} writes: median {statistics.median(beginning):.0f}, p99 {_p99(beginning):.0f}"
     return [
-        Result.less_is_better("lag_median", statistics.median(ours), "ms", baseline=statistics.median(naive)),
-        Result.less_is_better("lag_p99", _p99(ours), "ms", baseline=_p99(naive), note=note),
-        Result.less_is_better("cpu_200_writes", usage.millis(*OURS), "ms CPU/s", baseline=spent, note=shares(usage)),
+        Figure.less_is_better("lag_median", statistics.median(ours), "ms", baseline=statistics.median(naive)),
+        Figure.less_is_better("lag_p99", _p99(ours), "ms", baseline=_p99(naive), note=note),
+        Figure.less_is_better("cpu_200_writes", usage.millis(*OURS), "ms CPU/s", baseline=spent, note=shares(usage)),
     ]
 
 
-def lag_beside_an_index_build(stack: DevStack) -> list[Result]:
+def lag_beside_an_index_build(stack: DevStack) -> list[Figure]:
     """The lag of one table while a unique index is built on another, compared with the lag without the build."""
     with connect(stack.source_uri) as source, connect(stack.target_uri) as target, Product(stack) as product:
         product.warm_up(source)
@@ -76,7 +76,7 @@ def lag_beside_an_index_build(stack: DevStack) -> list[Result]:
         beside = _lags(source, target, workload, product_database, _BESIDE)
         build.join()
     note = f"medians {statistics.median(beside):.0f} and {statistics.median(without):.0f}"
-    return [Result.less_is_better("lag_p99_beside_build", _p99(beside), "ms", baseline=_p99(without), note=note)]
+    return [Figure.less_is_better("lag_p99_beside_build", _p99(beside), "ms", baseline=_p99(without), note=note)]
 
 
 def _prepared(source: Client) -> Workload:

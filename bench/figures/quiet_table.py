@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.baselines.baseline import read_at_the_floor
 from bench.product import Product, target_of
-from bench.result import Result
+from bench.result import Figure
 from bench.usage import Usage
 from bench.workload import Workload, newest
 from changefeed.capture import Capture
@@ -31,12 +31,12 @@ _ENDING_SECONDS = 10.0
 _ROWS = "rows"
 
 
-def quiet_table(stack: DevStack) -> list[Result]:
+def quiet_table(stack: DevStack) -> list[Figure]:
     """Both captures read the same history, one after the other."""
     entries = int(os.environ.get(ENTRIES_VARIABLE, _ENTRIES))
     databases = {capture: f"bench_{uuid.uuid4().hex[:8]}" for capture in (Capture.OPLOG, Capture.CHANGE_STREAM)}
     others = Workload(events=entries, tables=10, batch=20_000, database=f"others_{uuid.uuid4().hex[:8]}")
-    results: list[Result] = []
+    results: list[Figure] = []
     with connect(stack.source_uri) as source, connect(stack.target_uri) as target, Product(stack) as product:
         size = max(_LEAST_OPLOG_MB, entries * _ENTRY_BYTES / 2**20)
         source.admin.command({"replSetResizeOplog": 1, "size": float(size)})
@@ -69,15 +69,15 @@ def quiet_table(stack: DevStack) -> list[Result]:
     return results
 
 
-def _figures(capture: Capture, usage: Usage, floor: Usage, entries: int, left: float) -> list[Result]:
+def _figures(capture: Capture, usage: Usage, floor: Usage, entries: int, left: float) -> list[Figure]:
     note = f"{entries} entries; {left:.1f} s after the pause nothing ran at the source"
     cpu = {
         part: seconds / entries * 1e6
         for part, seconds in (("ours", usage.cpu["source"]), ("floor", floor.cpu["source"]))
     }
     return [
-        Result.less_is_better(f"quiet_table_{capture}", usage.seconds, "s", baseline=floor.seconds, note=note),
-        Result.less_is_better(f"quiet_table_source_cpu_{capture}", cpu["ours"], "us/entry", baseline=cpu["floor"]),
+        Figure.less_is_better(f"quiet_table_{capture}", usage.seconds, "s", baseline=floor.seconds, note=note),
+        Figure.less_is_better(f"quiet_table_source_cpu_{capture}", cpu["ours"], "us/entry", baseline=cpu["floor"]),
     ]
 
 

@@ -10,7 +10,7 @@ from contextlib import closing
 from datetime import timedelta
 from itertools import pairwise
 
-from bench.result import Result
+from bench.result import Figure
 from bench.workload import Workload
 from changefeed.position import Position, Window
 from devstack.stack import DevStack
@@ -22,7 +22,7 @@ _EVENTS, _TABLES = 400_000, 4
 _REPETITIONS = 3
 
 
-def slices(stack: DevStack) -> list[Result]:
+def slices(stack: DevStack) -> list[Figure]:
     workload = Workload(events=_EVENTS // 2, tables=_TABLES, database=f"bench_{uuid.uuid4().hex[:8]}")
     with connect(stack.source_uri) as source:
         workload.prepare(source)
@@ -43,7 +43,7 @@ def slices(stack: DevStack) -> list[Result]:
 
         rate(cuts)
         one, two = rate([cuts[0], cuts[-1]]), rate(cuts)
-    return [Result.more_is_better("read_two_slices", two, "entries/s", baseline=one, note="the baseline is one slice")]
+    return [Figure.more_is_better("read_two_slices", two, "entries/s", baseline=one, note="the baseline is one slice")]
 
 
 def _read(uri: str, start: Position, end: Position) -> int:

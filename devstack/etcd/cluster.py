@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
-from devstack.etcd.server import Etcd
+from devstack.etcd.server import EtcdServer
 from devstack.process import START_TIMEOUT_SECONDS, ServerFailed, side_by_side, wait_until
 
 
 class EtcdCluster:
-    """Each member is an `Etcd` that can be killed, frozen and started alone; a majority has to run."""
+    """Each member is an `EtcdServer` that can be killed, frozen and started alone; a majority has to run."""
 
     def __init__(self, directory: Path, logs: Path, *, size: int = 3, quota_bytes: int | None = None) -> None:
         self.members = [
-            Etcd(directory / name, logs / f"{name}.log", name=name, quota_bytes=quota_bytes)
+            EtcdServer(directory / name, logs / f"{name}.log", name=name, quota_bytes=quota_bytes)
             for name in (f"etcd-{number}" for number in range(size))
         ]
         for member in self.members:
@@ -46,9 +46,9 @@ class EtcdCluster:
     def __exit__(self, *exc: object) -> None:
         self.stop()
 
-    def leader(self, timeout_seconds: float = START_TIMEOUT_SECONDS) -> Etcd:
+    def leader(self, timeout_seconds: float = START_TIMEOUT_SECONDS) -> EtcdServer:
         """Waits until a majority follows one member, and returns it."""
-        found: list[Etcd] = []
+        found: list[EtcdServer] = []
 
         def elected() -> bool:
             found[:] = [member for member in self.members if member.running and _leads(member)]
@@ -71,7 +71,7 @@ class EtcdCluster:
         leader.disarm()
 
 
-def _leads(member: Etcd) -> bool:
+def _leads(member: EtcdServer) -> bool:
     """A member that has just lost its majority may still call itself leader for a moment. A frozen one does not answer."""
     try:
         status = member.ask("maintenance/status", timeout_seconds=1.0)

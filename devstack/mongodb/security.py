@@ -11,7 +11,7 @@ ADMINISTRATOR = "administrator"
 
 
 @dataclass(frozen=True)
-class Tls:
+class TlsFiles:
     """PEM files: the CA of the members' certificate; the certificate for 127.0.0.1 with its key."""
 
     ca: Path
@@ -19,7 +19,7 @@ class Tls:
 
 
 class Security:
-    def __init__(self, directory: Path, tls: Tls | None = None) -> None:
+    def __init__(self, directory: Path, tls: TlsFiles | None = None) -> None:
         self._tls = tls
         self._key_file = directory / "key"
         self._password = secrets.token_hex(16)

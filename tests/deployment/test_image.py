@@ -17,7 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from devstack.etcd.server import Etcd
+from devstack.etcd.server import EtcdServer
 from devstack.ports import free_port
 from tests.deployment.container_build import ROOT, Dockerfile, Image, context
 
@@ -83,7 +83,7 @@ def test_it_tells_its_version(image: Image, dockerfile: Dockerfile) -> None:
 
 
 def test_a_server_is_ready_while_etcd_is_there_and_writes_to_tmp_only(
-    image: Image, dockerfile: Dockerfile, own_etcd: Etcd
+    image: Image, dockerfile: Dockerfile, own_etcd: EtcdServer
 ) -> None:
     http = free_port()
     command = [

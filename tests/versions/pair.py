@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from devstack.etcd.server import Etcd
+from devstack.etcd.server import EtcdServer
 from devstack.mongodb.server import Client, MongoDB
 from devstack.node import Node
 from devstack.process import side_by_side
@@ -95,7 +95,7 @@ class Pair:
         self._versions = versions
         self._accident = accident
         log = directory / "log"
-        self._etcd = Etcd(directory / "etcd", log / "etcd.log")
+        self._etcd = EtcdServer(directory / "etcd", log / "etcd.log")
         self._source = MongoDB("source", directory / "source", log / "source.log", version=versions.source)
         self._target = MongoDB("target", directory / "target", log / "target.log", version=versions.target)
         flags = ("--session-ttl", "10", "--log-format", "json", "--spark-master", "local[2]")

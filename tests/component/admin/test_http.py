@@ -6,7 +6,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from devstack.etcd.server import Etcd
+from devstack.etcd.server import EtcdServer
 from tests.component.node.server_process import Server, until
 
 
@@ -35,7 +35,7 @@ def test_unknown_paths_are_not_found(server: Server) -> None:
     assert server.get("/healthz") == (200, "ok\n")
 
 
-def test_a_node_without_etcd_lives_and_is_not_ready(own_etcd: Etcd, tmp_path: Path) -> None:
+def test_a_node_without_etcd_lives_and_is_not_ready(own_etcd: EtcdServer, tmp_path: Path) -> None:
     with Server(own_etcd.endpoint, tmp_path / "log") as server:
         own_etcd.kill()
         until(lambda: server.get("/readyz")[0] == 503, "not ready")

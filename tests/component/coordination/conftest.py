@@ -13,7 +13,7 @@ from etcd3 import etcdrpc as rpc
 
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
-from devstack.etcd.server import Etcd
+from devstack.etcd.server import EtcdServer
 
 Connect = Callable[[str], EtcdClient]
 
@@ -41,11 +41,11 @@ def compact() -> Callable[[str, int], None]:
 
 
 @pytest.fixture
-def freeze(until: Callable[..., None]) -> Iterator[Callable[[Etcd], None]]:
+def freeze(until: Callable[..., None]) -> Iterator[Callable[[EtcdServer], None]]:
     """Stops every thread of an etcd, and waits for it (`pause` only sends the signal). The end of the test resumes the etcd."""
-    frozen: list[Etcd] = []
+    frozen: list[EtcdServer] = []
 
-    def now(etcd: Etcd) -> None:
+    def now(etcd: EtcdServer) -> None:
         frozen.append(etcd)
         etcd.pause()
         tasks = Path(f"/proc/{etcd.pid}/task")

@@ -16,7 +16,7 @@ from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import Delete, Put
 from coordination.fenced import FencedStore
 from coordination.mirror import Mirror
-from devstack.etcd.server import Etcd
+from devstack.etcd.server import EtcdServer
 
 SOON = timedelta(seconds=10)
 PREFIX = "/s/"
@@ -38,7 +38,7 @@ def follow() -> Iterator[Callable[[EtcdClient], Mirror]]:
 
 
 def test_a_mirror_follows_an_etcd_that_restarts(
-    own_etcd: Etcd, connect: Callable[[str], EtcdClient], follow: Callable[[EtcdClient], Mirror]
+    own_etcd: EtcdServer, connect: Callable[[str], EtcdClient], follow: Callable[[EtcdClient], Mirror]
 ) -> None:
     mirror = follow(connect(own_etcd.endpoint))
     for round_ in range(2):
@@ -53,7 +53,7 @@ def test_a_mirror_follows_an_etcd_that_restarts(
 
 
 def test_what_was_deleted_while_disconnected_and_then_compacted_is_gone(
-    own_etcd: Etcd, connect: Callable[[str], EtcdClient], compact: Callable[[str, int], None]
+    own_etcd: EtcdServer, connect: Callable[[str], EtcdClient], compact: Callable[[str, int], None]
 ) -> None:
     client = connect(own_etcd.endpoint)
     client.txn([], [Put(f"{PREFIX}a", b""), Put(f"{PREFIX}b", b"")])
@@ -69,7 +69,7 @@ def test_what_was_deleted_while_disconnected_and_then_compacted_is_gone(
 
 
 def test_a_thousand_keys_are_seen_at_one_revision_while_transactions_rewrite_them(
-    own_etcd: Etcd, connect: Callable[[str], EtcdClient], follow: Callable[[EtcdClient], Mirror]
+    own_etcd: EtcdServer, connect: Callable[[str], EtcdClient], follow: Callable[[EtcdClient], Mirror]
 ) -> None:
     """Each transaction writes one value to ten keys. A view with two values in such a group of ten shows half a transaction."""
     client = connect(own_etcd.endpoint)
@@ -95,7 +95,7 @@ def _torn(mirror: Mirror) -> list[str]:
     return [name for name, group in view.groups.items() if len({kv.value for kv in group.values()}) > 1]
 
 
-class ChattyEtcd(Etcd):
+class ChattyEtcd(EtcdServer):
     """Sends watch progress ten times a second; the default of etcd is every ten minutes."""
 
     def command(self) -> list[str]:
@@ -113,7 +113,7 @@ def test_progress_moves_a_mirror_over_what_happened_elsewhere(
 
 
 def test_those_who_wait_for_a_revision_are_told_when_it_does_not_come(
-    own_etcd: Etcd, connect: Callable[[str], EtcdClient], follow: Callable[[EtcdClient], Mirror]
+    own_etcd: EtcdServer, connect: Callable[[str], EtcdClient], follow: Callable[[EtcdClient], Mirror]
 ) -> None:
     mirror = follow(connect(own_etcd.endpoint))
     own_etcd.kill()
@@ -124,7 +124,7 @@ def test_those_who_wait_for_a_revision_are_told_when_it_does_not_come(
 
 
 def test_a_stopped_mirror_lets_go_of_those_who_wait(
-    own_etcd: Etcd, connect: Callable[[str], EtcdClient], follow: Callable[[EtcdClient], Mirror]
+    own_etcd: EtcdServer, connect: Callable[[str], EtcdClient], follow: Callable[[EtcdClient], Mirror]
 ) -> None:
     mirror = follow(connect(own_etcd.endpoint))
     threading.Timer(0.2, mirror.stop).start()
@@ -135,10 +135,10 @@ def test_a_stopped_mirror_lets_go_of_those_who_wait(
 
 
 def test_a_transaction_with_an_unknown_outcome_is_settled_and_seen(
-    own_etcd: Etcd,
+    own_etcd: EtcdServer,
     connect: Callable[[str], EtcdClient],
     follow: Callable[[EtcdClient], Mirror],
-    freeze: Callable[[Etcd], None],
+    freeze: Callable[[EtcdServer], None],
 ) -> None:
     """A frozen etcd executes the requests it received once it resumes, long after the writer's deadline."""
     epoch = connect(own_etcd.endpoint).txn([], [Put(f"{PREFIX}own", b"me")]).revision

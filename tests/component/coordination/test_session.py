@@ -10,7 +10,7 @@ from changefeed.records import Role
 from coordination.etcd.client import EtcdClient
 from coordination.layout import Layout
 from coordination.session import open_session
-from devstack.etcd.server import Etcd
+from devstack.etcd.server import EtcdServer
 from tests.described import described
 
 TTL = timedelta(seconds=3)
@@ -33,7 +33,7 @@ def test_lost_fires_while_another_client_still_sees_the_node(
 
 
 def test_lost_fires_in_time_when_etcd_hangs(
-    connect: Callable[[str], EtcdClient], own_etcd: Etcd, freeze: Callable[[Etcd], None]
+    connect: Callable[[str], EtcdClient], own_etcd: EtcdServer, freeze: Callable[[EtcdServer], None]
 ) -> None:
     session, _ = open_session(connect(own_etcd.endpoint), Layout("c"), name="one", describe=describe, ttl=TTL)
     session.start()
@@ -46,7 +46,7 @@ def test_lost_fires_in_time_when_etcd_hangs(
 
 
 def test_a_session_outlives_a_restart_of_etcd(
-    connect: Callable[[str], EtcdClient], own_etcd: Etcd, until: Callable[..., None]
+    connect: Callable[[str], EtcdClient], own_etcd: EtcdServer, until: Callable[..., None]
 ) -> None:
     client = connect(own_etcd.endpoint)
     session, store = open_session(client, Layout("c"), name="one", describe=describe, ttl=TTL * 4)

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from pymongo.errors import OperationFailure
 
-from devstack.etcd.server import Etcd
+from devstack.etcd.server import EtcdServer
 from devstack.mongodb.release import DEFAULT_VERSION, VERSIONS, Mongod
 from devstack.mongodb.server import Client, MongoDB
 from devstack.pinned_wheel import Unobtainable
@@ -109,7 +109,7 @@ def test_given_uris_replace_the_embedded_servers(tmp_path: Path, monkeypatch: py
         assert [process.name() for process in psutil.Process().children() if process.pid == stack.etcd.pid] == ["etcd"]
 
 
-def test_a_killed_etcd_starts_again_with_what_it_had_on_the_same_port(own_etcd: Etcd) -> None:
+def test_a_killed_etcd_starts_again_with_what_it_had_on_the_same_port(own_etcd: EtcdServer) -> None:
     etcd3.client(port=own_etcd.port).put("/a", "1")
     own_etcd.kill()
     assert not own_etcd.ready()
@@ -195,8 +195,8 @@ def test_a_failed_start_shows_the_end_of_the_log(tmp_path: Path) -> None:
         server.start()
 
 
-def test_a_server_does_not_start_on_a_port_that_another_has(own_etcd: Etcd, tmp_path: Path) -> None:
-    rival = Etcd(tmp_path / "rival", tmp_path / "rival.log")
+def test_a_server_does_not_start_on_a_port_that_another_has(own_etcd: EtcdServer, tmp_path: Path) -> None:
+    rival = EtcdServer(tmp_path / "rival", tmp_path / "rival.log")
     rival.port = own_etcd.port
     with pytest.raises(ServerFailed, match=rf"etcd cannot start: port {rival.port} of 127.0.0.1 is taken"):
         rival.start()

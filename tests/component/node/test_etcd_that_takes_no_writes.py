@@ -13,14 +13,14 @@ import yaml
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1.admin_pb2_grpc import ChangefeedServiceStub
 from devstack.etcd.cluster import EtcdCluster
-from devstack.etcd.server import SMALL_QUOTA, Etcd
+from devstack.etcd.server import SMALL_QUOTA, EtcdServer
 from devstack.mongodb.server import Client
 from tests.component.node.server_process import Server, until
 
 
 @pytest.fixture
-def small_etcd(tmp_path: Path) -> Iterator[Etcd]:
-    with Etcd(tmp_path / "etcd", tmp_path / "etcd.log", quota_bytes=SMALL_QUOTA) as etcd:
+def small_etcd(tmp_path: Path) -> Iterator[EtcdServer]:
+    with EtcdServer(tmp_path / "etcd", tmp_path / "etcd.log", quota_bytes=SMALL_QUOTA) as etcd:
         yield etcd
 
 
@@ -44,7 +44,7 @@ def _create(server: Server, id: str, source_uri: str, target_uri: str) -> None:
 
 
 def test_an_etcd_out_of_space_is_told_everywhere_and_once_in_the_log_and_with_room_all_goes_on(
-    small_etcd: Etcd, tmp_path: Path, source_uri: str, target_uri: str, source_client: Client, database: str
+    small_etcd: EtcdServer, tmp_path: Path, source_uri: str, target_uri: str, source_client: Client, database: str
 ) -> None:
     with Server(small_etcd.endpoint, tmp_path / "log") as server:
         _create(server, database, source_uri, target_uri)
@@ -80,7 +80,7 @@ def test_an_etcd_out_of_space_is_told_everywhere_and_once_in_the_log_and_with_ro
 
 
 def test_a_node_that_starts_on_an_etcd_out_of_space_says_why_it_has_no_session(
-    small_etcd: Etcd, tmp_path: Path
+    small_etcd: EtcdServer, tmp_path: Path
 ) -> None:
     with Server(small_etcd.endpoint, tmp_path / "log") as server:
         assert _events(server).count("node_joined") == 1

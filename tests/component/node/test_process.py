@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from devstack.etcd.server import Etcd
+from devstack.etcd.server import EtcdServer
 from tests.component.node.server_process import Server, until
 
 
@@ -32,7 +32,7 @@ def test_the_owner_changes_when_it_is_asked_to_and_when_it_stops(etcd_endpoint: 
         until(lambda: _nodes(first)["n1"]["owner"], "the first to lead again")
 
 
-def test_a_lost_session_is_followed_by_another_under_a_new_id(own_etcd: Etcd, tmp_path: Path) -> None:
+def test_a_lost_session_is_followed_by_another_under_a_new_id(own_etcd: EtcdServer, tmp_path: Path) -> None:
     with Server(own_etcd.endpoint, tmp_path / "log") as server:
         before = _nodes(server)["n1"]["id"]
         own_etcd.pause()
@@ -43,7 +43,7 @@ def test_a_lost_session_is_followed_by_another_under_a_new_id(own_etcd: Etcd, tm
         assert _nodes(server)["n1"]["id"] != before
 
 
-def test_a_node_waits_for_an_etcd_that_is_not_there_yet(own_etcd: Etcd, tmp_path: Path) -> None:
+def test_a_node_waits_for_an_etcd_that_is_not_there_yet(own_etcd: EtcdServer, tmp_path: Path) -> None:
     own_etcd.stop()
     server = Server(own_etcd.endpoint, tmp_path / "log")
     own_etcd.start()
@@ -51,7 +51,7 @@ def test_a_node_waits_for_an_etcd_that_is_not_there_yet(own_etcd: Etcd, tmp_path
         assert server.get("/readyz") == (200, "ready\n")
 
 
-def test_a_node_that_cannot_reach_etcd_ends_when_it_is_told_to(own_etcd: Etcd, tmp_path: Path) -> None:
+def test_a_node_that_cannot_reach_etcd_ends_when_it_is_told_to(own_etcd: EtcdServer, tmp_path: Path) -> None:
     with Server(own_etcd.endpoint, tmp_path / "log") as server:
         own_etcd.pause()
         server.signal(signal.SIGTERM)
@@ -59,7 +59,7 @@ def test_a_node_that_cannot_reach_etcd_ends_when_it_is_told_to(own_etcd: Etcd, t
         assert "node_stopped" in server.log
 
 
-def test_a_second_signal_ends_a_node_at_once(own_etcd: Etcd, tmp_path: Path) -> None:
+def test_a_second_signal_ends_a_node_at_once(own_etcd: EtcdServer, tmp_path: Path) -> None:
     with Server(own_etcd.endpoint, tmp_path / "log") as server:
         own_etcd.pause()  # so that the first shutdown takes long
         server.signal(signal.SIGTERM)

@@ -17,7 +17,7 @@ from changefeed.errors import CoordinationRefused, CoordinationUnavailable, Outc
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig, Tls
 from coordination.etcd.protocol import Put, Watch
-from devstack.etcd.server import Etcd
+from devstack.etcd.server import EtcdServer
 from devstack.ports import free_port
 
 SOON = timedelta(seconds=5)
@@ -34,7 +34,7 @@ class TestDeadlines:
     """A frozen etcd keeps its connections open and does not answer."""
 
     @pytest.fixture
-    def frozen(self, own_etcd: Etcd, freeze: Callable[[Etcd], None]) -> Iterator[EtcdClient]:
+    def frozen(self, own_etcd: EtcdServer, freeze: Callable[[EtcdServer], None]) -> Iterator[EtcdClient]:
         with EtcdClient(EtcdConfig(endpoints=(own_etcd.endpoint,), timeout=QUICK)) as client:
             client.range("/")
             freeze(own_etcd)
@@ -65,7 +65,7 @@ class TestDeadlines:
             frozen.txn([], [Put("/a", b"")])
 
 
-def test_a_client_finds_an_etcd_that_restarted(own_etcd: Etcd, until: Callable[..., None]) -> None:
+def test_a_client_finds_an_etcd_that_restarted(own_etcd: EtcdServer, until: Callable[..., None]) -> None:
     with EtcdClient(EtcdConfig(endpoints=(own_etcd.endpoint,))) as client:
         written = client.txn([], [Put("/a", b"1")]).revision
         own_etcd.kill()
@@ -83,7 +83,7 @@ def test_a_client_finds_an_etcd_that_restarted(own_etcd: Etcd, until: Callable[.
         until(answers)
 
 
-def test_a_write_that_cannot_be_sent_is_not_unknown(own_etcd: Etcd) -> None:
+def test_a_write_that_cannot_be_sent_is_not_unknown(own_etcd: EtcdServer) -> None:
     with EtcdClient(EtcdConfig(endpoints=(own_etcd.endpoint,))) as client:
         own_etcd.kill()
         with pytest.raises(CoordinationUnavailable) as caught:
@@ -91,7 +91,7 @@ def test_a_write_that_cannot_be_sent_is_not_unknown(own_etcd: Etcd) -> None:
         assert not isinstance(caught.value, OutcomeUnknown)
 
 
-def test_a_member_that_is_away_is_passed_over(own_etcd: Etcd) -> None:
+def test_a_member_that_is_away_is_passed_over(own_etcd: EtcdServer) -> None:
     away = f"127.0.0.1:{free_port()}"
     with EtcdClient(EtcdConfig(endpoints=(away, own_etcd.endpoint))) as client:
         rev = client.txn([], [Put("/a", b"")]).revision
@@ -100,7 +100,7 @@ def test_a_member_that_is_away_is_passed_over(own_etcd: Etcd) -> None:
 
 
 def test_a_member_that_hangs_is_left_for_the_next(
-    own_etcd: Etcd, etcd_endpoint: str, freeze: Callable[[Etcd], None]
+    own_etcd: EtcdServer, etcd_endpoint: str, freeze: Callable[[EtcdServer], None]
 ) -> None:
     with EtcdClient(EtcdConfig(endpoints=(own_etcd.endpoint, etcd_endpoint), timeout=QUICK)) as client:
         client.range("/")
@@ -123,7 +123,7 @@ def test_a_closed_client_says_so_and_its_watches_end(etcd_endpoint: str) -> None
 
 class TestPasswords:
     @pytest.fixture
-    def guarded(self, own_etcd: Etcd) -> Etcd:
+    def guarded(self, own_etcd: EtcdServer) -> EtcdServer:
         with grpc.insecure_channel(own_etcd.endpoint) as channel:
             auth = rpc.AuthStub(channel)
             auth.UserAdd(rpc.AuthUserAddRequest(name="root", password="secret"))
@@ -132,14 +132,14 @@ class TestPasswords:
             auth.AuthEnable(rpc.AuthEnableRequest())
         return own_etcd
 
-    def test_the_right_password_opens(self, guarded: Etcd) -> None:
+    def test_the_right_password_opens(self, guarded: EtcdServer) -> None:
         with EtcdClient(EtcdConfig(endpoints=(guarded.endpoint,), user="root", password="secret")) as client:
             rev = client.txn([], [Put("/a", b"1")]).revision
             assert next_revision(client.watch("/", rev)) == rev
             lease = client.grant(SOON)
             assert client.keep_alive(lease.id, SOON) == SOON
 
-    def test_a_token_that_is_no_longer_valid_is_replaced(self, guarded: Etcd, until: Callable[..., None]) -> None:
+    def test_a_token_that_is_no_longer_valid_is_replaced(self, guarded: EtcdServer, until: Callable[..., None]) -> None:
         """A restart of etcd invalidates all tokens, because etcd keeps them in memory."""
         with (
             EtcdClient(EtcdConfig(endpoints=(guarded.endpoint,), user="root", password="secret")) as client,
@@ -160,7 +160,7 @@ class TestPasswords:
             assert client.txn([], [Put("/a", b"2")]).revision == rev + 1
 
     @pytest.mark.parametrize(("user", "password"), [(None, None), ("root", "wrong"), ("nobody", "secret")])
-    def test_others_are_refused(self, guarded: Etcd, user: str | None, password: str | None) -> None:
+    def test_others_are_refused(self, guarded: EtcdServer, user: str | None, password: str | None) -> None:
         with EtcdClient(EtcdConfig(endpoints=(guarded.endpoint,), user=user, password=password)) as client:
             for call in (
                 lambda: client.get("/a"),
@@ -171,7 +171,7 @@ class TestPasswords:
                     call()
 
 
-class TlsEtcd(Etcd):
+class TlsEtcd(EtcdServer):
     """Serves TLS, asks for client certificates, and serves its health check without TLS."""
 
     def __init__(self, directory: Path, log: Path, pki: Path) -> None:

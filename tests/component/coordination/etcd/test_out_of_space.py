@@ -18,7 +18,7 @@ from coordination.etcd.protocol import CreateRevIs, Delete, DeletePrefix, Etcd, 
 from coordination.fenced import FencedStore
 from coordination.write_health import WatchedEtcd
 from devstack.etcd.server import SMALL_QUOTA
-from devstack.etcd.server import Etcd as EtcdServer
+from devstack.etcd.server import EtcdServer as EtcdServer
 
 SOON = timedelta(seconds=5)
 NEVER = CreateRevIs("/never", 1)
