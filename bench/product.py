@@ -130,6 +130,8 @@ class Product:
 
     def checkpoint(self, id: ChangefeedId) -> Position | None:
         status = self.status(id)
+        if status and status.lifecycle.state is State.FAILED:
+            raise RuntimeError(f"{id} has failed: {status.lifecycle.error}")
         return status.checkpoint if status else None
 
     def status(self, id: ChangefeedId) -> ChangefeedStatus | None:
