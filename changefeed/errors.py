@@ -38,13 +38,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import ClassVar
+from typing import ClassVar, Self
+
+from changefeed.table import TableId
 
 
 class SluiceError(Exception):
     """The message gives identity, expected, observed, remedy. A released `code` never changes."""
 
     code: ClassVar[str] = "error"
+    table: TableId | None = None
+    """The only table that the error concerns. None: it may concern all."""
+
+    def about(self, table: TableId) -> Self:
+        self.table = table
+        return self
 
 
 class RetryableError(SluiceError):

@@ -43,6 +43,7 @@ from changefeed.errors import (
     SourceMajorityStalled,
     SourceUnavailable,
 )
+from changefeed.table import TableId
 
 PATIENCE = timedelta(seconds=30)
 FIRST_BACK_OFF = timedelta(seconds=10)
@@ -81,11 +82,18 @@ class ErrorReport:
     retryable: bool
     """Stored beside the code, so that a node of an older version can handle a newer version's codes."""
     at: datetime
+    table: TableId | None = None
+    """The only table that the error concerns. None: it may concern all."""
 
     @classmethod
     def of(cls, error: SluiceError, at: datetime) -> ErrorReport:
         retryable = isinstance(error, RetryableError | ConflictError)
-        return cls(code=error.code, message=str(error), retryable=retryable, at=at)
+        return cls(code=error.code, message=str(error), retryable=retryable, at=at, table=error.table)
+
+    @property
+    def lasting(self) -> bool:
+        """Whether trying again does not help. An error of fencing says nothing about that."""
+        return not self.retryable and self.code != FencedError.code
 
     @property
     def passes_at_once(self) -> bool:

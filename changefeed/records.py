@@ -48,6 +48,8 @@ class NodeRecord:
     draining: bool = False
     captures: frozenset[Capture] = frozenset({Capture.CHANGE_STREAM})
     """The captures that it supports. The default is for a release that did not record them: it supports change streams only."""
+    isolates: bool = False
+    """Whether it knows stragglers. A release that does not would take each table to be at the changefeed's checkpoint."""
 
 
 class DesiredState(StrEnum):
@@ -69,6 +71,8 @@ class ChangefeedInfo:
     """As decided, never `auto`. The default is for a release that did not record it: it supports change streams only."""
     capture_reason: str = ""
     """The reason of that decision, as text."""
+    leaves_stopped: bool = False
+    """It may finish while tables of it are stopped."""
 
 
 CURRENT_FOR = timedelta(seconds=30)
@@ -153,6 +157,8 @@ class Scope:
     names: frozenset[TableName] = frozenset()
     databases: frozenset[str] = frozenset()
     """Downstream databases that a dropDatabase touches, with every name in them."""
+    ended: frozenset[TableId] = frozenset()
+    """Those of `tables` that end with the DDL."""
 
     def meets(self, other: Scope) -> bool:
         return bool(
@@ -189,7 +195,11 @@ class DdlRecord:
     scope: Scope
     disposition: Disposition = Disposition.APPLY
     state: DdlState = DdlState.PENDING
+    refused: ErrorReport | None = None
+    """Why it does not run before a user resumes one of its tables, or skips it."""
     before: Observation | None = None
+    drops: bool = False
+    """A rename of a stopped table that ends later at the source. The table is dropped downstream, now."""
     background: bool = False
     """An index build that runs while rows are applied: it holds no table, but keeps its order among the DDLs that its scope meets."""
     note: str = ""
@@ -230,6 +240,40 @@ class MoveRequest:
     """A user's request to move a table to that node. The owner deletes it when the move is done or impossible."""
 
     node: NodeId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Straggler:
+    """A table that the changefeed's checkpoint does not wait for, and may have passed: it is stopped, or a DDL that waits for a user holds it,
+    or it is catching up after that.
+    """
+
+    at: Position
+    """Everything of the table before it is downstream, and so is every DDL of it that is done. The table may be further."""
+    stopped: bool = False
+    """Nothing of it is written until a user resumes it."""
+    error: ErrorReport | None = None
+    """Why it was stopped. None: a user stopped it."""
+    since: datetime
+
+
+class TableVerb(StrEnum):
+    STOP = "stop"
+    RESUME = "resume"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRequest:
+    """A user's request about one table. The owner deletes it when it has obeyed, or cannot obey."""
+
+    verb: TableVerb
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkipRequest:
+    """A user's request to go on without a refused DDL. The owner deletes it."""
+
+    position: Position
 
 
 class CopyStage(StrEnum):
@@ -326,6 +370,10 @@ class PositionReport:
     released: Mapping[TableId, Position] = field(default_factory=dict)
     copies: Mapping[TableId, CopyProgress] = field(default_factory=dict)
     error: ErrorReport | None = None
+    failed: Mapping[TableId, ErrorReport] = field(default_factory=dict)
+    """Tables that cannot go on, each for a reason of its own. This node starts no more work for them in this run."""
+    stops: Mapping[TableId, int] = field(default_factory=dict)
+    """Its stopped tables of which nothing is being written any more, with the revisions of the stops that it obeys."""
     rows: RowCounts = field(default_factory=RowCounts)
     """Counted by this node since it takes part in the changefeed."""
     flowing: bool = False

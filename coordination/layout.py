@@ -15,6 +15,9 @@
                          snapshot/<table>
                          snapshot/<table>/<part>
                          move/<table>
+                         straggler/<table>
+                         request/<table>
+                         skip/<position>
                          rows
 
 A value is a JSON object: the fields of its record, and the version of its format, `"v": 1`. So `etcdctl get` shows readable text.
@@ -137,8 +140,7 @@ class Layout:
         return f"{self.changefeed(id)}ddl/"
 
     def ddl(self, id: ChangefeedId, position: Position) -> str:
-        token = f".{position.token}" if position.token else ""
-        return f"{self.ddls(id)}{position.ts.to_int():016x}{token}"
+        return self.ddls(id) + _place(position)
 
     def schemas(self, id: ChangefeedId) -> str:
         return f"{self.changefeed(id)}schema/"
@@ -180,6 +182,24 @@ class Layout:
 
     def move(self, id: ChangefeedId, table: TableId) -> str:
         return self.moves(id) + _quote(table)
+
+    def stragglers(self, id: ChangefeedId) -> str:
+        return f"{self.changefeed(id)}straggler/"
+
+    def straggler(self, id: ChangefeedId, table: TableId) -> str:
+        return self.stragglers(id) + _quote(table)
+
+    def requests(self, id: ChangefeedId) -> str:
+        return f"{self.changefeed(id)}request/"
+
+    def request(self, id: ChangefeedId, table: TableId) -> str:
+        return self.requests(id) + _quote(table)
+
+    def skips(self, id: ChangefeedId) -> str:
+        return f"{self.changefeed(id)}skip/"
+
+    def skip(self, id: ChangefeedId, position: Position) -> str:
+        return self.skips(id) + _place(position)
 
 
 def child(key: str, group: str) -> str:
@@ -260,6 +280,11 @@ def _plain(value: object) -> object:
     if isinstance(value, datetime):
         return value.isoformat()
     raise InvariantError(f"a record holds {value!r}, which has no form in JSON")
+
+
+def _place(position: Position) -> str:
+    token = f".{position.token}" if position.token else ""
+    return f"{position.ts.to_int():016x}{token}"
 
 
 @lru_cache(maxsize=65_536)

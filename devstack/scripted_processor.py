@@ -17,6 +17,7 @@ from changefeed.records import (
     NodeRecord,
     PositionReport,
     Role,
+    Straggler,
 )
 from changefeed.table import TableId
 from coordination.decoded import Decoded
@@ -37,7 +38,14 @@ class ScriptedProcessor:
             roles = frozenset({Role.PROCESSOR})
             now = datetime.now(UTC)
             return NodeRecord(
-                id=node, name=name, admin_address="", roles=roles, version="0", started_at=now, captures=DECIDED
+                id=node,
+                name=name,
+                admin_address="",
+                roles=roles,
+                version="0",
+                started_at=now,
+                captures=DECIDED,
+                isolates=True,
             )
 
         self._layout = layout
@@ -100,6 +108,8 @@ class ScriptedProcessor:
         tables = assigned.record.tables if assigned else {}
         leaving = assigned.record.leaving if assigned else frozenset()
         running = status.record.lifecycle.running
+        stragglers = self._reader.group(Straggler, view, self._layout.stragglers(id))
+        stops = {TableId(table): stored.mod_rev for table, stored in stragglers.items() if stored.record.stopped}
         for table in [table for feed, table in self._places if feed == id and table not in tables]:
             del self._places[id, table], self._given[id, table]
         for table, given in tables.items():
@@ -107,7 +117,7 @@ class ScriptedProcessor:
                 self._given[id, table] = given
                 self._places[id, table] = given.start
             at = self._places[id, table]
-            if running and table not in leaving:
+            if running and table not in leaving and table not in stops:
                 self._places[id, table] = max(at, barrier.record.of(table))
         places = {table: self._places[id, table] for table in tables}
         report = PositionReport(
@@ -117,6 +127,7 @@ class ScriptedProcessor:
             checkpoint=barrier.record.position,
             exceptions={table: at for table, at in places.items() if at != barrier.record.position},
             released={table: places[table] for table in leaving},
+            stops={table: rev for table, rev in stops.items() if table in tables},
         )
         if report != self._reported.get(id):
             self._store.commit([Put(self._layout.position(id, self.node), encode(report))])

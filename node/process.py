@@ -174,6 +174,7 @@ class NodeProcess:
             started_at=self._started_at,
             draining=self._draining,
             captures=CAPTURES,
+            isolates=True,
         )
 
     def _live(self, membership: Membership) -> None:

@@ -28,12 +28,19 @@ from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.config.uri import ConnectionUri
 from changefeed.documents.document import Document
-from changefeed.errors import ConfigurationError, CoordinationUnavailable, FencedError, InvariantError, SluiceError
+from changefeed.errors import (
+    ConfigurationError,
+    CoordinationUnavailable,
+    FencedError,
+    HistoryLost,
+    InvariantError,
+    SluiceError,
+)
 from changefeed.event import DdlEvent
 from changefeed.lifecycle import Command, ErrorReport, Lifecycle, Sign, State
 from changefeed.position import Position
 from changefeed.records import ChangefeedId, ChangefeedStatus, DdlRecord, NodeId
-from changefeed.table import TableName
+from changefeed.table import TableId, TableName
 from coordination import failpoint
 from coordination.decoded import Decoded
 from coordination.fenced import FencedStore
@@ -46,7 +53,7 @@ from owner.ddl.in_flight import InFlightDdl
 from owner.ddl.jobs import DdlJobs
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.sightings import Sightings
-from owner.ddl.steps import Apply, Observe, RecordExecuting, TakeBack
+from owner.ddl.steps import Apply, Observe, RecordExecuting, Refuse
 from owner.decision import (
     ChangefeedState,
     LookUp,
@@ -68,10 +75,11 @@ from owner.starts.catalog_at_start import Catalog, look_up
 from owner.starts.table_starts import TableStarts
 from owner.tables import scheduler
 from owner.tables.known_tables import KnownTables
-from owner.tables.progress import Floor, TableProgress
+from owner.tables.progress import TableProgress
+from owner.tables.wishes import Forget, Mark, Resume, TableWishes
 from schema_store.store import fold
 from schema_store.versions import SchemaVersions
-from sink.ddl import DdlApplier, DownstreamDdl, Routing, downstream
+from sink.ddl import DdlApplier, DownstreamDdl, Routing, downstream, dropped_instead
 from source.oplog.window import OplogWindow
 
 _log = structlog.get_logger()
@@ -315,7 +323,7 @@ class ChangefeedOwner:
             memory.tables = KnownTables(status.copy_starts, known.bases, known.records.values())
         memory.tables.take(known.records.values())
         assert status.checkpoint is not None
-        floor = Floor(status.checkpoint, known.records.values())
+        floor = known.floor(status.checkpoint)
         memory.progress = memory.progress.next(memory.tables.replicated, known.nodes(self._gone_at), floor)
         decision = decide(
             self._state(known, status, memory.tables),
@@ -356,6 +364,14 @@ class ChangefeedOwner:
             status=status,
             barrier=known.barrier,
             records=known.records,
+            wishes=TableWishes(
+                stragglers=known.stragglers,
+                requests=known.requests,
+                skips=known.skips,
+                lost=self._lost(known),
+                replicated=tables.replicated.keys(),
+            ),
+            isolates=known.isolates,
             reports=[report for node, report in known.reports.items() if node in known.processors],
             checkpoints=self._memory.progress,
             tip=tables.tip,
@@ -370,6 +386,18 @@ class ChangefeedOwner:
             errors=[self._reports.of(error) for error in errors],
         )
 
+    def _lost(self, known: OwnerView) -> dict[TableId, ErrorReport]:
+        """The stragglers whose position the oplog no longer has. The changefeed's own checkpoint is guarded apart."""
+        window = self._guard.window
+        if window is None:
+            return {}
+        places = {table: self._memory.progress.of(table) for table, it in known.stragglers.items() if not it.lost}
+        return {
+            table: self._reports.of(_history_lost(at, window).about(table))
+            for table, at in places.items()
+            if at is not None and not window.holds(at)
+        }
+
     def _carry_out(self, action: OwnerAction, known: OwnerView) -> None:
         match action:
             case LookUp(event):
@@ -379,16 +407,19 @@ class ChangefeedOwner:
                 _reach("ddl_recorded", records)
             case PublishBarrier(barrier):
                 self._writer.barrier(barrier, known.barrier, flowing=known.flowing)
-            case ReleaseDdls(records, barrier):
-                self._writer.release(records, barrier)
+            case ReleaseDdls(records, barrier, stragglers):
+                self._writer.release(records, barrier, stragglers)
                 _reach("ddl_released", records)
                 self._jobs.forget(record.position for record in records)
             case RecordExecuting(record):
                 _reach("ddl_observed", [record])
                 self._writer.ddls([record])
                 _reach("ddl_executing_recorded", [record])
-            case TakeBack(record):
+            case Refuse(record):
                 self._writer.ddls([record])
+                self._jobs.forget([record.position])
+            case Mark() | Resume() | Forget():
+                self._writer.wish(action)
             case Observe() | Apply():
                 self._jobs.start(action)
             case PublishStatus(status):
@@ -414,7 +445,8 @@ class ChangefeedOwner:
         touched = record.scope.tables | record.scope.apart
         before = {table: tip.before(table, record.position) for table in touched}
         names = {table: schema.name for table, schema in before.items() if schema is not None}
-        return downstream(record.event, Routing(route=route, tables=names))
+        translate = dropped_instead if record.drops else downstream
+        return translate(record.event, Routing(route=route, tables=names))
 
     def _schedule(self, known: OwnerView) -> None:
         actions = scheduler.decide(self._memory.progress, known.moves, now=time.monotonic(), margin=self._term.margin)
@@ -434,11 +466,18 @@ class ChangefeedOwner:
         step = next(fold(known.bases, known.records.values(), below), None)
         if step is not None:
             self._writer.fold(step)
-            tables.gc(below)
+            tables.gc(min([below, *(record.position for record in known.records.values() if record.open)]))
 
     def _forget(self) -> None:
         self._memory.leave_feed()
         self._memory = _Memory()
+
+
+def _history_lost(at: Position, window: OplogWindow) -> HistoryLost:
+    return HistoryLost(
+        f"it is at {at}, which is no longer in the source's oplog (the oldest is {window.oldest_ts}, {window.oldest_ts.to_iso()}); have it copied "
+        "anew: update the changefeed to a filter without it, drop it at the target, and update the changefeed again to take it in"
+    )
 
 
 def _reach(point: str, records: Iterable[DdlRecord]) -> None:

@@ -9,13 +9,17 @@ carried out in the order given, and each prefix of them leaves a state from whic
     ReleaseDdls         done records and the barrier without them, in one transaction: no open gate without a durable DDL
     Observe, Apply      start a job in a worker thread; its outcome arrives in a later state
     RecordExecuting     before Apply may start
-    TakeBack            a refused DDL is pending again
+    Refuse              a DDL waits for a user
+    Mark                a table is a straggler, before a checkpoint passes it; or its record changes
+    Resume              a stopped table goes on, and its refused DDLs are tried again
+    Forget              a straggler has caught up; requests are answered
     PublishStatus       the checkpoint and the lifecycle, for users and for the next owner
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import Random
@@ -25,7 +29,7 @@ from changefeed.config.configuration import UnsupportedDdl
 from changefeed.config.tables.filter import Disposition
 from changefeed.documents.document import Document
 from changefeed.errors import DdlUnsupported, InvariantError
-from changefeed.event import DdlEvent
+from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import Command, ErrorReport, Event, Lifecycle, Sign, State
 from changefeed.position import Position
 from changefeed.records import (
@@ -33,14 +37,30 @@ from changefeed.records import (
     ChangefeedInfo,
     ChangefeedStatus,
     DdlRecord,
+    DdlState,
     DesiredState,
     PositionReport,
+    Straggler,
 )
 from changefeed.table import TableId
 from owner.ddl import barrier
 from owner.ddl.scope import DdlClassifier, Tables
 from owner.ddl.sightings import Sightings
-from owner.ddl.steps import Apply, DdlProgress, Failed, Observe, RecordExecuting, ReleaseDdl, Step, TakeBack, next_step
+from owner.ddl.steps import (
+    OF_ITS_TABLES,
+    Apply,
+    DdlProgress,
+    Failed,
+    Observe,
+    RecordExecuting,
+    Refuse,
+    ReleaseDdl,
+    Step,
+    next_step,
+    skipped,
+)
+from owner.ddl.stragglers import SKIPPABLE, Waiting, not_awaited, wait
+from owner.tables.wishes import Forget, Mark, Resume, TableWishes, after_release, caught_up, wished
 
 _MOST_RELEASED = 16
 """Per decision, since it is one transaction: etcd accepts 1.5 MiB, and a DDL's record contains options and indexes."""
@@ -65,9 +85,14 @@ class TableCheckpoints(Protocol):
     def of(self, table: TableId) -> Position | None:
         """None while no node has the table."""
 
-    @property
-    def least(self) -> Position | None:
-        """The least checkpoint of all tables, including those without a node. None if there are no tables."""
+    def least(self, but: AbstractSet[TableId] = frozenset()) -> Position | None:
+        """The least checkpoint of all tables, including those without a node, except some. None if no tables are left."""
+
+    def obeys(self, table: TableId, stop_rev: int) -> bool:
+        """Whether nothing of the table is being written, under its stop of that revision."""
+
+    def failed(self, run: int) -> Iterable[tuple[TableId, ErrorReport]]:
+        """The tables that cannot go on in this run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +102,7 @@ class ChangefeedState:
     status: ChangefeedStatus
     barrier: Barrier | None
     records: Mapping[Position, DdlRecord]
+    wishes: TableWishes = field(default_factory=TableWishes)
     reports: Iterable[PositionReport]
     checkpoints: TableCheckpoints
     tip: Tip
@@ -88,6 +114,8 @@ class ChangefeedState:
     watching: bool = True
     """The watch has no error."""
     executions: Mapping[Position, DdlProgress]
+    isolates: bool = True
+    """Whether tables may become stragglers. As long as a node of an earlier release lives, their trouble is the changefeed's."""
     still: bool = False
     """No pipeline of its last run is running any more. Determined only while the changefeed rests."""
     copying: bool = False
@@ -117,8 +145,11 @@ class PublishBarrier:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseDdls:
+    """`stragglers`: those whose records change with it."""
+
     records: tuple[DdlRecord, ...]
     barrier: Barrier
+    stragglers: Mapping[TableId, Straggler] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +158,18 @@ class PublishStatus:
 
 
 OwnerAction: TypeAlias = (
-    LookUp | RecordDdls | PublishBarrier | ReleaseDdls | PublishStatus | Observe | Apply | RecordExecuting | TakeBack
+    LookUp
+    | RecordDdls
+    | PublishBarrier
+    | ReleaseDdls
+    | PublishStatus
+    | Observe
+    | Apply
+    | RecordExecuting
+    | Refuse
+    | Mark
+    | Resume
+    | Forget
 )
 
 
@@ -142,7 +184,7 @@ class Decision:
 def decide(
     state: ChangefeedState, classifier: DdlClassifier, *, now: datetime, monotonic: float, random: Random
 ) -> Decision:
-    """The checkpoint is computed before the release: the checkpoint of a created table counts only once the DDL is durable."""
+    """The checkpoint does not pass what is released: the checkpoint of a created table counts only once the DDL is durable."""
     seen = (
         _record(state, classifier, now)
         if state.status.lifecycle.running
@@ -150,19 +192,53 @@ def decide(
     )
     recorded, tip, resolved = tuple(seen.records), seen.tip, _resolved(state, seen)
     records = {**state.records, **{record.position: record for record in recorded}}
-    gate = barrier.decide(resolved, records.values(), state.checkpoints.of)
-    checkpoint = barrier.changefeed_checkpoint(state.checkpoints.least, records.values(), resolved)
-    steps = _steps(state, gate, classifier, now, monotonic)
+    checkpoints, stragglers = state.checkpoints, state.wishes.stragglers
+    waiting = wait(stragglers, checkpoints.obeys, records.values(), resolved, checkpoints.of)
+    gate = barrier.decide(resolved, records.values(), checkpoints.of, waiting)
+    steps = _steps(state, gate, waiting, classifier, now, monotonic)
     released = {step.record.position: step.record for step in steps if isinstance(step, ReleaseDdl)}
-    gate = barrier.decide(resolved, (records | released).values(), state.checkpoints.of)
+    checkpoint = _checkpoint(state, records.values(), waiting, resolved, released.keys())
+    gate = barrier.decide(resolved, (records | released).values(), checkpoints.of, waiting)
     actions: list[OwnerAction] = [LookUp(seen.unknown)] if seen.unknown else []
     actions += [RecordDdls(recorded)] if recorded else []
-    actions += _gate_actions(state, gate, tuple(released.values()))
+    changed = after_release(released.values(), stragglers, _passed(state), now)
+    actions += _gate_actions(state, gate, tuple(released.values()), changed)
     actions += [step for step in steps if not isinstance(step, ReleaseDdl)]
-    status = _status(state, checkpoint, resolved, now, random)
+    if state.isolates:
+        actions += wished(
+            state.wishes, records, waiting, checkpoints, _passed(state), but=changed.keys(), run=_run(state), now=now
+        )
+    status = _status(state, checkpoint, resolved, now, random, awaits=_awaits(state, waiting))
     if status != state.status:
         actions.append(PublishStatus(status))
     return Decision(actions=tuple(actions), tip=tip, waiting=seen.waiting)
+
+
+def _passed(state: ChangefeedState) -> Position:
+    assert state.status.checkpoint is not None, "expected a changefeed that has begun"
+    return state.status.checkpoint
+
+
+def _checkpoint(
+    state: ChangefeedState,
+    records: Collection[DdlRecord],
+    waiting: Waiting,
+    resolved: Position,
+    released: AbstractSet[Position],
+) -> Position:
+    """Passes a table only if etcd says that it is a straggler, and no DDL that is being released."""
+    passed, stragglers = _passed(state), state.wishes.stragglers
+    behind = stragglers.keys() - caught_up(stragglers, waiting, state.checkpoints, passed)
+    least = state.checkpoints.least(behind)
+    passing = not_awaited(records, behind, waiting, passed) - released
+    return barrier.changefeed_checkpoint(least, records, resolved, passing)
+
+
+def _awaits(state: ChangefeedState, waiting: Waiting) -> bool:
+    """Whether a changefeed that is at its end waits for stragglers: for all, unless a user said to leave those that stand still."""
+    if state.info.leaves_stopped:
+        return not state.wishes.stragglers.keys() <= waiting.standing
+    return bool(state.wishes.stragglers or waiting.blocked)
 
 
 def _resolved(state: ChangefeedState, seen: _Seen) -> Position:
@@ -228,35 +304,75 @@ def _record(state: ChangefeedState, classifier: DdlClassifier, now: datetime) ->
 
 
 def _gate_actions(
-    state: ChangefeedState, gate: barrier.BarrierDecision, released: tuple[DdlRecord, ...]
+    state: ChangefeedState,
+    gate: barrier.BarrierDecision,
+    released: tuple[DdlRecord, ...],
+    stragglers: Mapping[TableId, Straggler],
 ) -> list[OwnerAction]:
     newest = Barrier(epoch=state.epoch, position=gate.position, held=gate.held)
     if released:
-        return [ReleaseDdls(released, newest)]
+        return [ReleaseDdls(released, newest, stragglers)]
     if newest != state.barrier and state.status.lifecycle.running:
         return [PublishBarrier(newest)]
     return []
 
 
+def _run(state: ChangefeedState) -> int | None:
+    return state.status.run if state.status.lifecycle.running else None
+
+
 def _steps(
-    state: ChangefeedState, gate: barrier.BarrierDecision, classifier: DdlClassifier, now: datetime, monotonic: float
+    state: ChangefeedState,
+    gate: barrier.BarrierDecision,
+    waiting: Waiting,
+    classifier: DdlClassifier,
+    now: datetime,
+    monotonic: float,
 ) -> list[Step]:
     """A changefeed that does not run starts no step, but the DDLs that have been applied are still released."""
-    releases: list[Step] = []
+    releases: list[Step] = [
+        ReleaseDdl(skipped(record, why, now))
+        for record in state.records.values()
+        if record.refused is not None and (why := _goes_on_without(record, record.refused, state, waiting, classifier))
+    ]
     others: list[Step] = []
     for record in gate.runnable:
         if record.position not in state.records:
             continue
         step = next_step(
-            _as_wished_now(record, classifier),
+            _as_it_can_be(_as_wished_now(record, classifier), waiting, state.checkpoints),
             state.executions.get(record.position),
             skip_unsupported=_skips_unsupported(state),
             monotonic=monotonic,
             now=now,
         )
-        if step is not None:
+        if step is not None and (state.isolates or not isinstance(step, Refuse)):
             (releases if isinstance(step, ReleaseDdl) else others).append(step)
     return releases[:_MOST_RELEASED] + (others[:_MOST_STEPS] if state.status.lifecycle.running else [])
+
+
+def _goes_on_without(
+    record: DdlRecord, refused: ErrorReport, state: ChangefeedState, waiting: Waiting, classifier: DdlClassifier
+) -> str:
+    """Why a refused DDL is skipped. Empty: it is not."""
+    if record.position in waiting.needless:
+        return f"its table is dropped later; {refused.message}"
+    if record.position in state.wishes.skips and record.event.type in SKIPPABLE:
+        return f"a user skipped it; {refused.message}"
+    if _as_wished_now(record, classifier).disposition is Disposition.SCHEMA_ONLY:
+        return "the filter keeps it from the target"
+    if refused.code == DdlUnsupported.code and _skips_unsupported(state):
+        return refused.message
+    return ""
+
+
+def _as_it_can_be(record: DdlRecord, waiting: Waiting, checkpoints: TableCheckpoints) -> DdlRecord:
+    """A table that is not awaited may not even exist downstream, so it is not renamed before it ends."""
+    if record.event.type is not DdlType.RENAME or record.state is not DdlState.PENDING:
+        return record
+    renamed = record.scope.tables - record.scope.ended
+    behind = {table for table in renamed if checkpoints.of(table) != record.position}
+    return replace(record, drops=bool(behind)) if waiting.passed else record
 
 
 def _as_wished_now(record: DdlRecord, classifier: DdlClassifier) -> DdlRecord:
@@ -270,12 +386,18 @@ def _skips_unsupported(state: ChangefeedState) -> bool:
 
 
 def _status(
-    state: ChangefeedState, checkpoint: Position, resolved: Position, now: datetime, random: Random
+    state: ChangefeedState,
+    checkpoint: Position,
+    resolved: Position,
+    now: datetime,
+    random: Random,
+    *,
+    awaits: bool,
 ) -> ChangefeedStatus:
     status = state.status
     assert status.checkpoint is not None
     checkpoint = max(checkpoint, status.checkpoint)
-    lifecycle = _lifecycle(state, checkpoint, now, random)
+    lifecycle = _lifecycle(state, checkpoint, now, random, awaits=awaits)
     newest = ChangefeedStatus(
         lifecycle=lifecycle,
         start=status.start,
@@ -313,7 +435,10 @@ def _says_the_same(before: ChangefeedStatus, after: ChangefeedStatus) -> bool:
     return replace(after, current_at=before.current_at) == before
 
 
-def _lifecycle(state: ChangefeedState, checkpoint: Position, now: datetime, random: Random) -> Lifecycle:
+def _lifecycle(
+    state: ChangefeedState, checkpoint: Position, now: datetime, random: Random, *, awaits: bool
+) -> Lifecycle:
+    """`awaits`: it does not finish yet, since stragglers are behind."""
     status = state.status
     lifecycle = commanded(state.info, status, now=now, random=random)
     if lifecycle.state is not status.lifecycle.state:
@@ -324,7 +449,7 @@ def _lifecycle(state: ChangefeedState, checkpoint: Position, now: datetime, rand
         Sign.TICK,
         *([Sign.PROGRESS] if progress else []),
         *_errors(state),
-        *([Sign.TARGET_REACHED] if end is not None and checkpoint >= end else []),
+        *([Sign.TARGET_REACHED] if end is not None and checkpoint >= end and not awaits else []),
     ]
     for event in events:
         lifecycle = lifecycle.after(event, now=now, random=random)
@@ -352,6 +477,8 @@ def _errors(state: ChangefeedState) -> list[ErrorReport]:
     """The errors of this run, without those that another error explains. Errors of an earlier run say nothing about this one."""
     reported = [report.error for report in state.reports if report.error is not None and report.run == state.status.run]
     errors = [*state.errors, *reported]
+    if not state.isolates:
+        errors += [error for _, error in state.checkpoints.failed(state.status.run)]
     return [error for error in errors if not any(other.explains(error) for other in errors)]
 
 
@@ -360,8 +487,7 @@ def _ddl_failures(state: ChangefeedState) -> list[ErrorReport]:
     return [
         ErrorReport.of(progress.error, progress.failed_at)
         for _, progress in sorted(state.executions.items())
-        if isinstance(progress, Failed)
-        and not (isinstance(progress.error, DdlUnsupported) and _skips_unsupported(state))
+        if isinstance(progress, Failed) and not (state.isolates and isinstance(progress.error, OF_ITS_TABLES))
     ]
 
 

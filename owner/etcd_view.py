@@ -23,6 +23,10 @@ from changefeed.records import (
     PositionReport,
     Role,
     RowCounts,
+    SkipRequest,
+    Straggler,
+    TableRequest,
+    TableVerb,
 )
 from changefeed.table import TableId, TableSchema
 from coordination import decoded
@@ -30,6 +34,7 @@ from coordination.decoded import Decoded
 from coordination.layout import Layout
 from coordination.mirror import View
 from owner.capture_change import Standing
+from owner.ddl.stragglers import StoredStraggler
 from owner.decision import published
 from owner.tables.known_tables import KnownTables
 from owner.tables.progress import Floor, NodeState, TableProgress
@@ -49,10 +54,15 @@ class OwnerView:
     rows: RowCounts
     """The counts of gone nodes."""
     moves: Mapping[TableId, NodeId]
+    stragglers: Mapping[TableId, StoredStraggler]
+    requests: Mapping[TableId, TableVerb]
+    skips: AbstractSet[Position]
     copied: AbstractSet[TableId]
     """The tables whose initial copy has ended."""
     processors: Mapping[NodeId, NodeRecord]
     """The living processors."""
+    isolates: bool
+    """Whether all living nodes know stragglers."""
 
     def nodes(self, gone_at: Mapping[NodeId, float]) -> dict[NodeId, NodeState]:
         """The living processors, and gone nodes that have left an assignment or a report behind."""
@@ -68,13 +78,17 @@ class OwnerView:
             for assigned in [self.assignments.get(node)]
         }
 
+    def floor(self, checkpoint: Position) -> Floor:
+        stragglers = {table: stored.record for table, stored in self.stragglers.items()}
+        return Floor(checkpoint, self.records.values(), stragglers)
+
     def standing(self) -> Standing | None:
         """None if the changefeed has not begun."""
         status = self.status
         if status is None or status.checkpoint is None:
             return None
         tables = KnownTables(status.copy_starts, self.bases, self.records.values())
-        floor = Floor(status.checkpoint, self.records.values())
+        floor = self.floor(status.checkpoint)
         progress = TableProgress().next(tables.replicated, self.nodes({}), floor)
         names = {schema.id: schema.name for _, schema in tables.settled}
         return Standing(
@@ -112,6 +126,9 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Owner
     records = reader.group(DdlRecord, view, layout.ddls(id)).values()
     bases = reader.group(TableSchema, view, layout.schemas(id))
     reports = reader.group(PositionReport, view, layout.positions(id))
+    stragglers = reader.group(Straggler, view, layout.stragglers(id))
+    requests = reader.group(TableRequest, view, layout.requests(id))
+    skips = reader.group(SkipRequest, view, layout.skips(id))
     moves = reader.group(MoveRequest, view, layout.moves(id))
     copies = reader.group(CopyRecord, view, layout.copies(id))
     nodes = reader.group(NodeRecord, view, layout.nodes)
@@ -128,7 +145,13 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Owner
         reports={NodeId(node): stored.record for node, stored in reports.items()},
         rows=rows.record if rows else RowCounts(),
         moves={TableId(table): stored.record.node for table, stored in moves.items()},
+        stragglers={
+            TableId(table): StoredStraggler(stored.record, stored.mod_rev) for table, stored in stragglers.items()
+        },
+        requests={TableId(table): stored.record.verb for table, stored in requests.items()},
+        skips={stored.record.position for stored in skips.values()},
         copied={TableId(table) for table, copy in copies.items() if copy.record.stage is CopyStage.DONE},
+        isolates=all(stored.record.isolates for stored in nodes.values()),
         processors={
             NodeId(node): stored.record for node, stored in nodes.items() if Role.PROCESSOR in stored.record.roles
         },

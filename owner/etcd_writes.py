@@ -18,6 +18,7 @@ from changefeed.records import (
     NodeId,
     PositionReport,
     RowCounts,
+    Straggler,
 )
 from changefeed.table import TableId, TableSchema
 from coordination import failpoint
@@ -26,6 +27,7 @@ from coordination.fenced import FencedStore
 from coordination.layout import Layout, assignment_puts, encode
 from owner.tables.filter_change import FilterChange
 from owner.tables.scheduler import ForgetMove, ForgetNode, Remove, SchedulerAction
+from owner.tables.wishes import Forget, Mark, Resume
 from schema_store.store import FoldStep
 
 _log = structlog.get_logger()
@@ -76,7 +78,7 @@ class ChangefeedWriter:
     def restart(self, status: ChangefeedStatus) -> None:
         layout, id = self._layout, self._id
         groups = [layout.ddls, layout.schemas, layout.assignments, layout.positions, layout.copies]
-        groups += [layout.barrier, layout.rows]
+        groups += [layout.barrier, layout.rows, layout.stragglers, layout.requests, layout.skips]
         self._commit([*(DeletePrefix(group(id)) for group in groups), self._put_status(status)])
 
     def remove(self) -> None:
@@ -87,11 +89,33 @@ class ChangefeedWriter:
         """In stream order: a new owner that finds only some of them finds no gap."""
         self._store.commit_in_parts([self._put_ddl(record) for record in records])
 
-    def release(self, records: Sequence[DdlRecord], barrier: Barrier) -> None:
+    def release(self, records: Sequence[DdlRecord], barrier: Barrier, stragglers: Mapping[TableId, Straggler]) -> None:
         """One transaction: there is no state in which a gate is open and its DDL not durable."""
-        self._commit([*map(self._put_ddl, records), self._put_barrier(barrier)])
+        marks = [self._put_straggler(table, straggler) for table, straggler in stragglers.items()]
+        self._commit([*map(self._put_ddl, records), self._put_barrier(barrier), *marks])
         for record in records:
             self._log.info("ddl_released", ddl=str(record.event), state=record.state, note=record.note)
+
+    def wish(self, wished: Mark | Resume | Forget) -> None:
+        """Each is one transaction with the request that it answers; what is forgotten need not go at once."""
+        layout, id = self._layout, self._id
+        match wished:
+            case Mark(table, straggler, answers):
+                answered = [Delete(layout.request(id, table))] if answers else []
+                self._commit([self._put_straggler(table, straggler), *answered])
+                error = straggler.error.message if straggler.error else None
+                self._log.warning(
+                    "table_falls_behind", table=table, at=str(straggler.at), stopped=straggler.stopped, error=error
+                )
+            case Resume(table, straggler, records):
+                marks = [self._put_straggler(table, straggler)] if straggler else []
+                self._commit([*marks, Delete(layout.request(id, table)), *map(self._put_ddl, records)])
+                self._log.info("table_resumed", table=table)
+            case Forget(requests=requests, skips=skips, stragglers=stragglers):
+                keys = [layout.request(id, table) for table in requests]
+                keys += [layout.skip(id, position) for position in skips]
+                keys += [layout.straggler(id, table) for table in stragglers]
+                self._store.commit_in_parts([Delete(key) for key in keys])
 
     def barrier(self, barrier: Barrier, before: Barrier | None, *, flowing: bool) -> None:
         """A closed or opened gate is written at once. Mere progress is written ten times a second, and more often while rows wait for it."""
@@ -158,6 +182,9 @@ class ChangefeedWriter:
 
     def _forgotten(self, node: NodeId) -> list[Op]:
         return [DeletePrefix(self._layout.assignment(self._id, node)), Delete(self._layout.position(self._id, node))]
+
+    def _put_straggler(self, table: TableId, straggler: Straggler) -> Put:
+        return Put(self._layout.straggler(self._id, table), encode(straggler))
 
     def _put_ddl(self, record: DdlRecord) -> Put:
         return Put(self._layout.ddl(self._id, record.position), encode(record))

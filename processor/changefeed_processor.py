@@ -19,7 +19,16 @@ from typing import Protocol
 
 import structlog
 
-from changefeed.errors import ConflictError, FencedError, InvariantError, RetryableError, SluiceError
+from changefeed.config.configuration import OnDivergence, OnRejected
+from changefeed.errors import (
+    ConflictError,
+    Divergence,
+    FencedError,
+    InvariantError,
+    RetryableError,
+    RowRejected,
+    SluiceError,
+)
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import Assignment, ChangefeedId, NodeId, PositionReport
@@ -183,7 +192,7 @@ class ChangefeedProcessor:
         before = self._schemas
         self._schemas = SchemaStore.from_records(stored.tables(), records) if fresh else before.take(records)
         if self._schemas is not before:
-            self._schemas = self._schemas.gc(stored.checkpoint)
+            self._schemas = self._schemas.gc(stored.settled_below)
             self._renew_context()
         self._records, self._bases = stored.records, stored.bases
 
@@ -192,14 +201,18 @@ class ChangefeedProcessor:
         submit = partial(self._submit_copy, stored)
         begins = decision.may_begin(self._following, stored.orders, now=now)
         lanes = self._following.lanes
-        tick = self._copies.tick(view, stored, self._schemas.versions, lanes, submit if begins else None)
+        still = decision.standing_still(self._following, stored.orders)
+        tick = self._copies.tick(view, stored, self._schemas.versions, lanes, still, submit if begins else None)
         self._copies_written = bool(tick.ops)
         if tick.ops:
             self._session.store.commit_in_parts(tick.ops)
         self._following = decision.moved(self._following, tick.moved, stored.orders)
-        for error in tick.errors:
-            self._log.warning("copy_failed", code=error.code, error=error.message)
-            self._following = decision.with_error(self._following, error, now=now)
+        for error in map(self._blamed, tick.errors):
+            self._log.warning("copy_failed", table=error.table, code=error.code, error=error.message)
+            if error.table is None or not error.lasting:
+                self._following = decision.with_error(self._following, error, now=now)
+            else:
+                self._following = decision.table_failed(self._following, error.table, error)
         return {**tick.limits, **tick.moved}
 
     def _submit_copy(self, stored: ProcessorView, steps: Sequence[CopyStep]) -> Future[CopyAnswers]:
@@ -289,12 +302,19 @@ class ChangefeedProcessor:
             outcome = JobOutcome(error=ErrorReport.of(bug, datetime.now(UTC)))
         if outcome.error is not None:
             self._log.warning("window_failed", job=number, code=outcome.error.code, error=outcome.error.message)
-            self._following = decision.failed(self._following, number, outcome.error, now=now)
+            self._following = decision.failed(self._following, number, self._blamed(outcome.error), now=now)
         else:
             limits = replace(self._session.windows, bytes=self._configuration.pipeline.max_lag_batch)
             self._following = decision.succeeded(self._following, number, outcome, limits, now=now)
         self._following = decision.counted(self._following, outcome)
         self._log_outcome(number, outcome)
+
+    def _blamed(self, error: ErrorReport) -> ErrorReport:
+        """Without the table, if the user wants such an error to stop the whole changefeed."""
+        configuration = self._configuration
+        rejected = error.code == RowRejected.code and configuration.when_rejected is OnRejected.STOP_CHANGEFEED
+        diverged = error.code == Divergence.code and configuration.on_divergence is OnDivergence.FAIL
+        return replace(error, table=None) if rejected or diverged else error
 
     def _log_outcome(self, number: int, outcome: JobOutcome) -> None:
         applied = {type.value: count for type, count in outcome.tally.applied.items()}
@@ -329,7 +349,8 @@ def _held(stored: ProcessorView) -> Held:
     events = [record.event for record in stored.ddls() if record.open]
     names = [name for event in events for name in (event.table, event.renamed_to) if name is not None]
     tables = {event.id for event in events if event.id is not None} | stored.orders.barrier.held.keys()
-    return Held(tables=frozenset(tables), names=frozenset(names), patterns_since=stored.patterns_since)
+    known_from = max(stored.patterns_since or stored.checkpoint, stored.checkpoint)
+    return Held(tables=frozenset(tables), names=frozenset(names), known_from=known_from)
 
 
 def _run_window(session: ProcessorSession, shared: SharedContext, spec: JobSpec) -> JobOutcome:

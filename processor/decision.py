@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import islice
 
 from changefeed.errors import FencedError
 from changefeed.lifecycle import ErrorReport
@@ -36,6 +37,8 @@ from processor.task.job import JobOutcome
 
 FIRST_PAUSE = timedelta(milliseconds=500)
 LONGEST_PAUSE = timedelta(seconds=10)
+_MOST_REPORTED = 64
+"""Failed tables in one report. When the owner has stopped these, the next ones are reported."""
 FLOWS_FOR = timedelta(seconds=1)
 """How long rows count as flowing after the last row in scope."""
 
@@ -54,6 +57,8 @@ class Orders:
     barrier_rev: int
     assignment: Assignment = field(default_factory=Assignment)
     assignment_rev: int = 0
+    stops: Mapping[TableId, int] = field(default_factory=dict)
+    """The stopped tables, with the revisions of their stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +82,8 @@ class Following:
     """Each table's entry in the assignment at the time when the lanes took the table."""
     paces: Paces = field(default_factory=Paces)
     trouble: Trouble | None = None
+    failed: Mapping[TableId, ErrorReport] = field(default_factory=dict)
+    """Tables that cannot go on in this run, each for a reason of its own. They get no more work until the owner has stopped them."""
     rows: RowCounts = field(default_factory=RowCounts)
     flowed_at: float | None = None
     """When rows in scope were last applied, in monotonic seconds."""
@@ -102,8 +109,11 @@ def follow_orders(following: Following, orders: Orders, copying: AbstractSet[Tab
         if not waiting:
             following = replace(following, assignment_rev=orders.assignment_rev)
     if orders.running and following.run != orders.run and not lanes.running and not copying:
-        following = replace(following, run=orders.run, trouble=None)
-    return replace(following, lanes=lanes)
+        following = replace(following, run=orders.run, trouble=None, failed={})
+    failed = {
+        table: error for table, error in following.failed.items() if table in lanes.tables and table not in orders.stops
+    }
+    return replace(following, lanes=lanes, failed=failed)
 
 
 def _given_anew(following: Following, given: Assignment) -> set[TableId]:
@@ -125,12 +135,19 @@ def may_begin(following: Following, orders: Orders, *, now: float) -> bool:
 def begin(
     following: Following, orders: Orders, limits: LaneLimits, *, now: float, copying: Mapping[TableId, Position]
 ) -> list[LaneJob]:
-    """The jobs to start. Tables in copy go no further than `copying` says, as if a DDL held them there."""
+    """The jobs to start. Tables in copy go no further than `copying` says, as if a DDL held them there; tables that stand still, nowhere."""
     if not may_begin(following, orders, now=now):
         return []
-    limits_of_copies = {table: min(limit, orders.barrier.of(table)) for table, limit in copying.items()}
-    barrier = replace(orders.barrier, held={**orders.barrier.held, **limits_of_copies})
+    lanes = following.lanes
+    at_most = {table: min(limit, orders.barrier.of(table)) for table, limit in copying.items()}
+    at_most |= {table: lanes.checkpoint_of(table) for table in standing_still(following, orders)}
+    barrier = replace(orders.barrier, held={**orders.barrier.held, **at_most})
     return plan(following.lanes, barrier, following.paces, limits)
+
+
+def standing_still(following: Following, orders: Orders) -> AbstractSet[TableId]:
+    """Tables that get no work until a user acts."""
+    return (orders.stops.keys() | following.failed.keys()) & following.lanes.tables
 
 
 def begun(following: Following, job: LaneJob) -> Following:
@@ -169,7 +186,15 @@ def counted(following: Following, outcome: JobOutcome) -> Following:
 
 
 def failed(following: Following, number: int, error: ErrorReport, *, now: float) -> Following:
-    return with_error(replace(following, lanes=following.lanes.failed(number)), error, now=now)
+    following = replace(following, lanes=following.lanes.failed(number))
+    if error.table in following.lanes.tables and error.lasting:
+        return table_failed(following, error.table, error)
+    return with_error(following, error, now=now)
+
+
+def table_failed(following: Following, table: TableId, error: ErrorReport) -> Following:
+    """The error is the table's alone: the others go on at once."""
+    return replace(following, failed={table: error, **following.failed})
 
 
 def moved(following: Following, places: Mapping[TableId, Position], orders: Orders) -> Following:
@@ -215,6 +240,12 @@ def report(
         released={table: released[table] for table in (orders.assignment.leaving & released.keys()) - copying},
         copies=copies or {},
         error=None if error is None or error.code == FencedError.code else error,
+        failed=dict(islice(sorted(following.failed.items()), _MOST_REPORTED)),
+        stops={
+            table: rev
+            for table, rev in orders.stops.items()
+            if table in following.lanes.tables and not following.lanes.busy(table) and table not in copying
+        },
         rows=following.rows,
         flowing=flowing(following, now),
     )

@@ -16,8 +16,9 @@ from changefeed.records import (
     ChangefeedStatus,
     DdlRecord,
     NodeId,
+    Straggler,
 )
-from changefeed.table import TableSchema
+from changefeed.table import TableId, TableSchema
 from coordination import decoded
 from coordination.decoded import Decoded
 from coordination.layout import Layout
@@ -35,11 +36,18 @@ class ProcessorView:
     """The create-revision of the changefeed's info. A changefeed created again under the same name has another one."""
     orders: Orders
     checkpoint: Position
-    """The changefeed's checkpoint: no table on any node is behind it."""
+    """The changefeed's checkpoint: only stragglers are behind it, on any node."""
     patterns_since: Position | None
     """Where the filter got its present patterns. None: at the changefeed's start."""
     records: Mapping[str, decoded.StoredRecord[DdlRecord]]
     bases: Mapping[str, decoded.StoredRecord[TableSchema]]
+
+    @property
+    def settled_below(self) -> Position:
+        """No DDL below it is open. The changefeed's checkpoint may have passed one of a straggler."""
+        return min(
+            [self.checkpoint, *(stored.record.position for stored in self.records.values() if stored.record.open)]
+        )
 
     def ddls(self) -> list[DdlRecord]:
         return [stored.record for stored in self.records.values()]
@@ -64,6 +72,7 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId, node: No
         barrier_rev=barrier.mod_rev,
         assignment=assigned.record if assigned else Assignment(),
         assignment_rev=assigned.mod_rev if assigned else 0,
+        stops=_stops(reader, view, layout, id),
     )
     return ProcessorView(
         configuration=info.record.configuration,
@@ -75,3 +84,8 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId, node: No
         records=reader.group(DdlRecord, view, layout.ddls(id)),
         bases=reader.group(TableSchema, view, layout.schemas(id)),
     )
+
+
+def _stops(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Mapping[TableId, int]:
+    found = reader.group(Straggler, view, layout.stragglers(id))
+    return {TableId(table): stored.mod_rev for table, stored in found.items() if stored.record.stopped}

@@ -10,6 +10,8 @@ of steps the bases contain exactly the records removed so far:
     bases {A: a@0, B: b@0}     records 5 rename A to b over B, 7 collMod A, 9 drop A     checkpoint 8
     step 1                     write A: b@7, remove B, delete records 5 and 7            bases {A: b@7}, records 9
 
+An open record below the checkpoint waits for a user. No settled record after it meets its scope, so these are folded past it.
+
 Only a dropDatabase may concern more tables than one transaction can hold. Its tables are removed first and its record last: until
 then the record is a dropDatabase of the remaining tables.
 """
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice, takewhile
+from itertools import islice
 
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
@@ -81,7 +83,7 @@ def fold(
 ) -> Iterator[FoldStep]:
     """The steps, in order. A caller may execute only the first one in a tick, and compute the others again later."""
     ordered = sorted(records, key=lambda record: record.position)
-    below = list(takewhile(lambda record: record.position < checkpoint and not record.open, ordered))
+    below = [record for record in ordered if record.position < checkpoint and not record.open]
     step = _OpenStep(dict(bases), max_operations, max_bytes)
     for first in range(0, len(below), max_operations):
         events = [record.event for record in below[first : first + max_operations]]

@@ -169,6 +169,14 @@ def downstream(event: DdlEvent, routing: Routing) -> DownstreamDdl:
     return _one_table(event, event.table, target, routing)
 
 
+def dropped_instead(event: DdlEvent, routing: Routing) -> DownstreamDdl:
+    """Instead of a rename: what has the old name is dropped, and so is a table that the rename replaces."""
+    names = [name for name in (event.table, event.renamed_to if event.drop_target else None) if name is not None]
+    drops = [_drop(name, target, routing) for name in names if (target := routing.route(name)) is not None]
+    dropped = [name for drop in drops if isinstance(drop, DropTables) for name in drop.names]
+    return DropTables(names=tuple(dropped)) if dropped else Skip(note="nothing of it is left downstream")
+
+
 def _one_table(event: DdlEvent, table: TableName, target: TableName, routing: Routing) -> DownstreamDdl:
     match event.type:
         case DdlType.CREATE:

@@ -12,7 +12,8 @@
     ddl: {unsupported: fail, async_indexes: true, ttl: deferred}
     capture: auto                    # auto | oplog | change_stream
     on_divergence: repair
-    dead_letter: sluice.rejected     # where rows go that the target refuses; null: they stop the changefeed
+    on_rejected: dead_letter         # stop_table | dead_letter | stop_changefeed: when the target refuses a row
+    dead_letter: sluice.rejected     # where refused rows go; naming it means on_rejected: dead_letter
     pipeline: {parallelism: 4, order_by: auto, max_lag_batch: 64MiB, pre_images: [shop.orders]}
 
 All mistakes are reported at once, each with its path. `source` and `sink` are kept as written, with references to credentials
@@ -84,7 +85,17 @@ class Ttl(StrEnum):
 
 class OnDivergence(StrEnum):
     REPAIR = "repair"
+    STOP_TABLE = "stop_table"
     FAIL = "fail"
+    """The changefeed fails."""
+
+
+class OnRejected(StrEnum):
+    """What happens when the target refuses a row because of its content."""
+
+    STOP_TABLE = "stop_table"
+    DEAD_LETTER = "dead_letter"
+    STOP_CHANGEFEED = "stop_changefeed"
 
 
 class OrderBy(StrEnum):
@@ -183,6 +194,10 @@ class Configuration(Options):
     ddl: DdlOptions = DdlOptions()
     capture: Capture = Capture.AUTO
     on_divergence: OnDivergence = OnDivergence.REPAIR
+    on_rejected: OnRejected | None = Field(
+        None,
+        description="write stop_table, dead_letter or stop_changefeed; by default stop_table, or dead_letter if one is named",
+    )
     dead_letter: TableName | None = Field(
         None, description="write null or a table name of the target, for example sluice.rejected"
     )
@@ -199,9 +214,19 @@ class Configuration(Options):
         if configuration.capture is Capture.CHANGE_STREAM:
             looks.insert(0, ("source", configuration.source, refused_at_source))
         refused = [f"{name}: {problem}" for name, uri, look in looks if (problem := look(uri.reference)) is not None]
+        if (configuration.on_rejected is OnRejected.DEAD_LETTER) > (configuration.dead_letter is not None):
+            refused.append(
+                "dead_letter: found null, and on_rejected is dead_letter; name a table, for example sluice.rejected"
+            )
         if refused:
             raise ConfigurationError(refused)
         return configuration
+
+    @property
+    def when_rejected(self) -> OnRejected:
+        if self.on_rejected is not None:
+            return self.on_rejected
+        return OnRejected.STOP_TABLE if self.dead_letter is None else OnRejected.DEAD_LETTER
 
     @classmethod
     def from_yaml(cls, text: str) -> Configuration:

@@ -16,17 +16,21 @@ Rules, in order of precedence:
     ADdlRunsExactlyAtItsPosition        when each table in its scope is assigned and its checkpoint equals the position
     ATableEntersWithoutANode            a table that left the filter earlier must first have left its node
     ABackgroundDdlHoldsNothing          it runs once the checkpoint has passed it, and keeps its order among DDLs
+    ARefusedDdlWaitsForAUser            and so does what meets it; a stopped table that ends is not awaited (`stragglers.py`)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from changefeed.errors import InvariantError
 from changefeed.position import Position
 from changefeed.records import DdlRecord
-from changefeed.table import TableId, TableName
+from changefeed.table import TableId
+from owner.ddl.stragglers import NOTHING, Waiting
+from owner.ddl.touched import Touched
 
 CheckpointOf = Callable[[TableId], Position | None]
 """A table's checkpoint, as far as the owner knows it. None while no node has the table."""
@@ -41,14 +45,18 @@ class BarrierDecision:
     runnable: tuple[DdlRecord, ...]
 
 
-def decide(resolved: Position, records: Iterable[DdlRecord], checkpoint_of: CheckpointOf) -> BarrierDecision:
+def decide(
+    resolved: Position, records: Iterable[DdlRecord], checkpoint_of: CheckpointOf, waiting: Waiting = NOTHING
+) -> BarrierDecision:
     """`records`: the changefeed's records in any order and state. The result depends on the open ones."""
     open_records = sorted((record for record in records if record.open), key=lambda record: record.position)
     return BarrierDecision(
         position=resolved,
         held=_held(open_records, resolved),
         runnable=tuple(
-            record for record in _first(open_records) if record.position < resolved and _reached(record, checkpoint_of)
+            record
+            for record in _first(open_records)
+            if record.position < resolved and record.refused is None and _reached(record, checkpoint_of, waiting)
         ),
     )
 
@@ -63,32 +71,33 @@ def _held(open_records: Sequence[DdlRecord], resolved: Position) -> dict[TableId
     return held
 
 
-def _reached(record: DdlRecord, checkpoint_of: CheckpointOf) -> bool:
+def _reached(record: DdlRecord, checkpoint_of: CheckpointOf, waiting: Waiting) -> bool:
     if any(checkpoint_of(table) is not None for table in record.scope.apart):
         return False
-    checkpoints = [checkpoint_of(table) for table in record.scope.tables]
+    checkpoints = [checkpoint_of(table) for table in record.scope.tables if not waiting.passes(record, table)]
     if record.background:
         return all(checkpoint is not None and checkpoint >= record.position for checkpoint in checkpoints)
     return all(checkpoint == record.position for checkpoint in checkpoints)
 
 
 def _first(open_records: Iterable[DdlRecord]) -> Iterator[DdlRecord]:
-    """The DDLs that overlap with no earlier one. One pass: dropping a database of 10,000 tables is 10,000 DDLs."""
-    tables, names, databases, named = set[TableId](), set[TableName](), set[str](), set[str]()
+    """The DDLs that overlap with no earlier one."""
+    before = Touched()
     for record in open_records:
-        scope = record.scope
-        ids = scope.tables | scope.apart
-        dbs = {name.db for name in scope.names}
-        if not (tables & ids or names & scope.names or databases & (scope.databases | dbs) or named & scope.databases):
+        if not before.meets(record.scope):
             yield record
-        tables |= ids
-        names |= scope.names
-        databases |= scope.databases
-        named |= dbs
+        before.add(record.scope)
 
 
-def waits_for(record: DdlRecord, records: Iterable[DdlRecord], checkpoint_of: CheckpointOf) -> str:
+def waits_for(
+    record: DdlRecord,
+    records: Iterable[DdlRecord],
+    checkpoint_of: CheckpointOf,
+    stopped: AbstractSet[TableId] = frozenset(),
+) -> str:
     """Why an open DDL does not run yet, for users."""
+    if record.refused is not None:
+        return f"a user: {record.refused.message}"
     for other in sorted(records, key=lambda other: other.position):
         if other.open and other.position < record.position and record.scope.meets(other.scope):
             return f"{other.event}, which comes first"
@@ -97,20 +106,30 @@ def waits_for(record: DdlRecord, records: Iterable[DdlRecord], checkpoint_of: Ch
         if checkpoint is None:
             return f"table {table} to be assigned to a node"
         if checkpoint < record.position:
-            return f"table {table}, which is at {checkpoint}"
+            return f"table {table}, which is {'stopped ' if table in stopped else ''}at {checkpoint}"
     for table in sorted(record.scope.apart):
         if checkpoint_of(table) is not None:
             return f"table {table} to leave the node that had it before"
     return ""
 
 
-def changefeed_checkpoint(tables: Position | None, records: Iterable[DdlRecord], resolved: Position) -> Position:
-    """Everything below it is downstream: rows and DDL. `tables`: the least checkpoint of the tables, None without tables."""
-    first_open = min((record.position for record in records if record.open), default=resolved)
+def changefeed_checkpoint(
+    tables: Position | None,
+    records: Iterable[DdlRecord],
+    resolved: Position,
+    not_awaited: AbstractSet[Position] = frozenset(),
+) -> Position:
+    """Everything below it is downstream, rows and DDL, but for stragglers.
+
+    `tables`: the least checkpoint of the tables that are no stragglers, None without such tables. `not_awaited`: DDLs of stragglers only.
+    """
+    first_open = min((at.position for at in records if at.open and at.position not in not_awaited), default=resolved)
     return min(first_open, resolved if tables is None else tables)
 
 
-def check_invariants(gate: BarrierDecision, records: Iterable[DdlRecord], checkpoint_of: CheckpointOf) -> None:
+def check_invariants(
+    gate: BarrierDecision, records: Iterable[DdlRecord], checkpoint_of: CheckpointOf, waiting: Waiting = NOTHING
+) -> None:
     """What must hold after every decision. The tests call it after every step."""
     open_records = [record for record in records if record.open]
     for table, position in gate.held.items():
@@ -126,5 +145,6 @@ def check_invariants(gate: BarrierDecision, records: Iterable[DdlRecord], checkp
     for record in gate.runnable:
         for table in record.scope.tables:
             checkpoint = checkpoint_of(table)
-            if checkpoint is None or (checkpoint != record.position and not record.background):
+            reached = checkpoint == record.position or (checkpoint is not None and record.background)
+            if not reached and not waiting.passes(record, table):
                 raise InvariantError(f"{record.event} may run, but table {table} is at {checkpoint}")

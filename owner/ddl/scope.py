@@ -89,6 +89,7 @@ class DdlClassifier:
                 apart=self._apart(event, (*touched, *sharing)),
                 names=names,
                 databases=frozenset(name.db for name in names) if event.type is DdlType.DROP_DATABASE else frozenset(),
+                ended=self._ended(event, touched),
             ),
             disposition=disposition,
             background=self.background_indexes and disposition is Disposition.APPLY and _harmless_indexes(event),
@@ -115,6 +116,17 @@ class DdlClassifier:
                         f"{event}: expected table {event.id} in the schema store at that position, found none"
                     )
                 return [subject]
+
+    @staticmethod
+    def _ended(event: DdlEvent, touched: Iterable[TableSchema]) -> frozenset[TableId]:
+        with_rows = {schema.id for schema in touched if schema.kind is not TableKind.VIEW}
+        match event.type:
+            case DdlType.DROP | DdlType.DROP_DATABASE:
+                return frozenset(with_rows)
+            case DdlType.RENAME:
+                return frozenset(with_rows & {event.drop_target})
+            case _:
+                return frozenset()
 
     @staticmethod
     def _names(event: DdlEvent, touched: Iterable[TableSchema]) -> Iterable[TableName]:

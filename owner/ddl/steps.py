@@ -1,7 +1,7 @@
 """`next_step`: how one DDL is applied downstream, step by step. Pure.
 
     pending ──observe──▶ (observed) ──record──▶ executing ──apply──▶ (applied) ──release──▶ done
-       │                                     └──refused──▶ pending
+       │                                     └──refused──▶ pending, until a user acts
        └─────── not to be sent, or unsupported and to be skipped ────────release──▶ skipped
 
 States in brackets are known to this process only; the others are recorded in etcd. A crash just after
@@ -10,9 +10,10 @@ States in brackets are known to this process only; the others are recorded in et
     apply        the effect exists: the next owner's `apply` finds it and does nothing
     release      the record is done and the gate open, in one transaction
 
-A retryable failure is tried again after a delay, at the step that failed. A DDL that the target refuses has had no effect and is not
-running any more, so it is pending again: after a user has repaired the target and resumed the changefeed, the downstream is observed
-again. Otherwise it would be compared for ever with the observation from before the repair.
+A retryable failure is tried again after a delay, at the step that failed. A refusal is recorded: the DDL waits for a user, and with it
+the tables that it touches, and no others. A DDL that the target refuses has had no effect and is not running any more, so it is
+pending again: after a user has repaired the target and resumed the table, the downstream is observed again. Otherwise it would be
+compared for ever with the observation from before the repair.
 """
 
 from __future__ import annotations
@@ -22,8 +23,12 @@ from datetime import datetime
 from typing import TypeAlias
 
 from changefeed.config.tables.filter import Disposition
-from changefeed.errors import DdlRefused, DdlUnsupported, RetryableError, SluiceError
+from changefeed.errors import DdlAmbiguous, DdlRefused, DdlUnsupported, InvariantError, RetryableError, SluiceError
+from changefeed.lifecycle import ErrorReport
 from changefeed.records import DdlRecord, DdlState, Observation
+
+OF_ITS_TABLES = (DdlRefused, DdlUnsupported, DdlAmbiguous, InvariantError)
+"""Errors for which the DDL waits, with the tables that it touches. Any other concerns the whole changefeed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +79,13 @@ class ReleaseDdl:
 
 
 @dataclass(frozen=True, slots=True)
-class TakeBack:
+class Refuse:
+    """The DDL waits for a user."""
+
     record: DdlRecord
 
 
-Step: TypeAlias = Observe | RecordExecuting | Apply | ReleaseDdl | TakeBack
+Step: TypeAlias = Observe | RecordExecuting | Apply | ReleaseDdl | Refuse
 
 
 def next_step(
@@ -86,7 +93,7 @@ def next_step(
 ) -> Step | None:
     """The next step of a DDL that may run. None: wait."""
     if record.disposition is Disposition.SCHEMA_ONLY:
-        return ReleaseDdl(_skipped(record, "the filter keeps it from the target", now))
+        return ReleaseDdl(skipped(record, "the filter keeps it from the target", now))
     match progress:
         case Running():
             return None
@@ -95,17 +102,21 @@ def next_step(
         case Failed(error, _, retry_deadline):
             if isinstance(error, RetryableError):
                 return None if monotonic < retry_deadline else _forward(record, progress, now)
-            return _refused(record, error, now, skip_unsupported=skip_unsupported)
+            return _failed(record, progress, now, skip_unsupported=skip_unsupported)
         case _:
             return _forward(record, progress, now)
 
 
-def _refused(record: DdlRecord, error: SluiceError, now: datetime, *, skip_unsupported: bool) -> Step | None:
+def _failed(record: DdlRecord, failure: Failed, now: datetime, *, skip_unsupported: bool) -> Step | None:
+    error = failure.error
+    if not isinstance(error, OF_ITS_TABLES):
+        return None
     if skip_unsupported and isinstance(error, DdlUnsupported):
-        return ReleaseDdl(_skipped(record, str(error), now))
-    if isinstance(error, DdlRefused) and record.state is DdlState.EXECUTING:
-        return TakeBack(replace(record, state=DdlState.PENDING, before=None, executing_at=None))
-    return None
+        return ReleaseDdl(skipped(record, str(error), now))
+    refused = replace(record, refused=ErrorReport.of(error, failure.failed_at))
+    if isinstance(error, DdlRefused | DdlUnsupported):
+        refused = replace(refused, state=DdlState.PENDING, before=None, executing_at=None)
+    return Refuse(refused)
 
 
 def _forward(record: DdlRecord, progress: DdlProgress | None, now: datetime) -> Step:
@@ -116,5 +127,5 @@ def _forward(record: DdlRecord, progress: DdlProgress | None, now: datetime) -> 
     return Observe(record)
 
 
-def _skipped(record: DdlRecord, note: str, now: datetime) -> DdlRecord:
+def skipped(record: DdlRecord, note: str, now: datetime) -> DdlRecord:
     return replace(record, state=DdlState.SKIPPED, note=note, done_at=now)

@@ -49,6 +49,8 @@ class OplogGuard:
         self._log = _log.bind(changefeed=changefeed)
         self._looked_at = float("-inf")
         self.left: OplogLeft | None = None
+        self.window: OplogWindow | None = None
+        """The oplog as it was last seen."""
 
     def look(self, checkpoint: Position) -> HistoryLost | None:
         """Never waits: reads in the background, and checks the last answer."""
@@ -70,6 +72,7 @@ class OplogGuard:
         """`window` is None behind mongos."""
         if window is None:
             return
+        self.window = window
         self.left = check(self._changefeed, checkpoint, window)
         if self.left.scarce:
             self._log.warning("oplog_window_scarce", left_seconds=self.left.left.total_seconds())

@@ -16,20 +16,26 @@ visited. A new owner starts with an empty one: a table that is not covered is at
 checkpoint.
 
 That start may be old, and DDLs may have been done since: from there, the table's rows would be written again under a name that the table
-no longer has. So a table is never before the DDLs that its checkpoint allowed, nor before the changefeed's checkpoint (`Floor`).
+no longer has. So a table is never before the DDLs that its checkpoint allowed, nor before the changefeed's checkpoint (`Floor`). Only the
+stragglers may be behind that: each has a record of its own.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 
 from changefeed.errors import InvariantError
+from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import AssignedTable, Assignment, DdlRecord, DdlState, NodeId, PositionReport
+from changefeed.records import AssignedTable, Assignment, DdlRecord, DdlState, NodeId, PositionReport, Straggler
 from changefeed.table import TableId
+
+NO_STRAGGLERS: Mapping[TableId, Straggler] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +57,21 @@ class NodeState:
 class Floor:
     """The least possible position of each table, whatever was reported: the records in etcd imply it."""
 
-    def __init__(self, checkpoint: Position, records: Iterable[DdlRecord]) -> None:
+    def __init__(
+        self,
+        checkpoint: Position,
+        records: Iterable[DdlRecord],
+        stragglers: Mapping[TableId, Straggler] = NO_STRAGGLERS,
+    ) -> None:
         """`checkpoint` is the changefeed's."""
         self._checkpoint = checkpoint
         self._records = records
+        self._stragglers = stragglers
 
     def of(self, table: TableId) -> Position:
-        return max(self._checkpoint, self._begun_at.get(table, self._checkpoint))
+        straggler = self._stragglers.get(table)
+        least = self._checkpoint if straggler is None else min(straggler.at, self._checkpoint)
+        return max(least, self._begun_at.get(table, least))
 
     @cached_property
     def _begun_at(self) -> dict[TableId, Position]:
@@ -129,24 +143,46 @@ class TableProgress:
         report = self.nodes[node].report
         return report is not None and table in report.released and table not in self._uncovered[node]
 
-    @property
-    def least(self) -> Position | None:
-        """The least checkpoint of all tables, including those without a node. None if there are no tables."""
-        places = [place for node in self.nodes for place in self._least_of(node)]
-        return min([*places, *([self._waiting_at] if self._waiting_at else [])], default=None)
+    def obeys(self, table: TableId, stop_rev: int) -> bool:
+        """Whether nothing of the table is being written, since its node obeys the stop of that revision, or no node has it."""
+        node = self.home.get(table)
+        if node is None:
+            return True
+        report = self.nodes[node].report
+        covered = report is not None and table not in self._uncovered[node]
+        return covered and report is not None and report.stops.get(table, 0) >= stop_rev
 
-    def _least_of(self, node: NodeId) -> Iterator[Position]:
-        """Visits only the tables that differ from the rest."""
+    def failed(self, run: int) -> Iterator[tuple[TableId, ErrorReport]]:
+        """The tables that cannot go on in this run, as the nodes that have them say."""
+        for node, state in self.nodes.items():
+            if state.report is not None and state.report.run == run:
+                for table, error in state.report.failed.items():
+                    if self.home.get(table) == node and table in self.tables and table not in self._uncovered[node]:
+                        yield table, error
+
+    def least(self, but: AbstractSet[TableId] = frozenset()) -> Position | None:
+        """The least checkpoint of all tables, including those without a node, except some. None if no tables are left."""
+        waiting = self._waiting_at
+        if but and not but.isdisjoint(self.unassigned):
+            waiting = min((self.tables[table].start for table in self.unassigned if table not in but), default=None)
+        apart: dict[NodeId, set[TableId]] = {}
+        for table in but & self.tables.keys() & self.home.keys():
+            apart.setdefault(self.home[table], set()).add(table)
+        places = [place for node in self.nodes for place in self._least_of(node, apart.get(node, frozenset()))]
+        return min([*places, *([waiting] if waiting else [])], default=None)
+
+    def _least_of(self, node: NodeId, but: AbstractSet[TableId]) -> Iterator[Position]:
+        """Visits only the tables that differ from the rest. `but` are tables of the node."""
         state, uncovered = self.nodes[node], self._uncovered[node]
-        apart = self._ended_at.get(node, 0)
+        apart = self._ended_at.get(node, 0) + len(but)
         for table, pending in uncovered.items():
-            if table in self.tables:
+            if table in self.tables and table not in but:
                 apart += 1
                 yield pending.position
         if state.report is None:
             return
         differing = state.report.exceptions.keys() | state.report.released.keys()
-        for table in differing - uncovered.keys():
+        for table in differing - uncovered.keys() - but:
             if self.home.get(table) == node and table in self.tables:
                 apart += 1
                 yield state.report.released.get(table, state.report.of(table))

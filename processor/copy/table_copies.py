@@ -8,6 +8,7 @@ the table's changes it contains already.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
@@ -123,9 +124,10 @@ class TableCopies:
         stored: ProcessorView,
         schemas: SchemaVersions,
         lanes: Lanes,
+        still: AbstractSet[TableId],
         submit: Submit | None,
     ) -> CopyTick:
-        """Without `submit` no step is started. The returned `ops` have to be written before the next tick.
+        """Without `submit` no step is started, nor for a table that stands `still`. The returned `ops` have to be written before the next tick.
 
         A leaving table starts no step: it is released only when no running task could create it again. A table that does not exist at
         its checkpoint is left alone until the assignment no longer names it.
@@ -145,7 +147,7 @@ class TableCopies:
                 ops += taken
                 continue
             leaving = table in stored.orders.assignment.leaving
-            if submit is None or leaving or schemas.at(table, checkpoint) is None:
+            if submit is None or leaving or table in still or schemas.at(table, checkpoint) is None:
                 continue
             action = decide(copy, self._inputs(table, given.start, lanes, stored, sharing.room))
             match action:
@@ -242,7 +244,7 @@ class TableCopies:
             step, at = begun.step.step, begun.step.at
             for answer in begun.task.result()[begun.place : begun.place + 1]:
                 if isinstance(answer, ErrorReport):
-                    errors.append(answer)
+                    errors.append(replace(answer, table=table))
                     continue
                 copy = _after(copy, step, at, answer)
                 if isinstance(step, CopyChunk):

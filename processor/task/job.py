@@ -26,8 +26,9 @@ class Held:
 
     tables: frozenset[TableId] = frozenset()
     names: frozenset[TableName] = frozenset()
-    patterns_since: Position | None = None
-    """Where the filter got its present patterns. A table of an earlier event that the schema store does not know was not wanted then."""
+    known_from: Position | None = None
+    """A table of an earlier event that the schema store does not know is not replicated there: the filter did not want it yet, or every
+    table but the stragglers is past it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

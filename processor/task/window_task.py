@@ -195,7 +195,7 @@ def _events(
                 header = scan(event)
                 if wants(header) and takes(header) and not ignores(event, header):
                     if batch.unreadable:
-                        raise EventTooLarge(batch.unreadable)
+                        raise EventTooLarge(batch.unreadable).about(resources.mounter.table(header).target.id)
                     taken += 1
                     yield event, header
             rows.reader.took(taken, len(batch.events))

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from pymongo import MongoClient
 
 from changefeed.capture import Capture
-from changefeed.config.configuration import Configuration, OnDivergence
+from changefeed.config.configuration import Configuration, OnDivergence, OnRejected
 from changefeed.config.uri import ConnectionUri
 from changefeed.errors import FencedError
 from changefeed.table import TableKind, TableName, TableSchema
@@ -253,7 +253,9 @@ def _writer(
 
 
 def _writer_options(configuration: Configuration) -> RowWriterOptions:
-    return RowWriterOptions(retry_for=_RETRY_FOR, patience=PATIENCE, dead_letter=configuration.dead_letter)
+    keeps = configuration.when_rejected is OnRejected.DEAD_LETTER
+    dead_letter = configuration.dead_letter if keeps else None
+    return RowWriterOptions(retry_for=_RETRY_FOR, patience=PATIENCE, dead_letter=dead_letter)
 
 
 def _fetch_from(source: _Client) -> FetchRow:

@@ -9,7 +9,8 @@ may not have yet, and events of other nodes' tables. A worked example; the job i
     108 d            not taken: the schema store knows d, so d is another node's table
     108 e            not taken: the DDL that creates e at 107 is open, so the events of e are read later
     108 f            an error: the schema store does not know f, so a DDL was missed
-    103 g            not taken: g is unknown, and before 105 the filter had other patterns, which did not match g
+    103 g            not taken: g is unknown, and before 105 the filter had other patterns, which did not match g; or the changefeed's
+                     checkpoint is 105: only stragglers are behind it, and b is one
 
 Events of servers before 6.0 have names only. A name means one table at a position.
 """
@@ -69,19 +70,19 @@ class Gate:
         position = header.position
         if table in self._held.tables or self._schemas.at(table, position) is not None:
             return True
-        if self._before_the_patterns(position):
+        if self._before_what_is_known(position):
             return False
         raise _unexplained(header, position)
 
     def _named(self, header: Header) -> TableId | None:
         name, position = table_name(header.ns), header.position
         schema = self._schemas.by_name(name, position) if name else None
-        if schema is None and name not in self._held.names and not self._before_the_patterns(position):
+        if schema is None and name not in self._held.names and not self._before_what_is_known(position):
             raise _unexplained(header, position)
         return schema.id if schema else None
 
-    def _before_the_patterns(self, position: Position) -> bool:
-        return self._held.patterns_since is not None and position < self._held.patterns_since
+    def _before_what_is_known(self, position: Position) -> bool:
+        return self._held.known_from is not None and position < self._held.known_from
 
     def _window_of(self, table: TableId) -> _Span:
         window = self._job.of(table)

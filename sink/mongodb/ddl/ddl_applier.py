@@ -111,7 +111,7 @@ class MongoDdlApplier:
             return "the target is not sharded"
         reason = refusal(ddl, before, self._ttl)
         if reason is not None:
-            raise DdlRefused(f"{_subject(ddl)}: {reason}; then resume the changefeed")
+            raise DdlRefused(f"{_subject(ddl)}: {reason}; then resume the table")
         now = self._look(names_of(ddl))
         if effect(ddl, before, now, self._ttl) is not DdlEffect.ABSENT:
             now = self.observe(names_of(ddl))
@@ -246,9 +246,7 @@ def _refused(command: DdlCommand, error: Exception) -> SluiceError:
         return translation
     if code_of(error) == UUID_MISMATCH:
         return DdlAmbiguous(f"{translation}; another client has just replaced the collection at the target")
-    return DdlRefused(
-        f"{translation}; command: {Document.of(command.body)}; {_remedy(error)}, then resume the changefeed"
-    )
+    return DdlRefused(f"{translation}; command: {Document.of(command.body)}; {_remedy(error)}, then resume the table")
 
 
 def _remedy(error: Exception) -> str:
@@ -271,7 +269,7 @@ def _unclear(ddl: DownstreamDdl, before: Observation, now: Observation) -> str:
     ]
     return (
         f"{_subject(ddl)}: the target is neither as before this DDL nor as after it: {'; '.join(then)}. "
-        "Another client changed it: bring it into either state, then resume the changefeed"
+        "Another client changed it: bring it into either state, then resume the table"
     )
 
 

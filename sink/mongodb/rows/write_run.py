@@ -83,6 +83,7 @@ _NO_TRANSACTION = frozenset({20, 263})
 WAITING_BYTES = 64 << 20
 UNEXPLAINED_BYTES = 64 << 20
 _MOST_NAMED = 10
+_REMEDY = "remove the cause at the target and resume the table, or have such rows kept as dead letters (on_rejected: dead_letter)"
 _MISSING, _MISSING_OR_MISSHAPEN = "its document is missing", "its document is missing or has another shape"
 
 
@@ -169,7 +170,7 @@ class WriteRun:
                 return
             except RowRejected as error:
                 if not _about_a_row(error):
-                    raise
+                    raise error.about(batch.changes[0].table.id) from error.__cause__
                 self._isolate(batch, error, again=replay)
                 return
             replay = replay or repeated
@@ -473,14 +474,16 @@ class WriteRun:
 
     def _reject(self, change: RowChange, said: str) -> None:
         if self._dead_letter is None:
-            raise RowRejected(f"{said}; remove the cause at the target, or set a dead_letter collection for such rows")
+            raise RowRejected(f"{said}; {_REMEDY}").about(change.table.id)
         self._result.refused(Deviation(change=change, reason=said))
         letter = dead_letter(change, said)
         statement = {"q": {"_id": letter["_id"]}, "u": letter, "upsert": True, "multi": False}
         command = {"update": self._dead_letter.coll, "updates": [statement], "writeConcern": {"w": "majority"}}
         reply = self._commander.send(self._dead_letter.db, command, f"dead letter of {change}").document
         if errors := reply.get("writeErrors"):
-            raise RowRejected(f"{said}; and {self._dead_letter} refuses the dead letter: {errors[0].get('errmsg')}")
+            raise RowRejected(
+                f"{said}; and {self._dead_letter} refuses the dead letter: {errors[0].get('errmsg')}"
+            ).about(change.table.id)
 
     @staticmethod
     def _said(change: RowChange, refusal: Refusal) -> str:
@@ -518,7 +521,7 @@ def _divergence(rows: Sequence[tuple[RowChange, str]]) -> Divergence:
     return Divergence(
         f"{named}{more}. Another client writes to the target, or the target differed when the changefeed started: make these rows equal to "
         f"the source's, or let Sluice repair them (on_divergence: repair), or copy the table again; then resume"
-    )
+    ).about(rows[0][0].table.id)
 
 
 def _about_a_row(error: RowRejected) -> bool:

@@ -54,8 +54,12 @@ def copying(under_way: dict[TableId, CopyProgress], left: dict[TableId, Position
         reports={NODE: report},
         rows=RowCounts(),
         moves={},
+        stragglers={},
+        requests={},
+        skips=frozenset(),
         copied=frozenset(),
         processors={},
+        isolates=True,
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -28,7 +30,7 @@ from changefeed.records import Barrier, ChangefeedInfo, ChangefeedStatus, DdlRec
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.sightings import Sighting, Sightings
-from owner.ddl.steps import DdlProgress, Failed
+from owner.ddl.steps import DdlProgress, Failed, Refuse
 from owner.decision import (
     ChangefeedState,
     Decision,
@@ -39,6 +41,7 @@ from owner.decision import (
     ReleaseDdls,
     decide,
 )
+from owner.tables.wishes import TableWishes
 from schema_store.versions import SchemaVersions
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -58,15 +61,23 @@ def table(id: TableId, coll: str, kind: TableKind = TableKind.COLLECTION) -> Tab
 
 
 class Checkpoints:
-    def __init__(self, places: Mapping[TableId, Position]) -> None:
+    def __init__(
+        self, places: Mapping[TableId, Position], failed: Mapping[TableId, ErrorReport] = MappingProxyType({})
+    ) -> None:
         self._places = places
+        self._failed = failed
 
     def of(self, table: TableId) -> Position | None:
         return self._places.get(table)
 
-    @property
-    def least(self) -> Position | None:
-        return min(self._places.values(), default=None)
+    def least(self, but: AbstractSet[TableId] = frozenset()) -> Position | None:
+        return min((place for table, place in self._places.items() if table not in but), default=None)
+
+    def obeys(self, table: TableId, stop_rev: int) -> bool:
+        return True
+
+    def failed(self, run: int) -> Iterable[tuple[TableId, ErrorReport]]:
+        return self._failed.items()
 
 
 class Feed:
@@ -100,6 +111,8 @@ class Feed:
         sightings: Sightings | None = None,
         watching: bool = True,
         now: datetime = NOW,
+        wishes: TableWishes | None = None,
+        failed: Mapping[TableId, ErrorReport] = MappingProxyType({}),
     ) -> Decision:
         state = ChangefeedState(
             epoch=1,
@@ -108,7 +121,8 @@ class Feed:
             barrier=barrier,
             records=self.records,
             reports=(),
-            checkpoints=Checkpoints(places or {}),
+            wishes=wishes or TableWishes(),
+            checkpoints=Checkpoints(places or {}, failed),
             tip=self.tip,
             arrived=arrived,
             resolved=at(resolved),
@@ -184,15 +198,16 @@ def test_a_flood_of_ddl_is_recorded_in_parts_and_the_barrier_waits_for_the_rest(
     assert decision.waiting == tuple(creates[500:])
 
 
-def test_what_may_be_skipped_does_not_fail_the_changefeed() -> None:
+def test_a_ddl_that_cannot_be_done_is_skipped_or_waits_for_a_user_and_the_changefeed_goes_on() -> None:
     unsupported = Failed(DdlUnsupported("not sharded"), NOW, retry_deadline=0.0)
-    for policy, state in (("skip", State.NORMAL), ("fail", State.FAILED)):
+    for policy in ("skip", "fail"):
         feed = Feed(table(A, "a"), ddl={"unsupported": policy})
         feed.knows(ddl(11, DdlType.DROP, "a", A))
         decision = feed.decide(places={A: at(11)}, executions={at(11): unsupported})
         released = [action for action in decision.actions if isinstance(action, ReleaseDdls)]
-        assert bool(released) == (policy == "skip")
-        assert status_of(decision).lifecycle.state is state
+        refused = [action for action in decision.actions if isinstance(action, Refuse)]
+        assert (len(released), len(refused)) == ((1, 0) if policy == "skip" else (0, 1))
+        assert status_of(decision).lifecycle.state is State.NORMAL
 
 
 def test_a_ddl_that_is_tried_again_for_hours_warns_and_stops_no_other_table() -> None:
@@ -225,11 +240,11 @@ def test_a_refused_ddl_that_the_filter_ignores_from_now_on_is_released() -> None
     feed = Feed(table(A, "a"), filter={"tables": ["shop.*"], "events": [rule]})
     unique = Document.of({"indexes": [{"v": 2, "key": {"x": 1}, "name": "x_1", "unique": True}]})
     wanted_before = Feed(table(A, "a")).knows(ddl(11, DdlType.CREATE_INDEXES, "a", A, description=unique))
-    feed.records[at(11)] = replace(wanted_before, state=DdlState.PENDING)
-    refused = Failed(DdlRefused("duplicate key"), NOW, retry_deadline=0.0)
+    refusal = ErrorReport.of(DdlRefused("duplicate key"), NOW)
+    feed.records[at(11)] = replace(wanted_before, refused=refusal)
     feed.status = replace(feed.status, lifecycle=replace(feed.status.lifecycle, state=State.STOPPED))
     held = Barrier(epoch=1, position=at(20), held={A: at(11)})
-    decision = feed.decide(places={A: at(11)}, executions={at(11): refused}, barrier=held)
+    decision = feed.decide(places={A: at(11)}, barrier=held)
     [released] = [action for action in decision.actions if isinstance(action, ReleaseDdls)]
     assert released.records[0].state is DdlState.SKIPPED
 

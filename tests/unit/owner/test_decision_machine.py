@@ -5,11 +5,15 @@ when jobs finish, and the action after which the owner dies. After every step:
 
     I1  a table's rows and DDLs reach the target in stream order
     I5  each DDL reaches the target once
-    I7  at the end, with all processes alive, everything has been replicated
+    I7  at the end, with all processes alive, everything has been replicated that does not wait for a user; and then, everything
+
+The target refuses rows and DDLs, and users stop and resume tables. A table that the source drops while it is stopped ends as it is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from random import Random
@@ -22,19 +26,25 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.config.tables.filter import Disposition
 from changefeed.documents.document import Document
+from changefeed.errors import DdlRefused, RowRejected
 from changefeed.event import DdlEvent, DdlType
+from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import (
     Barrier,
     ChangefeedInfo,
     ChangefeedStatus,
     DdlRecord,
+    DdlState,
     Observation,
+    Straggler,
+    TableVerb,
 )
 from changefeed.table import TableId, TableName, TableSchema
 from owner.ddl import barrier
 from owner.ddl.scope import DdlClassifier
-from owner.ddl.steps import Applied, Apply, DdlProgress, Observe, Observed, RecordExecuting, Running
+from owner.ddl.steps import Applied, Apply, DdlProgress, Failed, Observe, Observed, RecordExecuting, Refuse, Running
+from owner.ddl.stragglers import StoredStraggler, known_tables, wait
 from owner.decision import (
     ChangefeedState,
     OwnerAction,
@@ -45,6 +55,7 @@ from owner.decision import (
     check_invariants,
     decide,
 )
+from owner.tables.wishes import Forget, Mark, Resume, TableWishes
 from schema_store.versions import SchemaVersions
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -117,6 +128,11 @@ class Etcd:
     barrier: Barrier | None = None
     records: dict[Position, DdlRecord] = field(default_factory=dict)
     checkpoints: dict[TableId, Position] = field(default_factory=dict)
+    failed: dict[TableId, ErrorReport] = field(default_factory=dict)
+    stragglers: dict[TableId, StoredStraggler] = field(default_factory=dict)
+    obeyed: dict[TableId, int] = field(default_factory=dict)
+    requests: dict[TableId, TableVerb] = field(default_factory=dict)
+    revision: int = 0
 
     def versions(self) -> SchemaVersions:
         done = [record.event for record in self.records.values() if not record.open]
@@ -136,10 +152,15 @@ class Known:
     def of(self, table: TableId) -> Position | None:
         return self.etcd.checkpoints.get(table)
 
-    @property
-    def least(self) -> Position | None:
-        births = [schema.valid_from for schema in self._unassigned()]
-        return min([*self.etcd.checkpoints.values(), *births], default=None)
+    def least(self, but: AbstractSet[TableId] = frozenset()) -> Position | None:
+        places = {schema.id: schema.valid_from for schema in self._unassigned()} | self.etcd.checkpoints
+        return min((place for table, place in places.items() if table not in but), default=None)
+
+    def obeys(self, table: TableId, stop_rev: int) -> bool:
+        return table not in self.etcd.checkpoints or self.etcd.obeyed.get(table, 0) >= stop_rev
+
+    def failed(self, run: int) -> Iterable[tuple[TableId, ErrorReport]]:
+        return list(self.etcd.failed.items())
 
     def _unassigned(self) -> list[TableSchema]:
         return [
@@ -158,6 +179,10 @@ class World(RuleBasedStateMachine):
         self.info = ChangefeedInfo(configuration=configuration, created_at=NOW)
         self.etcd = Etcd(ChangefeedStatus(checkpoint=START, resolved=START, run=1, info_version=1, epoch=1))
         self.epoch = 1
+        self.excused: set[Position] = set()
+        """DDLs that the checkpoint passed while they waited for a user."""
+        self.given_up: set[TableId] = set()
+        """Tables that ended while they were stopped: what rows they have does not matter."""
         self.elect()
 
     def elect(self) -> None:
@@ -253,6 +278,11 @@ class World(RuleBasedStateMachine):
             barrier=self.etcd.barrier,
             records=dict(self.etcd.records),
             reports=(),
+            wishes=TableWishes(
+                stragglers=dict(self.etcd.stragglers),
+                requests=dict(self.etcd.requests),
+                replicated=self.etcd.checkpoints.keys() | {schema.id for schema in Known(self.etcd)._unassigned()},
+            ),
             checkpoints=Known(self.etcd),
             tip=self.tip,
             arrived=arrived,
@@ -272,21 +302,49 @@ class World(RuleBasedStateMachine):
                 self.etcd.records |= {record.position: record for record in records}
             case PublishBarrier(published):
                 self.etcd.barrier = published
-            case ReleaseDdls(records, published):
+            case ReleaseDdls(records, published, stragglers):
+                for table, straggler in stragglers.items():
+                    self.mark(table, straggler)
                 self.etcd.records |= {record.position: record for record in records}
                 self.etcd.barrier = published
                 for record in records:
                     self.executions.pop(record.position, None)
                 self.end_dropped_tables()
-            case RecordExecuting(record):
+            case RecordExecuting(record) | Refuse(record):
                 self.etcd.records[record.position] = record
                 self.executions.pop(record.position, None)
+            case Mark() | Resume() | Forget():
+                self.wish(action)
             case PublishStatus(status):
                 check_invariants(self.etcd.status, status)
                 self.etcd.status = status
             case Observe(record) | Apply(record):
                 self.jobs[record.position] = action
                 self.executions[record.position] = Running()
+
+    def mark(self, table: TableId, straggler: Straggler) -> None:
+        self.etcd.revision += 1
+        self.etcd.stragglers[table] = StoredStraggler(straggler, self.etcd.revision)
+
+    def stopped(self, table: TableId) -> bool:
+        return table in self.etcd.stragglers and self.etcd.stragglers[table].record.stopped
+
+    def wish(self, wished: Mark | Resume | Forget) -> None:
+        match wished:
+            case Mark(table, straggler, answers):
+                self.mark(table, straggler)
+                if answers:
+                    self.etcd.requests.pop(table, None)
+            case Resume(table, goes_on, records):
+                if goes_on is not None:
+                    self.mark(table, goes_on)
+                self.etcd.requests.pop(table, None)
+                self.etcd.records |= {record.position: record for record in records}
+            case Forget(requests=requests, stragglers=over):
+                for table in requests:
+                    self.etcd.requests.pop(table, None)
+                for table in over:
+                    del self.etcd.stragglers[table]
 
     def end_dropped_tables(self) -> None:
         living = {schema.id for schema in self.etcd.versions().tables_at(Position(ClusterTime(2**32 - 1, 0)))}
@@ -299,6 +357,35 @@ class World(RuleBasedStateMachine):
         if not heard:
             self.elect()
 
+    @precondition(lambda self: any(isinstance(job, Apply) for job in self.jobs.values()))
+    @rule(choice=st.randoms(use_true_random=False))
+    def target_refuses_a_ddl(self, choice: Random) -> None:
+        position = choice.choice(sorted(at for at, job in self.jobs.items() if isinstance(job, Apply)))
+        del self.jobs[position]
+        if position not in self.target.ddls:
+            self.executions[position] = Failed(DdlRefused("not like this"), NOW, 0.0)
+        else:
+            self.executions[position] = Applied("")
+
+    @precondition(lambda self: self.etcd.checkpoints)
+    @rule(choice=st.randoms(use_true_random=False))
+    def target_refuses_a_row(self, choice: Random) -> None:
+        table = choice.choice(sorted(self.etcd.checkpoints))
+        if not self.stopped(table):
+            self.etcd.failed[table] = ErrorReport.of(RowRejected("not like this"), NOW)
+
+    @rule()
+    def nodes_obey_stops(self) -> None:
+        for table, stored in self.etcd.stragglers.items():
+            if stored.record.stopped:
+                self.etcd.obeyed[table] = stored.rev
+                self.etcd.failed.pop(table, None)
+
+    @precondition(lambda self: self.etcd.checkpoints)
+    @rule(choice=st.randoms(use_true_random=False), verb=st.sampled_from(TableVerb))
+    def user_asks(self, choice: Random, verb: TableVerb) -> None:
+        self.etcd.requests[choice.choice(sorted(self.etcd.checkpoints))] = verb
+
     def finish(self, position: Position) -> None:
         job = self.jobs.pop(position)
         if isinstance(job, Apply):
@@ -309,6 +396,13 @@ class World(RuleBasedStateMachine):
         if record.position in self.target.ddls:
             return
         for table in record.scope.tables:
+            if self.stopped(table) and self.etcd.checkpoints.get(table) != record.position:
+                assert self.ends_after(table, record.position), f"{record.event} without the rows of {table}"
+                assert Known(self.etcd).obeys(table, self.etcd.stragglers[table].rev), (
+                    f"{record.event} beside rows of {table}"
+                )
+                self.given_up.add(table)
+                continue
             applied = {position for position, id in self.target.rows if id == table}
             due = {position for position, id in self.source.rows if id == table and position < record.position}
             assert due <= applied, f"I1: {record.event} before rows {due - applied}"
@@ -316,9 +410,16 @@ class World(RuleBasedStateMachine):
             assert record.background or not early, f"I1: rows {early} before {record.event}"
         earlier = [other for other in self.etcd.records.values() if other.position < record.position]
         for other in earlier:
-            if other.scope.meets(record.scope):
+            if other.scope.meets(record.scope) and other.state is not DdlState.SKIPPED:
                 assert other.position in self.target.ddls, f"I5: {record.event} before {other.event}"
         self.target.ddls.append(record.position)
+
+    def ends_after(self, table: TableId, position: Position) -> bool:
+        """Whether the source has dropped the table, there or later."""
+        dropped = [event for event in self.source.ddls if event.position >= position]
+        return any(
+            event.drop_target == table or (event.type is DdlType.DROP and event.id == table) for event in dropped
+        )
 
     # steps of the processors
 
@@ -336,6 +437,8 @@ class World(RuleBasedStateMachine):
 
     def advance(self, table: TableId, whole: bool) -> None:
         assert self.etcd.barrier is not None
+        if self.stopped(table) or table in self.etcd.failed:
+            return
         start, end = self.etcd.checkpoints[table], self.etcd.barrier.of(table)
         due = sorted(position for position, id in self.source.rows if id == table and start <= position < end)
         if due and not whole:
@@ -353,6 +456,8 @@ class World(RuleBasedStateMachine):
             self.etcd.barrier,
             dict(self.etcd.records),
             dict(self.etcd.checkpoints),
+            dict(self.etcd.stragglers),
+            dict(self.etcd.requests),
             dict(self.executions),
         )
 
@@ -361,16 +466,41 @@ class World(RuleBasedStateMachine):
     @invariant()
     def gates_hold(self) -> None:
         if self.etcd.barrier is not None:
-            gate = barrier.decide(self.etcd.barrier.position, self.etcd.records.values(), self.etcd.checkpoints.get)
-            barrier.check_invariants(gate, self.etcd.records.values(), self.etcd.checkpoints.get)
+            end, records, places = self.etcd.barrier.position, self.etcd.records.values(), self.etcd.checkpoints.get
+            standing = wait(self.etcd.stragglers, Known(self.etcd).obeys, records, end, places)
+            gate = barrier.decide(end, records, places, standing)
+            barrier.check_invariants(gate, records, places, standing)
 
     @invariant()
     def the_checkpoint_passes_no_table_and_no_open_ddl(self) -> None:
         checkpoint = self.etcd.status.checkpoint
         assert checkpoint is not None
-        least = Known(self.etcd).least
-        assert least is None or checkpoint <= least
-        assert all(checkpoint <= record.position for record in self.etcd.records.values() if record.open)
+        stragglers = self.etcd.stragglers
+        for table, place in self.etcd.checkpoints.items():
+            assert checkpoint <= place or table in stragglers, f"{table} at {place} is passed, and nothing says so"
+            assert table not in stragglers or stragglers[table].record.at <= place, (
+                f"{table} at {place} is not that far"
+            )
+        for schema in Known(self.etcd)._unassigned():
+            assert checkpoint <= schema.valid_from or schema.id in stragglers, f"new {schema.id} is passed"
+        waiting, _ = self.waiting_for_a_user()
+        for record in self.etcd.records.values():
+            passed = record.open and record.position < checkpoint
+            assert not passed or record.position in waiting | self.excused, f"{record.event} is passed"
+            self.excused |= {record.position} if passed else set()
+
+    def waiting_for_a_user(self) -> tuple[set[Position], set[TableId]]:
+        """The DDLs and the tables that wait for a user's act or for its consequences: found without the decision's own means."""
+        waiting: list[DdlRecord] = []
+        stragglers = set(self.etcd.stragglers)
+        for record in sorted(self.etcd.records.values(), key=lambda record: record.position):
+            if record.open and (
+                record.refused is not None
+                or any(record.scope.meets(other.scope) for other in waiting)
+                or record.scope.tables & stragglers
+            ):
+                waiting.append(record)
+        return {record.position for record in waiting}, stragglers
 
     @invariant()
     def each_ddl_once(self) -> None:
@@ -384,6 +514,7 @@ class World(RuleBasedStateMachine):
         def settled() -> bool:
             before = self.everything()
             self.tick(None)
+            self.nodes_obey_stops()
             self.assign()
             for table in list(self.etcd.checkpoints):
                 self.advance(table, whole=True)
@@ -391,15 +522,43 @@ class World(RuleBasedStateMachine):
                 self.finish(position)
             return before == self.everything()
 
-        for _ in range(20 + 6 * len(self.source.ddls)):
-            if settled():
-                break
-        inside = {id for event in self.source.ddls if (id := event.id) and event.table and event.table.coll != OUTSIDE}
-        assert self.target.rows == {(at, id) for at, id in self.source.rows if id in inside}, "I7: rows are missing"
-        due = {event.position for event in self.source.ddls if event.id in inside}
-        assert due <= set(self.target.ddls), "I5: a DDL was lost"
+        def settle() -> None:
+            for _ in range(20 + 6 * len(self.source.ddls)):
+                if settled():
+                    return
+
+        settle()
+        self.check_who_waits()
+        while self.waiting_for_a_user() != (set(), set()):
+            self.ask_to_resume_everything()
+            settle()
+        self.check_what_arrived()
         assert not [record for record in self.etcd.records.values() if record.open], "I7: a DDL is stuck"
         assert self.etcd.status.checkpoint == self.source.end, "I7: the checkpoint did not reach the end"
+
+    def check_who_waits(self) -> None:
+        waiting, standing = self.waiting_for_a_user()
+        for record in self.etcd.records.values():
+            assert not record.open or record.position in waiting, f"I7: {record.event} waits for nobody"
+        for table, place in self.etcd.checkpoints.items():
+            assert place >= self.watched or table in standing, f"I7: {table} is at {place} and stands still for nobody"
+
+    def ask_to_resume_everything(self) -> None:
+        refused = [record for record in self.etcd.records.values() if record.open and record.refused is not None]
+        touching = {id for record in refused for id in known_tables(record)}
+        self.etcd.requests |= dict.fromkeys({*self.etcd.stragglers, *touching}, TableVerb.RESUME)
+
+    def check_what_arrived(self) -> None:
+        inside = {id for event in self.source.ddls if (id := event.id) and event.table and event.table.coll != OUTSIDE}
+        inside -= self.given_up
+        found = {(at, id) for at, id in self.target.rows if id in inside}
+        assert found == {(at, id) for at, id in self.source.rows if id in inside}, "I7: rows are missing"
+        due = {event.position for event in self.source.ddls if event.id in inside}
+        skipped = [record for record in self.etcd.records.values() if record.state is DdlState.SKIPPED]
+        assert due - {record.position for record in skipped} <= set(self.target.ddls), "I5: a DDL was lost"
+        for record in skipped:
+            assert record.event.id is not None
+            assert self.ends_after(record.event.id, record.position), "a DDL was skipped for nothing"
 
 
 World.TestCase.settings = settings(

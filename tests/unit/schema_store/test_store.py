@@ -105,10 +105,12 @@ def test_a_table_created_and_dropped_below_the_checkpoint_leaves_nothing() -> No
     assert list(fold({}, records, at(3))) == [FoldStep(ddls=(at(1), at(2)))]
 
 
-def test_nothing_at_or_after_an_open_record_is_folded() -> None:
-    records = [record(resized(1, 1)), record(resized(2, 2, B, SHOP_B), DdlState.EXECUTING), record(resized(3, 3))]
+def test_an_open_record_of_a_straggler_stays_and_those_of_other_tables_are_folded_past_it() -> None:
+    records = [record(resized(1, 1)), record(resized(2, 2, B, SHOP_B), DdlState.PENDING), record(resized(3, 3))]
     (step,) = fold({A: base(A, SHOP_A), B: base(B, SHOP_B)}, records, at(9))
-    assert step.ddls == (at(1),)
+    assert step.ddls == (at(1), at(3))
+    (written,) = step.write
+    assert (written.id, written.valid_from) == (A, at(3))
 
 
 def test_a_dropped_database_of_many_tables_is_folded_in_parts_with_its_record_last() -> None:

@@ -39,10 +39,10 @@ def ignoring(**rule: Any) -> dict[str, Any]:
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     (
         {"sinc": "x"},
-        ("sinc: unknown key; allowed are id, source, sink, start, target, filter, routes, ddl, capture, on_divergence, dead_letter, "
+        ("sinc: unknown key; allowed are id, source, sink, start, target, filter, routes, ddl, capture, on_divergence, on_rejected, dead_letter, "
         "pipeline (did you mean 'sink'?)"),
     ),
-    ({"zzz": {"a": 1}}, "zzz: unknown key; allowed are id, source, sink, start, target, filter, routes, ddl, capture, on_divergence, dead_letter, pipeline"),
+    ({"zzz": {"a": 1}}, "zzz: unknown key; allowed are id, source, sink, start, target, filter, routes, ddl, capture, on_divergence, on_rejected, dead_letter, pipeline"),
     (
         {"id": "orders to dr"},
         "id: found 'orders to dr'; write up to 64 letters, digits and single - _ . between them, for example orders-to-dr",
@@ -229,7 +229,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"ddl": {"async_indexes": 1}}, "ddl.async_indexes: found 1; allowed are true, false"),
     ({"ddl": {"ttl": "defered"}}, "ddl.ttl: found 'defered'; allowed are deferred, copied (did you mean 'deferred'?)"),
     ({"capture": "oplg"}, "capture: found 'oplg'; allowed are auto, oplog, change_stream (did you mean 'oplog'?)"),
-    ({"on_divergence": "repiar"}, "on_divergence: found 'repiar'; allowed are repair, fail (did you mean 'repair'?)"),
+    ({"on_divergence": "repiar"}, "on_divergence: found 'repiar'; allowed are repair, stop_table, fail (did you mean 'repair'?)"),
     ({"dead_letter": "rejected"}, "dead_letter: found 'rejected'; write null or a table name of the target, for example sluice.rejected"),
     ({"dead_letter": "local.rejected"}, "dead_letter: found 'local.rejected'; write null or a table name of the target, for example sluice.rejected"),
     (

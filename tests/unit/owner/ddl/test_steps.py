@@ -5,10 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.tables.filter import Disposition
-from changefeed.errors import DdlAmbiguous, DdlRefused, DdlUnsupported, SinkUnavailable
+from changefeed.errors import (
+    DdlAmbiguous,
+    DdlRefused,
+    DdlUnsupported,
+    FencedError,
+    InvariantError,
+    SinkUnavailable,
+    SluiceError,
+)
 from changefeed.event import DdlEvent, DdlType
+from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import DdlRecord, DdlState, Observation, Scope
 from owner.ddl.steps import (
@@ -19,10 +30,10 @@ from owner.ddl.steps import (
     Observe,
     Observed,
     RecordExecuting,
+    Refuse,
     ReleaseDdl,
     Running,
     Step,
-    TakeBack,
     next_step,
 )
 
@@ -70,34 +81,45 @@ def test_a_failure_that_may_go_away_is_tried_again_at_the_step_that_failed_when_
     assert step(EXECUTING, failed, monotonic=60.0) == Apply(EXECUTING)
 
 
-def test_a_refused_ddl_is_pending_again_and_not_tried_by_itself() -> None:
-    refused = Failed(DdlRefused("duplicate key"), NOW, retry_deadline=0.0)
-    assert step(EXECUTING, refused) == TakeBack(PENDING)
-    assert step(PENDING, refused) is None
+def refusal(error: SluiceError) -> ErrorReport:
+    return ErrorReport.of(error, NOW)
+
+
+def test_a_refused_ddl_is_pending_again_and_waits_for_a_user() -> None:
+    error = DdlRefused("duplicate key")
+    refused = Failed(error, NOW, retry_deadline=0.0)
+    assert step(EXECUTING, refused) == Refuse(replace(PENDING, refused=refusal(error)))
 
 
 def test_after_mending_the_downstream_is_looked_at_anew() -> None:
-    taken_back = step(EXECUTING, Failed(DdlRefused("stands there"), NOW, retry_deadline=0.0))
-    assert isinstance(taken_back, TakeBack)
-    assert step(taken_back.record, None) == Observe(PENDING)
+    refused = step(EXECUTING, Failed(DdlRefused("stands there"), NOW, retry_deadline=0.0))
+    assert isinstance(refused, Refuse)
+    assert step(replace(refused.record, refused=None), None) == Observe(PENDING)
 
 
-def test_what_is_neither_as_before_nor_as_after_stays_compared_with_what_was_recorded() -> None:
-    assert step(EXECUTING, Failed(DdlAmbiguous("another UUID"), NOW, retry_deadline=0.0)) is None
+@pytest.mark.parametrize("error", [DdlAmbiguous("another UUID"), InvariantError("a bug")])
+def test_what_is_not_understood_waits_for_a_user_and_stays_compared_with_what_was_recorded(error: SluiceError) -> None:
+    failed = Failed(error, NOW, retry_deadline=0.0)
+    assert step(EXECUTING, failed) == Refuse(replace(EXECUTING, refused=refusal(error)))
+
+
+def test_an_owner_whose_turn_is_over_refuses_nothing() -> None:
+    assert step(EXECUTING, Failed(FencedError("closed"), NOW, retry_deadline=0.0)) is None
 
 
 def test_an_unsupported_ddl_is_skipped_only_where_the_user_said_so() -> None:
-    failed = Failed(DdlUnsupported("the target is not sharded"), NOW, retry_deadline=0.0)
-    assert step(PENDING, failed) is None
+    error = DdlUnsupported("the target is not sharded")
+    failed = Failed(error, NOW, retry_deadline=0.0)
+    assert step(PENDING, failed) == Refuse(replace(PENDING, refused=refusal(error)))
     released = step(PENDING, failed, skip=True)
     assert isinstance(released, ReleaseDdl)
     assert (released.record.state, released.record.note) == (DdlState.SKIPPED, "the target is not sharded")
 
 
 def test_a_refusal_is_never_skipped() -> None:
-    refused = Failed(DdlRefused("duplicate key"), NOW, retry_deadline=0.0)
-    assert step(EXECUTING, refused, skip=True) == TakeBack(PENDING)
-    assert step(PENDING, refused, skip=True) is None
+    error = DdlRefused("duplicate key")
+    refused = Failed(error, NOW, retry_deadline=0.0)
+    assert step(EXECUTING, refused, skip=True) == Refuse(replace(PENDING, refused=refusal(error)))
 
 
 def test_a_ddl_that_the_user_does_not_want_downstream_goes_through_the_schema_store_only() -> None:

@@ -254,7 +254,7 @@ class World(RuleBasedStateMachine):
     @invariant()
     def the_least_is_the_least(self) -> None:
         places = [self.progress.of(table) or self.wanted[table].start for table in self.wanted]
-        assert self.progress.least == min(places, default=None)
+        assert self.progress.least() == min(places, default=None)
 
     def teardown(self) -> None:
         """I7: if one live node is left undisturbed, every table is replicated, and the owner has no more actions."""

@@ -73,7 +73,7 @@ def test_the_worked_example() -> None:
 @pytest.mark.parametrize("named_only", [False, True])
 def test_rows_of_tables_that_nobody_knew_before_the_patterns_changed_are_passed_over(named_only: bool) -> None:
     """Other tables of the scan are still before the change of the patterns, but the source's server already filters by the new ones."""
-    behind = gate(Held(patterns_since=at(105)))
+    behind = gate(Held(known_from=at(105)))
     assert not behind.takes(header(103, F, named_only=named_only))
     with pytest.raises(InvariantError, match="a DDL was missed"):
         behind.takes(header(105, F, named_only=named_only))

@@ -1,0 +1,192 @@
+"""`wished`: what becomes of the stragglers, and of the requests of users about tables. Pure.
+
+The first column is what this decision knows, the second its action:
+
+    a node says that a table cannot go on              Mark, stopped: the others have gone on already
+    a user asks to stop a table                        Mark, stopped
+    a straggler's history is lost                      Mark, stopped for good
+    a table has reached a blocked DDL                  Mark, before the checkpoint passes it
+    a user asks to resume a stopped table              Resume, once its node obeys the stop: an older report says no more about the table
+    a user asks to resume a table of a refused DDL     Resume: the DDL is tried again
+    a straggler has caught up                          Forget
+    a straggler has ended                              Forget, once no node has it: until then its node would go on with it
+    a user asks for what cannot be                     Forget: the table has ended or is about to, or its history is lost
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import islice
+from typing import Protocol, TypeAlias
+
+from changefeed.lifecycle import ErrorReport
+from changefeed.position import Position
+from changefeed.records import DdlRecord, DdlState, Straggler, TableVerb
+from changefeed.table import TableId
+from owner.ddl.stragglers import SKIPPABLE, StoredStraggler, Waiting, known_tables
+
+_MOST = 64
+"""Tables that are marked in one decision, since each is a transaction."""
+
+
+class TablePlaces(Protocol):
+    def of(self, table: TableId) -> Position | None: ...
+    def obeys(self, table: TableId, stop_rev: int) -> bool: ...
+    def failed(self, run: int) -> Iterable[tuple[TableId, ErrorReport]]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableWishes:
+    """The stragglers, and the requests of users. `replicated`: the tables that there are."""
+
+    stragglers: Mapping[TableId, StoredStraggler] = field(default_factory=dict)
+    requests: Mapping[TableId, TableVerb] = field(default_factory=dict)
+    skips: AbstractSet[Position] = frozenset()
+    lost: Mapping[TableId, ErrorReport] = field(default_factory=dict)
+    """Stragglers whose history the source no longer has."""
+    replicated: AbstractSet[TableId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """`answers`: a user asked for it."""
+
+    table: TableId
+    straggler: Straggler
+    answers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Answers a request: the straggler goes on, and the DDLs are tried again, in one transaction."""
+
+    table: TableId
+    straggler: Straggler | None
+    records: tuple[DdlRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forget:
+    requests: frozenset[TableId] = frozenset()
+    skips: frozenset[Position] = frozenset()
+    stragglers: frozenset[TableId] = frozenset()
+
+
+Wished: TypeAlias = Mark | Resume | Forget
+
+
+def wished(
+    wishes: TableWishes,
+    records: Mapping[Position, DdlRecord],
+    waiting: Waiting,
+    places: TablePlaces,
+    passed: Position,
+    *,
+    but: AbstractSet[TableId],
+    run: int | None,
+    now: datetime,
+) -> Iterator[Wished]:
+    """`passed`: the changefeed's checkpoint. `but`: tables whose record is changing. `run`: of the pipelines; None while none are to run."""
+    marks = _marks(wishes, waiting, places, run=run, now=now)
+    marked = dict(islice(((table, straggler) for table, straggler in marks if table not in but), _MOST))
+    yield from (Mark(table, straggler) for table, straggler in marked.items())
+    idle = set[TableId]()
+    for table, verb in sorted(wishes.requests.items()):
+        stored = wishes.stragglers.get(table)
+        stopped = stored is not None and stored.record.stopped
+        if table in marked or table in but:
+            continue
+        if verb is TableVerb.RESUME:
+            answer = _resumed(table, stored, records.values(), waiting, places)
+            if answer is None:
+                idle.add(table)
+            else:
+                yield from answer
+        elif stopped or table not in wishes.replicated:
+            idle.add(table)
+        elif (at := places.of(table)) is not None:
+            yield Mark(table, _straggler(stored, at, now, stopped=True), answers=True)
+    skipped = {position for position in wishes.skips if not _may_be_skipped(records.get(position))}
+    ended = {table for table in wishes.stragglers.keys() - wishes.replicated if places.of(table) is None}
+    over = (caught_up(wishes.stragglers, waiting, places, passed) | ended) - marked.keys() - but
+    if idle or skipped or over:
+        yield Forget(requests=frozenset(idle), skips=frozenset(skipped), stragglers=frozenset(over))
+
+
+def _marks(
+    wishes: TableWishes, waiting: Waiting, places: TablePlaces, *, run: int | None, now: datetime
+) -> Iterator[tuple[TableId, Straggler]]:
+    known = wishes.stragglers
+    failed = dict(places.failed(run)) if run is not None else {}
+    stopped = {table for table, stored in known.items() if stored.record.stopped}
+    errors = {table: error for table, error in failed.items() if table not in stopped}
+    for table, error in sorted({**errors, **wishes.lost}.items()):
+        if (at := places.of(table)) is not None:
+            yield table, _straggler(known.get(table), at, now, stopped=True, error=error)
+    for table in sorted(waiting.standing - known.keys() - errors.keys()):
+        if (at := places.of(table)) is not None:
+            yield table, Straggler(at=at, since=now)
+
+
+def _straggler(
+    stored: StoredStraggler | None, at: Position, now: datetime, *, stopped: bool, error: ErrorReport | None = None
+) -> Straggler:
+    at = max(at, stored.record.at) if stored else at
+    return Straggler(at=at, stopped=stopped, error=error, since=now)
+
+
+def _resumed(
+    table: TableId,
+    stored: StoredStraggler | None,
+    records: Iterable[DdlRecord],
+    waiting: Waiting,
+    places: TablePlaces,
+) -> tuple[Resume, ...] | None:
+    """None: there is nothing to resume. Empty: later."""
+    ending = table in waiting.ending
+    stopped = stored if stored is not None and stored.record.stopped and not ending else None
+    tried_again = tuple(
+        replace(record, refused=None)
+        for record in records
+        if record.open and record.refused is not None and table in known_tables(record)
+    )
+    if (stopped is None and not tried_again) or (stopped is not None and stopped.lost):
+        return None
+    if stopped is not None and not places.obeys(table, stopped.rev):
+        return ()
+    goes_on = replace(stopped.record, stopped=False, error=None) if stopped else None
+    return (Resume(table, goes_on, tried_again),)
+
+
+def _may_be_skipped(record: DdlRecord | None) -> bool:
+    return record is not None and record.open and record.refused is not None and record.event.type in SKIPPABLE
+
+
+def caught_up(
+    stragglers: Mapping[TableId, StoredStraggler], waiting: Waiting, places: TablePlaces, passed: Position
+) -> AbstractSet[TableId]:
+    """The stragglers that are not behind the changefeed's checkpoint, and that nothing holds back."""
+    going = {table: places.of(table) for table in stragglers.keys() - waiting.standing}
+    return {table for table, at in going.items() if at is not None and at >= passed}
+
+
+def after_release(
+    released: Iterable[DdlRecord], stragglers: Mapping[TableId, StoredStraggler], passed: Position, now: datetime
+) -> Mapping[TableId, Straggler]:
+    """The records of stragglers that change with the release of DDLs: a table is not before a DDL of it that is done.
+
+    A table that a DDL below the changefeed's checkpoint creates begins as a straggler. A table without its create begins stopped: it is about to end.
+    """
+    found: dict[TableId, Straggler] = {}
+    for record in sorted(released, key=lambda record: record.position):
+        for table in record.scope.tables & stragglers.keys():
+            before = stragglers[table].record
+            found[table] = replace(before, at=max(before.at, record.position))
+        born = record.event.id if record.event.id not in record.scope.tables else None
+        missing = record.state is DdlState.SKIPPED and record.refused is not None
+        if born is not None and (missing or record.position < passed):
+            found[born] = Straggler(at=record.position, stopped=missing, since=now)
+    return found
