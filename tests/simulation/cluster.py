@@ -237,6 +237,7 @@ class Node:
             roles=self.roles,
             version="1",
             started_at=datetime(2026, 11, 21, tzinfo=UTC),
+            isolates=True,
         )
 
 

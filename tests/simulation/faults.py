@@ -13,6 +13,8 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.records import DesiredState
 from tests.simulation.clockwork.machine import Process
 from tests.simulation.cluster import TTL, Cluster, Node
+from tests.simulation.user import User
+from tests.simulation.workload import COLLECTIONS
 
 _ELECTIONS_GO_ON = 10.0
 """Seconds after all other faults are over."""
@@ -23,8 +25,9 @@ def _nothing(start_ts: ClusterTime) -> None: ...
 
 
 class Faults:
-    def __init__(self, cluster: Cluster, random: Random, end: float) -> None:
+    def __init__(self, cluster: Cluster, random: Random, end: float, user: User) -> None:
         self._cluster = cluster
+        self._user = user
         self._machine = cluster.machine
         self._random = random
         self._end = end
@@ -49,6 +52,9 @@ class Faults:
             self._history_is_truncated,
             self._history_is_lost,
             self._etcd_is_full,
+            self._target_refuses_ddl,
+            self._target_refuses_rows,
+            self._table_is_stopped,
             self._target_is_touched,
             self._compact,
             self._stop_node,
@@ -78,6 +84,8 @@ class Faults:
         self._cluster.network.weather.clear()
         self._cluster.network.cut_off.clear()
         self._cluster.target.slow_ddl = self._cluster.target.slow_rows = self._cluster.target.slow_builds = 0.0
+        self._cluster.target.refuses_ddl_of.clear()
+        self._cluster.target.refuses_rows_of.clear()
         self._cluster.target.majority.hold(0.0)
         self._cluster.source.hold_majority(0.0)
         self._cluster.source.slow_reads = self._cluster.source.slow_scan = 0.0
@@ -287,6 +295,22 @@ class Faults:
 
     def _target_is_touched(self) -> None:
         self._cluster.judge.damage(self._random)
+
+    def _target_refuses_ddl(self) -> None:
+        self._refuse(self._cluster.target.refuses_ddl_of, "DDL")
+
+    def _target_refuses_rows(self) -> None:
+        self._refuse(self._cluster.target.refuses_rows_of, "rows")
+
+    def _refuse(self, refused: set[str], what: str) -> None:
+        """What concerns one collection, for a while."""
+        collection = self._random.choice(COLLECTIONS)
+        refused.add(collection)
+        self._machine.note("target", f"refuses {what} of {collection} for a while")
+        self._machine.after(self._random.choice((0.3, 3.0, 15.0)), lambda: refused.discard(collection))
+
+    def _table_is_stopped(self) -> None:
+        self._user.stop_one()
 
     def _etcd_is_full(self) -> None:
         etcd = self._cluster.etcd

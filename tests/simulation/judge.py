@@ -9,7 +9,9 @@ I3 durable first    the same check: what is not acknowledged is not downstream
 I4 one writer       each row written: by the node that has the table, and by no older task than the row's last writer
 I5 DDL once         each effect of a DDL: its record is executing, no overlapping earlier DDL is open, the effect has not happened before
 I6 converge         at the end
-I7 progress         at the end; a changefeed may stop if the source's oplog has lost what it needs, or at a row that another client changed
+I7 progress         at the end; a changefeed may stop if the source's oplog has lost what it needs, or at a row that another client changed.
+                    What waits for a user holds nothing else
+stops               nothing is written of a table whose node has reported that it obeys the table's stop
 lag                 each status: everything of the moment that it names is downstream
 """
 
@@ -37,6 +39,8 @@ from changefeed.records import (
     DdlRecord,
     DdlState,
     NodeId,
+    PositionReport,
+    Straggler,
 )
 from changefeed.table import TableId, TableName
 from coordination.etcd.protocol import Change, KeyValue
@@ -65,6 +69,13 @@ class Judge:
         self._status: ChangefeedStatus | None = None
         self._barrier: Barrier | None = None
         self._records: dict[str, DdlRecord] = {}
+        self._stragglers: dict[TableId, tuple[Straggler, int]] = {}
+        """The stragglers, each with the revision of its record."""
+        self._never_made: set[TableId] = set()
+        """Tables whose create the target refused until they ended."""
+        self._excused: set[Position] = set()
+        """DDLs that have waited for a user: the checkpoint may have passed them."""
+        self._reports: dict[NodeId, PositionReport] = {}
         self._assignments: dict[NodeId, dict[str, KeyValue]] = {}
         self._homes: dict[TableId, set[NodeId]] | None = None
         self._copied: set[TableId] = set()
@@ -84,6 +95,7 @@ class Judge:
         if table is None:
             raise Violation(f"I1: {kind} of {key} into {name}, which is not there, by {thread.process}")
         self._check_writer(thread, table, key)
+        self._check_not_stopped(table, f"row {key}")
         self._damaged.pop((table, key), None)
         if row is None or thread.copies or (table, key) in self._touched:
             return
@@ -169,6 +181,12 @@ class Judge:
         if homes and node not in homes:
             raise Violation(f"I4: {what} of {table} by {node}, in {thread.process}, though {homes} have it")
 
+    def _check_not_stopped(self, table: TableId, what: str) -> None:
+        straggler, rev = self._stragglers.get(table, (None, 0))
+        reports = [self._reports[node] for node in self._home(table) if node in self._reports]
+        if straggler and straggler.stopped and any(report.stops.get(table, 0) >= rev for report in reports):
+            raise Violation(f"stops: {what} of {table}, though its node obeys its stop")
+
     def _node_of(self, thread: Thread) -> NodeId:
         permit = self._cluster.resources_by_process[thread.process]._permit
         assert permit is not None, "a row is written without a permit"
@@ -197,6 +215,9 @@ class Judge:
         collection = next((c for c in self._cluster.target.collections.values() if c.table == table), None)
         if self._in_copy(table) or collection is None:
             return
+        if table in self._stragglers and any(self._ends(ddl, table) for ddl in self._touching(table)):
+            self._count("DDL of a stopped table that ends")
+            return
         due = _rows_before(self._source.by_id[table], placed(record.position))
         touched = {key for id, key in self._touched if id == table}
         if _but(collection.rows, touched) != _but(due, touched):
@@ -204,6 +225,9 @@ class Judge:
 
     def _touching(self, table: TableId) -> Iterable[Ddl]:
         return (ddl for ddl in self._source.ddls if table in ddl.ids and self._concerns(ddl, table))
+
+    def _ends(self, ddl: Ddl, table: TableId) -> bool:
+        return table in ddl.dropped or (ddl.to is not None and not self._wants(ddl.to))
 
     def _concerns(self, ddl: Ddl, table: TableId) -> bool:
         """A replaced table was in the filter only if the new name is."""
@@ -240,7 +264,7 @@ class Judge:
                 if change.now is None:
                     self._records.pop(key, None)
                 else:
-                    self._records[key] = self._decode(DdlRecord, change.now)
+                    self._recorded(key, self._decode(DdlRecord, change.now))
             elif key.startswith(LAYOUT.assignments(self._id)):
                 self._assigned(change)
             elif (
@@ -249,11 +273,35 @@ class Judge:
                 and key.count("/") == LAYOUT.copies(self._id).count("/")
             ):
                 self._count(f"copy {self._decode(CopyRecord, change.now).stage}")
+            elif key.startswith((LAYOUT.stragglers(self._id), LAYOUT.positions(self._id))):
+                self._fell_behind_or_reported(change)
             elif key == LAYOUT.barrier(self._id) and change.now is not None:
                 self._barrier = self._decode(Barrier, change.now)
+        self._excused |= self._waiting().keys()
         for change in changes:
             if change.key == LAYOUT.status(self._id) and change.now is not None:
                 self._check_status(self._decode(ChangefeedStatus, change.now))
+
+    def _recorded(self, key: str, record: DdlRecord) -> None:
+        self._records[key] = record
+        if record.state is DdlState.SKIPPED and record.event.type is DdlType.CREATE and record.event.id is not None:
+            self._never_made.add(record.event.id)
+
+    def _fell_behind_or_reported(self, change: Change) -> None:
+        table = TableId(child(change.key, LAYOUT.stragglers(self._id)))
+        node = NodeId(child(change.key, LAYOUT.positions(self._id)))
+        if change.key.startswith(LAYOUT.positions(self._id)):
+            self._reports.pop(node, None)
+            if change.now is not None:
+                self._reports[node] = self._decode(PositionReport, change.now)
+        elif change.now is None:
+            self._stragglers.pop(table, None)
+            self._count("straggler: has caught up, or ended")
+        else:
+            straggler = self._decode(Straggler, change.now)
+            self._stragglers[table] = straggler, change.now.mod_rev
+            why = straggler.error.code if straggler.error else "a user asked for it"
+            self._count(f"straggler: {f'stopped, {why}' if straggler.stopped else 'goes on, or waits for a DDL'}")
 
     def _assigned(self, change: Change) -> None:
         node = NodeId(child(change.key, LAYOUT.assignments(self._id)))
@@ -275,7 +323,7 @@ class Judge:
         if status.checkpoint is None:
             return
         for record in self._records.values():
-            if record.open and record.position < status.checkpoint:
+            if record.open and record.position < status.checkpoint and record.position not in self._excused:
                 raise Violation(f"I2: checkpoint {status.checkpoint} is past {record.event}, which is not done")
         if before is None or before.checkpoint != status.checkpoint:
             self._check_downstream(placed(status.checkpoint))
@@ -295,18 +343,40 @@ class Judge:
         if last is not None and last.position >= placed(checkpoint):
             raise Violation(f"lag: all of {current_at} is to be downstream, but {last.position} is past {checkpoint}")
 
+    def _waiting(self) -> dict[Position, DdlRecord]:
+        """The DDLs that wait for a user: refused ones, those of stragglers, and those whose scopes meet theirs."""
+        found: dict[Position, DdlRecord] = {}
+        if not self._stragglers and all(record.refused is None for record in self._records.values()):
+            return found
+        for record in sorted(self._records.values(), key=lambda record: record.position):
+            behind = record.scope.tables & self._stragglers.keys()
+            meets = any(record.scope.meets(other.scope) for other in found.values())
+            if record.open and (record.refused is not None or behind or meets):
+                found[record.position] = record
+        return found
+
     def _check_downstream(self, checkpoint: Position) -> None:
+        """Stragglers are downstream up to where their records say; a table whose create waits for a user is not there at all."""
         there = {collection.table: collection for collection in self._cluster.target.collections.values()}
+        upto = dict.fromkeys(self._source.by_id, checkpoint)
+        for id, (straggler, _) in self._stragglers.items():
+            upto[id] = min(checkpoint, placed(straggler.at))
+        for at, record in self._open():
+            if record.event.id is not None and record.event.id not in record.scope.tables:
+                upto[record.event.id] = min(checkpoint, placed(at))
         for id, table in self._source.by_id.items():
-            if self._in_copy(id) or not self._wanted_at(id, checkpoint):
-                continue
-            collection = there.get(id)
-            if collection is None:
-                if not any(ddl.position >= checkpoint and ddl.position in self._done for ddl in self._touching(id)):
-                    raise Violation(f"I2: checkpoint {checkpoint}, but table {id} ({table.name}) is not downstream")
-                continue
-            for key, versions in _by_key(table).items():
-                self._check_row(id, key, versions, collection.rows.get(key), checkpoint)
+            self._check_table(id, table, there.get(id), upto[id])
+
+    def _check_table(self, id: TableId, table: Table, collection: Collection | None, checkpoint: Position) -> None:
+        if self._in_copy(id) or not self._wanted_at(id, checkpoint):
+            return
+        if collection is None:
+            ended = any(ddl.position >= checkpoint and ddl.position in self._done for ddl in self._touching(id))
+            if not ended and id not in self._never_made:
+                raise Violation(f"I2: checkpoint {checkpoint}, but table {id} ({table.name}) is not downstream")
+            return
+        for key, versions in _by_key(table).items():
+            self._check_row(id, key, versions, collection.rows.get(key), checkpoint)
 
     def _check_row(
         self, table: TableId, key: Any, versions: list[tuple[Position, Row | None]], found: Row | None, at: Position
@@ -366,9 +436,15 @@ class Judge:
     def lost(self) -> bool:
         """Whether it stopped because the oplog has lost needed events, and this is true."""
         status, needed = self._status, self.needed
+        if any(self._is_lost(straggler) for straggler, _ in self._stragglers.values()):
+            return True
         if status is None or status.lifecycle.error is None or status.lifecycle.error.code != HistoryLost.code:
             return False
         return bool(self._source.first) and (needed is None or self._source.oldest > needed)
+
+    def _is_lost(self, straggler: Straggler) -> bool:
+        begin, error = self._source.begin_of_transactions(placed(straggler.at).ts), straggler.error
+        return error is not None and error.code == HistoryLost.code and self._source.oldest > begin
 
     @property
     def diverged(self) -> bool:
@@ -387,20 +463,37 @@ class Judge:
             return None
         if any(self._in_copy(table.id) for table in self._source.tables.values() if self._wants(table.name)):
             return None
-        return self._source.begin_of_transactions(status.checkpoint.ts)
+        behind = [placed(straggler.at) for straggler, _ in self._stragglers.values()]
+        behind += [placed(position) for position, _ in self._open()]
+        return self._source.begin_of_transactions(min([placed(status.checkpoint), *behind]).ts)
 
     @property
     def arrived(self) -> bool:
-        """Whether the checkpoint has passed all events of the source, and all DDLs are done."""
-        status = self._status
+        """Whether the checkpoint has passed all events of the source, all DDLs are done, and no table is behind."""
+        return self.rest_arrived and not self._stragglers and not self._open()
+
+    @property
+    def rest_arrived(self) -> bool:
+        """Whether all that does not wait for a user has arrived."""
+        status, waiting = self._status, self._waiting()
+        standing = set(self._stragglers)
+        for record in waiting.values():
+            standing |= record.scope.tables | record.scope.apart | ({record.event.id} if record.event.id else set())
         return (
             status is not None
             and status.checkpoint is not None
             and placed(status.checkpoint) > self._source.last_event
             and not self._source.building
-            and not any(record.open for record in self._records.values())
-            and not any(self._in_copy(table.id) for table in self._source.tables.values() if self._wants(table.name))
+            and all(at in waiting or at in self._excused for at, _ in self._open())
+            and not any(
+                self._in_copy(table.id)
+                for table in self._source.tables.values()
+                if self._wants(table.name) and table.id not in standing
+            )
         )
+
+    def _open(self) -> list[tuple[Position, DdlRecord]]:
+        return [(record.position, record) for record in self._records.values() if record.open]
 
     def _wants(self, name: TableName) -> bool:
         return self._agreement.wants(name)

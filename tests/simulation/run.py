@@ -33,6 +33,7 @@ from tests.simulation.clockwork.substitutes import installed
 from tests.simulation.cluster import LAYOUT, Cluster, wired
 from tests.simulation.faults import Faults
 from tests.simulation.judge import Judge
+from tests.simulation.user import User
 from tests.simulation.workload import Workload
 
 _SETTLING = 200.0
@@ -107,10 +108,12 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool) -> None:
     length = random.choice((8.0, 15.0, 25.0))
     end = machine.now + length
     _act_until(machine, workload, end, length / random.choice((20, 60, 150)))
-    accidents = Faults(cluster, random, end) if faults else None
+    user = User(cluster, random)
+    accidents = Faults(cluster, random, end, user) if faults else None
     machine.run(end, lambda: bool(judge.failed))
     if accidents is not None:
         accidents.end()
+    user.be_patient_until(lambda: judge.rest_arrived)
     machine.run(end + _SETTLING, lambda: bool(judge.failed) or (judge.arrived and machine.now > end + 2))
     if judge.lost:
         machine.count("history was lost, and said to be")

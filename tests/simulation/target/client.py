@@ -296,6 +296,9 @@ class _Database:
         if name.coll == "sluice.majority":
             return 0
         server = self._server
+        if name.coll in server.refuses_rows_of and kind != "delete":
+            server.machine.count("target: row that is refused")
+            raise failure(121, f"Document failed validation in {name}")
         collection = server.collections.get(name)
         table = collection.table if collection else None
         rows = self._rows(name)

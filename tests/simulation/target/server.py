@@ -94,6 +94,9 @@ class TargetServer:
         """Called where an accident does most harm."""
         self.slow_ddl = self.slow_rows = self.slow_builds = 0.0
         """Seconds that a command may take."""
+        self.refuses_ddl_of: set[str] = set()
+        """Collections, in any database, of which it takes no DDL that it otherwise would."""
+        self.refuses_rows_of: set[str] = set()
 
     def elect(self) -> None:
         """Clients that wait for an answer get an error, since their primary is gone. No build ends by it."""
@@ -152,6 +155,12 @@ class TargetServer:
 
         self.majority.lacks(undone)
         return effect.table
+
+    def check_taken(self, *names: TableName) -> None:
+        """Refuses a DDL, as servers do for an option that they do not know."""
+        if any(name.coll in self.refuses_ddl_of for name in names):
+            self.machine.count("target: DDL that is refused")
+            raise failure(72, f"cannot do this to {' and '.join(map(str, names))}")
 
     def note(self, what: str) -> None:
         thread = self.machine.current
