@@ -25,7 +25,7 @@ from coordination.mirror import Mirror, View
 from owner import etcd_view
 from owner.etcd_view import OwnerView
 from owner.tables.known_tables import KnownTables
-from owner.tables.progress import Floor, TableProgress
+from owner.tables.progress import TableProgress
 from schema_store.store import SchemaStore
 
 _PATIENCE = timedelta(seconds=2)
@@ -121,7 +121,7 @@ def tables_of(known: OwnerView) -> ChangefeedTables:
     replicated = KnownTables(known.status.copy_starts, known.bases, known.records.values()).replicated
     versions = SchemaStore.from_records(known.bases.values(), known.records.values()).versions
     living = tuple(schema for _, schema in versions.living())
-    floor = Floor(known.status.checkpoint, known.records.values())
+    floor = known.floor(known.status.checkpoint)
     return ChangefeedTables(living=living, progress=TableProgress().next(replicated, known.nodes({}), floor))
 
 

@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from admin.cluster_reader import ClusterReader, ClusterView
 from admin.services.messages import lifecycle_now
+from admin.services.table_troubles import troubles
 from changefeed.errors import SluiceError
 from changefeed.lifecycle import ErrorReport, State
 from changefeed.records import ChangefeedId, DdlState
@@ -140,6 +141,9 @@ def _gauges(found: Mapping[ChangefeedId, OwnerView], now: datetime) -> Iterator[
     yield _by_changefeed("sluice_barrier_age_seconds", "Age of the barrier", ages)
     held = {id: len(known.barrier.held) for id, known in found.items() if known.barrier}
     yield _by_changefeed("sluice_held_tables", "Tables that a DDL holds", held)
+    waiting = {id: troubles(known.stragglers, known.records.values()).values() for id, known in found.items()}
+    stopped = {id: sum(trouble.waits_for_user for trouble in each) for id, each in waiting.items()}
+    yield _by_changefeed("sluice_stopped_tables", "Tables that wait for a user", stopped)
     open_ddls = {id: sum(record.open for record in known.records.values()) for id, known in found.items()}
     yield _by_changefeed("sluice_open_ddls", "DDLs that are not done", open_ddls)
     copies = {id: [copy for r in known.reports.values() for copy in r.copies.values()] for id, known in found.items()}

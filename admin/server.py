@@ -65,7 +65,7 @@ class AdminServer:
         self._health = health.HealthServicer()
         changefeeds = ChangefeedService(guard, reader, store, self._stopping)
         nodes, tables = NodeService(guard, reader, store), TableService(guard, reader, store)
-        ddls, cluster = DdlService(guard, reader), ClusterService(guard, reader, version)
+        ddls, cluster = DdlService(guard, reader, store), ClusterService(guard, reader, version)
         rpc.add_ChangefeedServiceServicer_to_server(changefeeds, self._server)  # type: ignore[no-untyped-call]  # generated
         rpc.add_NodeServiceServicer_to_server(nodes, self._server)  # type: ignore[no-untyped-call]  # generated
         rpc.add_TableServiceServicer_to_server(tables, self._server)  # type: ignore[no-untyped-call]  # generated

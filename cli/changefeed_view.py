@@ -17,6 +17,7 @@ LISTED: Sequence[Column] = (
     Column("CHECKPOINT", lambda feed: cells.position(feed.checkpoint)),
     Column("TABLES", lambda feed: f"{feed.tables:,}", right=True),
     Column("HELD", lambda feed: f"{feed.held_tables:,}", right=True),
+    Column("STOPPED", lambda feed: f"{feed.stopped_tables:,}", right=True),
     Column("CAPTURE", lambda feed: cells.dash(feed.capture), optional=True),
     Column("ERROR", lambda feed: feed.error.code if feed.HasField("error") else "", rigid=False),
 )
@@ -32,6 +33,8 @@ def facts(feed: pb.Changefeed) -> list[tuple[str, str | Text]]:
         ("resolved", _place(feed.resolved)),
         ("capture", f"{feed.capture}{feed.capture_reason and f', since {feed.capture_reason}'}"),
         ("tables", f"{feed.tables:,}"),
+        ("stopped tables", Text(f"{feed.stopped_tables:,}", "red") if feed.stopped_tables else ""),
+        *(("", f"{table.name} ({table.trouble}): {_why(table)}") for table in feed.stopped),
         ("held by DDL", f"{feed.held_tables:,}" if feed.held_tables else ""),
         ("open DDL", f"{feed.open_ddls:,}" if feed.open_ddls else ""),
         ("copy", cells.copy(feed) if feed.HasField("copy") else ""),
@@ -59,10 +62,15 @@ def changed_line(feed: pb.Changefeed) -> str:
         f"checkpoint {cells.position(feed.checkpoint)}",
         f"lag {cells.seconds(feed)}",
         f"held {feed.held_tables}" if feed.held_tables else "",
+        f"stopped {feed.stopped_tables}" if feed.stopped_tables else "",
         f"copy {cells.copy(feed)}" if feed.HasField("copy") else "",
         feed.error.message if feed.HasField("error") else "",
     ]
     return "  ".join(part for part in parts if part)
+
+
+def _why(table: pb.StoppedTable) -> str:
+    return table.error.message if table.HasField("error") else "a user stopped it"
 
 
 def _place(text: str) -> str:

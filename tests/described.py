@@ -11,6 +11,8 @@ from changefeed.records import NodeId, NodeRecord, Role
 def described(name: str, *roles: Role) -> Callable[[NodeId], NodeRecord]:
     def describe(node: NodeId) -> NodeRecord:
         now = datetime.now(UTC)
-        return NodeRecord(id=node, name=name, admin_address="", roles=frozenset(roles), version="1", started_at=now)
+        return NodeRecord(
+            id=node, name=name, admin_address="", roles=frozenset(roles), version="1", started_at=now, isolates=True
+        )
 
     return describe

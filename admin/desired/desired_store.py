@@ -13,7 +13,18 @@ import structlog
 
 from admin.cluster_reader import no_such_changefeed
 from changefeed.errors import ConflictError, FencedError, NotFoundError
-from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus, MoveRequest, NodeId, NodeRecord
+from changefeed.position import Position
+from changefeed.records import (
+    ChangefeedId,
+    ChangefeedInfo,
+    ChangefeedStatus,
+    MoveRequest,
+    NodeId,
+    NodeRecord,
+    SkipRequest,
+    TableRequest,
+    TableVerb,
+)
 from changefeed.table import TableId
 from coordination.election import ElectedOwner
 from coordination.etcd.protocol import CreateRevIs, Etcd, ModRevIs, Put
@@ -65,11 +76,21 @@ class DesiredStore:
 
     def move(self, id: ChangefeedId, table: TableId, node: NodeId) -> int:
         """The caller has just seen `node`; if it has gone since, the owner deletes the request."""
-        info, key = self._layout.info(id), self._layout.move(id, table)
+        return self._request(id, Put(self._layout.move(id, table), encode(MoveRequest(node=node))))
+
+    def ask(self, id: ChangefeedId, table: TableId, verb: TableVerb) -> int:
+        """The owner deletes the request when it has obeyed."""
+        return self._request(id, Put(self._layout.request(id, table), encode(TableRequest(verb=verb))))
+
+    def skip(self, id: ChangefeedId, position: Position) -> int:
+        return self._request(id, Put(self._layout.skip(id, position), encode(SkipRequest(position=position))))
+
+    def _request(self, id: ChangefeedId, put: Put) -> int:
+        """Of the changefeed that exists now, not of a later one of the same name."""
+        info = self._layout.info(id)
         found = self._etcd.get(info)
         if found is None:
             raise no_such_changefeed(id)
-        put = Put(key, encode(MoveRequest(node=node)))
         return compare_and_swap(self._etcd, (CreateRevIs(info, found.create_rev),), (put,))
 
     def drain(self, node: NodeId) -> int:

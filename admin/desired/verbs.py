@@ -103,8 +103,10 @@ def updated(
     return _decided(replace(changed, configuration=configuration), choice)
 
 
-def ending(info: ChangefeedInfo, status: ChangefeedStatus | None, target: ClusterTime) -> ChangefeedInfo:
-    """The changefeed finishes at `target`, or at the target of an earlier call."""
+def ending(
+    info: ChangefeedInfo, status: ChangefeedStatus | None, target: ClusterTime, *, leave_stopped: bool = False
+) -> ChangefeedInfo:
+    """The changefeed finishes at `target`, or at the target of an earlier call. `leave_stopped`: without its stopped tables."""
     _check_not_removed(info)
     state = _state(status)
     asked = info.configuration.target
@@ -112,6 +114,8 @@ def ending(info: ChangefeedInfo, status: ChangefeedStatus | None, target: Cluste
         return info
     if info.desired is not DesiredState.RUNNING or state in (State.STOPPED, State.FAILED):
         raise WrongState(f"changefeed {info.configuration.id!r} is {state}; resume it, then finalize it")
+    if leave_stopped and not info.leaves_stopped:
+        info = replace(_changed(info, status, desired=DesiredState.RUNNING), leaves_stopped=True)
     if asked is not None and asked <= target:
         return info
     configuration = info.configuration.model_copy(update={"target": target})

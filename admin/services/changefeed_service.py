@@ -123,7 +123,8 @@ class ChangefeedService(ChangefeedServiceServicer):
     @streaming(Access.OPERATOR)
     def FinalizeChangefeed(self, request: pb.FinalizeChangefeedRequest, context: Any) -> Iterator[pb.FinalizeProgress]:
         with self._following(context) as changes:
-            yield from self._cut_over.finalize(ChangefeedId(request.id), changes)
+            id, leave_stopped = ChangefeedId(request.id), request.leave_stopped
+            yield from self._cut_over.finalize(id, changes, leave_stopped=leave_stopped)
 
     @streaming(Access.VIEWER)
     def WatchChangefeed(self, request: pb.WatchChangefeedRequest, context: Any) -> Iterator[pb.Changefeed]:

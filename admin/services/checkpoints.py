@@ -36,7 +36,7 @@ class EtcdCheckpoints:
         while True:
             with self._reader.read() as view:
                 known = view.changefeed(self._id)
-            if not follows(known):
+            if not follows(known) or not known.stragglers.keys().isdisjoint(tables):
                 return Passed.STANDING
             place = _place(known, tables)
             if place is not None and place.ts > passed_ts:

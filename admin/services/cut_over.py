@@ -30,6 +30,7 @@ from sink.mongodb.commander import Commander
 from sink.mongodb.connection import connect
 from sink.mongodb.ddl.ttl import restore_ttl
 
+_MOST_NAMED = 5
 _RETRY_FOR = timedelta(seconds=30)
 _STILL = (State.STOPPED, State.FAILED, State.REMOVED)
 
@@ -45,12 +46,16 @@ class CutOver:
         self._reader = reader
         self._store = store
 
-    def finalize(self, id: ChangefeedId, changes: Changes) -> Iterator[pb.FinalizeProgress]:
+    def finalize(
+        self, id: ChangefeedId, changes: Changes, *, leave_stopped: bool = False
+    ) -> Iterator[pb.FinalizeProgress]:
         """Ends with a message that has `done` set, or without one if the call ends earlier."""
         info, status = self._store.read(id)
         if status is None or status.lifecycle.state is not State.FINISHED:
+            with self._reader.read() as view:
+                _check_nothing_stopped(id, view.changefeed(id), leave_stopped=leave_stopped)
             now = newest_start(info.configuration).ts
-            self._store.change(id, lambda info, status: verbs.ending(info, status, now))
+            self._store.change(id, lambda info, status: verbs.ending(info, status, now, leave_stopped=leave_stopped))
         while changes.wait():
             with self._reader.read() as view:
                 known = view.changefeed(id)
@@ -61,6 +66,7 @@ class CutOver:
                 yield progress
                 return
             _check_goes_on(id, known)
+            _check_nothing_stopped(id, known, leave_stopped=leave_stopped)
             yield progress
 
 
@@ -72,6 +78,16 @@ def _progress(known: OwnerView) -> pb.FinalizeProgress:
         left = target.to_datetime() - checkpoint.ts.to_datetime()
         progress.left.CopyFrom(messages.duration(max(left, timedelta(0))))
     return progress
+
+
+def _check_nothing_stopped(id: ChangefeedId, known: OwnerView, *, leave_stopped: bool) -> None:
+    stopped = messages.stopped_tables(known, tables_of(known))
+    if stopped and not leave_stopped and not known.info.leaves_stopped:
+        named = ", ".join(f"{table.name} ({table.trouble})" for table in stopped[:_MOST_NAMED])
+        raise WrongState(
+            f"changefeed {id!r} cannot finish: {len(stopped)} of its tables wait for a user: {named}; `sluice table list {id}` shows why. "
+            "Resume them, or finish without them (--leave-stopped)"
+        )
 
 
 def _check_goes_on(id: ChangefeedId, known: OwnerView) -> None:

@@ -12,6 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from admin.cluster_reader import ChangefeedTables, ClusterView, ServingNode, tables_of
+from admin.services.table_troubles import troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
 from changefeed.position import Position
@@ -21,6 +22,7 @@ from owner.ddl import barrier
 from owner.etcd_view import OwnerView
 
 _TABLE_ID = re.compile(r"\b[0-9a-f]{32}\b")
+_MOST_STOPPED = 20
 _TOKEN = re.compile(r"(?<=\d)/[0-9A-F]{8,}")
 
 
@@ -33,6 +35,7 @@ def changefeed(
     checkpoint = status.checkpoint if status else None
     lag = status.lag(now) if status else None
     found = tables_of(known)
+    stopped = stopped_tables(known, found)
     return pb.Changefeed(
         id=id,
         configuration=configuration,
@@ -53,6 +56,8 @@ def changefeed(
         rows=_rows(known.all_rows),
         capture=info.capture,
         capture_reason=info.capture_reason,
+        stopped_tables=len(stopped),
+        stopped=stopped[:_MOST_STOPPED],
     )
 
 
@@ -95,7 +100,7 @@ def nodes(view: ClusterView, serving: ServingNode) -> Iterator[pb.Node]:
 
 
 def tables(known: OwnerView, found: ChangefeedTables) -> Iterator[pb.Table]:
-    in_copy = copies(known)
+    in_copy, in_trouble = copies(known), troubles(known.stragglers, known.records.values())
     for schema in sorted(found.living, key=lambda schema: schema.name):
         node = found.progress.home.get(schema.id)
         has_rows = schema.kind is not TableKind.VIEW
@@ -111,12 +116,25 @@ def tables(known: OwnerView, found: ChangefeedTables) -> Iterator[pb.Table]:
             leaving=node is not None and schema.id in known.assignments[node].record.leaving,
             schema_valid_from=text(schema.valid_from),
             copy=copy_progress({schema.id: in_copy[schema.id]} if schema.id in in_copy else {}),
+            trouble=in_trouble[schema.id].kind if schema.id in in_trouble else "",
+            error=_error(in_trouble[schema.id].error) if schema.id in in_trouble else None,
         )
+
+
+def stopped_tables(known: OwnerView, found: ChangefeedTables) -> list[pb.StoppedTable]:
+    names = {record.event.id: record.event.table for record in known.records.values() if record.event.table}
+    names |= {schema.id: schema.name for schema in found.living}
+    return [
+        pb.StoppedTable(id=id, name=str(names.get(id, id)), trouble=trouble.kind, error=_error(trouble.error))
+        for id, trouble in sorted(troubles(known.stragglers, known.records.values()).items())
+        if trouble.waits_for_user
+    ]
 
 
 def ddls(known: OwnerView, found: ChangefeedTables) -> Iterator[pb.Ddl]:
     records = sorted(known.records.values(), key=lambda record: record.position)
     names = {schema.id: schema.name for schema in found.living}
+    stopped = {table for table, stored in known.stragglers.items() if stored.record.stopped}
     for record in records:
         event = record.event
         yield pb.Ddl(
@@ -125,11 +143,12 @@ def ddls(known: OwnerView, found: ChangefeedTables) -> Iterator[pb.Ddl]:
             table=str(event.table or event.db),
             renamed_to=str(event.renamed_to or ""),
             state=record.state,
-            waits_for=_readable(barrier.waits_for(record, records, found.of), names) if record.open else "",
+            waits_for=_readable(barrier.waits_for(record, records, found.of, stopped), names) if record.open else "",
             note=record.note,
             seen_at=moment(record.seen_at),
             executing_at=moment(record.executing_at),
             done_at=moment(record.done_at),
+            refused=_error(record.refused),
         )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from admin.access import Access, Guard
@@ -11,12 +12,16 @@ from admin.desired.desired_store import DesiredStore
 from admin.services import messages
 from admin.services.node_service import find_node
 from admin.services.rpc import streaming, unary
+from admin.services.table_troubles import TroubleKind, troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1.admin_pb2_grpc import DdlServiceServicer, TableServiceServicer
-from changefeed.errors import NotFoundError, WrongState
-from changefeed.records import ChangefeedId, Role
-from changefeed.table import TableKind, TableSchema
+from changefeed.errors import NotFoundError, RetryableError, WrongState
+from changefeed.records import ChangefeedId, DdlRecord, Role, TableVerb
+from changefeed.table import TableId, TableKind, TableSchema
+from owner.ddl.stragglers import SKIPPABLE, known_tables
 from owner.etcd_view import OwnerView
+
+_ANSWER_SECONDS, _LOOK_EVERY = 20.0, 0.05
 
 
 class TableService(TableServiceServicer):
@@ -45,11 +50,53 @@ class TableService(TableServiceServicer):
         self._store.move(ChangefeedId(request.changefeed), table.id, node)
         return pb.MoveTableResponse(table=table.id, node=node)
 
+    @unary(Access.OPERATOR)
+    def StopTable(self, request: pb.StopTableRequest, context: Any) -> pb.Table:
+        id, known = ChangefeedId(request.changefeed), _known(self._reader, request.changefeed)
+        table = _find_table(request.changefeed, tables_of(known), request.table)
+        if table.kind is TableKind.VIEW:
+            raise WrongState(f"{table.name} is a view; it has no rows, so there is nothing to stop")
+        rev = self._store.ask(id, table.id, TableVerb.STOP)
+        return self._obeyed(id, table.id, rev)
+
+    @unary(Access.OPERATOR)
+    def ResumeTable(self, request: pb.ResumeTableRequest, context: Any) -> pb.Table:
+        id, known = ChangefeedId(request.changefeed), _known(self._reader, request.changefeed)
+        table = _find_troubled(known, request.changefeed, request.table)
+        trouble = troubles(known.stragglers, known.records.values()).get(table)
+        if trouble is None or not trouble.waits_for_user:
+            raise WrongState(f"table {request.table} is not stopped; `sluice table list {id}` shows the tables")
+        if trouble.kind is TroubleKind.LOST and trouble.error is not None:
+            raise WrongState(f"table {request.table} cannot go on: {trouble.error.message}")
+        rev = self._store.ask(id, table, TableVerb.RESUME)
+        return self._obeyed(id, table, rev)
+
+    def _obeyed(self, id: ChangefeedId, table: TableId, rev: int) -> pb.Table:
+        """Waits until the owner has answered the request."""
+        known = _until(self._reader, id, rev, lambda known: table not in known.requests)
+        found = {message.id: message for message in messages.tables(known, tables_of(known))}
+        return found.get(table, pb.Table(id=table))
+
 
 class DdlService(DdlServiceServicer):
-    def __init__(self, guard: Guard, reader: ClusterReader) -> None:
+    def __init__(self, guard: Guard, reader: ClusterReader, store: DesiredStore) -> None:
         self.guard = guard
         self._reader = reader
+        self._store = store
+
+    @unary(Access.OPERATOR)
+    def SkipDdl(self, request: pb.SkipDdlRequest, context: Any) -> pb.Ddl:
+        id, known = ChangefeedId(request.changefeed), _known(self._reader, request.changefeed)
+        record = _find_refused(known, request.changefeed, request.ddl)
+        if record.event.type not in SKIPPABLE:
+            raise WrongState(
+                f"{record.event} cannot be skipped: rows that come later depend on it; only {', '.join(sorted(SKIPPABLE))} can. "
+                "Remove the cause at the target, and resume the table"
+            )
+        rev = self._store.skip(id, record.position)
+        known = _until(self._reader, id, rev, lambda known: record.position not in known.skips)
+        found = {message.position: message for message in messages.ddls(known, tables_of(known))}
+        return found.get(str(record.position), pb.Ddl(position=str(record.position)))
 
     @streaming(Access.VIEWER)
     def ListDdl(self, request: pb.ListDdlRequest, context: Any) -> Iterator[pb.Ddl]:
@@ -60,6 +107,43 @@ class DdlService(DdlServiceServicer):
 def _known(reader: ClusterReader, id: str) -> OwnerView:
     with reader.read() as view:
         return view.changefeed(ChangefeedId(id))
+
+
+def _until(reader: ClusterReader, id: ChangefeedId, rev: int, answered: Callable[[OwnerView], bool]) -> OwnerView:
+    """The state when the owner has answered a request that was written at this revision."""
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    while True:
+        with reader.read(rev) as view:
+            known = view.changefeed(id)
+        if answered(known):
+            return known
+        if time.monotonic() >= deadline:
+            raise RetryableError(
+                f"changefeed {id!r}: the owner has not obeyed within {_ANSWER_SECONDS:g} s; the request stays, and `sluice table list {id}` "
+                "shows when it has"
+            )
+        time.sleep(_LOOK_EVERY)
+
+
+def _find_troubled(known: OwnerView, changefeed: str, text: str) -> TableId:
+    """Also finds a table that does not exist yet, since its create was refused."""
+    for record in known.records.values():
+        named = record.event.table is not None and text in (record.event.id, str(record.event.table))
+        if named and record.refused is not None and record.open and record.event.id is not None:
+            return record.event.id
+    return _find_table(changefeed, tables_of(known), text).id
+
+
+def _find_refused(known: OwnerView, changefeed: str, text: str) -> DdlRecord:
+    names = {schema.id: str(schema.name) for schema in tables_of(known).living}
+    for _, record in sorted(known.records.items()):
+        tables = known_tables(record)
+        meant = {str(record.position), str(record.event.table), *tables, *(names.get(table, "") for table in tables)}
+        if record.open and record.refused is not None and text in meant:
+            return record
+    raise NotFoundError(
+        f"changefeed {changefeed!r} has no refused DDL {text!r}; `sluice ddl list {changefeed}` shows its DDLs"
+    )
 
 
 def _find_table(changefeed: str, found: ChangefeedTables, text: str) -> TableSchema:

@@ -240,15 +240,23 @@ def watch(connection: Connection, id: ChangefeedArgument, output: OutputOption =
         print_line(f"changefeed {id} was removed")
 
 
-@app.command(epilog="sluice changefeed finalize orders --yes")
+@app.command(epilog="sluice changefeed finalize orders --yes\n\nsluice changefeed finalize orders --leave-stopped")
 @connected
-def finalize(connection: Connection, id: ChangefeedArgument, yes: YesOption = False) -> None:
+def finalize(
+    connection: Connection,
+    id: ChangefeedArgument,
+    leave_stopped: Annotated[
+        bool, typer.Option("--leave-stopped", help="Finish although tables are stopped; they stay as they are.")
+    ] = False,
+    yes: YesOption = False,
+) -> None:
     """Cut over: replicate all changes until now, finish, and restore the expiry of documents downstream.
 
     Stop the writers at the source first. After an interruption, run the command again.
     """
     confirm(f"Finish changefeed {id} now? Later writes at the source are not replicated.", yes=yes)
-    for progress in connection.stream(connection.changefeeds.FinalizeChangefeed, pb.FinalizeChangefeedRequest(id=id)):
+    request = pb.FinalizeChangefeedRequest(id=id, leave_stopped=leave_stopped)
+    for progress in connection.stream(connection.changefeeds.FinalizeChangefeed, request):
         if not progress.done:
             left = progress.left.ToTimedelta().total_seconds()
             print_line(f"at {cells.position(progress.checkpoint)}, {left:.0f}s left")

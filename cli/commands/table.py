@@ -9,12 +9,17 @@ import typer
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from cli import cells
-from cli.command import ChangefeedArgument, OutputOption, connected
+from cli.command import ChangefeedArgument, OutputOption, YesOption, confirm, connected
 from cli.connection import Connection
 from cli.output import Column, Output, print_line, print_messages
 
-app = typer.Typer(no_args_is_help=True, help="List the tables of a changefeed, move one to another node.")
-ddl_app = typer.Typer(no_args_is_help=True, help="List schema changes.")
+app = typer.Typer(no_args_is_help=True, help="List, move, stop and resume the tables of a changefeed.")
+ddl_app = typer.Typer(no_args_is_help=True, help="List schema changes, skip one that the target refuses.")
+
+TableArgument = Annotated[str, typer.Argument(help="Name at the source, or id.", metavar="TABLE")]
+TablesArgument = Annotated[list[str], typer.Argument(help="Names at the source, or ids.", metavar="TABLE...")]
+
+_OBEY_SECONDS = 30.0
 
 
 def _target(table: pb.Table) -> str:
@@ -28,7 +33,15 @@ def _standing(table: pb.Table) -> str:
         return "moving"
     if table.kind == "view":
         return "view"
+    if table.trouble:
+        return str(table.trouble)
     return "held" if table.held else "following"
+
+
+def _why(table: pb.Table) -> str:
+    if table.HasField("error"):
+        return str(table.error.message)
+    return "a user stopped it" if table.trouble == "stopped" else ""
 
 
 def _subject(ddl: pb.Ddl) -> str:
@@ -46,13 +59,14 @@ _TABLES: Sequence[Column] = (
     Column("STATE", _standing),
     Column("CHECKPOINT", lambda table: cells.position(table.checkpoint)),
     Column("BARRIER", lambda table: cells.position(table.barrier), optional=True),
+    Column("WHY", _why, rigid=False),
 )
 
 _DDLS: Sequence[Column] = (
     Column("SEEN", lambda ddl: cells.moment(ddl, "seen_at")),
     Column("DDL", lambda ddl: ddl.type),
     Column("TABLE", _subject, rigid=False),
-    Column("STATE", lambda ddl: ddl.state),
+    Column("STATE", lambda ddl: "refused" if ddl.HasField("refused") and ddl.state != "skipped" else ddl.state),
     Column("TOOK", _took, right=True),
     Column("WAITS FOR, OR NOTE", lambda ddl: ddl.waits_for or ddl.note, rigid=False),
 )
@@ -71,13 +85,50 @@ def list_(connection: Connection, changefeed: ChangefeedArgument, output: Output
 def move(
     connection: Connection,
     changefeed: ChangefeedArgument,
-    table: Annotated[str, typer.Argument(help="Name at the source, or id.", metavar="TABLE")],
+    table: TableArgument,
     node: Annotated[str, typer.Argument(help="Id or name of a node.", metavar="NODE")],
 ) -> None:
     """Move a table to another node."""
     request = pb.MoveTableRequest(changefeed=changefeed, table=table, node=node)
     answer = connection.ask(connection.tables.MoveTable, request)
     print_line(f"table {table} moves to {answer.node}")
+
+
+@app.command(epilog="sluice table stop orders shop.items")
+@connected
+def stop(connection: Connection, changefeed: ChangefeedArgument, table: TableArgument) -> None:
+    """Stop one table where it stands; the others go on."""
+    request = pb.StopTableRequest(changefeed=changefeed, table=table)
+    found = connection.ask(connection.tables.StopTable, request, timeout=_OBEY_SECONDS)
+    print_line(f"table {table} is stopped at {cells.position(found.checkpoint)}")
+
+
+@app.command(epilog="sluice table resume orders shop.items\n\nsluice table resume orders shop.items shop.orders")
+@connected
+def resume(connection: Connection, changefeed: ChangefeedArgument, tables: TablesArgument) -> None:
+    """Resume tables that are stopped, and try their refused schema changes again."""
+    for table in tables:
+        request = pb.ResumeTableRequest(changefeed=changefeed, table=table)
+        found = connection.ask(connection.tables.ResumeTable, request, timeout=_OBEY_SECONDS)
+        at = f" at {cells.position(found.checkpoint)}" if found.checkpoint else ""
+        print_line(f"table {table} goes on{at}")
+
+
+@ddl_app.command(epilog="sluice ddl skip orders shop.items")
+@connected
+def skip(
+    connection: Connection,
+    changefeed: ChangefeedArgument,
+    ddl: Annotated[
+        str, typer.Argument(help="Table (name at the source, or id) or position of the schema change.", metavar="DDL")
+    ],
+    yes: YesOption = False,
+) -> None:
+    """Go on without a refused createIndexes, dropIndexes or collMod; the target stays without it."""
+    confirm(f"Skip the refused schema change of {ddl}? The target's table will differ from the source's.", yes=yes)
+    request = pb.SkipDdlRequest(changefeed=changefeed, ddl=ddl)
+    found = connection.ask(connection.ddls.SkipDdl, request, timeout=_OBEY_SECONDS)
+    print_line(f"{found.type} of {_subject(found)} is {found.state}")
 
 
 @ddl_app.command("list", epilog="sluice ddl list orders\n\nsluice ddl list orders -o json")

@@ -132,7 +132,8 @@ def test_a_ddl_that_is_not_done_is_in_the_way_and_named(
         server.sluice("changefeed", "create", "-", input=yaml.safe_dump(feed))
         target_client[id].create_collection("refused", capped=True, size=4096)
         source_client[id].create_collection("refused")
-        until(lambda: queried(server, id)["state"] == "failed", "the target refuses the DDL")
+        until(lambda: queried(server, id)["stopped_tables"], "the target refuses the DDL")
+        server.sluice("changefeed", "pause", id)
         refused = server.sluice("changefeed", "update", id, "--capture", "change_stream")
         assert refused.returncode == 1
         assert (

@@ -20,6 +20,7 @@ import pytest
 from pymongo.database import Database as _Database
 
 from changefeed.capture import Capture
+from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.errors import CoordinationUnavailable
 from changefeed.lifecycle import State
@@ -34,6 +35,9 @@ from changefeed.records import (
     MoveRequest,
     NodeId,
     NodeRecord,
+    Straggler,
+    TableRequest,
+    TableVerb,
 )
 from changefeed.table import TableId
 from coordination import failpoint
@@ -46,6 +50,7 @@ from coordination.layout import Layout, OwnerRecord, ResignRequest, child, decod
 from coordination.mirror import Mirror
 from devstack.mongodb.server import Client
 from devstack.scripted_processor import ScriptedProcessor
+from owner.ddl.stragglers import known_tables
 
 T = TypeVar("T")
 Database = _Database[dict[str, Any]]
@@ -248,6 +253,36 @@ class Cluster:
         status = self.status(id)
         error = status.lifecycle.error if status else None
         return f"{error.code}: {error.message}" if error else ""
+
+    def refusal(self, id: ChangefeedId) -> str:
+        """Of the first DDL that waits for a user; empty if there is none."""
+        refused = [record.refused for record in self.ddls(id) if record.open and record.refused is not None]
+        return f"{refused[0].code}: {refused[0].message}" if refused else ""
+
+    def resume_refused(self, id: ChangefeedId) -> None:
+        """Asks to resume the tables of refused DDLs."""
+        for record in self.ddls(id):
+            if record.open and record.refused is not None:
+                for table in known_tables(record):
+                    self.ask(id, table, TableVerb.RESUME)
+
+    def ask(self, id: ChangefeedId, table: TableId, verb: TableVerb) -> None:
+        self.etcd.txn((), (Put(self.layout.request(id, table), encode(TableRequest(verb=verb))),))
+
+    def stragglers(self, id: ChangefeedId) -> dict[TableId, Straggler]:
+        group = self.layout.stragglers(id)
+        return {TableId(child(kv.key, group)): decode(Straggler, kv) for kv in self.etcd.range(group).items}
+
+    def passes_now(self, id: ChangefeedId) -> None:
+        """Waits until the changefeed's checkpoint has passed what the source has now."""
+        hello = self.source.admin.command("hello")
+        now = Position(ClusterTime.from_bson(hello["lastWrite"]["majorityOpTime"]["ts"]))
+
+        def passed() -> bool:
+            status = self.status(id)
+            return status is not None and status.checkpoint is not None and status.checkpoint > now
+
+        self.until(passed, f"the checkpoint passes {now}")
 
     def move(self, id: ChangefeedId, table: TableId, node: NodeId) -> None:
         self.etcd.txn((), (Put(self.layout.move(id, table), encode(MoveRequest(node=node))),))

@@ -13,8 +13,10 @@ from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import State
 from changefeed.position import Position
-from changefeed.records import DdlRecord, DdlState, DesiredState, Scope
+from changefeed.records import DdlRecord, DdlState, DesiredState, Scope, SkipRequest, TableVerb
 from changefeed.table import TableId, TableName
+from coordination.etcd.protocol import Put
+from coordination.layout import encode
 from tests.component.owner.conftest import Cluster
 
 NOWHERE = "mongodb://127.0.0.1:9/?serverSelectionTimeoutMS=200&connectTimeoutMS=200"
@@ -83,22 +85,71 @@ def test_a_changefeed_created_paused_does_not_begin(led: Cluster, database: str)
     led.until(lambda: led.began(feed))
 
 
-def test_a_refused_ddl_fails_the_changefeed_and_after_mending_it_goes_on(led: Cluster, database: str) -> None:
+def test_a_refused_ddl_waits_for_a_user_and_holds_no_other_table(led: Cluster, database: str) -> None:
     source, target = led.source[database], led.target[f"{database}_to"]
     feed = led.create("refused", database)
     led.until(lambda: led.began(feed))
     target.create_collection("orders", capped=True, size=4096)
     source.create_collection("orders")
     source.create_collection("items")
-    led.until(lambda: led.state(feed) is State.FAILED)
-    assert "ddl_refused" in led.error(feed)
-    assert f"{database}_to.orders exists at the target with other options" in led.error(feed)
-    assert "then resume the changefeed" in led.error(feed)
+    led.until(lambda: led.refusal(feed))
+    assert "ddl_refused" in led.refusal(feed)
+    assert f"{database}_to.orders exists at the target with other options" in led.refusal(feed)
+    assert "then resume the table" in led.refusal(feed)
+    source.create_collection("later")
+    led.until(lambda: "later" in target.list_collection_names())
+    assert led.state(feed) is State.NORMAL
+    led.passes_now(feed)
     target["orders"].drop()
-    led.change(feed)
-    led.until(lambda: led.settled(feed, 2))
-    led.until(lambda: led.state(feed) is State.NORMAL)
-    assert sorted(target.list_collection_names()) == ["items", "orders"]
+    led.resume_refused(feed)
+    led.until(lambda: led.settled(feed, 3))
+    assert sorted(target.list_collection_names()) == ["items", "later", "orders"]
+    led.until(lambda: not led.stragglers(feed), "the new table catches up")
+
+
+def test_a_refused_index_is_skipped_when_a_user_says_so(led: Cluster, database: str) -> None:
+    source, target = led.source[database], led.target[f"{database}_to"]
+    feed = led.create("skipped", database)
+    led.until(lambda: led.began(feed))
+    source.create_collection("orders")
+    led.until(lambda: led.settled(feed, 1))
+    target["orders"].insert_many([{"code": 1}, {"code": 1}])
+    source["orders"].create_index("code", unique=True)
+    led.until(lambda: led.refusal(feed))
+    position = led.ddls(feed)[-1].position
+    led.etcd.txn((), (Put(led.layout.skip(feed, position), encode(SkipRequest(position=position))),))
+    led.until(lambda: led.settled(feed, 2) and not led.stragglers(feed))
+    assert led.ddls(feed)[-1].state is DdlState.SKIPPED
+    assert "a user skipped it" in led.ddls(feed)[-1].note
+    led.until(lambda: led.etcd.get(led.layout.skip(feed, position)) is None)
+
+
+def test_a_stopped_table_stands_while_others_go_on_and_its_drop_does_not_wait(led: Cluster, database: str) -> None:
+    source, target = led.source[database], led.target[f"{database}_to"]
+    feed = led.create("stopped", database)
+    led.until(lambda: led.began(feed))
+    source.create_collection("orders")
+    source.create_collection("items")
+    led.until(lambda: led.settled(feed, 2) and len(led.assigned(feed)) == 2)
+    orders = next(
+        record.event.id
+        for record in led.ddls(feed)
+        if record.event.table == TableName(database, "orders") and record.event.id
+    )
+    led.ask(feed, orders, TableVerb.STOP)
+    led.until(lambda: orders in led.stragglers(feed))
+    source["orders"].create_index("code", unique=True)
+    source["orders"].rename("old")
+    led.passes_now(feed)
+    assert "orders" in target.list_collection_names()
+    led.ask(feed, orders, TableVerb.RESUME)
+    led.until(lambda: "old" in target.list_collection_names() and not led.stragglers(feed))
+    led.ask(feed, orders, TableVerb.STOP)
+    led.until(lambda: orders in led.stragglers(feed))
+    source["old"].rename("older")
+    source["older"].drop()
+    led.until(lambda: led.settled(feed, 6) and not led.stragglers(feed))
+    assert target.list_collection_names() == ["items"]
 
 
 def test_a_refused_unique_index_may_be_taken_out_by_the_filter(led: Cluster, database: str) -> None:
@@ -109,8 +160,7 @@ def test_a_refused_unique_index_may_be_taken_out_by_the_filter(led: Cluster, dat
     led.until(lambda: led.settled(feed, 1))
     target["orders"].insert_many([{"code": 1}, {"code": 1}])
     source["orders"].create_index("code", unique=True)
-    led.until(lambda: led.state(feed) is State.FAILED)
-    assert "createIndexes" in led.error(feed)
+    led.until(lambda: "createIndexes" in led.refusal(feed))
     rule = {"tables": [f"{database}.orders"], "ignore": ["createIndexes"]}
     led.change(feed, filter={"tables": [f"{database}.*"], "events": [rule]})
     led.until(lambda: led.settled(feed, 2))
@@ -118,7 +168,7 @@ def test_a_refused_unique_index_may_be_taken_out_by_the_filter(led: Cluster, dat
     assert list(target["orders"].index_information()) == ["_id_"]
 
 
-def test_what_the_target_cannot_express_fails_or_is_skipped_as_the_user_says(led: Cluster, database: str) -> None:
+def test_what_the_target_cannot_express_waits_or_is_skipped_as_the_user_says(led: Cluster, database: str) -> None:
     """Two source tables share one target table, so the rows that a rename moves cannot be determined."""
     source = led.source[database]
     together = [{"from": f"{database}.*", "to": f"{database}_to.all"}]
@@ -127,8 +177,7 @@ def test_what_the_target_cannot_express_fails_or_is_skipped_as_the_user_says(led
     source.create_collection("a")
     source.create_collection("other")
     source["a"].rename("b")
-    led.until(lambda: led.state(feed) is State.FAILED)
-    assert "ddl_unsupported" in led.error(feed)
+    led.until(lambda: "ddl_unsupported" in led.refusal(feed))
     led.change(feed, ddl={"unsupported": "skip"})
     led.until(lambda: led.settled(feed, 3))
     led.until(lambda: led.state(feed) is State.NORMAL)
@@ -237,6 +286,6 @@ def test_two_changefeeds_of_one_source_each_take_their_own(led: Cluster, fresh_d
     led.target[f"{one}_to"].create_collection("orders", capped=True, size=4096)
     led.source[one].create_collection("orders")
     led.source[two].create_collection("orders")
-    led.until(lambda: led.state(first) is State.FAILED and led.settled(second, 1))
+    led.until(lambda: led.refusal(first) and led.settled(second, 1))
     assert led.state(second) is State.NORMAL
     assert led.target[f"{two}_to"].list_collection_names() == ["orders"]

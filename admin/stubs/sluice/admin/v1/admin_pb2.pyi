@@ -60,7 +60,7 @@ class ErrorReport(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Changefeed(_message.Message):
-    __slots__ = ("id", "configuration", "version", "desired", "state", "obeyed", "checkpoint", "resolved", "lag", "error", "created_at", "retry_at", "tables", "held_tables", "open_ddls", "copy", "warnings", "rows", "capture", "capture_reason")
+    __slots__ = ("id", "configuration", "version", "desired", "state", "obeyed", "checkpoint", "resolved", "lag", "error", "created_at", "retry_at", "tables", "held_tables", "open_ddls", "copy", "warnings", "rows", "capture", "capture_reason", "stopped_tables", "stopped")
     ID_FIELD_NUMBER: _ClassVar[int]
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -81,6 +81,8 @@ class Changefeed(_message.Message):
     ROWS_FIELD_NUMBER: _ClassVar[int]
     CAPTURE_FIELD_NUMBER: _ClassVar[int]
     CAPTURE_REASON_FIELD_NUMBER: _ClassVar[int]
+    STOPPED_TABLES_FIELD_NUMBER: _ClassVar[int]
+    STOPPED_FIELD_NUMBER: _ClassVar[int]
     id: str
     configuration: str
     version: int
@@ -101,7 +103,21 @@ class Changefeed(_message.Message):
     rows: RowCounts
     capture: str
     capture_reason: str
-    def __init__(self, id: _Optional[str] = ..., configuration: _Optional[str] = ..., version: _Optional[int] = ..., desired: _Optional[_Union[DesiredState, str]] = ..., state: _Optional[_Union[ChangefeedState, str]] = ..., obeyed: _Optional[bool] = ..., checkpoint: _Optional[str] = ..., resolved: _Optional[str] = ..., lag: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., error: _Optional[_Union[ErrorReport, _Mapping]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., retry_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tables: _Optional[int] = ..., held_tables: _Optional[int] = ..., open_ddls: _Optional[int] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., rows: _Optional[_Union[RowCounts, _Mapping]] = ..., capture: _Optional[str] = ..., capture_reason: _Optional[str] = ...) -> None: ...
+    stopped_tables: int
+    stopped: _containers.RepeatedCompositeFieldContainer[StoppedTable]
+    def __init__(self, id: _Optional[str] = ..., configuration: _Optional[str] = ..., version: _Optional[int] = ..., desired: _Optional[_Union[DesiredState, str]] = ..., state: _Optional[_Union[ChangefeedState, str]] = ..., obeyed: _Optional[bool] = ..., checkpoint: _Optional[str] = ..., resolved: _Optional[str] = ..., lag: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., error: _Optional[_Union[ErrorReport, _Mapping]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., retry_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tables: _Optional[int] = ..., held_tables: _Optional[int] = ..., open_ddls: _Optional[int] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., rows: _Optional[_Union[RowCounts, _Mapping]] = ..., capture: _Optional[str] = ..., capture_reason: _Optional[str] = ..., stopped_tables: _Optional[int] = ..., stopped: _Optional[_Iterable[_Union[StoppedTable, _Mapping]]] = ...) -> None: ...
+
+class StoppedTable(_message.Message):
+    __slots__ = ("id", "name", "trouble", "error")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    name: str
+    trouble: str
+    error: ErrorReport
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., trouble: _Optional[str] = ..., error: _Optional[_Union[ErrorReport, _Mapping]] = ...) -> None: ...
 
 class RowCounts(_message.Message):
     __slots__ = ("skipped", "repaired", "rejected")
@@ -208,10 +224,12 @@ class RemoveChangefeedResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class FinalizeChangefeedRequest(_message.Message):
-    __slots__ = ("id",)
+    __slots__ = ("id", "leave_stopped")
     ID_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_STOPPED_FIELD_NUMBER: _ClassVar[int]
     id: str
-    def __init__(self, id: _Optional[str] = ...) -> None: ...
+    leave_stopped: bool
+    def __init__(self, id: _Optional[str] = ..., leave_stopped: _Optional[bool] = ...) -> None: ...
 
 class FinalizeProgress(_message.Message):
     __slots__ = ("checkpoint", "target", "left", "done", "restored", "problems")
@@ -286,7 +304,7 @@ class ResignOwnerResponse(_message.Message):
     def __init__(self, former_owner: _Optional[str] = ...) -> None: ...
 
 class Table(_message.Message):
-    __slots__ = ("id", "name", "target", "kind", "node", "checkpoint", "barrier", "held", "leaving", "schema_valid_from", "copy")
+    __slots__ = ("id", "name", "target", "kind", "node", "checkpoint", "barrier", "held", "leaving", "schema_valid_from", "copy", "trouble", "error")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
@@ -298,6 +316,8 @@ class Table(_message.Message):
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VALID_FROM_FIELD_NUMBER: _ClassVar[int]
     COPY_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     target: str
@@ -309,7 +329,9 @@ class Table(_message.Message):
     leaving: bool
     schema_valid_from: str
     copy: CopyProgress
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., target: _Optional[str] = ..., kind: _Optional[str] = ..., node: _Optional[str] = ..., checkpoint: _Optional[str] = ..., barrier: _Optional[str] = ..., held: _Optional[bool] = ..., leaving: _Optional[bool] = ..., schema_valid_from: _Optional[str] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ...) -> None: ...
+    trouble: str
+    error: ErrorReport
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., target: _Optional[str] = ..., kind: _Optional[str] = ..., node: _Optional[str] = ..., checkpoint: _Optional[str] = ..., barrier: _Optional[str] = ..., held: _Optional[bool] = ..., leaving: _Optional[bool] = ..., schema_valid_from: _Optional[str] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ..., trouble: _Optional[str] = ..., error: _Optional[_Union[ErrorReport, _Mapping]] = ...) -> None: ...
 
 class ListTablesRequest(_message.Message):
     __slots__ = ("changefeed",)
@@ -335,8 +357,24 @@ class MoveTableResponse(_message.Message):
     node: str
     def __init__(self, table: _Optional[str] = ..., node: _Optional[str] = ...) -> None: ...
 
+class StopTableRequest(_message.Message):
+    __slots__ = ("changefeed", "table")
+    CHANGEFEED_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    changefeed: str
+    table: str
+    def __init__(self, changefeed: _Optional[str] = ..., table: _Optional[str] = ...) -> None: ...
+
+class ResumeTableRequest(_message.Message):
+    __slots__ = ("changefeed", "table")
+    CHANGEFEED_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    changefeed: str
+    table: str
+    def __init__(self, changefeed: _Optional[str] = ..., table: _Optional[str] = ...) -> None: ...
+
 class Ddl(_message.Message):
-    __slots__ = ("position", "type", "table", "renamed_to", "state", "waits_for", "note", "seen_at", "executing_at", "done_at")
+    __slots__ = ("position", "type", "table", "renamed_to", "state", "waits_for", "note", "seen_at", "executing_at", "done_at", "refused")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
@@ -347,6 +385,7 @@ class Ddl(_message.Message):
     SEEN_AT_FIELD_NUMBER: _ClassVar[int]
     EXECUTING_AT_FIELD_NUMBER: _ClassVar[int]
     DONE_AT_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
     position: str
     type: str
     table: str
@@ -357,13 +396,22 @@ class Ddl(_message.Message):
     seen_at: _timestamp_pb2.Timestamp
     executing_at: _timestamp_pb2.Timestamp
     done_at: _timestamp_pb2.Timestamp
-    def __init__(self, position: _Optional[str] = ..., type: _Optional[str] = ..., table: _Optional[str] = ..., renamed_to: _Optional[str] = ..., state: _Optional[str] = ..., waits_for: _Optional[str] = ..., note: _Optional[str] = ..., seen_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., executing_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., done_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    refused: ErrorReport
+    def __init__(self, position: _Optional[str] = ..., type: _Optional[str] = ..., table: _Optional[str] = ..., renamed_to: _Optional[str] = ..., state: _Optional[str] = ..., waits_for: _Optional[str] = ..., note: _Optional[str] = ..., seen_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., executing_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., done_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., refused: _Optional[_Union[ErrorReport, _Mapping]] = ...) -> None: ...
 
 class ListDdlRequest(_message.Message):
     __slots__ = ("changefeed",)
     CHANGEFEED_FIELD_NUMBER: _ClassVar[int]
     changefeed: str
     def __init__(self, changefeed: _Optional[str] = ...) -> None: ...
+
+class SkipDdlRequest(_message.Message):
+    __slots__ = ("changefeed", "ddl")
+    CHANGEFEED_FIELD_NUMBER: _ClassVar[int]
+    DDL_FIELD_NUMBER: _ClassVar[int]
+    changefeed: str
+    ddl: str
+    def __init__(self, changefeed: _Optional[str] = ..., ddl: _Optional[str] = ...) -> None: ...
 
 class GetClusterRequest(_message.Message):
     __slots__ = ()

@@ -670,6 +670,16 @@ class TableServiceStub:
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.MoveTableRequest.SerializeToString,
                 response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.MoveTableResponse.FromString,
                 _registered_method=True)
+        self.StopTable = channel.unary_unary(
+                '/sluice.admin.v1.TableService/StopTable',
+                request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.StopTableRequest.SerializeToString,
+                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Table.FromString,
+                _registered_method=True)
+        self.ResumeTable = channel.unary_unary(
+                '/sluice.admin.v1.TableService/ResumeTable',
+                request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ResumeTableRequest.SerializeToString,
+                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Table.FromString,
+                _registered_method=True)
 
 
 class TableServiceServicer:
@@ -687,6 +697,20 @@ class TableServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StopTable(self, request, context):
+        """From here on nothing of the table is written until it is resumed; other tables go on. Returns the table when the owner has obeyed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeTable(self, request, context):
+        """A stopped table goes on where it stands, and its refused DDLs are tried again. Returns the table when the owner has obeyed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TableServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -699,6 +723,16 @@ def add_TableServiceServicer_to_server(servicer, server):
                     servicer.MoveTable,
                     request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.MoveTableRequest.FromString,
                     response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.MoveTableResponse.SerializeToString,
+            ),
+            'StopTable': grpc.unary_unary_rpc_method_handler(
+                    servicer.StopTable,
+                    request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.StopTableRequest.FromString,
+                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Table.SerializeToString,
+            ),
+            'ResumeTable': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeTable,
+                    request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ResumeTableRequest.FromString,
+                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Table.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -765,6 +799,60 @@ class TableService:
             metadata,
             _registered_method=True)
 
+    @staticmethod
+    def StopTable(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sluice.admin.v1.TableService/StopTable',
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.StopTableRequest.SerializeToString,
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Table.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeTable(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sluice.admin.v1.TableService/ResumeTable',
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ResumeTableRequest.SerializeToString,
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Table.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
 
 class DdlServiceStub:
     """Missing associated documentation comment in .proto file."""
@@ -780,6 +868,11 @@ class DdlServiceStub:
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListDdlRequest.SerializeToString,
                 response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Ddl.FromString,
                 _registered_method=True)
+        self.SkipDdl = channel.unary_unary(
+                '/sluice.admin.v1.DdlService/SkipDdl',
+                request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.SkipDdlRequest.SerializeToString,
+                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Ddl.FromString,
+                _registered_method=True)
 
 
 class DdlServiceServicer:
@@ -792,12 +885,24 @@ class DdlServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SkipDdl(self, request, context):
+        """Goes on without a refused createIndexes, dropIndexes or modify. Returns the DDL when the owner has obeyed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DdlServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'ListDdl': grpc.unary_stream_rpc_method_handler(
                     servicer.ListDdl,
                     request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListDdlRequest.FromString,
+                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Ddl.SerializeToString,
+            ),
+            'SkipDdl': grpc.unary_unary_rpc_method_handler(
+                    servicer.SkipDdl,
+                    request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.SkipDdlRequest.FromString,
                     response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Ddl.SerializeToString,
             ),
     }
@@ -827,6 +932,33 @@ class DdlService:
             target,
             '/sluice.admin.v1.DdlService/ListDdl',
             admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListDdlRequest.SerializeToString,
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Ddl.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SkipDdl(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sluice.admin.v1.DdlService/SkipDdl',
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.SkipDdlRequest.SerializeToString,
             admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Ddl.FromString,
             options,
             channel_credentials,

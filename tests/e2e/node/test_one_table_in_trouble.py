@@ -1,0 +1,145 @@
+"""One table's trouble stays its own: the target refuses rows and DDLs of single tables, and an operator acts by the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from devstack.mongodb.server import Client
+from tests.component.node.server_process import Server
+from tests.e2e.node.workload import until
+
+_PATIENCE = ("--session-ttl", "10", "--grace", "150")  # nodes share two cores with their Spark
+_TABLES = ("notes", "orders", "items")
+
+
+@pytest.fixture(scope="module")
+def nodes(etcd_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
+    logs = Path(tmp_path_factory.mktemp("nodes"))
+    with ExitStack() as started:
+        first = started.enter_context(
+            Server(etcd_endpoint, logs / "n1", *_PATIENCE, name="n1", roles="owner,processor")
+        )
+        second = Server(
+            etcd_endpoint, logs / "n2", *_PATIENCE, cluster=first.cluster, name="n2", roles="owner,processor"
+        )
+        yield [first, started.enter_context(second)]
+
+
+class Trouble:
+    def __init__(self, server: Server, id: str, source: Any, target: Any) -> None:
+        self._server = server
+        self._id = id
+        self.source, self.target = source, target
+
+    def sluice(self, *arguments: str, input: str | None = None) -> str:
+        answer = self._server.sluice(*arguments, input=input)
+        assert answer.returncode == 0, f"sluice {' '.join(arguments)}: {answer.stderr}{answer.stdout}"
+        return answer.stdout
+
+    def refused(self, *arguments: str) -> str:
+        answer = self._server.sluice(*arguments)
+        assert answer.returncode == 1, f"sluice {' '.join(arguments)}: {answer.stdout}"
+        return answer.stderr
+
+    def table(self, name: str) -> dict[str, Any]:
+        tables = json.loads(self.sluice("table", "list", self._id, "-o", "json"))
+        return next(table for table in tables if table["name"] == f"{self._id}.{name}")
+
+    def until_trouble(self, name: str, kind: str) -> dict[str, Any]:
+        until(lambda: self.table(name)["trouble"] == kind, f"{name} to be {kind or 'well'}")
+        return self.table(name)
+
+    def until_followed(self, name: str, key: object) -> None:
+        self.source[name].insert_one({"_id": key})
+        until(lambda: self.target[name].find_one({"_id": key}) is not None, f"{key} in {name}")
+
+    def resume(self, name: str) -> None:
+        self.sluice("table", "resume", self._id, f"{self._id}.{name}")
+
+
+@pytest.fixture
+def trouble(
+    nodes: list[Server], database: str, source_uri: str, target_uri: str, source_client: Client, target_client: Client
+) -> Trouble:
+    source, target = source_client[database], target_client[database]
+    for table in _TABLES:
+        source[table].insert_one({"_id": "before"})
+    found = Trouble(nodes[0], database, source, target)
+    feed = {"id": database, "source": source_uri, "sink": target_uri, "filter": {"tables": [f"{database}.*"]}}
+    found.sluice("changefeed", "create", "-", input=yaml.safe_dump(feed))
+    for table in _TABLES:
+        found.until_followed(table, "copied")
+    return found
+
+
+def test_a_row_that_the_target_refuses_stops_its_table_until_an_operator_resumes_it(
+    trouble: Trouble, database: str
+) -> None:
+    one_code = {"partialFilterExpression": {"code": {"$gt": 0}}}
+    trouble.target["orders"].create_index("code", unique=True, **one_code)
+    trouble.source["orders"].insert_many([{"_id": 1, "code": 7}, {"_id": 2, "code": 7}])
+    stopped = trouble.until_trouble("orders", "stopped")
+    assert "E11000 duplicate key error" in stopped["error"]["message"]
+    assert "resume the table" in stopped["error"]["message"]
+    for table in ("notes", "items"):
+        trouble.until_followed(table, "while stopped")
+    feed = json.loads(trouble.sluice("changefeed", "query", database, "-o", "json"))
+    assert (feed["state"], feed["stopped_tables"]) == ("normal", 1)
+    assert [table["name"] for table in feed["stopped"]] == [f"{database}.orders"]
+    assert "1 of its tables wait for a user" in trouble.refused("changefeed", "finalize", database, "--yes")
+    trouble.resume("orders")
+    trouble.until_trouble("orders", "stopped")
+    trouble.target["orders"].drop_index("code_1")
+    trouble.resume("orders")
+    trouble.until_followed("orders", "after")
+    trouble.until_trouble("orders", "")
+    assert "identical" in trouble.sluice("verify", database)
+
+
+def test_a_stopped_table_survives_the_death_of_its_node_and_ends_with_its_drop(
+    trouble: Trouble, database: str, nodes: list[Server]
+) -> None:
+    trouble.sluice("table", "stop", database, f"{database}.orders")
+    trouble.source["orders"].insert_one({"_id": "later"})
+    trouble.source["orders"].rename("sales")
+    home = trouble.until_trouble("orders", "stopped")["node"]
+    other = next(
+        node["name"] for node in json.loads(trouble.sluice("node", "list", "-o", "json")) if node["id"] != home
+    )
+    trouble.sluice("table", "move", database, f"{database}.orders", other)
+    until(lambda: trouble.table("orders")["node"] not in ("", home), "the move of a stopped table")
+    trouble.until_followed("notes", "while stopped")
+    assert trouble.target["orders"].find_one({"_id": "later"}) is None
+    trouble.resume("orders")
+    until(
+        lambda: trouble.target["sales"].find_one({"_id": "later"}) is not None, "the table goes on under its new name"
+    )
+    trouble.sluice("table", "stop", database, f"{database}.sales")
+    trouble.source["sales"].rename("old")
+    trouble.source["old"].drop()
+    until(lambda: sorted(trouble.target.list_collection_names()) == ["items", "notes"], "the drop of a stopped table")
+    assert "identical" in trouble.sluice("verify", database)
+
+
+def test_a_refused_index_holds_its_table_alone_and_may_be_skipped(trouble: Trouble, database: str) -> None:
+    trouble.target["orders"].insert_many([{"code": 1}, {"code": 1}])
+    trouble.source["orders"].create_index("code", unique=True, partialFilterExpression={"code": {"$gt": 0}})
+    refused = trouble.until_trouble("orders", "refused")
+    assert "several documents at the target have" in refused["error"]["message"]
+    trouble.source["orders"].insert_one({"_id": "held", "code": 2})
+    for table in ("notes", "items"):
+        trouble.until_followed(table, "while refused")
+    [ddl] = [ddl for ddl in json.loads(trouble.sluice("ddl", "list", database, "-o", "json")) if "refused" in ddl]
+    assert ddl["state"] == "pending"
+    assert trouble.target["orders"].find_one({"_id": "held"}) is None
+    said = trouble.sluice("ddl", "skip", database, f"{database}.orders", "--yes")
+    assert said == f"createIndexes of {database}.orders is skipped\n"
+    until(lambda: trouble.target["orders"].find_one({"_id": "held"}) is not None, "the table goes on")
+    trouble.until_trouble("orders", "")
