@@ -230,7 +230,7 @@ class ChangefeedProcessor:
             self._following = decision.begun(self._following, job)
             copied = self._copies.ranges({table for table in job.own_windows if job.of(table)})
             attempt = self._lane_attempt if job.tables else self._session.attempts.new()
-            density = self._following.paces.of(job).density
+            density = decision.pace_of(self._following, job).density
             spec = JobSpec.of(attempt, job, held, copied, density=density)
             self._submit(spec, self._context_for(job.tables, stored))
 
@@ -291,8 +291,9 @@ class ChangefeedProcessor:
                 self._take(number, running.future, now)
 
     def _take(self, number: int, future: Future[JobOutcome], now: float) -> None:
+        of_a_task = False
         try:
-            outcome = future.result()
+            outcome, of_a_task = future.result(), True
         except SluiceError as error:
             self._log.warning("job_failed", job=number, code=error.code, error=str(error))
             outcome = JobOutcome(error=ErrorReport.of(error, datetime.now(UTC)))
@@ -302,10 +303,14 @@ class ChangefeedProcessor:
             outcome = JobOutcome(error=ErrorReport.of(bug, datetime.now(UTC)))
         if outcome.error is not None:
             self._log.warning("window_failed", job=number, code=outcome.error.code, error=outcome.error.message)
-            self._following = decision.failed(self._following, number, self._blamed(outcome.error), now=now)
+            blamed = self._blamed(outcome.error)
+            self._following = decision.failed(self._following, number, blamed, now=now, of_a_task=of_a_task)
         else:
             limits = replace(self._session.windows, bytes=self._configuration.pipeline.max_lag_batch)
-            self._following = decision.succeeded(self._following, number, outcome, limits, now=now)
+            slow_seconds = self._session.lanes.slow_seconds
+            self._following = decision.succeeded(
+                self._following, number, outcome, limits, now=now, slow_seconds=slow_seconds
+            )
         self._following = decision.counted(self._following, outcome)
         self._log_outcome(number, outcome)
 

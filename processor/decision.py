@@ -19,24 +19,27 @@ another node may have replicated it in the meantime. An assignment counts as obe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import islice
 
-from changefeed.errors import FencedError
+from changefeed.errors import EventTooLarge, FencedError, HistoryLost, InvariantError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import AssignedTable, Assignment, Barrier, CopyProgress, PositionReport, RowCounts
 from changefeed.table import TableId
 from processor.lanes.lane_plan import LaneLimits, Paces, plan
-from processor.lanes.lanes import LaneJob, Lanes
-from processor.lanes.windows import Finished, WindowLimits
+from processor.lanes.lanes import ApartLane, LaneJob, Lanes
+from processor.lanes.windows import Finished, Pace, WindowLimits, span_seconds
 from processor.task.job import JobOutcome
 
 FIRST_PAUSE = timedelta(milliseconds=500)
 LONGEST_PAUSE = timedelta(seconds=10)
+_OF_SOME_TABLE = frozenset({InvariantError.code, EventTooLarge.code})
+"""Codes of lasting errors that a table of a window may have caused, though nothing says which one."""
+_LEAST_TABLES = 2
 _MOST_REPORTED = 64
 """Failed tables in one report. When the owner has stopped these, the next ones are reported."""
 FLOWS_FOR = timedelta(seconds=1)
@@ -154,21 +157,34 @@ def begun(following: Following, job: LaneJob) -> Following:
     return replace(following, lanes=following.lanes.started(job))
 
 
-def succeeded(following: Following, number: int, outcome: JobOutcome, limits: WindowLimits, *, now: float) -> Following:
+def succeeded(
+    following: Following,
+    number: int,
+    outcome: JobOutcome,
+    limits: WindowLimits,
+    *,
+    now: float,
+    slow_seconds: float = float("inf"),
+) -> Following:
     """A successful job clears a passing error. Its unsettled tables keep their checkpoint."""
-    [job] = [job for job in following.lanes.running if job.number == number]
+    job = _job(following, number)
     finished = Finished(
         window=job.scan, bytes=outcome.tally.bytes, took=outcome.took, silent_until=outcome.silent_until
     )
-    paces = following.paces
-    if job is following.lanes.default_job:
+    lanes, paces = following.lanes, following.paces
+    if (apart := lanes.lane_of(job)) is not None:
+        lanes = _after_apart_job(lanes, apart, outcome, apart.pace.after(finished, limits), slow_seconds)
+    elif job is lanes.default_job:
         paces = replace(paces, default=paces.default.after(finished, limits))
     else:
         paces = replace(paces, own=paces.own.after(finished, limits))
+    slow = slowest(outcome, max(slow_seconds, span_seconds(job.scan)))
+    if apart is None and slow is not None and slow in lanes.tables:
+        lanes = lanes.put_apart(ApartLane(tables=frozenset({slow}), pace=paces.of(job), slow=True))
     lasting = following.trouble if following.trouble and following.trouble.retry_at is None else None
     return replace(
         following,
-        lanes=following.lanes.finished(number, outcome.unsettled, outcome.ahead),
+        lanes=lanes.finished(number, outcome.unsettled, outcome.ahead),
         paces=paces,
         trouble=lasting,
         flowed_at=now if outcome.tally.applied else following.flowed_at,
@@ -185,16 +201,75 @@ def counted(following: Following, outcome: JobOutcome) -> Following:
     return replace(following, rows=following.rows.plus(rows))
 
 
-def failed(following: Following, number: int, error: ErrorReport, *, now: float) -> Following:
+def pace_of(following: Following, job: LaneJob) -> Pace:
+    apart = following.lanes.lane_of(job)
+    return apart.pace if apart is not None else following.paces.of(job)
+
+
+def _job(following: Following, number: int) -> LaneJob:
+    [job] = [job for job in following.lanes.running if job.number == number]
+    return job
+
+
+def _after_apart_job(lanes: Lanes, lane: ApartLane, outcome: JobOutcome, pace: Pace, slow_seconds: float) -> Lanes:
+    """Tables without fault, and a slow table that keeps up again, go on with the others."""
+    if lane.slow and outcome.took.total_seconds() > slow_seconds / 2:
+        return lanes.paced(lane, pace)
+    return lanes.together(lane)
+
+
+def slowest(outcome: JobOutcome, seconds: float) -> TableId | None:
+    """The table that held up a window of several tables, if the window took longer than so many seconds, and most of the time for that table."""
+    took = outcome.took.total_seconds()
+    if took <= seconds or len(outcome.writing) < _LEAST_TABLES:
+        return None
+    table, busy = max(outcome.writing.items(), key=lambda each: each[1])
+    return table if busy > took / 2 else None
+
+
+def failed(following: Following, number: int, error: ErrorReport, *, now: float, of_a_task: bool = True) -> Following:
+    """A failure of one table alone leaves the others where they are; of the tables of a job whose fault is unknown, each half tries again by itself.
+
+    `of_a_task`: the error comes from the job's tasks, not from this process or from Spark.
+    """
+    job = _job(following, number)
+    windows = {table: window for table in following.lanes.tables if (window := job.of(table)) is not None}
     following = replace(following, lanes=following.lanes.failed(number))
-    if error.table in following.lanes.tables and error.lasting:
+    if error.table is not None and error.table in following.lanes.tables and error.lasting:
         return table_failed(following, error.table, error)
-    return with_error(following, error, now=now)
+    following = _narrowed(following, job)
+    if not error.lasting:
+        return with_error(following, error, now=now)
+    if error.code == HistoryLost.code and not job.tables:
+        for table in sorted(table for table, window in windows.items() if window.start == job.scan.start):
+            following = table_failed(following, table, error)
+        return following
+    if not of_a_task or error.code not in _OF_SOME_TABLE:
+        return with_error(following, error, now=now)
+    return _separated(following, sorted(windows), error, Pace(seconds=max(1, span_seconds(job.scan))))
+
+
+def _separated(following: Following, tables: Sequence[TableId], error: ErrorReport, pace: Pace) -> Following:
+    if len(tables) == 1:
+        return table_failed(following, tables[0], error)
+    halves = tables[: len(tables) // 2], tables[len(tables) // 2 :]
+    apart = [ApartLane(tables=frozenset(half), pace=pace) for half in halves]
+    return replace(following, lanes=following.lanes.put_apart(*apart))
+
+
+def _narrowed(following: Following, job: LaneJob) -> Following:
+    lanes, paces = following.lanes, following.paces
+    if (apart := lanes.lane_of(job)) is not None:
+        return replace(following, lanes=lanes.paced(apart, apart.pace.after_failure(job.scan)))
+    narrowed = paces.of(job).after_failure(job.scan)
+    return replace(following, paces=replace(paces, **{"default" if job.tables else "own": narrowed}))
 
 
 def table_failed(following: Following, table: TableId, error: ErrorReport) -> Following:
     """The error is the table's alone: the others go on at once."""
-    return replace(following, failed={table: error, **following.failed})
+    lane = next((lane for lane in following.lanes.apart if table in lane.tables), None)
+    lanes = following.lanes.together(lane) if lane is not None and len(lane.tables) == 1 else following.lanes
+    return replace(following, lanes=lanes, failed={table: error, **following.failed})
 
 
 def moved(following: Following, places: Mapping[TableId, Position], orders: Orders) -> Following:

@@ -91,6 +91,8 @@ class WriteResult:
     """Tables with rows that wait for later changes, because the target is ahead. The caller writes their changes again, together with later ones."""
     ahead: dict[TableId, ClusterTime] = field(default_factory=dict)
     """Tables with repaired rows, each with the latest time at which one was read: changes up to that time may be applied already."""
+    writing: dict[TableId, float] = field(default_factory=dict)
+    """The seconds that the sink took for each table's changes."""
 
     def add(self, other: WriteResult) -> None:
         self.tally.add(other.tally)
@@ -99,6 +101,11 @@ class WriteResult:
         self.unsettled |= other.unsettled
         for table, time in other.ahead.items():
             self.repaired(table, time)
+        for table, seconds in other.writing.items():
+            self.took(table, seconds)
+
+    def took(self, table: TableId, seconds: float) -> None:
+        self.writing[table] = self.writing.get(table, 0.0) + seconds
 
     def repaired(self, table: TableId, time: ClusterTime) -> None:
         self.ahead[table] = max(time, self.ahead.get(table, time))

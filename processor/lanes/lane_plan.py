@@ -5,6 +5,7 @@ Policies, in order of precedence:
 - HeldTableWaitsAtItsBarrier, and holds no other table
 - OneJobForTheDefaultLane: it has all tables at the default checkpoint, and starts as soon as the barrier is ahead of that checkpoint
 - NearTableJoinsTheDefaultJob: a near table waits for the running default job to end instead of getting a job of its own
+- ApartTablesHaveJobsOfTheirOwn: they come first, as a failure or a slow table is found by them, and never join other tables
 - UnsettledTableReachesFurther: its window is as wide as it has to be, wherever the other windows of its lane end
 - HindmostFirst: the other tables get jobs beside the default job, grouped by nearness, while the limit of jobs allows
 
@@ -14,7 +15,7 @@ reserved for the default lane, which reaches and passes every table that is ahea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -31,6 +32,8 @@ class LaneLimits:
     """How many seconds of cluster time are worth reading again so that a table can join the default job."""
     jobs: int = 4
     """Jobs at once, one of them reserved for the default lane: at least two."""
+    slow_seconds: float = 0.4
+    """A window that takes longer, and longer than it spans, and more than half of that for one table, is held up by that table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,9 @@ def plan(lanes: Lanes, barrier: Barrier, paces: Paces, limits: LaneLimits) -> li
         if at < barrier.of(table) and table not in lanes.leaving and not lanes.busy(table)
     }
     jobs: list[LaneJob] = []
+    apart = frozenset[TableId]().union(*(lane.tables for lane in lanes.apart))
+    own_jobs = _apart_windows(lanes, idle, barrier)
+    idle = {table: at for table, at in idle.items() if table not in apart}
     end = paces.default.end_of(lanes.checkpoint, barrier.position)
     near = {table: at for table, at in idle.items() if _apart(at, lanes.checkpoint) <= limits.near_seconds}
     if lanes.default_job is None and end > lanes.checkpoint and len(lanes.tables) > len(checkpoints):
@@ -64,16 +70,27 @@ def plan(lanes: Lanes, barrier: Barrier, paces: Paces, limits: LaneLimits) -> li
     if lanes.default_job is not None or jobs:
         idle = {table: at for table, at in idle.items() if table not in near}
     beside = len(lanes.running) - (lanes.default_job is not None)
-    for windows in _groups(idle, lanes, barrier, paces.own, limits)[: max(0, limits.jobs - 1 - beside)]:
+    groups = [*own_jobs, *_groups(idle, lanes, barrier, paces.own, limits)]
+    for windows in groups[: max(0, limits.jobs - 1 - beside)]:
         start = min(window.start for window in windows.values())
         jobs.append(_job(lanes, len(jobs), Window(start, start), frozenset(), windows, barrier))
     return jobs
 
 
 def _differing(lanes: Lanes, barrier: Barrier) -> set[TableId]:
-    """The tables that must be named. All others are at the default checkpoint, may go to the barrier, and are in no job."""
-    beside = [job.own_windows.keys() for job in lanes.running if job is not lanes.default_job]
-    return {*lanes.exceptions, *lanes.leaving, *lanes.reach, *barrier.held, *chain.from_iterable(beside)} & lanes.tables
+    """The tables that must be named. All others are at the default checkpoint, may go to the barrier, and are in no other job or lane."""
+    beside = chain.from_iterable(job.own_windows for job in lanes.running if job is not lanes.default_job)
+    apart = chain.from_iterable(lane.tables for lane in lanes.apart)
+    return {*lanes.exceptions, *lanes.leaving, *lanes.reach, *barrier.held, *beside, *apart} & lanes.tables
+
+
+def _apart_windows(lanes: Lanes, idle: Mapping[TableId, Position], barrier: Barrier) -> Iterator[dict[TableId, Window]]:
+    """A lane with a running job waits for it."""
+    for lane in lanes.apart:
+        starts = {table: idle[table] for table in lane.tables & idle.keys()}
+        if starts and not any(lanes.busy(table) for table in lane.tables):
+            end = lane.pace.end_of(min(starts.values()), barrier.position)
+            yield {table: Window(at, _end(lanes, table, max(at, end), barrier)) for table, at in starts.items()}
 
 
 def _groups(

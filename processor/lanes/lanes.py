@@ -21,6 +21,14 @@ replay from then on (see `replay_of`). A table is unsettled when its window ende
 events that the target may contain already. It keeps its checkpoint, and its next window is twice as wide, until a window contains all
 such events (docs/decisions/0010).
 
+**Apart.** A table that cannot keep up, or that may be the cause of a failure, does not set the pace of the others: it is replicated in an `ApartLane`, by
+jobs of its own with a pace of its own.
+
+    a job of a, b, c, d fails, and nothing says whose fault it is       apart {a, b}, {c, d}
+    the job of {a, b} succeeds, that of {c, d} fails                    a and b are back in the default lane; apart {c}, {d}
+    the job of {d} fails                                                d is the cause; c is back
+    most of a long window's time was spent on a                         apart {a}, slow, until its windows are short again
+
 Invariants (`check`): a table is in at most one running job, and its checkpoint is the start of its window there; the default lane has at
 most one job; while that job runs, each table that is not in it is named, even if its checkpoint happens to equal the default; a leaving
 table is in no new job. The cost of a tick is O(differing tables).
@@ -39,6 +47,7 @@ from changefeed.errors import InvariantError
 from changefeed.position import Position, Window
 from changefeed.records import Barrier
 from changefeed.table import TableId
+from processor.lanes.windows import Pace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +82,15 @@ class LaneJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ApartLane:
+    """`slow`: one table that cannot keep up. Otherwise, tables of which one may be the cause of a failure."""
+
+    tables: frozenset[TableId]
+    pace: Pace
+    slow: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lanes:
     checkpoint: Position
     tables: frozenset[TableId] = frozenset()
@@ -83,6 +101,7 @@ class Lanes:
     """The default lane's job if it is running; it is in `running` too."""
     replay_until: Position
     own_replay: Mapping[TableId, Position] = field(default_factory=dict)
+    apart: tuple[ApartLane, ...] = ()
     reach: Mapping[TableId, Position] = field(default_factory=dict)
     """How far the next window of a table goes at least, if its barrier allows it."""
     next_number: int = 1
@@ -137,8 +156,27 @@ class Lanes:
             exceptions={table: at for table, at in self.exceptions.items() if table not in gone},
             own_replay={table: at for table, at in self.own_replay.items() if table not in gone},
             reach={table: at for table, at in self.reach.items() if table not in gone},
+            apart=tuple(replace(lane, tables=lane.tables - gone) for lane in self.apart if not lane.tables <= gone),
         )
         return _compacted(left)
+
+    def lane_of(self, job: LaneJob) -> ApartLane | None:
+        """The apart lane whose job it is."""
+        named = {table for table in job.own_windows if job.of(table)}
+        return next((lane for lane in self.apart if not job.tables and lane.tables & named), None)
+
+    def put_apart(self, *lanes: ApartLane) -> Lanes:
+        """No table is in two of these lanes."""
+        tables = frozenset[TableId]().union(*(lane.tables for lane in lanes))
+        rest = (replace(lane, tables=lane.tables - tables) for lane in self.apart)
+        return replace(self, apart=(*(lane for lane in rest if lane.tables), *lanes))
+
+    def together(self, lane: ApartLane) -> Lanes:
+        """The tables of an apart lane are as any others."""
+        return replace(self, apart=tuple(other for other in self.apart if other is not lane))
+
+    def paced(self, lane: ApartLane, pace: Pace) -> Lanes:
+        return replace(self, apart=tuple(replace(it, pace=pace) if it is lane else it for it in self.apart))
 
     def started(self, job: LaneJob) -> Lanes:
         return replace(
@@ -200,7 +238,11 @@ class Lanes:
                     )
                 if window and any(other.of(table) for other in self.running[:number]):
                     raise InvariantError(f"table {table} is in two running jobs")
-        if not self.tables >= (self.exceptions.keys() | self.leaving | self.own_replay.keys() | self.reach.keys()):
+        apart = [table for lane in self.apart for table in lane.tables]
+        if len(apart) != len(set(apart)):
+            raise InvariantError("apart lanes: expected no table in two of them")
+        named = self.exceptions.keys() | self.leaving | self.own_replay.keys() | self.reach.keys()
+        if not self.tables >= (named | set(apart)):
             raise InvariantError("named tables: expected assigned tables only, observed one that is not assigned")
 
     def _ended(self, number: int) -> tuple[LaneJob, Lanes]:

@@ -16,11 +16,13 @@ A change stream does not stop at the end of a window: it searches for matches un
 - its window is cut into slices only if each slice has several replies of matches, judged by the lane's last window: each cursor scans to
   the end of the oplog, so several cursors would cost the source several scans;
 - when a stream has found no match for a long range after a window, the next window covers that range: narrow windows would each scan it.
+
+A window that has failed is narrower when it is tried again: it may have been too much, and what fails is found sooner.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import pairwise
 
@@ -78,6 +80,9 @@ class Pace:
     def after(self, finished: Finished, limits: WindowLimits) -> Pace:
         density = finished.bytes // max(1, span_seconds(finished.window))
         return Pace(seconds=self._seconds(finished, limits), density=density, silent_until=finished.silent_until)
+
+    def after_failure(self, window: Window) -> Pace:
+        return replace(self, seconds=max(1, min(self.seconds, span_seconds(window)) // 4), silent_until=None)
 
     def _seconds(self, finished: Finished, limits: WindowLimits) -> int:
         """A window with `silent_until` leaves the pace unchanged: its time went into scanning a range without matches."""

@@ -82,6 +82,8 @@ class JobOutcome:
     """Tables with rows that were read from the source, each with the newest time that these rows may have."""
     error: ErrorReport | None = None
     took: timedelta = timedelta()
+    writing: dict[TableId, float] = field(default_factory=dict)
+    """The seconds for which the sink was busy with each table."""
     silent_until: Position | None = None
     """The source has no match between the window's end and this position. Set only for a window that is read in one piece."""
 
@@ -91,6 +93,8 @@ class JobOutcome:
         self.unsettled = self.unsettled | other.unsettled
         for table, time in other.ahead.items():
             self.ahead[table] = max(time, self.ahead.get(table, time))
+        for table, seconds in other.writing.items():
+            self.writing[table] = self.writing.get(table, 0.0) + seconds
         self.error = _worse(self.error, other.error)
 
 

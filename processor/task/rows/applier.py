@@ -159,6 +159,7 @@ def _count(result: WriteResult, outcome: JobOutcome) -> None:
             tally=result.tally,
             unsettled=result.unsettled,
             ahead=result.ahead,
+            writing=result.writing,
             samples=[f"{deviation.change}: {deviation.reason}" for deviation in deviations],
         )
     )

@@ -31,6 +31,7 @@ cannot write are rejected (docs/decisions/0010).
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -192,8 +193,19 @@ class WriteRun:
         database, command = batch.command or command_of(batch)
         first = batch.changes[0]
         doing = f"{len(batch.changes)} row changes from {first.position} on into {first.table.name}"
+        begun_at = time.monotonic()
         reply = self._commander.send(database, command, doing, divisible=divisible)
+        self._took(batch, time.monotonic() - begun_at)
         return outcome_of(batch, reply.document, reply.results), reply.again
+
+    def _took(self, batch: Batch, seconds: float) -> None:
+        """A command for several tables counts for each by its changes."""
+        if not batch.joined:
+            self._result.took(batch.changes[0].table.id, seconds)
+            return
+        each = seconds / len(batch.changes)
+        for change in batch.changes:
+            self._result.took(change.table.id, each)
 
     def _isolate(self, batch: Batch, error: RowRejected, *, again: bool) -> None:
         """The command was refused as a whole: find the change that causes it."""

@@ -6,8 +6,19 @@ from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import FencedError, PermanentError, SinkMajorityStalled, SinkUnavailable, SluiceError
+from changefeed.errors import (
+    FencedError,
+    HistoryLost,
+    InvariantError,
+    PermanentError,
+    RowRejected,
+    SinkMajorityStalled,
+    SinkUnavailable,
+    SluiceError,
+)
 from changefeed.event import RowType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
@@ -63,13 +74,22 @@ class Node:
         self.following.lanes.check()
         return jobs
 
-    def succeed(self, job: LaneJob) -> None:
-        outcome = JobOutcome(tally=RowTally(applied=Counter({RowType.INSERT: 1}), bytes=10), took=timedelta(seconds=1))
-        self.following = decision.succeeded(self.following, job.number, outcome, WINDOWS, now=self.now)
+    def succeed(self, job: LaneJob, took: float = 1.0, **writing: float) -> None:
+        outcome = JobOutcome(
+            tally=RowTally(applied=Counter({RowType.INSERT: 1}), bytes=10),
+            took=timedelta(seconds=took),
+            writing={TableId(table): seconds for table, seconds in writing.items()},
+        )
+        self.following = decision.succeeded(
+            self.following, job.number, outcome, WINDOWS, now=self.now, slow_seconds=LIMITS.slow_seconds
+        )
 
     def fail(self, job: LaneJob, error: SluiceError) -> None:
         report = ErrorReport.of(error, datetime.now(UTC))
         self.following = decision.failed(self.following, job.number, report, now=self.now)
+
+    def apart(self) -> list[set[str]]:
+        return [set(lane.tables) for lane in self.following.lanes.apart]
 
     def places(self, given: Orders) -> dict[str, int]:
         report = reported(self.following, given)
@@ -245,3 +265,118 @@ def test_rows_in_scope_are_told_to_flow_for_a_second() -> None:
     node.succeed(job)
     assert decision.report(node.following, given, now=node.now + 0.9).flowing
     assert not decision.report(node.following, given, now=node.now + 1.0).flowing
+
+
+def test_a_row_that_the_target_refuses_keeps_its_table_where_it_is_and_the_others_go_on_at_once() -> None:
+    node, given = Node(), orders(110, assignment(a=100, b=100, c=100))
+    [job] = node.tick(given)
+    node.fail(job, RowRejected("no").about(TableId("b")))
+    [job] = node.tick(given)
+    node.succeed(job)
+    told = reported(node.following, given)
+    assert node.places(given) == {"a": 110, "b": 100, "c": 110}
+    assert told.failed.keys() == {"b"}
+    assert told.error is None
+    assert node.tick(given) == []
+
+
+def test_a_failed_table_waits_for_its_stop_and_then_for_a_user() -> None:
+    node, given = Node(), orders(110, assignment(a=100, b=100))
+    [job] = node.tick(given)
+    node.fail(job, RowRejected("no").about(TableId("b")))
+    stopped = replace(given, stops={TableId("b"): 7})
+    [job] = node.tick(stopped)
+    node.succeed(job)
+    told = reported(node.following, stopped)
+    assert (told.failed, told.stops) == ({}, {"b": 7})
+    [again] = node.tick(given)
+    assert again.of(TableId("b")) is not None, "resumed"
+
+
+def test_a_stop_is_obeyed_once_no_job_has_the_table() -> None:
+    node, given = Node(), orders(110, assignment(a=100, b=100))
+    [job] = node.tick(given)
+    stopped = replace(given, stops={TableId("b"): 7})
+    node.tick(stopped)
+    assert reported(node.following, stopped).stops == {}
+    node.succeed(job)
+    assert reported(node.following, stopped).stops == {"b": 7}
+    assert node.places(stopped) == {"a": 110, "b": 110}
+
+
+@pytest.mark.parametrize("count", [2, 7, 16])
+@pytest.mark.parametrize("bad", [["t1"], ["t0", "t1"]])
+def test_the_tables_of_a_window_that_fails_are_separated_until_the_cause_is_alone(count: int, bad: list[str]) -> None:
+    tables = [f"t{number}" for number in range(count)]
+    given = orders(200, Assignment(tables={TableId(table): AssignedTable(start=at(100)) for table in tables}))
+    node = Node()
+    jobs = node.tick(given)
+    for _ in range(20):
+        for job in jobs:
+            if any(job.of(TableId(table)) for table in bad):
+                node.fail(job, InvariantError("a bug"))
+            else:
+                node.succeed(job)
+        jobs = node.tick(given)
+    told = reported(node.following, given)
+    assert told.failed.keys() == set(bad)
+    assert told.error is None
+    assert node.places(given) == {table: 100 if table in bad else 200 for table in tables}
+    assert node.apart() == []
+
+
+def test_an_error_that_is_not_the_tasks_concerns_all_tables() -> None:
+    node, given = Node(), orders(110, assignment(a=100, b=100))
+    [job] = node.tick(given)
+    report = ErrorReport.of(InvariantError("a bug of the driver"), datetime.now(UTC))
+    node.following = decision.failed(node.following, job.number, report, now=node.now, of_a_task=False)
+    told = reported(node.following, given)
+    assert told.error is not None
+    assert (told.failed, node.apart()) == ({}, [])
+
+
+def test_lost_history_of_tables_that_are_behind_is_theirs() -> None:
+    node, given = Node(), orders(1000, assignment(a=100, b=900, c=900))
+    jobs = node.tick(given)
+    [behind] = [job for job in jobs if job.of(TableId("a"))]
+    assert not behind.of(TableId("b"))
+    node.fail(behind, HistoryLost("gone"))
+    assert reported(node.following, given).failed.keys() == {"a"}
+
+
+def test_a_window_that_failed_is_narrower() -> None:
+    node, given = Node(), orders(160, assignment(a=100, b=100))
+    [job] = node.tick(given)
+    assert job.window.end == at(160)
+    node.fail(job, SinkUnavailable("too much"))
+    node.now += 1
+    [job] = node.tick(given)
+    assert job.window.end == at(115)
+
+
+def test_a_table_that_cannot_keep_up_does_not_set_the_pace_of_the_others() -> None:
+    node, given = Node(), orders(101, assignment(a=100, b=100, c=100))
+    [job] = node.tick(given)
+    node.succeed(job, took=3.0, a=2.8, b=0.1)
+    assert node.apart() == [{"a"}]
+    jobs = node.tick(orders(104, given.assignment))
+    assert [{table for table in "abc" if job.of(TableId(table))} for job in jobs] == [{"b", "c"}, {"a"}]
+    rest, slow = jobs
+    node.succeed(rest, took=0.1, b=0.05)
+    [rest] = node.tick(orders(105, given.assignment))
+    node.succeed(rest, took=0.1, b=0.05)
+    node.succeed(slow, took=9.0, a=8.9)
+    assert node.apart() == [{"a"}]
+    [slow] = node.tick(orders(105, given.assignment))
+    node.succeed(slow, took=0.1, a=0.05)
+    assert node.apart() == [], "it keeps up again"
+
+
+def test_the_only_busy_table_and_a_window_faster_than_its_time_are_not_slow() -> None:
+    node, given = Node(), orders(160, assignment(a=100, b=100))
+    [job] = node.tick(given)
+    node.succeed(job, took=20.0, a=19.0, b=0.1)
+    assert node.apart() == [], "60 seconds in 20"
+    [job] = node.tick(orders(161, given.assignment))
+    node.succeed(job, took=3.0, a=2.9)
+    assert node.apart() == []

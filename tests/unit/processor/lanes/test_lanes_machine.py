@@ -13,7 +13,7 @@ from changefeed.position import Position
 from changefeed.records import Barrier
 from changefeed.table import TableId
 from processor.lanes.lane_plan import LaneLimits, Paces, plan
-from processor.lanes.lanes import LaneJob, Lanes
+from processor.lanes.lanes import ApartLane, LaneJob, Lanes
 from processor.lanes.windows import Pace
 
 TABLES = [TableId(name) for name in "abcdef"]
@@ -83,6 +83,9 @@ class LanesMachine(RuleBasedStateMachine):
                     assert window.end <= job.scan.end
                     last = self.wider.pop(table, None)
                     assert last is None or window.end > last or window.end == self.barrier.of(table), "no wider"
+                    lane = next((lane for lane in self.lanes.apart if table in lane.tables), None)
+                    named = {each for each in self.lanes.tables if job.of(each)}
+                    assert lane is None or named <= lane.tables, "an apart table in a job with others"
                     again = min(self.touched[table], window.end)
                     assert again <= max(window.start, job.replay_of(table)), "replay taken for divergence"
             self.lanes = self.lanes.started(job)
@@ -121,6 +124,18 @@ class LanesMachine(RuleBasedStateMachine):
         self.lanes = self.lanes.failed(job.number)
         self.touched |= {table: max(end, self.touched[table]) for table, end in ends.items()}
 
+    @rule(tables=st.lists(st.sampled_from(TABLES), unique=True, min_size=1), cut=st.integers(0, 5), slow=st.booleans())
+    def put_apart(self, tables: list[TableId], cut: int, slow: bool) -> None:
+        """At any time, also while a job has some of the tables."""
+        parts = (frozenset(tables[:cut]) & self.lanes.tables, frozenset(tables[cut:]) & self.lanes.tables)
+        lanes = [ApartLane(tables=part, pace=Pace(seconds=5), slow=slow) for part in parts if part]
+        self.lanes = self.lanes.put_apart(*lanes)
+
+    @precondition(lambda self: self.lanes.apart)
+    @rule(choice=st.integers(0, 5))
+    def put_together(self, choice: int) -> None:
+        self.lanes = self.lanes.together(self.lanes.apart[choice % len(self.lanes.apart)])
+
     @rule(tables=st.sets(st.sampled_from(TABLES)))
     def leave(self, tables: set[TableId]) -> None:
         self.lanes = self.lanes.leave(tables)
@@ -145,7 +160,16 @@ class LanesMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """When the barrier stops, all tables reach it in a bounded number of jobs, and end in one lane."""
         held = [table for table in self.held if table in self.lanes.tables]
-        for _ in range(10 + (self.now - START) // 5):
+        self.arrive()
+        for lane in self.lanes.apart:
+            self.lanes = self.lanes.together(lane)
+        self.now += 1
+        self.arrive()
+        if not held and not self.lanes.leaving and self.lanes.tables:
+            assert self.lanes.reported() == (at(self.now), {}), "not merged"
+
+    def arrive(self) -> None:
+        for _ in range(20 + (self.now - START) // 2):
             self.tick()
             if not self.lanes.running:
                 break
@@ -153,8 +177,6 @@ class LanesMachine(RuleBasedStateMachine):
         assert not self.lanes.running, "not at the barrier in time"
         for table in self.lanes.tables - self.lanes.leaving:
             assert self.applied[table] == max(self.applied[table], self.barrier.of(table)), "starved"
-        if not held and not self.lanes.leaving and self.lanes.tables:
-            assert self.lanes.reported() == (at(self.now), {}), "not merged"
 
 
 TestLanes = LanesMachine.TestCase
