@@ -201,7 +201,7 @@ def decide(
     gate = barrier.decide(resolved, (records | released).values(), checkpoints.of, waiting)
     actions: list[OwnerAction] = [LookUp(seen.unknown)] if seen.unknown else []
     actions += [RecordDdls(recorded)] if recorded else []
-    changed = after_release(released.values(), stragglers, _passed(state), now)
+    changed = after_release(released.values(), stragglers, waiting, _passed(state), now)
     actions += _gate_actions(state, gate, tuple(released.values()), changed)
     actions += [step for step in steps if not isinstance(step, ReleaseDdl)]
     if state.isolates:
@@ -230,7 +230,7 @@ def _checkpoint(
     passed, stragglers = _passed(state), state.wishes.stragglers
     behind = stragglers.keys() - caught_up(stragglers, waiting, state.checkpoints, passed)
     least = state.checkpoints.least(behind)
-    passing = not_awaited(records, behind, waiting, passed) - released
+    passing = not_awaited(records, state.wishes.replicated - behind, waiting, passed) - released
     return barrier.changefeed_checkpoint(least, records, resolved, passing)
 
 

@@ -138,15 +138,18 @@ def known_tables(record: DdlRecord) -> AbstractSet[TableId]:
 
 
 def not_awaited(
-    records: Iterable[DdlRecord], stragglers: AbstractSet[TableId], waiting: Waiting, checkpoint: Position
+    records: Iterable[DdlRecord], tables: AbstractSet[TableId], waiting: Waiting, checkpoint: Position
 ) -> frozenset[Position]:
-    """The open DDLs that the changefeed's checkpoint does not wait for: it has passed them, or they are blocked and hold stragglers only."""
+    """The open DDLs that the changefeed's checkpoint does not wait for: it has passed them, or they are blocked and hold none of the `tables`.
+
+    These are those that are there and no stragglers: a table that a blocked DDL creates will begin as a straggler.
+    """
     return frozenset(
         record.position
         for record in records
         if record.open
         and (
             record.position < checkpoint
-            or (record.position in waiting.blocked and (record.background or record.scope.tables <= stragglers))
+            or (record.position in waiting.blocked and (record.background or record.scope.tables.isdisjoint(tables)))
         )
     )

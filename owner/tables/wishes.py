@@ -174,15 +174,19 @@ def caught_up(
 
 
 def after_release(
-    released: Iterable[DdlRecord], stragglers: Mapping[TableId, StoredStraggler], passed: Position, now: datetime
+    released: Iterable[DdlRecord],
+    stragglers: Mapping[TableId, StoredStraggler],
+    waiting: Waiting,
+    passed: Position,
+    now: datetime,
 ) -> Mapping[TableId, Straggler]:
-    """The records of stragglers that change with the release of DDLs: a table is not before a DDL of it that is done.
+    """The records of stragglers that change with the release of DDLs: a table is not before a DDL of it that is done, unless it is ending.
 
     A table that a DDL below the changefeed's checkpoint creates begins as a straggler. A table without its create begins stopped: it is about to end.
     """
     found: dict[TableId, Straggler] = {}
     for record in sorted(released, key=lambda record: record.position):
-        for table in record.scope.tables & stragglers.keys():
+        for table in (record.scope.tables & stragglers.keys()) - waiting.ending.keys():
             before = stragglers[table].record
             found[table] = replace(before, at=max(before.at, record.position))
         born = record.event.id if record.event.id not in record.scope.tables else None
