@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -348,7 +349,7 @@ class ChangefeedOwner:
         assert status.checkpoint is not None
         if status.lifecycle.running:
             lost = self._guard.look(status.checkpoint)
-            errors += [lost] if lost else []
+            errors += [lost] if lost and not self._lost_alone(known) else []
             if self._memory.subscription is None:
                 start = max(resolved, known.barrier.position) if known.barrier else resolved
                 self._memory.subscription = self._source.feed.subscribe(start, self._term.wake)
@@ -386,12 +387,22 @@ class ChangefeedOwner:
             errors=[self._reports.of(error) for error in errors],
         )
 
+    def _lost_alone(self, known: OwnerView) -> AbstractSet[TableId]:
+        """The tables that have lost their history, if others have not: tables that cannot keep up. None of these is a straggler yet."""
+        window, progress = self._guard.window, self._memory.progress
+        if window is None or window.holds(progress.least(known.stragglers.keys()) or window.newest):
+            return frozenset()
+        others = progress.tables.keys() - known.stragglers.keys()
+        lost = {table for table in others if (at := progress.of(table)) is not None and not window.holds(at)}
+        return lost if lost != others else frozenset()
+
     def _lost(self, known: OwnerView) -> dict[TableId, ErrorReport]:
-        """The stragglers whose position the oplog no longer has. The changefeed's own checkpoint is guarded apart."""
+        """The tables whose position the oplog no longer has, unless all are lost: then the changefeed is."""
         window = self._guard.window
         if window is None:
             return {}
-        places = {table: self._memory.progress.of(table) for table, it in known.stragglers.items() if not it.lost}
+        lost = {table for table, it in known.stragglers.items() if not it.lost} | self._lost_alone(known)
+        places = {table: self._memory.progress.of(table) for table in lost}
         return {
             table: self._reports.of(_history_lost(at, window).about(table))
             for table, at in places.items()

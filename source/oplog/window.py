@@ -19,6 +19,10 @@ class OplogWindow:
     oldest_ts: ClusterTime
     newest_ts: ClusterTime
 
+    @property
+    def newest(self) -> Position:
+        return Position(self.newest_ts)
+
     def holds(self, position: Position) -> bool:
         return position.ts >= self.oldest_ts
 

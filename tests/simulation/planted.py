@@ -33,13 +33,16 @@ from changefeed.event import DdlType
 from changefeed.position import Position
 from changefeed.records import Barrier, DdlRecord
 from changefeed.table import TableId
+from coordination.etcd.protocol import Delete
 from coordination.fenced import FencedStore
 from coordination.session import Session
 from owner.ddl.feed import Subscription, Taken
 from owner.ddl.steps import Apply, Observed, RecordExecuting, next_step
+from owner.ddl.stragglers import wait
 from owner.decision import PublishBarrier, RecordDdls
 from owner.etcd_writes import ChangefeedWriter
 from owner.tables.progress import Floor, TableProgress
+from processor.etcd_view import ProcessorView
 from processor.lanes.lanes import Lanes
 from processor.lanes.windows import Pace
 from processor.task.job import JobOutcome
@@ -394,6 +397,68 @@ def _parts_of_a_transaction_are_applied_as_they_are_met() -> AbstractContextMana
     return patch("source.oplog.command_entry._true", lambda fields, name: name != b"partialTxn" and true(fields, name))
 
 
+def _the_checkpoint_passes_a_table_before_etcd_says_so() -> AbstractContextManager[Any]:
+    least = TableProgress.least
+    waits = wait
+    standing: set[TableId] = set()
+
+    def seen(*arguments: Any) -> Any:
+        waiting = waits(*arguments)
+        standing.clear()
+        standing.update(waiting.standing)
+        return waiting
+
+    stack = ExitStack()
+    stack.enter_context(patch("owner.decision.wait", seen))
+    stack.enter_context(patch.object(TableProgress, "least", lambda self, but: least(self, but | standing)))
+    stack.enter_context(patch("owner.decision.not_awaited", lambda records, tables, waiting, passed: waiting.blocked))
+    return stack
+
+
+def _stragglers_are_taken_to_be_at_the_checkpoint() -> AbstractContextManager[Any]:
+    made = Floor.__init__
+
+    def init(self: Floor, checkpoint: Position, records: Any, stragglers: Any = None) -> None:
+        made(self, checkpoint, records)
+
+    return patch.object(Floor, "__init__", init)
+
+
+def _drops_do_not_wait_for_the_node_of_a_stopped_table() -> AbstractContextManager[Any]:
+    return patch.object(TableProgress, "obeys", lambda self, table, rev: True)
+
+
+def _refused_ddls_hold_the_checkpoint() -> AbstractContextManager[Any]:
+    return patch("owner.decision.not_awaited", lambda records, tables, waiting, passed: frozenset())
+
+
+def _nodes_obey_a_stop_only_by_their_report() -> AbstractContextManager[Any]:
+    return patch("processor.decision.standing_still", lambda following, orders: following.failed.keys())
+
+
+def _only_tables_of_today_are_expected_in_history() -> AbstractContextManager[Any]:
+    held = processor.changefeed_processor._held
+    return patch(
+        "processor.changefeed_processor._held", lambda stored: replace(held(stored), known_from=stored.patterns_since)
+    )
+
+
+def _versions_are_dropped_up_to_the_checkpoint() -> AbstractContextManager[Any]:
+    return patch.object(ProcessorView, "settled_below", property(lambda self: self.checkpoint))
+
+
+def _a_stopped_table_that_ends_is_renamed_first() -> AbstractContextManager[Any]:
+    return patch("owner.decision._as_it_can_be", lambda record, waiting, checkpoints: record)
+
+
+def _a_table_goes_on_when_its_end_is_released() -> AbstractContextManager[Any]:
+    def forgotten(self: ChangefeedWriter, records: Any, opened: Barrier, stragglers: Any) -> None:
+        ended = [Delete(self._layout.straggler(self._id, id)) for record in records for id in record.scope.ended]
+        self._commit([*map(self._put_ddl, records), self._put_barrier(opened), *ended])
+
+    return patch.object(ChangefeedWriter, "release", forgotten)
+
+
 BUGS: Mapping[str, Bug] = {
     "writes are not fenced": Bug(_writes_are_not_fenced, 40),
     "unknown outcomes are not settled": Bug(_unknown_outcomes_are_not_settled, 80),
@@ -450,4 +515,13 @@ BUGS: Mapping[str, Bug] = {
     "parts of a transaction are applied as they are met": Bug(
         _parts_of_a_transaction_are_applied_as_they_are_met, 300, rare=True
     ),
+    "the checkpoint passes a table before etcd says so": Bug(_the_checkpoint_passes_a_table_before_etcd_says_so, 1000),
+    "stragglers are taken to be at the checkpoint": Bug(_stragglers_are_taken_to_be_at_the_checkpoint, 1000),
+    "drops do not wait for the node of a stopped table": Bug(_drops_do_not_wait_for_the_node_of_a_stopped_table, 1000),
+    "refused DDLs hold the checkpoint": Bug(_refused_ddls_hold_the_checkpoint, 1000),
+    "nodes obey a stop only by their report": Bug(_nodes_obey_a_stop_only_by_their_report, 1000),
+    "only tables of today are expected in history": Bug(_only_tables_of_today_are_expected_in_history, 1000),
+    "versions are dropped up to the checkpoint": Bug(_versions_are_dropped_up_to_the_checkpoint, 1000),
+    "a stopped table that ends is renamed first": Bug(_a_stopped_table_that_ends_is_renamed_first, 1000),
+    "a table goes on when its end is released": Bug(_a_table_goes_on_when_its_end_is_released, 1000),
 }
