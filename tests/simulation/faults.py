@@ -54,6 +54,7 @@ class Faults:
             self._etcd_is_full,
             self._target_refuses_ddl,
             self._target_refuses_rows,
+            self._rows_break_their_task,
             self._table_is_stopped,
             self._target_is_touched,
             self._compact,
@@ -86,6 +87,7 @@ class Faults:
         self._cluster.target.slow_ddl = self._cluster.target.slow_rows = self._cluster.target.slow_builds = 0.0
         self._cluster.target.refuses_ddl_of.clear()
         self._cluster.target.refuses_rows_of.clear()
+        self._cluster.target.breaks_tasks_with_rows_of.clear()
         self._cluster.target.majority.hold(0.0)
         self._cluster.source.hold_majority(0.0)
         self._cluster.source.slow_reads = self._cluster.source.slow_scan = 0.0
@@ -301,6 +303,9 @@ class Faults:
 
     def _target_refuses_rows(self) -> None:
         self._refuse(self._cluster.target.refuses_rows_of, "rows")
+
+    def _rows_break_their_task(self) -> None:
+        self._refuse(self._cluster.target.breaks_tasks_with_rows_of, "to be written to without a bug: rows")
 
     def _refuse(self, refused: set[str], what: str) -> None:
         """What concerns one collection, for a while."""

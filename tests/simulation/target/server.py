@@ -97,6 +97,8 @@ class TargetServer:
         self.refuses_ddl_of: set[str] = set()
         """Collections, in any database, of which it takes no DDL that it otherwise would."""
         self.refuses_rows_of: set[str] = set()
+        self.breaks_tasks_with_rows_of: set[str] = set()
+        """Collections whose rows meet a bug, so that nothing says whose fault the failure is."""
 
     def elect(self) -> None:
         """Clients that wait for an answer get an error, since their primary is gone. No build ends by it."""
