@@ -127,6 +127,17 @@ Write: TypeAlias = Callable[[], WriteResult]
 """Writes prepared changes. It is called once, and in the order of `prepare`."""
 
 
+class SoleTable(NamedTuple):
+    """A table whose rows are written by one run alone, up to `end`."""
+
+    table: TargetTable
+    end: Position
+
+
+Sole: TypeAlias = Callable[[TableId], SoleTable | None]
+"""None for a table that the run does not write, or does not write alone, or does not bring forward."""
+
+
 class RowRun(Protocol):
     """The changes of one job, in one task.
 
@@ -147,8 +158,11 @@ class RowRun(Protocol):
 
 
 class RowWriter(Protocol):
-    """Applies row changes to a sink; runs in a Spark task. A run keeps no state of earlier runs."""
+    """Applies row changes to a sink; runs in a Spark task. A run keeps no state of earlier runs.
 
-    def begin(self, unfinished: Unfinished) -> RowRun: ...
+    With `sole`, the run also tries refused rows again that a user has named, of the tables that `sole` gives.
+    """
+
+    def begin(self, unfinished: Unfinished, sole: Sole | None = None) -> RowRun: ...
 
     def close(self) -> None: ...

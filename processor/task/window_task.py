@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count, groupby, takewhile
 from typing import TypeAlias
 
@@ -53,7 +54,8 @@ def replicate_window(shared: Shared, spec: JobSpec) -> JobOutcome:
 def replicate(resources: ChangefeedResources, spec: JobSpec) -> JobOutcome:
     """Replicates a narrow window with the resources of the running task."""
     job = spec.whole(resources.context.tables)
-    with Applier(resources.writer, job, worker_resources.beside, spec.copied) as applier:
+    sole = partial(resources.sole, job, spec.copied)
+    with Applier(resources.writer, job, worker_resources.beside, spec.copied, sole) as applier:
         mount, add = resources.mounter.mount, applier.add
         for event, header in _events(resources, spec, job.scan, resources.rows, applier.outcome):
             add(mount(event, header))

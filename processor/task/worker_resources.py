@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
@@ -25,9 +25,10 @@ from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration, OnDivergence, OnRejected
 from changefeed.config.uri import ConnectionUri
 from changefeed.errors import FencedError
-from changefeed.table import TableKind, TableName, TableSchema
+from changefeed.table import TableId, TableKind, TableName, TableSchema
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
+from processor.lanes.lanes import LaneJob
 from processor.task.job_context import JobContext
 from processor.task.permit import TaskPermit
 from processor.task.rows.mounter import Mounter, MountOptions
@@ -41,9 +42,10 @@ from sink.load import DocumentLoader
 from sink.mongodb.connection import connect as connect_to_target
 from sink.mongodb.connection import is_sharded
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
+from sink.mongodb.letters.open_letters import LetterBox
 from sink.mongodb.rows.document_loader import MongoDocumentLoader
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
-from sink.row import FetchRow, RowChange, RowWriter, SourceRow
+from sink.row import FetchRow, RowChange, RowWriter, SoleTable, SourceRow
 from source.connection import connect as connect_to_source
 from source.connection import deployment_of
 from source.oplog.row_reader import OplogReader
@@ -113,6 +115,14 @@ class ChangefeedResources:
         if self._target is None:
             return BlackholeDdlApplier()
         return MongoDdlApplier(self._target, permit=self._permit, ttl=self.context.configuration.ddl.ttl)
+
+    def sole(self, job: LaneJob, copied: Container[TableId], table: TableId) -> SoleTable | None:
+        """For a job that is one task. A copy writes rows of its table, too."""
+        window = job.of(table)
+        if window is None or table in copied:
+            return None
+        schema = self.context.schemas.at(table, window.end)
+        return None if schema is None else SoleTable(self.mounter.mounted(schema).target, window.end)
 
     def loader(self, schema: TableSchema, *, once: bool) -> DocumentLoader:
         """`once`: no document may be sent twice."""
@@ -253,9 +263,9 @@ def _writer(
 
 
 def _writer_options(configuration: Configuration) -> RowWriterOptions:
-    keeps = configuration.when_rejected is OnRejected.DEAD_LETTER
-    dead_letter = configuration.dead_letter if keeps else None
-    return RowWriterOptions(retry_for=_RETRY_FOR, patience=PATIENCE, dead_letter=dead_letter)
+    name, keeps = configuration.dead_letter, configuration.when_rejected is OnRejected.DEAD_LETTER
+    letters = LetterBox(collection=name, changefeed=configuration.id) if name is not None and keeps else None
+    return RowWriterOptions(retry_for=_RETRY_FOR, patience=PATIENCE, letters=letters)
 
 
 def _fetch_from(source: _Client) -> FetchRow:

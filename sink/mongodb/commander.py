@@ -100,6 +100,13 @@ class Commander:
         found, _ = self._patiently(lambda: self._found(*find, doing))
         return found
 
+    def glance(self, find: tuple[str, dict[str, Any]], doing: str) -> list[RawBSONDocument] | None:
+        """Like `found`, but in one attempt. None while the target does not answer, for what can wait."""
+        try:
+            return self._found(*find, doing)
+        except RetryableError:
+            return None
+
     def together(self, work: Callable[[Send], None], doing: str) -> None:
         """Sends the commands of `work` in one transaction. A second attempt may find that the first was applied."""
         self._patiently(lambda: self._in_transaction(work, doing))

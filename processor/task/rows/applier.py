@@ -27,7 +27,7 @@ from processor.task.copied_ranges import CopiedFilter, CopiedRanges, Overlap
 from processor.task.job import JobOutcome
 from processor.task.rows.folding import fold
 from processor.task.rows.gate import place
-from sink.row import RowChange, RowWriter, Write, WriteResult
+from sink.row import RowChange, RowWriter, Sole, Write, WriteResult
 
 BATCH_CHANGES = 5_000
 BATCH_BYTES = 16 << 20
@@ -56,12 +56,16 @@ class Applier:
         job: LaneJob,
         beside: Executor,
         copied: Mapping[TableId, CopiedRanges] | None = None,
+        sole: Sole | None = None,
     ) -> None:
-        """`beside` writes while changes are added. `copied`: the tables whose initial copy contains some of their changes already."""
+        """`beside` writes while changes are added. `copied`: the tables whose initial copy contains some of their changes already.
+
+        `sole`: the tables that this task alone writes.
+        """
         self._job = job
         self._beside = beside
         self._copied = copied or {}
-        self._run = writer.begin(self._ends_ahead)
+        self._run = writer.begin(self._ends_ahead, sole)
         self._replay = _Replay(job)
         self._filters = {table: CopiedFilter(ranges) for table, ranges in self._copied.items()}
         self._selective = self._replay.possible or bool(self._filters)

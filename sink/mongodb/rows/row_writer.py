@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from changefeed.table import TableName
 from sink.mongodb.commander import Commander, Permit
 from sink.mongodb.connection import Client
+from sink.mongodb.letters.open_letters import LetterBox, OpenLetters
 from sink.mongodb.rows.bulk_plan import Limits
 from sink.mongodb.rows.write_run import WriteRun
-from sink.row import FetchRow, RowChange, Unfinished, WriteResult
+from sink.row import FetchRow, RowChange, Sole, Unfinished, WriteResult
 
 _BULK_WRITE_WIRE_VERSION = 25
 
@@ -20,11 +20,12 @@ _BULK_WRITE_WIRE_VERSION = 25
 class RowWriterOptions:
     retry_for: timedelta = timedelta(seconds=60)
     patience: timedelta = timedelta(seconds=60)
-    dead_letter: TableName | None = None
+    letters: LetterBox | None = None
 
 
 class MongoRowWriter:
-    """`fetch` reads a row at the source, to compare a divergent row and, unless `repairs` is off, to repair it.
+    """`fetch` reads a row at the source, to write a row that has a dead letter, to compare a divergent row and, unless `repairs` is off, to
+    repair it.
 
     `permit` returns how long this process may still write.
     """
@@ -47,12 +48,14 @@ class MongoRowWriter:
         )
         self._limits: Limits | None = None
 
-    def begin(self, unfinished: Unfinished) -> WriteRun:
+    def begin(self, unfinished: Unfinished, sole: Sole | None = None) -> WriteRun:
+        box = self._options.letters
         return WriteRun(
             self._commander,
             self._fetch,
-            self._options.dead_letter,
+            OpenLetters(self._commander, box, self._fetch) if box is not None else None,
             unfinished,
+            sole,
             limits=self._known_limits,
             repairs=self._repairs,
         )

@@ -9,7 +9,7 @@
                                              if no later change of the key explains it
                                              otherwise: divergence, repaired from the source or raised
     a transient error                        try again after a pause, as a replay
-    anything else                            dead-letter collection, or RowRejected
+    anything else                            a dead letter, or RowRejected
 
 **Why a replayed update that does not fit is applied in parts.** The target may be ahead: event 5 set `x` to 1, event 6 set `x` to 2
 and `a.b`, and event 7 set `a` to a number. When 5, 6, 7 are replayed on the result, event 6 cannot set `a.b`; if it were skipped
@@ -26,6 +26,9 @@ If the target may be ahead of the whole run, rows that still wait make the table
 repaired: a repaired row has the state of the time at which it was read, and until that time its unique value may belong to another row.
 Otherwise the rows block each other, and exchange their values in one transaction; rows that even the transaction
 cannot write are rejected (docs/decisions/0010).
+
+**A row with a dead letter** is not sent: its changes are held until the end of the run, which writes the source's document of now
+(`letters/open_letters.py`). Refused again, it is no reason to make its table unsettled: its letter is renewed.
 """
 
 from __future__ import annotations
@@ -45,6 +48,7 @@ from changefeed.event import RowType
 from changefeed.table import TableId, TableName
 from sink.mongodb.commander import Commander, Send, TakesTooLong
 from sink.mongodb.errors import answer_of, retryable_code, unauthorized_code
+from sink.mongodb.letters.open_letters import OpenLetters
 from sink.mongodb.rows.bulk_command import (
     BulkOutcome,
     CommandBody,
@@ -62,12 +66,11 @@ from sink.mongodb.rows.bulk_command import (
     viable_command,
 )
 from sink.mongodb.rows.bulk_plan import Batch, Limits, plan, upserted
-from sink.mongodb.rows.dead_letter import dead_letter
 from sink.mongodb.rows.exact_insert import holds_zero_time, may_hold_zero_time
 from sink.mongodb.rows.row_look import Compared, RowLook
 from sink.mongodb.rows.unexplained import OpenRow, Unexplained
 from sink.mongodb.rows.waiting import Chain, WaitingRows
-from sink.row import Deviation, FetchRow, RowChange, SourceRow, TargetTable, Unfinished, Write, WriteResult
+from sink.row import Deviation, FetchRow, RowChange, Sole, SourceRow, TargetTable, Unfinished, Write, WriteResult
 
 _log = structlog.get_logger(__name__)
 
@@ -95,8 +98,9 @@ class WriteRun:
         self,
         commander: Commander,
         fetch: FetchRow | None,
-        dead_letter: TableName | None,
+        letters: OpenLetters | None,
         unfinished: Unfinished,
+        sole: Sole | None = None,
         *,
         limits: Callable[[], Limits],
         repairs: bool,
@@ -104,8 +108,9 @@ class WriteRun:
         self._commander = commander
         self._fetch = fetch if repairs else None
         self._look = RowLook(commander, fetch)
-        self._dead_letter = dead_letter
+        self._letters = letters
         self._unfinished = unfinished
+        self._sole = sole
         self._limits = limits
         self._replay = False
         self._most = sys.maxsize
@@ -126,15 +131,22 @@ class WriteRun:
     def settle(self) -> WriteResult:
         """Takes two rounds, because a repaired row may have to wait for a value, too."""
         self._begin(replay=False)
+        if self._letters is not None and self._sole is not None:
+            self._letters.hold_requested(self._sole)
         for _ in range(2):
+            self._write_held()
             self._retry()
             self._exchange()
             self._judge()
+        self._write_held()
         self._give_up()
+        self._close_letters()
         return self._ended()
 
     def _write(self, changes: Sequence[RowChange], batches: Sequence[Batch], *, replay: bool) -> WriteResult:
         self._begin(replay=replay)
+        if self._letters is not None:
+            self._letters.meet({change.table.id for change in changes})
         for batch in batches:
             self._apply(batch)
         self._explain(changes)
@@ -158,10 +170,12 @@ class WriteRun:
             return
         replay, attempt = self._replay or again, 0
         while batch.changes:
+            if self._letters is not None and self._letters.any_open:
+                batch = _without(batch, self._letters.holds)
             if self._waiting:
-                batch = Batch([c for c in batch.changes if not self._waiting.queue(c)], batch.ordered, batch.joined)
-                if not batch.changes:
-                    return
+                batch = _without(batch, self._waiting.queue)
+            if not batch.changes:
+                return
             try:
                 outcome, repeated = self._send(batch, divisible=len(batch.changes) > 1)
             except TakesTooLong:
@@ -413,8 +427,36 @@ class WriteRun:
                 pass
         self._replay = replay
 
+    def _write_held(self) -> None:
+        """Writes the source's documents of now for the held rows. They are newer than the other rows of the run."""
+        if self._letters is None:
+            return
+        for whole in self._letters.rows_of_now():
+            self._unexplained.explain([whole])
+            self._apply(Batch([whole], ordered=True))
+
+    def _close_letters(self) -> None:
+        if self._letters is not None:
+            for table, read_ts in self._letters.newer().items():
+                self._result.repaired(table, read_ts)
+            self._letters.close()
+
+    def _renewed(self, chain: Chain) -> bool:
+        """Whether the chain is of a row with a letter, which is renewed. If the target is ahead of the run, the row may fit later."""
+        change = chain.changes[-1]
+        if self._letters is None or not self._letters.tries(change):
+            return False
+        if self._unfinished(change.table.id):
+            self._letters.leave(change)
+            return False
+        self._reject(change, self._said(change, chain.refusal))
+        return True
+
     def _give_up(self) -> None:
-        for chain in self._waiting.take():
+        chains = [chain for chain in self._waiting.take() if not self._renewed(chain)]
+        if self._letters is not None:
+            self._ahead |= self._letters.newer().keys()
+        for chain in chains:
             table = chain.changes[0].table.id
             if self._unfinished(table) or table in self._ahead:
                 self._result.unsettled.add(table)
@@ -485,21 +527,20 @@ class WriteRun:
             self._missing(chain.changes[-1])
 
     def _reject(self, change: RowChange, said: str) -> None:
-        if self._dead_letter is None:
+        if self._letters is None:
             raise RowRejected(f"{said}; {_REMEDY}").about(change.table.id)
+        self._letters.write(change, said)
         self._result.refused(Deviation(change=change, reason=said))
-        letter = dead_letter(change, said)
-        statement = {"q": {"_id": letter["_id"]}, "u": letter, "upsert": True, "multi": False}
-        command = {"update": self._dead_letter.coll, "updates": [statement], "writeConcern": {"w": "majority"}}
-        reply = self._commander.send(self._dead_letter.db, command, f"dead letter of {change}").document
-        if errors := reply.get("writeErrors"):
-            raise RowRejected(
-                f"{said}; and {self._dead_letter} refuses the dead letter: {errors[0].get('errmsg')}"
-            ).about(change.table.id)
 
     @staticmethod
     def _said(change: RowChange, refusal: Refusal) -> str:
         return f"{change}: {change.table.name} answers: {refusal.message} (code {refusal.code})"
+
+
+def _without(batch: Batch, taken: Callable[[RowChange], bool]) -> Batch:
+    """The batch without the changes that are taken; the same batch, with its command, if there are none."""
+    left = [change for change in batch.changes if not taken(change)]
+    return batch if len(left) == len(batch.changes) else Batch(left, batch.ordered, batch.joined)
 
 
 def _exchanged(table: TargetTable, chains: Sequence[Chain], send: Send) -> None:

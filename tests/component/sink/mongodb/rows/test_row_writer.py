@@ -25,6 +25,7 @@ from changefeed.errors import Divergence, FencedError, RowRejected
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
 from devstack.mongodb.server import Client
+from sink.mongodb.letters.open_letters import LetterBox
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
 from sink.row import FetchRow, RowChange, SourceRow, TargetTable
 from tests.unit.sink.mongodb.rows.update_cases import NAMES, cases
@@ -302,14 +303,18 @@ def test_what_the_target_refuses_goes_to_the_dead_letters_and_the_rest_in(target
     target.insert_one({"_id": "foreign", "u": 1})
     letters = TableName(target.database.name, "letters")
     table = _table(target, ordered=True)
-    writer = MongoRowWriter(Client(target_uri), permit=_permit, options=RowWriterOptions(dead_letter=letters))
+    writer = MongoRowWriter(
+        Client(target_uri),
+        permit=_permit,
+        options=RowWriterOptions(letters=LetterBox(collection=letters, changefeed="feed")),
+    )
     changes = [_made(table, RowType.INSERT, number, {"u": number}) for number in range(3)]
     result = writer.write(changes, replay=False)
     writer.close()
     letter = target.database["letters"].find_one()
     assert letter is not None
     assert (letter["key"], letter["position"], letter["event"]["document"]) == (
-        {"_id": 1},
+        '{"_id": 1}',
         str(changes[1].position),
         changes[1].document,
     )
@@ -320,7 +325,11 @@ def test_what_the_target_refuses_goes_to_the_dead_letters_and_the_rest_in(target
 def test_a_row_that_spoils_a_whole_command_is_found(target: Rows, target_uri: str) -> None:
     letters = TableName(target.database.name, "letters")
     table = _table(target)
-    writer = MongoRowWriter(Client(target_uri), permit=_permit, options=RowWriterOptions(dead_letter=letters))
+    writer = MongoRowWriter(
+        Client(target_uri),
+        permit=_permit,
+        options=RowWriterOptions(letters=LetterBox(collection=letters, changefeed="feed")),
+    )
     changes = [_made(table, RowType.INSERT, number, {"v": number}) for number in range(9)]
     changes[4] = _made(table, RowType.INSERT, 4, {"v": "x" * (17 << 20)})
     result = writer.write(changes, replay=False)
@@ -333,7 +342,11 @@ def test_a_table_that_cannot_be_written_is_no_row_s_fault(target: Rows, target_u
     letters = TableName(target.database.name, "letters")
     name = TableName("no database", "rows")
     table = TargetTable(id=TableId("ab" * 16), source=name, name=name)
-    writer = MongoRowWriter(Client(target_uri), permit=_permit, options=RowWriterOptions(dead_letter=letters))
+    writer = MongoRowWriter(
+        Client(target_uri),
+        permit=_permit,
+        options=RowWriterOptions(letters=LetterBox(collection=letters, changefeed="feed")),
+    )
     with pytest.raises(RowRejected, match="no database"):
         writer.write([_made(table, RowType.INSERT, number, {}) for number in range(3)], replay=False)
     writer.close()
@@ -606,7 +619,7 @@ def test_what_is_too_large_for_the_target_is_named_with_its_size(target: Rows, t
             with pytest.raises(RowRejected, match=r"insert of .*'_id': 'k+\.\.\. \(100\d+ bytes\).*10334") as raised:
                 MongoRowWriter(client, permit=_permit).write([change], replay=replay)
             assert len(str(raised.value)) < 2_000
-        options = RowWriterOptions(dead_letter=letters)
+        options = RowWriterOptions(letters=LetterBox(collection=letters, changefeed="feed"))
         result = MongoRowWriter(client, permit=_permit, options=options).write([change], replay=True)
     assert [deviation.change.key for deviation in result.rejected] == [change.key]
     assert target.database["letters"].count_documents({}) == 1

@@ -17,7 +17,7 @@ from changefeed.table import TableId, TableName
 from processor.lanes.lanes import LaneJob
 from processor.task.rows import applier
 from processor.task.rows.applier import Applier
-from sink.row import RowChange, TargetTable, Unfinished, Write, WriteResult
+from sink.row import RowChange, Sole, TargetTable, Unfinished, Write, WriteResult
 from tests.unit.processor.task.rows.beside import BESIDE
 
 A, B = TableId("aa" * 16), TableId("bb" * 16)
@@ -31,7 +31,7 @@ class RecordingWriter:
     def __init__(self) -> None:
         self.written: list[tuple[list[tuple[str, int]], bool]] = []
 
-    def begin(self, unfinished: Unfinished) -> RecordingWriter:
+    def begin(self, unfinished: Unfinished, sole: Sole | None = None) -> RecordingWriter:
         self.unfinished = [table for table in (A, B) if unfinished(table)]
         return self
 

@@ -1,0 +1,1 @@
+"""Dead letters: rows that the target refuses, kept in a collection of the target until they are written or dropped."""

@@ -1,0 +1,126 @@
+"""`letter_id`, `letter_update`: the document in the dead-letter collection for a row that the target refuses. Pure.
+
+    _id                                  "<changefeed>/<table id>/<row>": one letter for each row
+    changefeed, table, table_id, key     `table` is the name at the source, `key` is Extended JSON
+    first_position, position             of the first and the newest refused change
+    first_rejected_at, rejected_at       the target's clock
+    tries, error                         how often the target has refused the row, and its newest reason
+    event                                the newest refused change: its type, its key and its content as BSON bytes, and a readable text
+
+A user's request to try a row again is a document of its own, `_id` "<changefeed>:retry/<table id>/<row>". Both are found by a range of
+`_id`s, so the collection needs no index. Letters of earlier releases have another `_id` and no `changefeed`; they hold no row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import bson
+from bson import json_util
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.errors import BSONError
+
+from changefeed.documents.row_key import only_id, row_key
+from changefeed.table import TableId
+from sink.row import RowChange
+
+MOST_LETTERS = 1_000
+"""Open letters of one table, beyond which it stops: a cause that concerns so many rows is better removed than recorded."""
+_MOST_BYTES = 12 << 20
+_MOST_SHOWN_BYTES = 1 << 20
+"""A larger document is not made into text: that would take seconds."""
+_MOST_TEXT = 16_000
+_MOST_KEY_TEXT = 500
+_MOST_ERROR = 16_000
+_EARLIER = re.compile(r"[0-9a-f]{32}/[^/]+(/.*)?")
+
+_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO)
+_READABLE: CodecOptions[dict[str, Any]] = CodecOptions(
+    dict,
+    tz_aware=True,
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+    unicode_decode_error_handler="replace",
+)
+
+
+def row_of(key: bytes) -> str:
+    """A short name of a row, from its `documentKey`. Rows of a sharded table with equal `_id`s are different rows."""
+    return hashlib.sha256(row_key(key) if only_id(key) else key).hexdigest()
+
+
+def letters_of(changefeed: str, table: TableId | None = None) -> str:
+    """What the `_id`s of the letters begin with."""
+    return f"{changefeed}/" if table is None else f"{changefeed}/{table}/"
+
+
+def letter_id(changefeed: str, table: TableId, row: str) -> str:
+    return f"{letters_of(changefeed, table)}{row}"
+
+
+def requests_of(changefeed: str) -> str:
+    return f"{changefeed}:retry/"
+
+
+def request_id(changefeed: str, letter: str) -> str:
+    return requests_of(changefeed) + letter.removeprefix(letters_of(changefeed))
+
+
+def table_and_row(changefeed: str, id: str) -> tuple[TableId, str]:
+    """From the `_id` of a letter or of a request."""
+    prefix = requests_of(changefeed) if id.startswith(requests_of(changefeed)) else letters_of(changefeed)
+    table, _, row = id.removeprefix(prefix).partition("/")
+    return TableId(table), row
+
+
+def beginning_with(prefix: str) -> Mapping[str, str]:
+    """The condition for an `_id` that begins with `prefix`, whose last character is a slash."""
+    return {"$gte": prefix, "$lt": prefix[:-1] + chr(ord("/") + 1)}
+
+
+def letter_update(changefeed: str, change: RowChange, said: str) -> dict[str, Any]:
+    """The statement that writes or renews the letter of a row. It removes nothing of an open letter but what is newer now."""
+    table, position = change.table, str(change.position)
+    event: dict[str, Any] = {"type": change.type.value, "text": text_of(change.document or change.update)}
+    if len(change.key) <= _MOST_BYTES:
+        event["key"] = change.key
+    if len(change.key) + change.size <= _MOST_BYTES:
+        event |= {"document": change.document, "update": change.update}
+    facts = {
+        "changefeed": changefeed,
+        "table": str(table.source),
+        "table_id": str(table.id),
+        "key": text_of(change.key, most=_MOST_KEY_TEXT),
+        "position": position,
+        "event": event,
+        "error": said[:_MOST_ERROR],
+    }
+    stage = {
+        **{name: {"$literal": value} for name, value in facts.items()},
+        "first_position": {"$ifNull": ["$first_position", position]},
+        "first_rejected_at": {"$ifNull": ["$first_rejected_at", "$$NOW"]},
+        "rejected_at": "$$NOW",
+        "tries": {"$add": [{"$ifNull": ["$tries", 0]}, 1]},
+    }
+    id = letter_id(changefeed, table.id, row_of(change.key))
+    return {"q": {"_id": id}, "u": [{"$set": stage}], "upsert": True, "multi": False}
+
+
+def text_of(raw: bytes | None, *, most: int = _MOST_TEXT) -> str:
+    """BSON as Extended JSON, cut if it is long."""
+    if raw is None:
+        return ""
+    if len(raw) > _MOST_SHOWN_BYTES:
+        return f"... ({len(raw)} bytes)"
+    try:
+        text = json_util.dumps(bson.decode(raw, _READABLE), json_options=_JSON, ensure_ascii=False)
+    except (BSONError, ValueError, OverflowError, RecursionError):
+        return f"... ({len(raw)} bytes that are no readable BSON)"
+    return text if len(text) <= most else f"{text[:most]}... ({len(raw)} bytes)"
+
+
+def written_earlier(letter: Mapping[str, Any]) -> bool:
+    """Whether an earlier release wrote the document as a dead letter."""
+    return "changefeed" not in letter and "error" in letter and _EARLIER.fullmatch(str(letter["_id"])) is not None

@@ -1,0 +1,254 @@
+"""`OpenLetters`: the open letters of the tables that one run meets, and the rows that they hold.
+
+While a letter of a row is open, the target's row is not what the source's changes build on. So a run sets all changes of the row aside and,
+at its end, writes the source's document of now:
+
+    no letter ──refused──▶ open ──a change comes──▶ held ──end of the run──▶ tried ──accepted, durable──▶ no letter
+                             ▲                                                 │
+                             └──────────────── refused: renewed ───────────────┘
+
+A worked example, in which a unique index at the target refuses `u: 1`:
+
+    5  insert x: u = 1          refused: x has a letter
+    6  update x: n = 2          held
+    7  insert y                 written
+       end of the run           the source has x: {u: 3, n: 2} by now; it is written, the letter is closed
+    8  update x: u = 3          a replay: x was read after 8
+
+Why nothing is lost, whatever ends between two steps:
+
+- A letter is on a majority before its change counts as handled. It is closed only after the row is on a majority.
+- A run that ends too early has closed no letter. Its window is replayed, and its changes are held again.
+- A user may delete letters while a run holds them. The run writes the source's documents all the same, or makes new letters; closing
+  a letter that is gone does nothing. The next run reads the letters again.
+- The tasks of a wide window have different rows. Each counts the letters that it has seen, so a table may get a few more than the limit.
+- A request to try a row again is deleted only if it is still the one that was seen, so a later request is not lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import bson
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import RowRejected
+from changefeed.event import RowType
+from changefeed.position import Position
+from changefeed.table import TableId, TableName
+from sink.mongodb.commander import Commander
+from sink.mongodb.letters.dead_letter import (
+    MOST_LETTERS,
+    beginning_with,
+    letter_id,
+    letter_update,
+    letters_of,
+    requests_of,
+    row_of,
+    table_and_row,
+)
+from sink.row import FetchRow, RowChange, SoleTable, TargetTable
+
+_TABLES_AT_ONCE = 50
+_CLOSED_AT_ONCE = 1_000
+_REQUESTS = 5_000
+_TRIED_AT_ONCE = 200
+"""A run tries no more rows at users' requests, so that it stays short; the next run goes on."""
+_BATCH = 100_000
+
+_Row: TypeAlias = tuple[TableId, str]
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterBox:
+    """Where one changefeed keeps its letters. A table stops rather than have more than `most` open ones."""
+
+    collection: TableName
+    changefeed: str
+    most: int = MOST_LETTERS
+
+
+class _Tried(NamedTuple):
+    """`read_ts`: when the row was read from the source; None if a change was written as it came."""
+
+    read_ts: ClusterTime | None
+
+
+@dataclass(slots=True)
+class OpenLetters:
+    """`fetch` None: nothing can be read from the source. Then whole documents and deletes are tried as they come, updates stay held."""
+
+    commander: Commander
+    box: LetterBox
+    fetch: FetchRow | None
+    _open: dict[TableId, set[str]] = field(default_factory=dict)
+    """The rows that have a letter and have not been tried since, by table. Only tables that the run has met."""
+    _held: dict[_Row, RowChange] = field(default_factory=dict)
+    """Of each row whose changes were set aside the newest one, without its content."""
+    _tried: dict[_Row, _Tried] = field(default_factory=dict)
+    """Rows that have a letter, and are written or wait. They are closed at the end of the run."""
+    _requests: list[Mapping[str, Any]] = field(default_factory=list)
+
+    def meet(self, tables: Iterable[TableId]) -> None:
+        """Reads the letters of the tables that the run has not met yet. It must be called before their changes are written."""
+        new = sorted(set(tables) - self._open.keys())
+        for part in _parts(new, _TABLES_AT_ONCE):
+            ranges = [{"_id": beginning_with(letters_of(self.box.changefeed, table))} for table in part]
+            self._open.update((table, set()) for table in part)
+            for id in self._ids({"$or": ranges}):
+                table, row = table_and_row(self.box.changefeed, id)
+                self._open[table].add(row)
+
+    @property
+    def any_open(self) -> bool:
+        return any(self._open.values())
+
+    def holds(self, change: RowChange) -> bool:
+        """Whether the change must not be sent. It is remembered then."""
+        rows = self._open.get(change.table.id)
+        if not rows or (row := row_of(change.key)) not in rows:
+            return False
+        if self.fetch is None and change.type is not RowType.UPDATE:
+            self._try(change, None)
+            return False
+        self._held[change.table.id, row] = change._replace(type=RowType.UPDATE, document=None, update=None)
+        return True
+
+    def rows_of_now(self) -> Iterator[RowChange]:
+        """The held rows as the source has them now. A row counts as tried when it is given; a table that the source has dropped has none."""
+        held, self._held = self._held, {}
+        for change in held.values() if self.fetch is not None else ():
+            found = self.fetch(change) if self.fetch is not None else None
+            if found is None:
+                continue
+            self._try(change, found.read_ts)
+            kind = RowType.DELETE if found.document is None else RowType.REPLACE
+            yield change._replace(type=kind, document=found.document, update=None)
+
+    def tries(self, change: RowChange) -> bool:
+        return bool(self._tried) and _row(change) in self._tried
+
+    def leave(self, change: RowChange) -> None:
+        """The row was tried, and it is not known yet whether it fits: its letter stays as it is."""
+        self._tried.pop(_row(change), None)
+
+    def newer(self) -> dict[TableId, ClusterTime]:
+        """The tables with rows that were written as the source has them now, each with the latest time at which one was read."""
+        found: dict[TableId, ClusterTime] = {}
+        for (table, _), tried in self._tried.items():
+            if tried.read_ts is not None:
+                found[table] = max(tried.read_ts, found.get(table, tried.read_ts))
+        return found
+
+    def write(self, change: RowChange, said: str) -> None:
+        """Opens the letter of a refused row, or renews it."""
+        self.meet([change.table.id])
+        table, row = _row(change)
+        rows = self._open[table]
+        if row not in rows and (table, row) not in self._tried and self._full(table):
+            raise self._too_many(change, said).about(table)
+        statement = letter_update(self.box.changefeed, change, said)
+        command = {"update": self.box.collection.coll, "updates": [statement], "writeConcern": {"w": "majority"}}
+        reply = self.commander.send(self.box.collection.db, command, f"dead letter of {change}").document
+        if errors := reply.get("writeErrors"):
+            refused = f"{said}; and {self.box.collection} refuses the dead letter: {errors[0].get('errmsg')}"
+            raise RowRejected(refused).about(table)
+        self._tried.pop((table, row), None)
+        rows.add(row)
+
+    def close(self) -> None:
+        """Closes the letters of the rows that were tried and not refused. Their rows must be durable."""
+        written = [letter_id(self.box.changefeed, *row) for row in self._tried]
+        for part in _parts(written, _CLOSED_AT_ONCE):
+            self._delete([{"_id": {"$in": part}}], f"closing {len(part)} dead letters")
+        self._tried = {}
+        for requests in _parts(self._requests, _CLOSED_AT_ONCE):
+            self._delete(requests, "ending requests for dead letters")
+        self._requests = []
+
+    def hold_requested(self, sole: Callable[[TableId], SoleTable | None]) -> None:
+        """Holds the rows that a user wants to be tried again, of tables that `sole` gives. Does nothing while the target does not answer."""
+        changefeed = self.box.changefeed
+        wanted: dict[str, tuple[Mapping[str, Any], SoleTable]] = {}
+        found = self.commander.glance(
+            self._find({"_id": beginning_with(requests_of(changefeed))}, limit=_REQUESTS), "reading requests"
+        )
+        for request in map(_decoded, found or ()):
+            table, row = table_and_row(changefeed, request["_id"])
+            if (place := sole(table)) is not None and len(wanted) < _TRIED_AT_ONCE:
+                wanted[letter_id(changefeed, table, row)] = request, place
+        if not wanted:
+            return
+        self.meet(place.table.id for _, place in wanted.values())
+        keys = self._keys(list(wanted))
+        for id, (asked, place) in wanted.items():
+            table, row = table_and_row(changefeed, id)
+            if row not in self._open[table] and (table, row) not in self._tried:
+                self._requests.append(asked)  # the letter is closed or dropped
+            elif id in keys:
+                self._requests.append(asked)
+                self.holds(_look(place.table, keys[id], place.end))
+
+    def _keys(self, ids: Sequence[str]) -> dict[str, bytes]:
+        find = self._find({"_id": {"$in": ids}}, {"event.key": 1})
+        found = map(_decoded, self.commander.found(find, f"reading {len(ids)} dead letters"))
+        return {letter["_id"]: letter["event"]["key"] for letter in found if "key" in letter.get("event", {})}
+
+    def _ids(self, condition: Mapping[str, Any]) -> Iterator[str]:
+        for found in self.commander.found(self._find(condition, {"_id": 1}), "reading the open dead letters"):
+            yield _decoded(found)["_id"]
+
+    def _find(
+        self, condition: Mapping[str, Any], projection: Mapping[str, int] | None = None, *, limit: int = _BATCH
+    ) -> tuple[str, dict[str, Any]]:
+        command = {"find": self.box.collection.coll, "filter": condition, "batchSize": limit, "limit": limit}
+        command |= {"singleBatch": True, "readConcern": {"level": "local"}}
+        return self.box.collection.db, command if projection is None else {**command, "projection": projection}
+
+    def _delete(self, conditions: Sequence[Mapping[str, Any]], doing: str) -> None:
+        deletes = [{"q": condition, "limit": 0} for condition in conditions]
+        command = {"delete": self.box.collection.coll, "deletes": deletes, "writeConcern": {"w": "majority"}}
+        self.commander.send(self.box.collection.db, command, doing)
+
+    def _try(self, change: RowChange, read_ts: ClusterTime | None) -> None:
+        table, row = _row(change)
+        self._open[table].discard(row)
+        self._tried[table, row] = _Tried(read_ts)
+
+    def _count(self, table: TableId) -> int:
+        return len(self._open[table]) + sum(1 for tried, _ in self._tried if tried == table)
+
+    def _full(self, table: TableId) -> bool:
+        """Letters that a user wants to be tried again do not count: the run tries them only after the changes."""
+        count = self._count(table)
+        if count < self.box.most:
+            return False
+        requested = beginning_with(f"{requests_of(self.box.changefeed)}{table}/")
+        return count >= self.box.most + sum(1 for _ in self._ids({"_id": requested}))
+
+    def _too_many(self, change: RowChange, said: str) -> RowRejected:
+        source, changefeed = change.table.source, self.box.changefeed
+        return RowRejected(
+            f"{said}; and {source} has {self._count(change.table.id):,} open dead letters in {self.box.collection}, where {self.box.most:,} "
+            f"are allowed. Remove the cause; `sluice table rejected {changefeed} {source}` lists them, `sluice table retry-rejected` and "
+            f"`sluice table drop-rejected` end them; then resume the table (`sluice table resume {changefeed} {source}`)"
+        )
+
+
+def _row(change: RowChange) -> _Row:
+    return change.table.id, row_of(change.key)
+
+
+def _look(table: TargetTable, key: bytes, end: Position) -> RowChange:
+    return RowChange(table, RowType.UPDATE, key, None, None, end.ts.to_int(), end.token.encode())
+
+
+def _parts(items: list[_T], most: int) -> Iterator[list[_T]]:
+    return (items[at : at + most] for at in range(0, len(items), most))
+
+
+def _decoded(found: Any) -> dict[str, Any]:
+    return bson.decode(bytes(found.raw))
