@@ -64,7 +64,7 @@ class Validator:
         with ThreadPoolExecutor(2, "validate") as threads:
             asked = decided.capture if decided else configuration.capture
             source = threads.submit(probe_source, configuration, asked, tuple(node_obstacles(nodes)))
-            databases = _target_databases(configuration)
+            databases = _target_databases(configuration) | _letter_databases(configuration)
             sink = threads.submit(probe_sink, configuration, databases)
         found, target = source.result(), sink.result()
         problems = [*found.problems, *target.problems]
@@ -75,6 +75,7 @@ class Validator:
         with self._reader.read() as view:
             others = {id: known for id, known in view.changefeeds().items() if id != configuration.id}
         problems += _shared_targets(configuration, found.tables, others)
+        problems += _replicated_letters(configuration, found.tables, others)
         if replaces is None:
             problems += _older_target(found.version, target.version)
         else:
@@ -117,6 +118,27 @@ def _target_databases(configuration: Configuration) -> set[str]:
     named = {pattern.db for pattern in configuration.filter.tables if not pattern.negated}
     plain = {db for db in named if not set(db) & set("*?\\")}
     return {target for db in plain for target in configuration.routes.target_databases(db)}
+
+
+def _letter_databases(configuration: Configuration) -> set[str]:
+    return {configuration.dead_letter.db} if configuration.dead_letter is not None else set()
+
+
+def _replicated_letters(
+    configuration: Configuration, tables: Sequence[TableSchema], others: Mapping[ChangefeedId, OwnerView]
+) -> Iterator[str]:
+    """A table that is replicated must have no other rows; a rename or a drop at the source would also take the letters."""
+    letters = configuration.dead_letter
+    if letters is None:
+        return
+    found = {_target(configuration, table.name): f"{table.name} of the source" for table in tables}
+    for id, known in sorted(others.items()):
+        other = known.info.configuration
+        if other.sink.hosts & configuration.sink.hosts and not _writes_no_more(known):
+            names = [schema.name for schema in tables_of(known).living if other.filter.wants_table(schema.name)]
+            found |= {_target(other, name): f"{name} of changefeed {id!r}" for name in names}
+    if letters in found:
+        yield f"dead_letter: {letters} is where {found[letters]} is replicated to; name a table that no changefeed writes"
 
 
 def _shared_targets(

@@ -9,7 +9,7 @@ from typing import Any
 from admin.access import Access, Guard
 from admin.cluster_reader import ChangefeedTables, ClusterReader, tables_of
 from admin.desired.desired_store import DesiredStore
-from admin.services import messages
+from admin.services import messages, rejected_rows
 from admin.services.node_service import find_node
 from admin.services.rpc import streaming, unary
 from admin.services.table_troubles import TroubleKind, troubles
@@ -70,6 +70,20 @@ class TableService(TableServiceServicer):
             raise WrongState(f"table {request.table} cannot go on: {trouble.error.message}")
         rev = self._store.ask(id, table, TableVerb.RESUME)
         return self._obeyed(id, table, rev)
+
+    @streaming(Access.VIEWER)
+    def ListRejectedRows(self, request: pb.ListRejectedRowsRequest, context: Any) -> Iterator[pb.RejectedRow]:
+        yield from rejected_rows.listed(_known(self._reader, request.changefeed), request.table)
+
+    @unary(Access.OPERATOR)
+    def RetryRejectedRows(self, request: pb.RetryRejectedRowsRequest, context: Any) -> pb.RetryRejectedRowsResponse:
+        rows = rejected_rows.requested(_known(self._reader, request.changefeed), request.table, request.keys)
+        return pb.RetryRejectedRowsResponse(rows=rows)
+
+    @unary(Access.OPERATOR)
+    def DropRejectedRows(self, request: pb.DropRejectedRowsRequest, context: Any) -> pb.DropRejectedRowsResponse:
+        rows = rejected_rows.dropped(_known(self._reader, request.changefeed), request.table, request.keys)
+        return pb.DropRejectedRowsResponse(rows=rows)
 
     def _obeyed(self, id: ChangefeedId, table: TableId, rev: int) -> pb.Table:
         """Waits until the owner has answered the request."""

@@ -13,11 +13,20 @@ from cli.command import ChangefeedArgument, OutputOption, YesOption, confirm, co
 from cli.connection import Connection
 from cli.output import Column, Output, print_line, print_messages
 
-app = typer.Typer(no_args_is_help=True, help="List, move, stop and resume the tables of a changefeed.")
+app = typer.Typer(
+    no_args_is_help=True, help="List, move, stop and resume tables, and handle the rows that the target refuses."
+)
 ddl_app = typer.Typer(no_args_is_help=True, help="List schema changes, skip one that the target refuses.")
 
 TableArgument = Annotated[str, typer.Argument(help="Name at the source, or id.", metavar="TABLE")]
 TablesArgument = Annotated[list[str], typer.Argument(help="Names at the source, or ids.", metavar="TABLE...")]
+
+KeysArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Keys as listed, or _ids as Extended JSON or plain text.", metavar="[KEY...]", show_default=False
+    ),
+]
 
 _OBEY_SECONDS = 30.0
 
@@ -72,6 +81,20 @@ _DDLS: Sequence[Column] = (
 )
 
 
+def _tried(row: pb.RejectedRow) -> str:
+    return f"{row.tries:,}, again soon" if row.retry_requested else f"{row.tries:,}"
+
+
+_REJECTED: Sequence[Column] = (
+    Column("TABLE", lambda row: row.table, rigid=False),
+    Column("KEY", lambda row: row.key, rigid=False),
+    Column("SINCE", lambda row: cells.moment(row, "first_rejected_at")),
+    Column("TRIED LAST", lambda row: cells.moment(row, "rejected_at"), optional=True),
+    Column("TRIES", _tried, right=True),
+    Column("ERROR", lambda row: row.error, rigid=False),
+)
+
+
 @app.command("list", epilog="sluice table list orders\n\nsluice table list orders -o json")
 @connected
 def list_(connection: Connection, changefeed: ChangefeedArgument, output: OutputOption = Output.TABLE) -> None:
@@ -112,6 +135,62 @@ def resume(connection: Connection, changefeed: ChangefeedArgument, tables: Table
         found = connection.ask(connection.tables.ResumeTable, request, timeout=_OBEY_SECONDS)
         at = f" at {cells.position(found.checkpoint)}" if found.checkpoint else ""
         print_line(f"table {table} goes on{at}")
+
+
+@app.command(epilog="sluice table rejected orders\n\nsluice table rejected orders shop.items -o json")
+@connected
+def rejected(
+    connection: Connection,
+    changefeed: ChangefeedArgument,
+    table: Annotated[
+        str, typer.Argument(help="Name at the source, or id.", metavar="[TABLE]", show_default=False)
+    ] = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List the rows that the target refuses, with its reasons."""
+    request = pb.ListRejectedRowsRequest(changefeed=changefeed, table=table)
+    found = connection.stream(connection.tables.ListRejectedRows, request)
+    print_messages(found, _REJECTED, output, empty=f"{_whose(changefeed, table)} has no rejected rows")
+
+
+@app.command(
+    "retry-rejected",
+    epilog="sluice table retry-rejected orders shop.items\n\nsluice table retry-rejected orders shop.items 4711",
+)
+@connected
+def retry_rejected(
+    connection: Connection, changefeed: ChangefeedArgument, table: TableArgument, keys: KeysArgument = None
+) -> None:
+    """Try rejected rows again, as the source has them now. All of the table, or those with the given keys."""
+    request = pb.RetryRejectedRowsRequest(changefeed=changefeed, table=table, keys=keys or ())
+    answer = connection.ask(connection.tables.RetryRejectedRows, request)
+    print_line(
+        f"{answer.rows:,} rows of {table} are tried again; `sluice table rejected {changefeed}` shows which are still refused"
+    )
+
+
+@app.command(
+    "drop-rejected",
+    epilog="sluice table drop-rejected orders shop.items\n\nsluice table drop-rejected orders shop.items 4711 --yes",
+)
+@connected
+def drop_rejected(
+    connection: Connection,
+    changefeed: ChangefeedArgument,
+    table: TableArgument,
+    keys: KeysArgument = None,
+    yes: YesOption = False,
+) -> None:
+    """Forget rejected rows. They stay as the target has them; later changes are applied as to any row."""
+    which = f"{len(keys):,} rejected rows" if keys else "all rejected rows"
+    confirm(f"Forget {which} of {table}? The target keeps these rows as they are, or without them.", yes=yes)
+    request = pb.DropRejectedRowsRequest(changefeed=changefeed, table=table, keys=keys or ())
+    answer = connection.ask(connection.tables.DropRejectedRows, request)
+    print_line(f"{answer.rows:,} rejected rows of {table} are forgotten; the target's rows are as they were")
+
+
+def _whose(changefeed: str, table: str) -> str:
+    return f"table {table} of changefeed {changefeed}" if table else f"changefeed {changefeed}"
 
 
 @ddl_app.command(epilog="sluice ddl skip orders shop.items")

@@ -373,6 +373,76 @@ class ResumeTableRequest(_message.Message):
     table: str
     def __init__(self, changefeed: _Optional[str] = ..., table: _Optional[str] = ...) -> None: ...
 
+class RejectedRow(_message.Message):
+    __slots__ = ("table", "table_id", "key", "first_position", "position", "first_rejected_at", "rejected_at", "tries", "error", "type", "event", "holds", "retry_requested")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    FIRST_POSITION_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    FIRST_REJECTED_AT_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_AT_FIELD_NUMBER: _ClassVar[int]
+    TRIES_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_FIELD_NUMBER: _ClassVar[int]
+    RETRY_REQUESTED_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    table_id: str
+    key: str
+    first_position: str
+    position: str
+    first_rejected_at: _timestamp_pb2.Timestamp
+    rejected_at: _timestamp_pb2.Timestamp
+    tries: int
+    error: str
+    type: str
+    event: str
+    holds: bool
+    retry_requested: bool
+    def __init__(self, table: _Optional[str] = ..., table_id: _Optional[str] = ..., key: _Optional[str] = ..., first_position: _Optional[str] = ..., position: _Optional[str] = ..., first_rejected_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rejected_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tries: _Optional[int] = ..., error: _Optional[str] = ..., type: _Optional[str] = ..., event: _Optional[str] = ..., holds: _Optional[bool] = ..., retry_requested: _Optional[bool] = ...) -> None: ...
+
+class ListRejectedRowsRequest(_message.Message):
+    __slots__ = ("changefeed", "table")
+    CHANGEFEED_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    changefeed: str
+    table: str
+    def __init__(self, changefeed: _Optional[str] = ..., table: _Optional[str] = ...) -> None: ...
+
+class RetryRejectedRowsRequest(_message.Message):
+    __slots__ = ("changefeed", "table", "keys")
+    CHANGEFEED_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    changefeed: str
+    table: str
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, changefeed: _Optional[str] = ..., table: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RetryRejectedRowsResponse(_message.Message):
+    __slots__ = ("rows",)
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    rows: int
+    def __init__(self, rows: _Optional[int] = ...) -> None: ...
+
+class DropRejectedRowsRequest(_message.Message):
+    __slots__ = ("changefeed", "table", "keys")
+    CHANGEFEED_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    changefeed: str
+    table: str
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, changefeed: _Optional[str] = ..., table: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DropRejectedRowsResponse(_message.Message):
+    __slots__ = ("rows",)
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    rows: int
+    def __init__(self, rows: _Optional[int] = ...) -> None: ...
+
 class Ddl(_message.Message):
     __slots__ = ("position", "type", "table", "renamed_to", "state", "waits_for", "note", "seen_at", "executing_at", "done_at", "refused")
     POSITION_FIELD_NUMBER: _ClassVar[int]

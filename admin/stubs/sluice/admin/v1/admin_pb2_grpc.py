@@ -680,6 +680,21 @@ class TableServiceStub:
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ResumeTableRequest.SerializeToString,
                 response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Table.FromString,
                 _registered_method=True)
+        self.ListRejectedRows = channel.unary_stream(
+                '/sluice.admin.v1.TableService/ListRejectedRows',
+                request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListRejectedRowsRequest.SerializeToString,
+                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.RejectedRow.FromString,
+                _registered_method=True)
+        self.RetryRejectedRows = channel.unary_unary(
+                '/sluice.admin.v1.TableService/RetryRejectedRows',
+                request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.RetryRejectedRowsRequest.SerializeToString,
+                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.RetryRejectedRowsResponse.FromString,
+                _registered_method=True)
+        self.DropRejectedRows = channel.unary_unary(
+                '/sluice.admin.v1.TableService/DropRejectedRows',
+                request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.DropRejectedRowsRequest.SerializeToString,
+                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.DropRejectedRowsResponse.FromString,
+                _registered_method=True)
 
 
 class TableServiceServicer:
@@ -711,6 +726,27 @@ class TableServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListRejectedRows(self, request, context):
+        """The rows that the target refuses, from the changefeed's dead-letter collection.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RetryRejectedRows(self, request, context):
+        """The node that has the table writes the source's documents of now. Returns when the rows are marked for that.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DropRejectedRows(self, request, context):
+        """Removes the letters only: the rows stay as the target has them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TableServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -733,6 +769,21 @@ def add_TableServiceServicer_to_server(servicer, server):
                     servicer.ResumeTable,
                     request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ResumeTableRequest.FromString,
                     response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Table.SerializeToString,
+            ),
+            'ListRejectedRows': grpc.unary_stream_rpc_method_handler(
+                    servicer.ListRejectedRows,
+                    request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListRejectedRowsRequest.FromString,
+                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.RejectedRow.SerializeToString,
+            ),
+            'RetryRejectedRows': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetryRejectedRows,
+                    request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.RetryRejectedRowsRequest.FromString,
+                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.RetryRejectedRowsResponse.SerializeToString,
+            ),
+            'DropRejectedRows': grpc.unary_unary_rpc_method_handler(
+                    servicer.DropRejectedRows,
+                    request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.DropRejectedRowsRequest.FromString,
+                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.DropRejectedRowsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -843,6 +894,87 @@ class TableService:
             '/sluice.admin.v1.TableService/ResumeTable',
             admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ResumeTableRequest.SerializeToString,
             admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Table.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRejectedRows(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sluice.admin.v1.TableService/ListRejectedRows',
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListRejectedRowsRequest.SerializeToString,
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.RejectedRow.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RetryRejectedRows(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sluice.admin.v1.TableService/RetryRejectedRows',
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.RetryRejectedRowsRequest.SerializeToString,
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.RetryRejectedRowsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DropRejectedRows(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sluice.admin.v1.TableService/DropRejectedRows',
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.DropRejectedRowsRequest.SerializeToString,
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.DropRejectedRowsResponse.FromString,
             options,
             channel_credentials,
             insecure,
