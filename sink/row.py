@@ -128,10 +128,10 @@ Write: TypeAlias = Callable[[], WriteResult]
 
 
 class SoleTable(NamedTuple):
-    """A table whose rows are written by one run alone, up to `end`."""
+    """A table whose rows are written by one run alone, from `start` on. A row without a change in the run is as it was at `start`."""
 
     table: TargetTable
-    end: Position
+    start: Position
 
 
 Sole: TypeAlias = Callable[[TableId], SoleTable | None]

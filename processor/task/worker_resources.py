@@ -117,12 +117,15 @@ class ChangefeedResources:
         return MongoDdlApplier(self._target, permit=self._permit, ttl=self.context.configuration.ddl.ttl)
 
     def sole(self, job: LaneJob, copied: Container[TableId], table: TableId) -> SoleTable | None:
-        """For a job that is one task. A copy writes rows of its table, too."""
+        """For a job that is one task. A copy writes rows of its table, too.
+
+        The source may have no cluster time as late as the window's end yet, so a read after it would be refused.
+        """
         window = job.of(table)
         if window is None or table in copied:
             return None
-        schema = self.context.schemas.at(table, window.end)
-        return None if schema is None else SoleTable(self.mounter.mounted(schema).target, window.end)
+        schema = self.context.schemas.at(table, window.start)
+        return None if schema is None else SoleTable(self.mounter.mounted(schema).target, window.start)
 
     def loader(self, schema: TableSchema, *, once: bool) -> DocumentLoader:
         """`once`: no document may be sent twice."""

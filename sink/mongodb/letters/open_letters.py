@@ -27,7 +27,7 @@ Why nothing is lost, whatever ends between two steps:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -36,7 +36,6 @@ import bson
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import RowRejected
 from changefeed.event import RowType
-from changefeed.position import Position
 from changefeed.table import TableId, TableName
 from sink.mongodb.commander import Commander
 from sink.mongodb.letters.dead_letter import (
@@ -49,7 +48,7 @@ from sink.mongodb.letters.dead_letter import (
     row_of,
     table_and_row,
 )
-from sink.row import FetchRow, RowChange, SoleTable, TargetTable
+from sink.row import FetchRow, RowChange, Sole, SoleTable
 
 _TABLES_AT_ONCE = 50
 _CLOSED_AT_ONCE = 1_000
@@ -169,7 +168,7 @@ class OpenLetters:
             self._delete(requests, "ending requests for dead letters")
         self._requests = []
 
-    def hold_requested(self, sole: Callable[[TableId], SoleTable | None]) -> None:
+    def hold_requested(self, sole: Sole) -> None:
         """Holds the rows that a user wants to be tried again, of tables that `sole` gives. Does nothing while the target does not answer."""
         changefeed = self.box.changefeed
         wanted: dict[str, tuple[Mapping[str, Any], SoleTable]] = {}
@@ -190,7 +189,7 @@ class OpenLetters:
                 self._requests.append(asked)  # the letter is closed or dropped
             elif id in keys:
                 self._requests.append(asked)
-                self.holds(_look(place.table, keys[id], place.end))
+                self._held.setdefault((table, row), _look(place, keys[id]))
 
     def _keys(self, ids: Sequence[str]) -> dict[str, bytes]:
         find = self._find({"_id": {"$in": ids}}, {"event.key": 1})
@@ -242,8 +241,9 @@ def _row(change: RowChange) -> _Row:
     return change.table.id, row_of(change.key)
 
 
-def _look(table: TargetTable, key: bytes, end: Position) -> RowChange:
-    return RowChange(table, RowType.UPDATE, key, None, None, end.ts.to_int(), end.token.encode())
+def _look(place: SoleTable, key: bytes) -> RowChange:
+    start = place.start
+    return RowChange(place.table, RowType.UPDATE, key, None, None, start.ts.to_int(), start.token.encode())
 
 
 def _parts(items: list[_T], most: int) -> Iterator[list[_T]]:

@@ -72,6 +72,7 @@ class MongoRowWriter:
 
     def _known_limits(self) -> Limits:
         if self._limits is None:
+            self._commander.begin()
             hello = self._commander.send("admin", {"hello": 1}, "hello").document
             self._limits = Limits(
                 joined=hello["maxWireVersion"] >= _BULK_WRITE_WIRE_VERSION,
