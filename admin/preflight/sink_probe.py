@@ -31,6 +31,7 @@ _WRITING = (
     "listCollections",
     "listIndexes",
 )
+_KEEPING = ("find", "insert", "update", "remove")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,7 @@ def probe_sink(configuration: Configuration, databases: Collection[str]) -> Sink
         return SinkFindings()
     try:
         with closing(connect(_impatient(expanded(configuration.sink)))) as client:
-            return _findings(client, databases)
+            return _findings(client, databases, configuration.dead_letter)
     except SluiceError as error:
         return SinkFindings(problems=(f"sink: {error}",))
 
@@ -66,7 +67,7 @@ def lacking(configuration: Configuration, tables: Collection[TableName]) -> list
     return sorted(name for name, target in targets.items() if target.coll not in there[target.db])
 
 
-def _findings(client: Client, databases: Collection[str]) -> SinkFindings:
+def _findings(client: Client, databases: Collection[str], letters: TableName | None) -> SinkFindings:
     with translated("reading the sink's version and privileges", SinkRefused):
         hello = client.admin.command(HELLO)
         major, minor = client.server_info()["versionArray"][:2]
@@ -82,6 +83,8 @@ def _findings(client: Client, databases: Collection[str]) -> SinkFindings:
     if (major, minor) < _OLDEST:
         problems.append(f"sink: it is MongoDB {major}.{minor}; expected 4.2 or later")
     problems += _privilege_problems(status["authInfo"], databases)
+    if letters is not None:
+        problems += letter_problems(status["authInfo"], letters)
     return SinkFindings(problems=tuple(problems), identity=identity, version=(major, minor))
 
 
@@ -97,10 +100,25 @@ def _privilege_problems(authenticated: Mapping[str, Any], databases: Collection[
             yield f"sink: its user may not {', '.join(missing)} in database {database}; grant it readWrite and dbAdmin there"
 
 
-def _covers(resource: Mapping[str, Any], database: str) -> bool:
+def letter_problems(authenticated: Mapping[str, Any], letters: TableName) -> Iterator[str]:
+    if not authenticated.get("authenticatedUsers"):
+        return
+    privileges = authenticated.get("authenticatedUserPrivileges", ())
+    granted = {
+        action
+        for each in privileges
+        if _covers(each["resource"], letters.db, letters.coll)
+        for action in each["actions"]
+    }
+    missing = [action for action in _KEEPING if action not in granted and "anyAction" not in granted]
+    if missing:
+        yield f"dead_letter: the sink's user may not {', '.join(missing)} in {letters}; grant it readWrite in database {letters.db}"
+
+
+def _covers(resource: Mapping[str, Any], database: str, collection: str = "") -> bool:
     if resource.get("anyResource"):
         return True
-    return resource.get("db") in ("", database) and resource.get("collection") == ""
+    return resource.get("db") in ("", database) and resource.get("collection") in ("", collection)
 
 
 def _impatient(uri: str) -> str:

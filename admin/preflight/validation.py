@@ -64,7 +64,7 @@ class Validator:
         with ThreadPoolExecutor(2, "validate") as threads:
             asked = decided.capture if decided else configuration.capture
             source = threads.submit(probe_source, configuration, asked, tuple(node_obstacles(nodes)))
-            databases = _target_databases(configuration) | _letter_databases(configuration)
+            databases = _target_databases(configuration)
             sink = threads.submit(probe_sink, configuration, databases)
         found, target = source.result(), sink.result()
         problems = [*found.problems, *target.problems]
@@ -118,10 +118,6 @@ def _target_databases(configuration: Configuration) -> set[str]:
     named = {pattern.db for pattern in configuration.filter.tables if not pattern.negated}
     plain = {db for db in named if not set(db) & set("*?\\")}
     return {target for db in plain for target in configuration.routes.target_databases(db)}
-
-
-def _letter_databases(configuration: Configuration) -> set[str]:
-    return {configuration.dead_letter.db} if configuration.dead_letter is not None else set()
 
 
 def _replicated_letters(
