@@ -94,7 +94,6 @@ def _message(letter: StoredLetter) -> pb.RejectedRow:
         tries=letter.tries,
         error=letter.error,
         type=letter.type,
-        event=letter.event,
         holds=letter.holds,
         retry_requested=letter.requested,
     )

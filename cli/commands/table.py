@@ -165,7 +165,7 @@ def retry_rejected(
     request = pb.RetryRejectedRowsRequest(changefeed=changefeed, table=table, keys=keys or ())
     answer = connection.ask(connection.tables.RetryRejectedRows, request)
     print_line(
-        f"{answer.rows:,} rows of {table} are tried again; `sluice table rejected {changefeed}` shows which are still refused"
+        f"{answer.rows:,} rows of {table} will be tried again; `sluice table rejected {changefeed}` shows which are still refused"
     )
 
 

@@ -41,7 +41,7 @@ _AT_ONCE = 1_000
 _READ: CodecOptions[dict[str, Any]] = CodecOptions(
     dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
-_WITHOUT_BYTES = {"event.key": 0, "event.document": 0, "event.update": 0}
+_WITHOUT_CONTENT = {"event.key": 0, "event.document": 0, "event.update": 0, "event.text": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,6 @@ class StoredLetter:
     tries: int
     error: str
     type: str
-    event: str
     requested: bool
 
     @property
@@ -121,7 +120,7 @@ class StoredLetters:
 
     def _found(self, condition: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         with translated(f"reading the dead letters in {self._box.collection}", SinkRefused):
-            yield from self._letters.find(condition, _WITHOUT_BYTES, max_time_ms=int(_SECONDS * 1000))
+            yield from self._letters.find(condition, _WITHOUT_CONTENT, max_time_ms=int(_SECONDS * 1000))
 
 
 def named(letters: Sequence[StoredLetter], key: str) -> list[StoredLetter]:
@@ -158,7 +157,6 @@ def _stored(letter: Mapping[str, Any], *, requested: bool) -> StoredLetter:
         tries=letter.get("tries", 1),
         error=str(letter.get("error", "")),
         type=event.get("type", ""),
-        event=event.get("text", ""),
         requested=requested,
     )
 

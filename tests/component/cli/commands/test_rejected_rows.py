@@ -84,7 +84,7 @@ def test_rejected_rows_are_listed_for_people_and_for_programs(server: Server, fe
         1,
         "insert",
     )
-    assert (row["event"], row["holds"], row["retry_requested"]) == ('{"_id": 7, "v": 1}', True, False)
+    assert (row["holds"], row["retry_requested"], "event" in row) == (True, False, False)
     assert row["first_rejected_at"] is not None
     assert not found['{"_id": 6}']["holds"]
     assert json.loads(server.sluice("table", "rejected", feed.id, "shop.other", "-o", "json").stdout) == []
@@ -94,7 +94,7 @@ def test_a_retry_is_requested_for_the_rows_that_are_named(server: Server, feed: 
     feed.refuse(7, 8, "seven")
     table = str(feed.table.source)
     asked = server.sluice("table", "retry-rejected", feed.id, table, "7", '"seven"')
-    assert asked.stdout.startswith(f"2 rows of {table} are tried again; "), asked.stderr
+    assert asked.stdout.startswith(f"2 rows of {table} will be tried again; "), asked.stderr
     listed = json.loads(server.sluice("table", "rejected", feed.id, "-o", "json").stdout)
     assert {row["key"] for row in listed if row["retry_requested"]} == {'{"_id": 7}', '{"_id": "seven"}'}
     assert "1, again soon" in server.sluice("table", "rejected", feed.id).stdout

@@ -374,7 +374,7 @@ class ResumeTableRequest(_message.Message):
     def __init__(self, changefeed: _Optional[str] = ..., table: _Optional[str] = ...) -> None: ...
 
 class RejectedRow(_message.Message):
-    __slots__ = ("table", "table_id", "key", "first_position", "position", "first_rejected_at", "rejected_at", "tries", "error", "type", "event", "holds", "retry_requested")
+    __slots__ = ("table", "table_id", "key", "first_position", "position", "first_rejected_at", "rejected_at", "tries", "error", "type", "holds", "retry_requested")
     TABLE_FIELD_NUMBER: _ClassVar[int]
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
@@ -385,7 +385,6 @@ class RejectedRow(_message.Message):
     TRIES_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
-    EVENT_FIELD_NUMBER: _ClassVar[int]
     HOLDS_FIELD_NUMBER: _ClassVar[int]
     RETRY_REQUESTED_FIELD_NUMBER: _ClassVar[int]
     table: str
@@ -398,10 +397,9 @@ class RejectedRow(_message.Message):
     tries: int
     error: str
     type: str
-    event: str
     holds: bool
     retry_requested: bool
-    def __init__(self, table: _Optional[str] = ..., table_id: _Optional[str] = ..., key: _Optional[str] = ..., first_position: _Optional[str] = ..., position: _Optional[str] = ..., first_rejected_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rejected_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tries: _Optional[int] = ..., error: _Optional[str] = ..., type: _Optional[str] = ..., event: _Optional[str] = ..., holds: _Optional[bool] = ..., retry_requested: _Optional[bool] = ...) -> None: ...
+    def __init__(self, table: _Optional[str] = ..., table_id: _Optional[str] = ..., key: _Optional[str] = ..., first_position: _Optional[str] = ..., position: _Optional[str] = ..., first_rejected_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rejected_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tries: _Optional[int] = ..., error: _Optional[str] = ..., type: _Optional[str] = ..., holds: _Optional[bool] = ..., retry_requested: _Optional[bool] = ...) -> None: ...
 
 class ListRejectedRowsRequest(_message.Message):
     __slots__ = ("changefeed", "table")

@@ -97,7 +97,6 @@ def _letter(**key: Any) -> StoredLetter:
         tries=1,
         error="",
         type="insert",
-        event="",
         requested=False,
     )
 
