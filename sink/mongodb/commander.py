@@ -87,7 +87,7 @@ class Commander:
         self.retries = 0
 
     def go_on(self) -> None:
-        """Restarts the time for retries, after a part of a slow batch has been applied."""
+        """Restarts the time for retries, after a part of a slow batch, or one of many rows, has been applied."""
         self._deadline = time.monotonic() + self._retry_seconds
 
     def send(self, database: str, command: dict[str, Any], doing: str, *, divisible: bool = False) -> TargetReply:

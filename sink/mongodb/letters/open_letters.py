@@ -155,6 +155,7 @@ class OpenLetters:
         if errors := reply.get("writeErrors"):
             refused = f"{said}; and {self.box.collection} refuses the dead letter: {errors[0].get('errmsg')}"
             raise RowRejected(refused).about(table)
+        self.commander.go_on()
         self._tried.pop((table, row), None)
         rows.add(row)
 

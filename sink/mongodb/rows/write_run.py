@@ -434,6 +434,7 @@ class WriteRun:
         for whole in self._letters.rows_of_now():
             self._unexplained.explain([whole])
             self._apply(Batch([whole], ordered=True))
+            self._commander.go_on()
 
     def _close_letters(self) -> None:
         if self._letters is not None:

@@ -5,7 +5,9 @@ An index on two arrays refuses a document with an array in both (code 171), what
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from itertools import count
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 from bson import ObjectId
 from pymongo import ASCENDING
 from pymongo.collection import Collection
+from pymongo.monitoring import CommandListener, CommandStartedEvent
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import RowRejected
@@ -67,6 +70,10 @@ class Letters:
         self.fetched.append(key)
         document = self.source.get(key)
         return SourceRow(bson.encode({"_id": key, **document}) if document is not None else None, _READ)
+
+    def slow_fetch(self, change: RowChange) -> SourceRow | None:
+        time.sleep(0.4)
+        return self._fetch(change)
 
     def insert(self, key: Any, **fields: Any) -> RowChange:
         return self._change(RowType.INSERT, key, document=bson.encode({"_id": key, **fields}))
@@ -340,3 +347,36 @@ def test_letters_of_earlier_releases_and_other_changefeeds_hold_nothing(letters:
     letters.letters.insert_one({"_id": f"other/{letters.table.id}/x", "changefeed": "other", "table": "shop.orders"})
     letters.write(letters.insert(7, n=1), letters.update(7, n=2))
     assert (letters.rows.find_one(), letters.fetched) == ({"_id": 7, "n": 2}, [])
+
+
+class _Waits(CommandListener):
+    """How long each write may wait for the majority, in milliseconds."""
+
+    def __init__(self) -> None:
+        self.of: list[int] = []
+
+    def started(self, event: CommandStartedEvent) -> None:
+        if (concern := event.command.get("writeConcern")) is not None:
+            self.of.append(concern["wtimeout"])
+
+    def succeeded(self, event: object) -> None:
+        pass
+
+    def failed(self, event: object) -> None:
+        pass
+
+
+def test_each_held_row_that_was_written_gives_the_next_one_its_time(letters: Letters, target_uri: str) -> None:
+    """The source takes as long for three rows as one command of the target may with its retries."""
+    waits = _Waits()
+    box = LetterBox(collection=TableName(letters.rows.database.name, "letters"), changefeed=_FEED)
+    options = RowWriterOptions(letters=box, retry_for=timedelta(seconds=1))
+    client = Client(target_uri, event_listeners=[waits])
+    slow = MongoRowWriter(client, permit=lambda: 30.0, options=options, fetch=letters.slow_fetch)
+    letters.write(*(letters.insert(key, **_REFUSED) for key in range(6)))
+    assert letters.source is not None
+    letters.source |= {key: {"n": 1} for key in range(6)}
+    slow.write([letters.update(key, n=1) for key in range(6)], replay=False)
+    slow.close()
+    assert min(waits.of) > 100
+    assert (letters.rows.count_documents({"n": 1}), letters.open) == (6, [])
