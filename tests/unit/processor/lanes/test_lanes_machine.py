@@ -169,7 +169,7 @@ class LanesMachine(RuleBasedStateMachine):
             assert self.lanes.reported() == (at(self.now), {}), "not merged"
 
     def arrive(self) -> None:
-        for _ in range(20 + (self.now - START) // 2):
+        for _ in range(40 + 2 * (self.now - START)):
             self.tick()
             if not self.lanes.running:
                 break
