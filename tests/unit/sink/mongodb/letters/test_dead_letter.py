@@ -101,7 +101,7 @@ def _letter(**key: Any) -> StoredLetter:
     )
 
 
-_OBJECT = ObjectId()
+_OBJECT = ObjectId("6b036f6258895488c6185535")
 
 
 @pytest.mark.parametrize(
