@@ -254,6 +254,8 @@ class Straggler:
     """Nothing of it is written until a user resumes it."""
     error: ErrorReport | None = None
     """Why it was stopped. None: a user stopped it."""
+    moved_from: NodeId | None = None
+    """The node on which it failed for a reason that may be the node's. If it fails on another one too, it is stopped."""
     since: datetime
 
 

@@ -371,6 +371,7 @@ class ChangefeedOwner:
                 skips=known.skips,
                 lost=self._lost(known),
                 replicated=tables.replicated.keys(),
+                processors={node for node, record in known.processors.items() if not record.draining},
             ),
             isolates=known.isolates,
             reports=[report for node, report in known.reports.items() if node in known.processors],

@@ -39,6 +39,7 @@ from changefeed.records import (
     DdlRecord,
     DdlState,
     DesiredState,
+    NodeId,
     PositionReport,
     Straggler,
 )
@@ -91,7 +92,7 @@ class TableCheckpoints(Protocol):
     def obeys(self, table: TableId, stop_rev: int) -> bool:
         """Whether nothing of the table is being written, under its stop of that revision."""
 
-    def failed(self, run: int) -> Iterable[tuple[TableId, ErrorReport]]:
+    def failed(self, run: int) -> Iterable[tuple[TableId, NodeId, ErrorReport]]:
         """The tables that cannot go on in this run."""
 
 
@@ -478,7 +479,7 @@ def _errors(state: ChangefeedState) -> list[ErrorReport]:
     reported = [report.error for report in state.reports if report.error is not None and report.run == state.status.run]
     errors = [*state.errors, *reported]
     if not state.isolates:
-        errors += [error for _, error in state.checkpoints.failed(state.status.run)]
+        errors += [error for _, _, error in state.checkpoints.failed(state.status.run)]
     return [error for error in errors if not any(other.explains(error) for other in errors)]
 
 

@@ -15,6 +15,7 @@ from changefeed.records import (
     ChangefeedId,
     ChangefeedStatus,
     DdlRecord,
+    MoveRequest,
     NodeId,
     PositionReport,
     RowCounts,
@@ -100,9 +101,11 @@ class ChangefeedWriter:
         """Each is one transaction with the request that it answers; what is forgotten need not go at once."""
         layout, id = self._layout, self._id
         match wished:
-            case Mark(table, straggler, answers):
-                answered = [Delete(layout.request(id, table))] if answers else []
-                self._commit([self._put_straggler(table, straggler), *answered])
+            case Mark(table, straggler, answers, moves_to):
+                more: list[Op] = [Delete(layout.request(id, table))] if answers else []
+                if moves_to is not None:
+                    more.append(Put(layout.move(id, table), encode(MoveRequest(node=moves_to))))
+                self._commit([self._put_straggler(table, straggler), *more])
                 error = straggler.error.message if straggler.error else None
                 self._log.warning(
                     "table_falls_behind", table=table, at=str(straggler.at), stopped=straggler.stopped, error=error

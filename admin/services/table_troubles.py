@@ -1,9 +1,11 @@
 """`troubles`: which tables of a changefeed are not where the others are, and why. Pure.
 
-lost         its history has left the source's oplog: it has to be copied again
-stopped      nothing of it is written until a user resumes it
-refused      the target refused a DDL of it, which waits for a user
-behind       it waits for another such table, or is catching up
+Of several troubles of a table the first one counts:
+
+    lost         its history has left the source's oplog: it has to be copied again
+    stopped      nothing of it is written until a user resumes it
+    refused      the target refused a DDL of it, which waits for a user
+    behind       it waits for another such table, is catching up, or is tried on another node
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ def troubles(
     stragglers: Mapping[TableId, StoredStraggler], records: Iterable[DdlRecord]
 ) -> dict[TableId, TableTrouble]:
     found = {
-        table: _trouble(stored) if stored.record.stopped else TableTrouble(TroubleKind.BEHIND)
+        table: _trouble(stored) if stored.record.stopped else TableTrouble(TroubleKind.BEHIND, stored.record.error)
         for table, stored in stragglers.items()
     }
     for record in sorted(records, key=lambda record: record.position, reverse=True):

@@ -152,13 +152,13 @@ class TableProgress:
         covered = report is not None and table not in self._uncovered[node]
         return covered and report is not None and report.stops.get(table, 0) >= stop_rev
 
-    def failed(self, run: int) -> Iterator[tuple[TableId, ErrorReport]]:
+    def failed(self, run: int) -> Iterator[tuple[TableId, NodeId, ErrorReport]]:
         """The tables that cannot go on in this run, as the nodes that have them say."""
         for node, state in self.nodes.items():
             if state.report is not None and state.report.run == run:
                 for table, error in state.report.failed.items():
                     if self.home.get(table) == node and table in self.tables and table not in self._uncovered[node]:
-                        yield table, error
+                        yield table, node, error
 
     def least(self, but: AbstractSet[TableId] = frozenset()) -> Position | None:
         """The least checkpoint of all tables, including those without a node, except some. None if no tables are left."""

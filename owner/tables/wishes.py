@@ -3,6 +3,7 @@
 The first column is what this decision knows, the second its action:
 
     a node says that a table cannot go on              Mark, stopped: the others have gone on already
+    it cannot say whether that is its own fault        Mark, to be moved to another node; stopped, if it fails there too
     a user asks to stop a table                        Mark, stopped
     a straggler's history is lost                      Mark, stopped for good
     a table has reached a blocked DDL                  Mark, before the checkpoint passes it
@@ -22,9 +23,10 @@ from datetime import datetime
 from itertools import islice
 from typing import Protocol, TypeAlias
 
+from changefeed.errors import InvariantError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import DdlRecord, DdlState, Straggler, TableVerb
+from changefeed.records import DdlRecord, DdlState, NodeId, Straggler, TableVerb
 from changefeed.table import TableId
 from owner.ddl.stragglers import SKIPPABLE, StoredStraggler, Waiting, known_tables
 
@@ -35,7 +37,7 @@ _MOST = 64
 class TablePlaces(Protocol):
     def of(self, table: TableId) -> Position | None: ...
     def obeys(self, table: TableId, stop_rev: int) -> bool: ...
-    def failed(self, run: int) -> Iterable[tuple[TableId, ErrorReport]]: ...
+    def failed(self, run: int) -> Iterable[tuple[TableId, NodeId, ErrorReport]]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +50,18 @@ class TableWishes:
     lost: Mapping[TableId, ErrorReport] = field(default_factory=dict)
     """Stragglers whose history the source no longer has."""
     replicated: AbstractSet[TableId] = frozenset()
+    processors: AbstractSet[NodeId] = frozenset()
+    """The nodes that take tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """`answers`: a user asked for it."""
+    """`answers`: a user asked for it. `moves_to`: the table is to be moved there."""
 
     table: TableId
     straggler: Straggler
     answers: bool = False
+    moves_to: NodeId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +96,8 @@ def wished(
 ) -> Iterator[Wished]:
     """`passed`: the changefeed's checkpoint. `but`: tables whose record is changing. `run`: of the pipelines; None while none are to run."""
     marks = _marks(wishes, waiting, places, run=run, now=now)
-    marked = dict(islice(((table, straggler) for table, straggler in marks if table not in but), _MOST))
-    yield from (Mark(table, straggler) for table, straggler in marked.items())
+    marked = {mark.table: mark for mark in islice((mark for mark in marks if mark.table not in but), _MOST)}
+    yield from marked.values()
     idle = set[TableId]()
     for table, verb in sorted(wishes.requests.items()):
         stored = wishes.stragglers.get(table)
@@ -118,21 +123,35 @@ def wished(
 
 def _marks(
     wishes: TableWishes, waiting: Waiting, places: TablePlaces, *, run: int | None, now: datetime
-) -> Iterator[tuple[TableId, Straggler]]:
+) -> Iterator[Mark]:
     known = wishes.stragglers
-    failed = dict(places.failed(run)) if run is not None else {}
-    stopped = {table for table, stored in known.items() if stored.record.stopped}
-    errors = {table: error for table, error in failed.items() if table not in stopped}
-    for table, error in sorted({**errors, **wishes.lost}.items()):
+    failed = {table: (node, error) for table, node, error in (places.failed(run) if run is not None else ())}
+    for table, (node, error) in sorted(failed.items()):
+        stored, at = known.get(table), places.of(table)
+        moved_from = stored.record.moved_from if stored else None
+        if at is None or (stored is not None and stored.record.stopped) or moved_from == node:
+            continue
+        others = sorted(wishes.processors - {node})
+        if error.code == InvariantError.code and moved_from is None and others:
+            tried = replace(_straggler(stored, at, now, error=error), moved_from=node)
+            yield Mark(table, tried, moves_to=others[0])
+        else:
+            yield Mark(table, _straggler(stored, at, now, stopped=True, error=error))
+    for table, error in sorted(wishes.lost.items()):
+        if (at := places.of(table)) is not None and table not in failed:
+            yield Mark(table, _straggler(known.get(table), at, now, stopped=True, error=error))
+    for table in sorted(waiting.standing - known.keys() - failed.keys() - wishes.lost.keys()):
         if (at := places.of(table)) is not None:
-            yield table, _straggler(known.get(table), at, now, stopped=True, error=error)
-    for table in sorted(waiting.standing - known.keys() - errors.keys()):
-        if (at := places.of(table)) is not None:
-            yield table, Straggler(at=at, since=now)
+            yield Mark(table, Straggler(at=at, since=now))
 
 
 def _straggler(
-    stored: StoredStraggler | None, at: Position, now: datetime, *, stopped: bool, error: ErrorReport | None = None
+    stored: StoredStraggler | None,
+    at: Position,
+    now: datetime,
+    *,
+    stopped: bool = False,
+    error: ErrorReport | None = None,
 ) -> Straggler:
     at = max(at, stored.record.at) if stored else at
     return Straggler(at=at, stopped=stopped, error=error, since=now)
@@ -157,7 +176,7 @@ def _resumed(
         return None
     if stopped is not None and not places.obeys(table, stopped.rev):
         return ()
-    goes_on = replace(stopped.record, stopped=False, error=None) if stopped else None
+    goes_on = replace(stopped.record, stopped=False, error=None, moved_from=None) if stopped else None
     return (Resume(table, goes_on, tried_again),)
 
 
@@ -168,9 +187,17 @@ def _may_be_skipped(record: DdlRecord | None) -> bool:
 def caught_up(
     stragglers: Mapping[TableId, StoredStraggler], waiting: Waiting, places: TablePlaces, passed: Position
 ) -> AbstractSet[TableId]:
-    """The stragglers that are not behind the changefeed's checkpoint, and that nothing holds back."""
+    """The stragglers that are not behind the changefeed's checkpoint, and that nothing holds back.
+
+    One that was moved because it failed has to get further than it was, too.
+    """
     going = {table: places.of(table) for table in stragglers.keys() - waiting.standing}
-    return {table for table, at in going.items() if at is not None and at >= passed}
+    return {
+        table
+        for table, at in going.items()
+        if at is not None and at >= passed
+        if stragglers[table].record.moved_from is None or at > stragglers[table].record.at
+    }
 
 
 def after_release(

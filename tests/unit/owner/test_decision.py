@@ -26,7 +26,7 @@ from changefeed.errors import (
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
 from changefeed.position import Position
-from changefeed.records import Barrier, ChangefeedInfo, ChangefeedStatus, DdlRecord, DdlState
+from changefeed.records import Barrier, ChangefeedInfo, ChangefeedStatus, DdlRecord, DdlState, NodeId
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.sightings import Sighting, Sightings
@@ -76,8 +76,8 @@ class Checkpoints:
     def obeys(self, table: TableId, stop_rev: int) -> bool:
         return True
 
-    def failed(self, run: int) -> Iterable[tuple[TableId, ErrorReport]]:
-        return self._failed.items()
+    def failed(self, run: int) -> Iterable[tuple[TableId, NodeId, ErrorReport]]:
+        return [(table, NodeId("n1"), error) for table, error in self._failed.items()]
 
 
 class Feed:

@@ -36,6 +36,7 @@ from changefeed.records import (
     ChangefeedStatus,
     DdlRecord,
     DdlState,
+    NodeId,
     Observation,
     Straggler,
     TableVerb,
@@ -159,8 +160,8 @@ class Known:
     def obeys(self, table: TableId, stop_rev: int) -> bool:
         return table not in self.etcd.checkpoints or self.etcd.obeyed.get(table, 0) >= stop_rev
 
-    def failed(self, run: int) -> Iterable[tuple[TableId, ErrorReport]]:
-        return list(self.etcd.failed.items())
+    def failed(self, run: int) -> Iterable[tuple[TableId, NodeId, ErrorReport]]:
+        return [(table, NodeId("n1"), error) for table, error in self.etcd.failed.items()]
 
     def _unassigned(self) -> list[TableSchema]:
         return [

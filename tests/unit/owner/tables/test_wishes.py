@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import DdlRefused, HistoryLost, RowRejected
+from changefeed.errors import DdlRefused, HistoryLost, InvariantError, RowRejected
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import DdlRecord, DdlState, Scope, Straggler, TableVerb
+from changefeed.records import DdlRecord, DdlState, NodeId, Scope, Straggler, TableVerb
 from changefeed.table import TableId, TableName
 from owner.ddl.stragglers import StoredStraggler, Waiting
 from owner.tables.progress import Floor
@@ -19,6 +19,8 @@ from owner.tables.wishes import Forget, Mark, Resume, TableWishes, Wished, after
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 A, B = TableId("a" * 32), TableId("b" * 32)
+N1, N2 = NodeId("n1"), NodeId("n2")
+BUG = ErrorReport.of(InvariantError("a bug"), NOW)
 REFUSED = ErrorReport.of(DdlRefused("not like this"), NOW)
 REJECTED = ErrorReport.of(RowRejected("not like this"), NOW)
 LOST = ErrorReport.of(HistoryLost("gone"), NOW)
@@ -42,6 +44,7 @@ class Places:
     places: Mapping[TableId, Position]
     obeyed: bool = True
     failing: Mapping[TableId, ErrorReport] = field(default_factory=dict)
+    home: NodeId = N1
 
     def of(self, table: TableId) -> Position | None:
         return self.places.get(table)
@@ -49,8 +52,8 @@ class Places:
     def obeys(self, table: TableId, stop_rev: int) -> bool:
         return self.obeyed
 
-    def failed(self, run: int) -> Iterable[tuple[TableId, ErrorReport]]:
-        return self.failing.items()
+    def failed(self, run: int) -> Iterable[tuple[TableId, NodeId, ErrorReport]]:
+        return [(table, self.home, error) for table, error in self.failing.items()]
 
 
 def stored(increment: int, *, stopped: bool = False, error: ErrorReport | None = None) -> StoredStraggler:
@@ -81,6 +84,19 @@ def test_a_table_that_cannot_go_on_is_marked_where_it_stands() -> None:
 def test_a_table_that_is_stopped_already_is_not_stopped_again() -> None:
     places = Places({A: at(5)}, failing={A: REJECTED})
     assert answers(TableWishes(stragglers={A: stored(5, stopped=True)}), places) == []
+
+
+def test_a_table_that_fails_for_an_unknown_reason_is_tried_once_on_another_node() -> None:
+    wishes, on_n1 = TableWishes(processors={N1, N2}), Places({A: at(25)}, failing={A: BUG})
+    moved = Straggler(at=at(25), error=BUG, moved_from=N1, since=NOW)
+    assert answers(wishes, on_n1) == [Mark(A, moved, moves_to=N2)]
+    tried = replace(wishes, stragglers={A: StoredStraggler(moved, 7)})
+    assert answers(tried, on_n1) == [], "it is on its way, and not forgotten though it is at the checkpoint"
+    on_n2 = replace(on_n1, home=N2)
+    assert answers(tried, on_n2) == [Mark(A, Straggler(at=at(25), stopped=True, error=BUG, since=NOW))]
+    assert answers(tried, Places({A: at(26)}, home=N2)) == [Forget(stragglers=frozenset({A}))]
+    alone = TableWishes(processors={N1})
+    assert answers(alone, on_n1) == [Mark(A, Straggler(at=at(25), stopped=True, error=BUG, since=NOW))]
 
 
 def test_a_table_at_a_blocked_ddl_is_marked_before_the_checkpoint_passes_it() -> None:
