@@ -224,7 +224,7 @@ def slowest(outcome: JobOutcome, seconds: float) -> TableId | None:
     if took <= seconds or len(outcome.writing) < _LEAST_TABLES:
         return None
     table, busy = max(outcome.writing.items(), key=lambda each: each[1])
-    return table if busy > took / 2 else None
+    return table if busy > max(took, sum(outcome.writing.values())) / 2 else None
 
 
 def failed(following: Following, number: int, error: ErrorReport, *, now: float, of_a_task: bool = True) -> Following:

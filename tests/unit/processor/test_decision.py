@@ -372,6 +372,13 @@ def test_a_table_that_cannot_keep_up_does_not_set_the_pace_of_the_others() -> No
     assert node.apart() == [], "it keeps up again"
 
 
+def test_of_tables_that_are_written_side_by_side_none_is_slow_for_its_share_alone() -> None:
+    node, given = Node(), orders(101, assignment(a=100, b=100, c=100))
+    [job] = node.tick(given)
+    node.succeed(job, took=3.0, a=1.9, b=1.8, c=1.9)
+    assert node.apart() == []
+
+
 def test_the_only_busy_table_and_a_window_faster_than_its_time_are_not_slow() -> None:
     node, given = Node(), orders(160, assignment(a=100, b=100))
     [job] = node.tick(given)
