@@ -231,7 +231,8 @@ class ChangefeedProcessor:
             copied = self._copies.ranges({table for table in job.own_windows if job.of(table)})
             attempt = self._lane_attempt if job.tables else self._session.attempts.new()
             density = decision.pace_of(self._following, job).density
-            spec = JobSpec.of(attempt, job, held, copied, density=density)
+            alone = self._following.lanes.lane_of(job) is not None
+            spec = JobSpec.of(attempt, job, held, copied, density=density, alone=alone)
             self._submit(spec, self._context_for(job.tables, stored))
 
     def _submit(self, spec: JobSpec, shared: SharedContext) -> None:

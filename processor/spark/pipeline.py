@@ -81,7 +81,7 @@ class Pipeline:
         parallelism = shared.context.configuration.pipeline.parallelism
         cuts = slices(
             spec.whole(shared.context.tables).scan,
-            replace(self._limits, slices=parallelism if self._spark.divides() else 1),
+            replace(self._limits, slices=parallelism if self._spark.divides() and not spec.alone else 1),
             capture=shared.context.capture,
             density=spec.density,
         )

@@ -44,6 +44,8 @@ class JobSpec:
     """What the initial copies of tables in copy contain already."""
     density: int | None = None
     """Bytes per second of cluster time in the lane's last window."""
+    alone: bool = False
+    """One task, however wide the window: it may not take the slots of the other tables' windows."""
 
     @classmethod
     def of(
@@ -54,6 +56,7 @@ class JobSpec:
         copied: Mapping[TableId, CopiedRanges],
         *,
         density: int | None = None,
+        alone: bool = False,
     ) -> JobSpec:
         return cls(
             attempt=attempt,
@@ -62,6 +65,7 @@ class JobSpec:
             held=held,
             copied=copied,
             density=density,
+            alone=alone,
         )
 
     def whole(self, tables: frozenset[TableId]) -> LaneJob:
