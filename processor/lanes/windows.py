@@ -17,7 +17,7 @@ A change stream does not stop at the end of a window: it searches for matches un
   the end of the oplog, so several cursors would cost the source several scans;
 - when a stream has found no match for a long range after a window, the next window covers that range: narrow windows would each scan it.
 
-A window that has failed is narrower when it is tried again: it may have been too much, and what fails is found sooner.
+A wide window that has failed is narrower when it is tried again: it may have been too much, and what fails is found sooner.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ _WIDEST_SECONDS = 6 * 3600
 _GROWTH = 4.0
 _SHRINKAGE = 1 / 16
 _LIGHTEST = 1e-6
+_SHORT_SECONDS = 60
 _LAST_SECOND = 2**32 - 1
 _SLICE_BYTES = 32 * 1024 * 1024
 """Two replies. A slice reads up to one reply beyond its end."""
@@ -82,7 +83,9 @@ class Pace:
         return Pace(seconds=self._seconds(finished, limits), density=density, silent_until=finished.silent_until)
 
     def after_failure(self, window: Window) -> Pace:
-        return replace(self, seconds=max(1, min(self.seconds, span_seconds(window)) // 4), silent_until=None)
+        """A short window is tried again as it is: without its last rows it would succeed, and seem to be progress."""
+        narrower = max(_SHORT_SECONDS, span_seconds(window) // 4)
+        return replace(self, seconds=min(self.seconds, narrower), silent_until=None)
 
     def _seconds(self, finished: Finished, limits: WindowLimits) -> int:
         """A window with `silent_until` leaves the pace unchanged: its time went into scanning a range without matches."""

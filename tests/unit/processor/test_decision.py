@@ -27,9 +27,9 @@ from changefeed.row_tally import RowTally
 from changefeed.table import TableId
 from processor import decision
 from processor.decision import Following, Orders
-from processor.lanes.lane_plan import LaneLimits
+from processor.lanes.lane_plan import LaneLimits, Paces
 from processor.lanes.lanes import LaneJob, Lanes
-from processor.lanes.windows import WindowLimits
+from processor.lanes.windows import Pace, WindowLimits
 from processor.task.job import JobOutcome
 
 A, B, C = (TableId(letter) for letter in "abc")
@@ -344,14 +344,15 @@ def test_lost_history_of_tables_that_are_behind_is_theirs() -> None:
     assert reported(node.following, given).failed.keys() == {"a"}
 
 
-def test_a_window_that_failed_is_narrower() -> None:
-    node, given = Node(), orders(160, assignment(a=100, b=100))
+@pytest.mark.parametrize(("barrier", "again"), [(160, 160), (700, 250), (10_000, 1_000)])
+def test_a_wide_window_that_failed_is_narrower(barrier: int, again: int) -> None:
+    node, given = Node(), orders(barrier, assignment(a=100, b=100))
+    node.following = replace(node.following, paces=Paces(default=Pace(seconds=3_600)))
     [job] = node.tick(given)
-    assert job.window.end == at(160)
     node.fail(job, SinkUnavailable("too much"))
     node.now += 1
     [job] = node.tick(given)
-    assert job.window.end == at(115)
+    assert job.window.end == at(again)
 
 
 def test_a_table_that_cannot_keep_up_does_not_set_the_pace_of_the_others() -> None:
