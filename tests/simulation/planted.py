@@ -38,7 +38,6 @@ from coordination.fenced import FencedStore
 from coordination.session import Session
 from owner.ddl.feed import Subscription, Taken
 from owner.ddl.steps import Apply, Observed, RecordExecuting, next_step
-from owner.ddl.stragglers import wait
 from owner.decision import PublishBarrier, RecordDdls
 from owner.etcd_writes import ChangefeedWriter
 from owner.tables.progress import Floor, TableProgress
@@ -397,24 +396,6 @@ def _parts_of_a_transaction_are_applied_as_they_are_met() -> AbstractContextMana
     return patch("source.oplog.command_entry._true", lambda fields, name: name != b"partialTxn" and true(fields, name))
 
 
-def _the_checkpoint_passes_a_table_before_etcd_says_so() -> AbstractContextManager[Any]:
-    least = TableProgress.least
-    waits = wait
-    standing: set[TableId] = set()
-
-    def seen(*arguments: Any) -> Any:
-        waiting = waits(*arguments)
-        standing.clear()
-        standing.update(waiting.standing)
-        return waiting
-
-    stack = ExitStack()
-    stack.enter_context(patch("owner.decision.wait", seen))
-    stack.enter_context(patch.object(TableProgress, "least", lambda self, but: least(self, but | standing)))
-    stack.enter_context(patch("owner.decision.not_awaited", lambda records, tables, waiting, passed: waiting.blocked))
-    return stack
-
-
 def _stragglers_are_taken_to_be_at_the_checkpoint() -> AbstractContextManager[Any]:
     made = Floor.__init__
 
@@ -519,9 +500,6 @@ BUGS: Mapping[str, Bug] = {
     "rows that a server moved are passed over": Bug(_rows_that_a_server_moved_are_passed_over, 60),
     "parts of a transaction are applied as they are met": Bug(
         _parts_of_a_transaction_are_applied_as_they_are_met, 300, rare=True
-    ),
-    "the checkpoint passes a table before etcd says so": Bug(
-        _the_checkpoint_passes_a_table_before_etcd_says_so, 1000, rare=True
     ),
     "stragglers are taken to be at the checkpoint": Bug(_stragglers_are_taken_to_be_at_the_checkpoint, 1000, rare=True),
     "drops do not wait for the node of a stopped table": Bug(
