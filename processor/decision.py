@@ -167,24 +167,25 @@ def succeeded(
     slow_seconds: float = float("inf"),
 ) -> Following:
     """A successful job clears a passing error. Its unsettled tables keep their checkpoint."""
-    job = _job(following, number)
+    whole = _job(following, number)
+    job = whole if outcome.ended is None else whole.cut(outcome.ended)
     finished = Finished(
         window=job.scan, bytes=outcome.tally.bytes, took=outcome.took, silent_until=outcome.silent_until
     )
     lanes, paces = following.lanes, following.paces
-    if (apart := lanes.lane_of(job)) is not None:
+    if (apart := lanes.lane_of(whole)) is not None:
         lanes = _after_apart_job(lanes, apart, outcome, apart.pace.after(finished, limits), slow_seconds)
-    elif job is lanes.default_job:
+    elif whole is lanes.default_job:
         paces = replace(paces, default=paces.default.after(finished, limits))
     else:
         paces = replace(paces, own=paces.own.after(finished, limits))
     slow = slowest(outcome, max(slow_seconds, span_seconds(job.scan)))
     if apart is None and slow is not None and slow in lanes.tables:
-        lanes = lanes.put_apart(ApartLane(tables=frozenset({slow}), pace=paces.of(job), slow=True))
+        lanes = lanes.put_apart(ApartLane(tables=frozenset({slow}), pace=paces.of(whole), slow=True))
     lasting = following.trouble if following.trouble and following.trouble.retry_at is None else None
     return replace(
         following,
-        lanes=lanes.finished(number, outcome.unsettled, outcome.ahead),
+        lanes=lanes.finished(number, outcome.unsettled, outcome.ahead, outcome.ended),
         paces=paces,
         trouble=lasting,
         flowed_at=now if outcome.tally.applied else following.flowed_at,

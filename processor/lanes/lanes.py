@@ -69,6 +69,16 @@ class LaneJob:
         """Events of the table before this position may have been applied already."""
         return self.own_replay.get(table, self.replay_until)
 
+    def cut(self, at: Position) -> LaneJob:
+        """The job as if no window of it had gone further."""
+        own = {table: _cut(window, at) for table, window in self.own_windows.items()}
+        return replace(self, window=_cut(self.window, at), own_windows=own)
+
+    @property
+    def replays(self) -> bool:
+        """Whether any of its events may have been applied already."""
+        return max([self.replay_until, *self.own_replay.values()]) > self.scan.start
+
     def ends_ahead(self, table: TableId) -> bool:
         """Whether events of the table after its window may have been applied already."""
         window = self.of(table)
@@ -191,19 +201,23 @@ class Lanes:
         number: int,
         unsettled: AbstractSet[TableId] = frozenset(),
         ahead: Mapping[TableId, ClusterTime] = MappingProxyType({}),
+        ended: Position | None = None,
     ) -> Lanes:
         """Everything in the job's windows is durable downstream, except for the `unsettled` tables, whose windows have to be wider.
 
+        `ended`: the windows ended there, before their ends.
+
         `ahead`: tables with rows that were read from the source, each with the newest time of these rows. Events up to then are replay.
         """
-        job, ended = self._ended(number)
+        whole, left = self._ended(number)
+        job = whole if ended is None else whole.cut(ended)
         exceptions = dict(self.exceptions)
         for table, window in job.own_windows.items():
             if not window.empty:
                 exceptions[table] = window.end
-            elif job is self.default_job:
+            elif whole is self.default_job:
                 exceptions.setdefault(table, window.start)
-        checkpoint = job.window.end if job is self.default_job else self.checkpoint
+        checkpoint = job.window.end if whole is self.default_job else self.checkpoint
         reach = {table: at for table, at in self.reach.items() if not job.of(table)}
         for table in unsettled:
             if unfinished := job.of(table):
@@ -214,7 +228,7 @@ class Lanes:
         for table in self.tables & ahead.keys():
             own_replay[table] = max(self.replay_of(table), Position(ahead[table].next()))
         return _compacted(
-            replace(ended, checkpoint=checkpoint, exceptions=exceptions, reach=reach, own_replay=own_replay)
+            replace(left, checkpoint=checkpoint, exceptions=exceptions, reach=reach, own_replay=own_replay)
         )
 
     def failed(self, number: int) -> Lanes:
@@ -250,6 +264,10 @@ class Lanes:
         running = tuple(other for other in self.running if other is not job)
         default_job = None if job is self.default_job else self.default_job
         return job, replace(self, running=running, default_job=default_job)
+
+
+def _cut(window: Window, at: Position) -> Window:
+    return Window(window.start, max(window.start, min(window.end, at)))
 
 
 def _twice(window: Window) -> Position:

@@ -88,6 +88,8 @@ class JobOutcome:
     took: timedelta = timedelta()
     writing: dict[TableId, float] = field(default_factory=dict)
     """The seconds for which the sink was busy with each table."""
+    ended: Position | None = None
+    """The window took too long and ended here, before its end. Everything before it is durable."""
     silent_until: Position | None = None
     """The source has no match between the window's end and this position. Set only for a window that is read in one piece."""
 

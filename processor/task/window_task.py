@@ -13,7 +13,7 @@ is sent to each bucket at its place in the order, so that no event after it is a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
@@ -22,9 +22,10 @@ from typing import TypeAlias
 
 import structlog
 
+from changefeed.cluster_time import ClusterTime
 from changefeed.errors import EventTooLarge, InvariantError, SluiceError
 from changefeed.lifecycle import ErrorReport
-from changefeed.position import Window
+from changefeed.position import Position, Window
 from changefeed.table import TableId
 from coordination import failpoint
 from processor.task.job import JobOutcome, JobSpec
@@ -52,13 +53,25 @@ def replicate_window(shared: Shared, spec: JobSpec) -> JobOutcome:
 
 
 def replicate(resources: ChangefeedResources, spec: JobSpec) -> JobOutcome:
-    """Replicates a narrow window with the resources of the running task."""
+    """Replicates a narrow window with the resources of the running task.
+
+    A window for which the sink is too slow ends early, between two cluster times: the tables that are not slow go on sooner, and a slow one
+    is found. A replay does not: the target may be ahead up to its end.
+    """
     job = spec.whole(resources.context.tables)
     sole = partial(resources.sole, job, spec.copied)
     with Applier(resources.writer, job, worker_resources.beside, spec.copied, sole) as applier:
         mount, add = resources.mounter.mount, applier.add
-        for event, header in _events(resources, spec, job.scan, resources.rows, applier.outcome):
-            add(mount(event, header))
+        may_end, last = not job.replays and not spec.copied, 0
+        with closing(_events(resources, spec, job.scan, resources.rows, applier.outcome)) as events:
+            for event, header in events:
+                if applier.overdue and may_end and header.time > last:
+                    applier.outcome.ended = Position(ClusterTime.from_int(header.time))
+                    break
+                last = header.time
+                add(mount(event, header))
+        if applier.outcome.ended is not None:
+            applier.outcome.silent_until = None
         failpoint.reach("window_read", resources.context.changefeed)
         applier.finish()
         failpoint.reach("window_applied", resources.context.changefeed)
@@ -185,7 +198,7 @@ def report_of(error: Exception) -> ErrorReport:
 
 def _events(
     resources: ChangefeedResources, spec: JobSpec, window: Window, rows: RowCapture, outcome: JobOutcome | None = None
-) -> Iterator[tuple[bytes, Header]]:
+) -> Generator[tuple[bytes, Header]]:
     """The events of a window that the job takes. The permit is checked between batches, and each second while the source is silent."""
     gate = Gate(spec.whole(resources.context.tables), resources.context.schemas, spec.held)
     takes, wants, ignores, scan = gate.takes, resources.row_filter.wants, resources.row_filter.ignores, rows.scan

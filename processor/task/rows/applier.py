@@ -8,6 +8,7 @@ While the sink writes one batch, the next is collected, so that the source, this
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -31,6 +32,7 @@ from sink.row import RowChange, RowWriter, Sole, Write, WriteResult
 
 BATCH_CHANGES = 5_000
 BATCH_BYTES = 16 << 20
+LONGEST_SECONDS = 3.0
 
 _type = attrgetter("type")
 _log = structlog.get_logger()
@@ -75,6 +77,9 @@ class Applier:
         """How many changes in `_first_time` the batch may contain."""
         self._bytes = 0
         self._writing: Future[JobOutcome] | None = None
+        self._deadline = time.monotonic() + LONGEST_SECONDS
+        self.overdue = False
+        """The sink is too slow for the whole window: what was added takes long enough."""
         self.outcome = JobOutcome()
 
     def __enter__(self) -> Self:
@@ -129,6 +134,7 @@ class Applier:
     def _write_beside(self) -> None:
         batch = self._taken()
         self._wait()
+        self.overdue = time.monotonic() > self._deadline
         self._writing = self._beside.submit(self._written, batch)
 
     def _wait(self) -> None:

@@ -388,3 +388,15 @@ def test_the_only_busy_table_and_a_window_faster_than_its_time_are_not_slow() ->
     [job] = node.tick(orders(161, given.assignment))
     node.succeed(job, took=3.0, a=2.9)
     assert node.apart() == []
+
+
+def test_a_window_for_which_the_target_was_too_slow_ends_early_and_the_rest_is_read_again() -> None:
+    node, given = Node(), orders(160, assignment(a=100, b=100, c=104))
+    [job] = node.tick(given)
+    outcome = JobOutcome(took=timedelta(seconds=9), writing={A: 8.5, B: 0.1}, ended=at(103))
+    node.following = decision.succeeded(node.following, job.number, outcome, WINDOWS, now=node.now, slow_seconds=0.4)
+    assert node.places(given) == {"a": 103, "b": 103, "c": 104}
+    assert node.apart() == [{"a"}], "3 seconds of the source took 9"
+    rest, slow = node.tick(given)
+    assert [(rest.of(table), slow.of(table) is not None) for table in (A,)] == [(None, True)]
+    assert rest.window.start == at(103)

@@ -105,6 +105,19 @@ class LanesMachine(RuleBasedStateMachine):
         self.touched |= {table: max(end, self.touched[table]) for table, end in ends.items()}
 
     @precondition(lambda self: self.lanes.running)
+    @rule(choice=st.integers(0, 5), after=st.integers(0, 80))
+    def finish_early(self, choice: int, after: int) -> None:
+        """The sink was too slow for the whole window."""
+        job = self.lanes.running[choice % len(self.lanes.running)]
+        ended = at(job.scan.start.ts.seconds + after)
+        windows = {table: window for table in self.lanes.tables if (window := job.of(table))}
+        ends = {table: max(window.start, min(window.end, ended)) for table, window in windows.items()}
+        self.lanes = self.lanes.finished(job.number, ended=ended)
+        self.applied |= ends
+        self.touched |= {table: max(end, self.touched[table]) for table, end in ends.items()}
+        self.wider = {table: end for table, end in self.wider.items() if table not in windows}
+
+    @precondition(lambda self: self.lanes.running)
     @rule(choice=st.integers(0, 5), tables=st.sets(st.sampled_from(TABLES)))
     def finish_in_part(self, choice: int, tables: set[TableId]) -> None:
         """The target is ahead of the rows of some tables: the next window includes more of the events that explain them."""
