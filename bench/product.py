@@ -84,21 +84,19 @@ class Product:
         self,
         database: str,
         *,
-        more: str = "",
         sink: str | None = None,
         start: str = "now",
         capture: Capture = Capture.OPLOG,
     ) -> ChangefeedId:
-        """Replicates databases to the names that `target_of` returns, so that a baseline can use the original names."""
-        databases = [database, *([more] if more else [])]
+        """Replicates the database to the name that `target_of` returns, so that a baseline can use the original name."""
         id = ChangefeedId(f"f-{uuid.uuid4().hex[:8]}")
         fields = {
             "id": id,
             "source": self._stack.source_uri,
             "sink": sink or self._stack.target_uri,
             "start": start,
-            "filter": {"tables": [f"{name}.*" for name in databases]},
-            "routes": [{"from": f"{name}.*", "to": f"{target_of(name)}.*"} for name in databases],
+            "filter": {"tables": [f"{database}.*"]},
+            "routes": [{"from": f"{database}.*", "to": f"{target_of(database)}.*"}],
         }
         info = ChangefeedInfo(capture=capture, configuration=Configuration.parse(fields), created_at=datetime.now(UTC))
         self._store.create(info)
