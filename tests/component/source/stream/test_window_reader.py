@@ -11,6 +11,7 @@ from typing import Any
 
 import bson
 import pytest
+from pymongo import WriteConcern
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
@@ -103,8 +104,9 @@ def test_a_window_is_read_to_its_end_when_the_source_is_killed_in_the_middle(
     filling = bytes(16_000)  # the rows fill several replies
     with connect(server.uri) as client:
         start = now(client)
+        rows = client["shop"].get_collection("rows", write_concern=WriteConcern("majority"))  # no kill may lose a row
         for first in range(0, 3000, 1000):
-            client["shop"]["rows"].insert_many([{"_id": first + number, "filling": filling} for number in range(1000)])
+            rows.insert_many([{"_id": first + number, "filling": filling} for number in range(1000)])
         batches = WindowReader(client, only("shop")).read(Window(start, now(client)))
         seen = [scan(event).key for event in next(batch for batch in batches if batch.events).events]
         assert 0 < len(seen) < 3000
