@@ -247,8 +247,8 @@ def test_random_damage_is_repaired_or_found_again_until_it_is_mended(
             places, width = (places, 2 * width) if outcome.unsettled else (places[width:], 1)
             continue
         failures += 1
-        assert not repairs, outcome.error
-        assert damaged, outcome.error
+        assert not repairs, outcome.error.message
+        assert damaged, outcome.error.message
         assert outcome.error.code == "divergence", outcome.error
         if failures > 1 and draw.draw(_YES_OR_NO):
             lab.mend()
