@@ -276,7 +276,7 @@ class WriteRun:
             self._renew(change)
         else:
             self._send_alone(change, displace_command(change))
-            self._replace(change)
+            self._replace(change, renewable=True)
 
     def _renew(self, change: RowChange) -> None:
         """Removes and inserts the document in one transaction."""
@@ -293,9 +293,12 @@ class WriteRun:
             else:
                 self._reject(change, self._said(change, refusal))
 
-    def _replace(self, change: RowChange) -> None:
+    def _replace(self, change: RowChange, *, renewable: bool = False) -> None:
+        """`renewable`: under a collation, a key finds the row of another spelling, and a document of that spelling can only be inserted."""
         for refusal in self._send_alone(change, net_command([change])).refusals:
-            if refusal.duplicate and not refusal.duplicate_id:
+            if renewable and refusal.code == _IMMUTABLE:
+                self._renew(change)
+            elif refusal.duplicate and not refusal.duplicate_id:
                 self._waiting.begin(change, refusal, replay=self._replay)
             else:
                 self._reject(change, self._said(change, refusal))

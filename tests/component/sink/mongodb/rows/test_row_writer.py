@@ -387,6 +387,17 @@ def test_an_update_without_its_document_is_divergence(target: Rows, writer: Mong
         writer.write(_updates(_table(target), range(count)), replay=False)
 
 
+def test_a_row_of_another_spelling_of_its_key_is_repaired_as_the_source_spells_it(
+    target: Rows, writer: MongoRowWriter
+) -> None:
+    """Under a collation, the key of a change finds the source's row that took its place under another spelling."""
+    target.database.create_collection(target.name, collation={"locale": "en", "strength": 2})
+    target.insert_one({"_id": "one", "v": 5})
+    change = _made(_table(target), RowType.REPLACE, "one", document={"_id": "ONE", "v": 6})
+    assert not writer.write([change], replay=False).rejected
+    assert list(target.find()) == [{"_id": "ONE", "v": 6}]
+
+
 @pytest.mark.parametrize("count", [20, 200], ids=["joined", "alone"])
 def test_divergence_is_repaired_from_the_source(target: Rows, target_uri: str, count: int) -> None:
     """One document is missing at the target, one is missing at both sides, one has another shape."""
