@@ -34,6 +34,7 @@ class Standing:
     places: Mapping[TableName, Position]
     """The positions of tables with rows. A table without a node will begin at its position."""
     copying: AbstractSet[TableName]
+    stragglers: AbstractSet[TableName] = frozenset()
     records: Iterable[DdlRecord]
 
     @property
@@ -44,7 +45,7 @@ class Standing:
 
 def obstacle(standing: Standing) -> str | None:
     """The first obstacle to a change, with its remedy. None: the capture may change."""
-    looks = (_running_pipelines, _open_ddl, _copy, _position_inside_a_time, _uneven_table, _late_ddl)
+    looks = (_running_pipelines, _open_ddl, _copy, _straggler, _position_inside_a_time, _uneven_table, _late_ddl)
     return next((found for look in looks for found in look(standing)), None)
 
 
@@ -62,6 +63,12 @@ def _open_ddl(standing: Standing) -> Iterator[str]:
 def _copy(standing: Standing) -> Iterator[str]:
     for name in sorted(standing.copying):
         yield f"table {name} is being copied; resume it, and pause it again after the copy"
+
+
+def _straggler(standing: Standing) -> Iterator[str]:
+    """Its record has a position of the present capture."""
+    for name in sorted(standing.stragglers):
+        yield f"table {name} is not with the others; resume it, and pause the changefeed again when `sluice table list` shows it as following"
 
 
 def _position_inside_a_time(standing: Standing) -> Iterator[str]:

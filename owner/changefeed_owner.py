@@ -391,7 +391,11 @@ class ChangefeedOwner:
     def _lost_alone(self, known: OwnerView) -> AbstractSet[TableId]:
         """The tables that have lost their history, if others have not: tables that cannot keep up. None of these is a straggler yet."""
         window, progress = self._guard.window, self._memory.progress
-        if window is None or window.holds(progress.least(known.stragglers.keys()) or window.newest):
+        if (
+            window is None
+            or not known.isolates
+            or window.holds(progress.least(known.stragglers.keys()) or window.newest)
+        ):
             return frozenset()
         others = progress.tables.keys() - known.stragglers.keys()
         lost = {table for table in others if (at := progress.of(table)) is not None and not window.holds(at)}

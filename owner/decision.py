@@ -231,7 +231,11 @@ def _checkpoint(
     passed, stragglers = _passed(state), state.wishes.stragglers
     behind = stragglers.keys() - caught_up(stragglers, waiting, state.checkpoints, passed)
     least = state.checkpoints.least(behind)
-    passing = not_awaited(records, state.wishes.replicated - behind, waiting, passed) - released
+
+    def counts(table: TableId) -> bool:
+        return table in state.wishes.replicated and table not in behind
+
+    passing = not_awaited(records, counts, waiting, passed) - released
     return barrier.changefeed_checkpoint(least, records, resolved, passing)
 
 

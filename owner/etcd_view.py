@@ -99,6 +99,7 @@ class OwnerView:
                 names[id]: progress.of(id) or max(given.start, floor.of(id)) for id, given in tables.replicated.items()
             },
             copying={names[id] for id in tables.to_copy - self.copied},
+            stragglers={names[id] for id in self.stragglers.keys() & names.keys()},
             records=self.records.values(),
         )
 

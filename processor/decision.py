@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import islice
 
-from changefeed.errors import EventTooLarge, FencedError, HistoryLost, InvariantError
+from changefeed.errors import FencedError, HistoryLost, InvariantError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import AssignedTable, Assignment, Barrier, CopyProgress, PositionReport, RowCounts
@@ -37,8 +37,6 @@ from processor.task.job import JobOutcome
 
 FIRST_PAUSE = timedelta(milliseconds=500)
 LONGEST_PAUSE = timedelta(seconds=10)
-_OF_SOME_TABLE = frozenset({InvariantError.code, EventTooLarge.code})
-"""Codes of lasting errors that a table of a window may have caused, though nothing says which one."""
 _LEAST_TABLES = 2
 _MOST_REPORTED = 64
 """Failed tables in one report. When the owner has stopped these, the next ones are reported."""
@@ -229,7 +227,8 @@ def slowest(outcome: JobOutcome, seconds: float) -> TableId | None:
 
 
 def failed(following: Following, number: int, error: ErrorReport, *, now: float, of_a_task: bool = True) -> Following:
-    """A failure of one table alone leaves the others where they are; of the tables of a job whose fault is unknown, each half tries again by itself.
+    """A failure of one table alone leaves the others where they are. A bug may be met by one table, and nothing says by which: each half of the
+    job's tables tries again by itself.
 
     `of_a_task`: the error comes from the job's tasks, not from this process or from Spark.
     """
@@ -245,7 +244,7 @@ def failed(following: Following, number: int, error: ErrorReport, *, now: float,
         for table in sorted(table for table, window in windows.items() if window.start == job.scan.start):
             following = table_failed(following, table, error)
         return following
-    if not of_a_task or error.code not in _OF_SOME_TABLE:
+    if not of_a_task or error.code != InvariantError.code:
         return with_error(following, error, now=now)
     return _separated(following, sorted(windows), error, Pace(seconds=max(1, span_seconds(job.scan))))
 

@@ -100,7 +100,7 @@ def updated(
     if configuration == info.configuration:
         return info
     changed = _changed(info, status, desired=DesiredState.PAUSED)
-    return _decided(replace(changed, configuration=configuration), choice)
+    return _decided(replace(changed, configuration=configuration, leaves_stopped=False), choice)
 
 
 def ending(
@@ -114,12 +114,13 @@ def ending(
         return info
     if info.desired is not DesiredState.RUNNING or state in (State.STOPPED, State.FAILED):
         raise WrongState(f"changefeed {info.configuration.id!r} is {state}; resume it, then finalize it")
-    if leave_stopped and not info.leaves_stopped:
-        info = replace(_changed(info, status, desired=DesiredState.RUNNING), leaves_stopped=True)
-    if asked is not None and asked <= target:
+    end = target if asked is None else min(asked, target)
+    leaves_stopped = leave_stopped or info.leaves_stopped
+    if (end, leaves_stopped) == (asked, info.leaves_stopped):
         return info
-    configuration = info.configuration.model_copy(update={"target": target})
-    return replace(_changed(info, status, desired=DesiredState.RUNNING), configuration=configuration)
+    configuration = info.configuration.model_copy(update={"target": end})
+    changed = _changed(info, status, desired=DesiredState.RUNNING)
+    return replace(changed, configuration=configuration, leaves_stopped=leaves_stopped)
 
 
 def removed(info: ChangefeedInfo, status: ChangefeedStatus | None) -> ChangefeedInfo:

@@ -53,6 +53,7 @@ class TableService(TableServiceServicer):
     @unary(Access.OPERATOR)
     def StopTable(self, request: pb.StopTableRequest, context: Any) -> pb.Table:
         id, known = ChangefeedId(request.changefeed), _known(self._reader, request.changefeed)
+        _check_isolates(known)
         table = _find_table(request.changefeed, tables_of(known), request.table)
         if table.kind is TableKind.VIEW:
             raise WrongState(f"{table.name} is a view; it has no rows, so there is nothing to stop")
@@ -62,6 +63,7 @@ class TableService(TableServiceServicer):
     @unary(Access.OPERATOR)
     def ResumeTable(self, request: pb.ResumeTableRequest, context: Any) -> pb.Table:
         id, known = ChangefeedId(request.changefeed), _known(self._reader, request.changefeed)
+        _check_isolates(known)
         table = _find_troubled(known, request.changefeed, request.table)
         trouble = troubles(known.stragglers, known.records.values()).get(table)
         if trouble is None or not trouble.waits_for_user:
@@ -101,6 +103,7 @@ class DdlService(DdlServiceServicer):
     @unary(Access.OPERATOR)
     def SkipDdl(self, request: pb.SkipDdlRequest, context: Any) -> pb.Ddl:
         id, known = ChangefeedId(request.changefeed), _known(self._reader, request.changefeed)
+        _check_isolates(known)
         record = _find_refused(known, request.changefeed, request.ddl)
         if record.event.type not in SKIPPABLE:
             raise WrongState(
@@ -121,6 +124,13 @@ class DdlService(DdlServiceServicer):
 def _known(reader: ClusterReader, id: str) -> OwnerView:
     with reader.read() as view:
         return view.changefeed(ChangefeedId(id))
+
+
+def _check_isolates(known: OwnerView) -> None:
+    if not known.isolates:
+        raise WrongState(
+            "a node of an earlier release lives, which knows no stopped tables; upgrade all nodes first (`sluice node list` shows their versions)"
+        )
 
 
 def _until(reader: ClusterReader, id: ChangefeedId, rev: int, answered: Callable[[OwnerView], bool]) -> OwnerView:

@@ -138,11 +138,11 @@ def known_tables(record: DdlRecord) -> AbstractSet[TableId]:
 
 
 def not_awaited(
-    records: Iterable[DdlRecord], tables: AbstractSet[TableId], waiting: Waiting, checkpoint: Position
+    records: Iterable[DdlRecord], counts: Callable[[TableId], bool], waiting: Waiting, checkpoint: Position
 ) -> frozenset[Position]:
-    """The open DDLs that the changefeed's checkpoint does not wait for: it has passed them, or they are blocked and hold none of the `tables`.
+    """The open DDLs that the changefeed's checkpoint does not wait for: it has passed them, or they are blocked and hold no table that `counts`.
 
-    These are those that are there and no stragglers: a table that a blocked DDL creates will begin as a straggler.
+    These are the tables that are there and no stragglers: a table that a blocked DDL creates will begin as a straggler.
     """
     return frozenset(
         record.position
@@ -150,6 +150,6 @@ def not_awaited(
         if record.open
         and (
             record.position < checkpoint
-            or (record.position in waiting.blocked and (record.background or record.scope.tables.isdisjoint(tables)))
+            or (record.position in waiting.blocked and (record.background or not any(map(counts, record.scope.tables))))
         )
     )

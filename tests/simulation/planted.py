@@ -410,7 +410,7 @@ def _drops_do_not_wait_for_the_node_of_a_stopped_table() -> AbstractContextManag
 
 
 def _refused_ddls_hold_the_checkpoint() -> AbstractContextManager[Any]:
-    return patch("owner.decision.not_awaited", lambda records, tables, waiting, passed: frozenset())
+    return patch("owner.decision.not_awaited", lambda records, counts, waiting, passed: frozenset())
 
 
 def _nodes_obey_a_stop_only_by_their_report() -> AbstractContextManager[Any]:

@@ -60,3 +60,9 @@ def test_tables_at_one_bare_time_with_all_that_is_known_before_it_may_go_on_by_a
 def test_what_is_in_the_way_is_named_with_what_to_do(change: dict[str, Any], said: str) -> None:
     with pytest.raises(AssertionError, match=said):
         raise AssertionError(obstacle(replace(LEVEL, **change)))
+
+
+def test_a_table_that_is_not_with_the_others_keeps_a_position_of_the_present_capture() -> None:
+    stopped = obstacle(replace(LEVEL, stragglers=frozenset({_A})))
+    assert stopped is not None
+    assert "is not with the others" in stopped

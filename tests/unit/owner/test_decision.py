@@ -18,6 +18,7 @@ from changefeed.documents.document import Document
 from changefeed.errors import (
     DdlRefused,
     DdlUnsupported,
+    RowRejected,
     SinkUnavailable,
     SourceMajorityStalled,
     SourceUnavailable,
@@ -26,11 +27,12 @@ from changefeed.errors import (
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
 from changefeed.position import Position
-from changefeed.records import Barrier, ChangefeedInfo, ChangefeedStatus, DdlRecord, DdlState, NodeId
+from changefeed.records import Barrier, ChangefeedInfo, ChangefeedStatus, DdlRecord, DdlState, NodeId, Straggler
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.sightings import Sighting, Sightings
 from owner.ddl.steps import DdlProgress, Failed, Refuse
+from owner.ddl.stragglers import StoredStraggler
 from owner.decision import (
     ChangefeedState,
     Decision,
@@ -41,7 +43,7 @@ from owner.decision import (
     ReleaseDdls,
     decide,
 )
-from owner.tables.wishes import TableWishes
+from owner.tables.wishes import Mark, TableWishes
 from schema_store.versions import SchemaVersions
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -97,6 +99,7 @@ class Feed:
         self.status = ChangefeedStatus(checkpoint=at(5), resolved=at(5), run=1, info_version=1, epoch=1)
         self.tip = SchemaVersions.of(tables)
         self.records: dict[Position, DdlRecord] = {}
+        self.leaves_stopped = False
 
     def decide(
         self,
@@ -112,16 +115,18 @@ class Feed:
         watching: bool = True,
         now: datetime = NOW,
         wishes: TableWishes | None = None,
+        isolates: bool = True,
         failed: Mapping[TableId, ErrorReport] = MappingProxyType({}),
     ) -> Decision:
         state = ChangefeedState(
             epoch=1,
-            info=ChangefeedInfo(configuration=self.configuration, created_at=NOW),
+            info=ChangefeedInfo(configuration=self.configuration, created_at=NOW, leaves_stopped=self.leaves_stopped),
             status=self.status,
             barrier=barrier,
             records=self.records,
             reports=(),
             wishes=wishes or TableWishes(),
+            isolates=isolates,
             checkpoints=Checkpoints(places or {}, failed),
             tip=self.tip,
             arrived=arrived,
@@ -355,3 +360,32 @@ def test_a_new_owner_goes_on_from_what_the_last_one_knew() -> None:
     feed.status = replace(feed.status, current_at=seconds(0), behind=False)
     decision = feed.decide(places={A: at(6)}, sightings=seen((15, 8)), now=seconds(8))
     assert lag_of(decision, 8) == 8
+
+
+def test_while_a_node_lives_that_knows_no_stragglers_a_tables_trouble_is_the_changefeeds() -> None:
+    refusal = DdlRefused("duplicate key")
+    feed = Feed(table(A, "a"), table(B, "b"))
+    feed.knows(ddl(11, DdlType.DROP, "a", A))
+    refused = {at(11): Failed(refusal, NOW, retry_deadline=0.0)}
+    rejected = {B: ErrorReport.of(RowRejected("no"), NOW)}
+    places = {A: at(11), B: at(20)}
+    for trouble in ({"executions": refused}, {"failed": rejected}):
+        old = feed.decide(places=places, isolates=False, **trouble)
+        assert status_of(old).lifecycle.state is State.FAILED
+        assert not [action for action in old.actions if isinstance(action, Refuse | Mark)]
+        new = feed.decide(places=places, **trouble)
+        assert status_of(new).lifecycle.state is State.NORMAL
+        assert [action for action in new.actions if isinstance(action, Refuse | Mark)]
+
+
+def test_a_changefeed_finishes_without_its_stopped_tables_only_if_a_user_says_so() -> None:
+    feed = Feed(table(A, "a"), table(B, "b"), target="100.20")
+    stopped = Straggler(at=at(7), stopped=True, since=NOW)
+    wishes = TableWishes(stragglers={A: StoredStraggler(stopped, 7)}, replicated={A, B})
+    places = {A: at(7), B: at(20)}
+    feed.status = replace(feed.status, resolved=at(20))
+    assert status_of(feed.decide(places=places, wishes=wishes)).lifecycle.state is State.NORMAL
+    feed.leaves_stopped = True
+    assert status_of(feed.decide(places=places, wishes=wishes)).lifecycle.state is State.FINISHED
+    behind = replace(wishes, stragglers={A: StoredStraggler(replace(stopped, stopped=False), 7)})
+    assert status_of(feed.decide(places=places, wishes=behind)).lifecycle.state is State.NORMAL, "it catches up first"

@@ -10,6 +10,7 @@ import pytest
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import (
+    EventTooLarge,
     FencedError,
     HistoryLost,
     InvariantError,
@@ -325,11 +326,16 @@ def test_the_tables_of_a_window_that_fails_are_separated_until_the_cause_is_alon
     assert node.apart() == []
 
 
-def test_an_error_that_is_not_the_tasks_concerns_all_tables() -> None:
+@pytest.mark.parametrize(
+    ("error", "of_a_task"), [(InvariantError("a bug of the driver"), False), (EventTooLarge("one of any table"), True)]
+)
+def test_an_error_that_separating_tables_does_not_explain_concerns_them_all(
+    error: SluiceError, of_a_task: bool
+) -> None:
     node, given = Node(), orders(110, assignment(a=100, b=100))
     [job] = node.tick(given)
-    report = ErrorReport.of(InvariantError("a bug of the driver"), datetime.now(UTC))
-    node.following = decision.failed(node.following, job.number, report, now=node.now, of_a_task=False)
+    report = ErrorReport.of(error, datetime.now(UTC))
+    node.following = decision.failed(node.following, job.number, report, now=node.now, of_a_task=of_a_task)
     told = reported(node.following, given)
     assert told.error is not None
     assert (told.failed, node.apart()) == ({}, [])

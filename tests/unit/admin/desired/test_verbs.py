@@ -85,6 +85,9 @@ def test_an_end_is_set_once_and_only_comes_nearer() -> None:
     assert verbs.ending(ending, _status(State.NORMAL), later) == ending
     far = replace(_INFO, configuration=_CONFIGURATION.model_copy(update={"target": later}))
     assert verbs.ending(far, _status(State.NORMAL), now).configuration.target == now
+    left = verbs.ending(ending, _status(State.NORMAL), later, leave_stopped=True)
+    assert (left.configuration.target, left.leaves_stopped, left.version) == (now, True, ending.version + 1)
+    assert verbs.ending(left, _status(State.NORMAL), later) == left
     assert verbs.ending(_INFO, _status(State.FINISHED), now) == _INFO
     with pytest.raises(WrongState, match="resume it"):
         verbs.ending(replace(_INFO, desired=DesiredState.PAUSED), _status(State.STOPPED), now)
