@@ -40,15 +40,15 @@ class Product:
 
     def __init__(self, stack: DevStack) -> None:
         self._stack = stack
-        self._layout = Layout(f"bench-{uuid.uuid4().hex[:8]}")
-        self._etcd = EtcdClient(EtcdConfig(endpoints=(stack.etcd_endpoint,)))
-        self._store = DesiredStore(self._etcd, self._layout)
+        self.layout = Layout(f"bench-{uuid.uuid4().hex[:8]}")
+        self.etcd = EtcdClient(EtcdConfig(endpoints=(stack.etcd_endpoint,)))
+        self._store = DesiredStore(self.etcd, self.layout)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._log: IO[bytes] = (LOGS / "product.log").open("wb")
 
     def __enter__(self) -> Self:
         for role in ("owner", "processor"):
-            self._processes[role] = self._start(role)
+            self.start(role)
         return self
 
     def __exit__(
@@ -63,7 +63,7 @@ class Product:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        self._etcd.close()
+        self.etcd.close()
         self._log.close()
 
     def warm_up(self, source: Client) -> None:
@@ -108,7 +108,7 @@ class Product:
     def want(self, id: ChangefeedId, desired: DesiredState) -> None:
         info, _ = self._store.read(id)
         wanted = replace(info, desired=desired, version=info.version + 1)
-        self._etcd.txn((), (Put(self._layout.info(id), encode(wanted)),))
+        self.etcd.txn((), (Put(self.layout.info(id), encode(wanted)),))
 
     def until_in(self, id: ChangefeedId, state: State) -> None:
         self._until(lambda: (at := self.status(id)) is not None and at.lifecycle.state is state, f"{id} is {state}")
@@ -127,7 +127,7 @@ class Product:
             status = self.status(id)
             if status and status.copied_from and status.checkpoint and status.checkpoint > status.copied_from:
                 return True
-            found = self._etcd.range(self._layout.positions(id)).items
+            found = self.etcd.range(self.layout.positions(id)).items
             progress = [each for kv in found for each in decode(PositionReport, kv).copies.values()]
             return sum(each.documents for each in progress) >= documents
 
@@ -140,7 +140,7 @@ class Product:
         return status.checkpoint if status else None
 
     def status(self, id: ChangefeedId) -> ChangefeedStatus | None:
-        found = self._etcd.get(self._layout.status(id))
+        found = self.etcd.get(self.layout.status(id))
         return decode(ChangefeedStatus, found) if found else None
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
@@ -153,12 +153,16 @@ class Product:
                 raise TimeoutError(f"not within {_DEADLINE_SECONDS:g} s: {what}; see {self._log.name}")
             time.sleep(0.02)
 
-    def _start(self, role: str) -> subprocess.Popen[bytes]:
+    def start(self, role: str) -> None:
         command = [sys.executable, "-c", "from cli.main import main; main()", "server", "--roles", role, "--name", role]
-        command += ["--cluster", self._layout.cluster, "--etcd", self._stack.etcd_endpoint, "--grace", "1"]
+        command += ["--cluster", self.layout.cluster, "--etcd", self._stack.etcd_endpoint, "--grace", "1"]
         command += ["--admin-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0"]
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        return subprocess.Popen(command, stdout=self._log, stderr=self._log, env=environment)
+        self._processes[role] = subprocess.Popen(command, stdout=self._log, stderr=self._log, env=environment)
+
+    def kill(self, role: str) -> None:
+        self._processes[role].kill()
+        self._processes[role].wait()
 
 
 def target_of(database: str) -> str:
