@@ -22,11 +22,12 @@ from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.lifecycle import State
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus, DesiredState, PositionReport
+from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus, DesiredState
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import Put
 from coordination.layout import Layout, decode, encode
+from coordination.parts import ReportPart
 from devstack.stack import DevStack
 from source.connection import Client
 
@@ -128,7 +129,8 @@ class Product:
             if status and status.copied_from and status.checkpoint and status.checkpoint > status.copied_from:
                 return True
             found = self.etcd.range(self.layout.positions(id)).items
-            progress = [each for kv in found for each in decode(PositionReport, kv).copies.values()]
+            parts = [decode(ReportPart, kv) for kv in found if kv.key.count("/") > self.layout.positions(id).count("/")]
+            progress = [each for part in parts for each in part.copies.values()]
             return sum(each.documents for each in progress) >= documents
 
         self._until(copied, f"{id} has copied {documents} documents")

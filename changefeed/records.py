@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NewType
@@ -133,6 +133,11 @@ class Barrier:
     epoch: int
     position: Position
     held: Mapping[TableId, Position] = field(default_factory=dict)
+    """Not in etcd: it follows from the open DDLs there (`holding`)."""
+
+    def holding(self, records: Iterable[DdlRecord]) -> Barrier:
+        """With the tables that open DDLs hold, each at the first one that touches it. A DDL at or after the barrier holds nothing yet."""
+        return replace(self, held=held_by(records, self.position))
 
     def of(self, table: TableId) -> Position:
         return self.held.get(table, self.position)
@@ -214,6 +219,16 @@ class DdlRecord:
     @property
     def open(self) -> bool:
         return self.state in (DdlState.PENDING, DdlState.EXECUTING)
+
+
+def held_by(records: Iterable[DdlRecord], resolved: Position) -> dict[TableId, Position]:
+    """The position of the first open DDL that touches a table, for each table that one holds."""
+    held: dict[TableId, Position] = {}
+    for record in sorted(records, key=lambda record: record.position):
+        if record.open and not record.background and record.position < resolved:
+            for table in record.scope.tables:
+                held.setdefault(table, record.position)
+    return held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from changefeed.records import Assignment, ChangefeedId, NodeId
+from changefeed.records import Assignment, ChangefeedId, NodeId, PositionReport
 from coordination.etcd.protocol import KeyValue
-from coordination.layout import Layout, child, decode, join_assignment
+from coordination.key_group import KeyGroup
+from coordination.layout import Layout, child, decode
 from coordination.mirror import View
+from coordination.parts import JoinedAssignment, JoinedReport
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +28,11 @@ class StoredRecord(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
-    source: Mapping[str, KeyValue]
+class _Records:
+    source: KeyGroup
     records: Mapping[str, Any]
+    last: str = ""
+    """No key is greater."""
 
 
 class Decoded:
@@ -37,19 +43,34 @@ class Decoded:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._groups: dict[str, _Group] = {}
+        self._groups: dict[str, _Records] = {}
+        self._derived: dict[tuple[str, object], tuple[Mapping[str, Any], Mapping[Any, Any]]] = {}
         self._singles: dict[str, tuple[KeyValue, Any]] = {}
-        self._assignments: dict[str, tuple[Mapping[str, KeyValue], StoredRecord[Assignment]]] = {}
+        self._assignments: dict[str, JoinedAssignment] = {}
+        self._reports: dict[str, JoinedReport] = {}
 
     def group(self, kind: type[T], view: View, group: str) -> Mapping[str, StoredRecord[T]]:
-        """The records of a group in key order, by the node, table or position in their key."""
+        """The records of a group in key order, by the node, table or position in their key.
+
+        The same object as long as the group is unchanged.
+        """
         source = view.group(group)
-        cached = self._groups.get(group)
-        if cached is None or cached.source is not source:
-            before = cached or _Group({}, {})
-            cached = _Group(source, dict(_refreshed(kind, group, source, before)))
-            self._groups[group] = cached
-        return cached.records
+        known = self._groups.get(group) or _Records(KeyGroup(), {})
+        if known.source is not source:
+            known = self._groups[group] = _refreshed(kind, group, source, known)
+        return known.records
+
+    def derived(
+        self, kind: type[T], view: View, group: str, entry: Callable[[str, StoredRecord[T]], tuple[K, V] | None]
+    ) -> Mapping[K, V]:
+        """What `entry`, a function of a module, makes of the records of a group. The same object as long as the group is unchanged."""
+        records = self.group(kind, view, group)
+        known, made = self._derived.get((group, entry), (None, {}))
+        if known is not records:
+            entries = (entry(name, stored) for name, stored in records.items())
+            made = dict(each for each in entries if each is not None)
+            self._derived[group, entry] = records, made
+        return made
 
     def one(self, kind: type[T], view: View, key: str) -> StoredRecord[T] | None:
         kv = view.get(key)
@@ -68,20 +89,46 @@ class Decoded:
         return {NodeId(child(group, prefix)): self._assignment(view, group) for group in view.groups_below(prefix)}
 
     def _assignment(self, view: View, group: str) -> StoredRecord[Assignment]:
-        source = view.group(group)
-        cached = self._assignments.get(group)
-        if cached is None or cached[0] is not source:
-            assignment, rev = join_assignment(source.values())
-            created = min((kv.create_rev for kv in source.values()), default=0)
-            cached = self._assignments[group] = (source, StoredRecord(assignment, created, rev))
-        return cached[1]
+        known = self._assignments.get(group) or JoinedAssignment()
+        joined = self._assignments[group] = known.then(view.group(group))
+        return StoredRecord(joined.assignment, joined.rev, joined.rev)
+
+    def outdated(self, view: View, changefeed: ChangefeedId) -> Mapping[NodeId, KeyGroup]:
+        """The assignments that 0.1 wrote, as they are in etcd."""
+        prefix = self._layout.assignments(changefeed)
+        self.assignments(view, changefeed)
+        groups = (group for group in view.groups_below(prefix) if self._assignments[group].outdated)
+        return {NodeId(child(group, prefix)): view.group(group) for group in groups}
+
+    def reports(self, view: View, changefeed: ChangefeedId) -> Mapping[NodeId, PositionReport]:
+        nodes = (
+            NodeId(child(key, self._layout.positions(changefeed)))
+            for key in view.group(self._layout.positions(changefeed))
+        )
+        found = {node: self.report(view, changefeed, node) for node in nodes}
+        return {node: report for node, report in found.items() if report is not None}
+
+    def report(self, view: View, changefeed: ChangefeedId, node: NodeId) -> PositionReport | None:
+        main = self._layout.position(changefeed, node)
+        kv = view.get(main)
+        if kv is None:
+            self._reports.pop(main, None)
+            return None
+        known = self._reports.get(main) or JoinedReport()
+        joined = self._reports[main] = known.then(kv, view.group(self._layout.position_parts(changefeed, node)))
+        return joined.report
 
 
-def _refreshed(
-    kind: type[T], group: str, source: Mapping[str, KeyValue], before: _Group
-) -> Iterator[tuple[str, StoredRecord[T]]]:
-    for key, kv in sorted(source.items()):
-        name = child(key, group)
-        known = before.source.get(key)
-        unchanged = known is not None and known.mod_rev == kv.mod_rev
-        yield name, before.records[name] if unchanged else StoredRecord(decode(kind, kv), kv.create_rev, kv.mod_rev)
+def _refreshed(kind: type[Any], group: str, source: KeyGroup, known: _Records) -> _Records:
+    records, last, in_order = dict(known.records), known.last, True
+    for key in sorted(source.changed_since(known.source)):
+        name, kv, before = child(key, group), source.get(key), known.source.get(key)
+        if kv is None:
+            records.pop(name, None)
+        elif before is None or before.mod_rev != kv.mod_rev:
+            records[name] = StoredRecord(decode(kind, kv), kv.create_rev, kv.mod_rev)
+            in_order = in_order and (before is not None or key > last)
+            last = max(last, key)
+    if not in_order:
+        records = {name: records[name] for name in (child(key, group) for key in sorted(source))}
+    return _Records(source, records, last)

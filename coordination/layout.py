@@ -12,6 +12,7 @@
                          schema/<table>
                          assignment/<node>/<part>
                          position/<node>
+                         position/<node>/<part>
                          snapshot/<table>
                          snapshot/<table>/<part>
                          move/<table>
@@ -20,30 +21,21 @@
                          skip/<position>
                          rows
 
-A value is a JSON object: the fields of its record, and the version of its format, `"v": 1`. So `etcdctl get` shows readable text.
-A reader ignores fields that it does not know. A newer `v` is an error.
+A value is a JSON object: the fields of its record, and the version of its format, such as `"v": 1`. So `etcdctl get` shows readable
+text. A reader ignores fields that it does not know. A newer `v` is an error.
 
 **Groups.** Keys with one parent (`.../schema/`) are a group. The mirror copies, and readers read, whole groups.
 
 **DDL keys sort in position order**: the cluster time as 16 hex digits, then the token. `Position(T)` is a prefix of `Position(T, token)`
 and sorts before it, and hex tokens of one version sort in stream order, as positions do.
 
-**Assignments are split** over up to 32 parts by a hash of the table, so a change to one table rewrites one part, and 100,000 tables
-stay within etcd's limit for a value. A missing part counts as empty. Parts are written in several transactions. After any prefix of
-them a reader sees the old or the new entry of each table, never a mixture, since an entry is in exactly one part. That is enough,
-because the entries of different tables do not depend on each other. Only a move between two nodes depends on the order, and the
-two-phase hand-over ensures it: the decision that gives the table to the new node is a later one than the decision that took it away,
-not merely a later transaction. A part that becomes empty is written as empty, not deleted, so the highest mod-revision of a node's
-parts only grows. It is the revision of the node's assignment.
-
-**Tables that share a position are written as a list under it**: a dropDatabase that holds 10,000 tables writes its position once.
+**A barrier's held tables are not written**: they follow from the open DDLs, which are in etcd before a barrier passes them.
 """
 
 from __future__ import annotations
 
 import json
-import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, lru_cache
@@ -54,14 +46,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from changefeed.errors import InvariantError, RecordUnreadable
 from changefeed.position import Position
-from changefeed.records import AssignedTable, Assignment, Barrier, ChangefeedId, NodeId, PositionReport
+from changefeed.records import Barrier, ChangefeedId, NodeId
 from changefeed.table import TableId
-from coordination.etcd.protocol import KeyValue, Put
+from coordination.etcd.protocol import KeyValue
 
-VERSION = 1
-ASSIGNMENT_PARTS = 32
-
-_BY_POSITION: Mapping[type, tuple[str, ...]] = {Barrier: ("held",), PositionReport: ("exceptions", "released")}
+_VERSIONS: Mapping[str, int] = {"AssignmentPart": 2, "Barrier": 2, "PositionReport": 2}
+"""Of the kinds of records whose format has changed since 0.1."""
 
 T = TypeVar("T")
 
@@ -161,6 +151,9 @@ class Layout:
     def position(self, id: ChangefeedId, node: NodeId) -> str:
         return self.positions(id) + _quote(node)
 
+    def position_parts(self, id: ChangefeedId, node: NodeId) -> str:
+        return f"{self.position(id, node)}/"
+
     def copies(self, id: ChangefeedId) -> str:
         return f"{self.changefeed(id)}snapshot/"
 
@@ -211,9 +204,10 @@ def encode(record: object) -> bytes:
     """The same record gives the same bytes in every process, since sets are sorted."""
     kind: type[Any] = type(record)
     fields = _adapter(kind).dump_python(record, exclude_unset=True)
-    for name in _BY_POSITION.get(kind, ()):
-        fields[name] = _by_position(fields[name])
-    return json.dumps({"v": VERSION, **fields}, default=_plain, ensure_ascii=False, separators=(",", ":")).encode()
+    if kind is Barrier:
+        del fields["held"]
+    version = _VERSIONS.get(kind.__name__, 1)
+    return json.dumps({"v": version, **fields}, default=_plain, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def decode(kind: type[T], kv: KeyValue) -> T:
@@ -224,10 +218,11 @@ def decode(kind: type[T], kv: KeyValue) -> T:
         raise RecordUnreadable(
             f'{kv.key}: expected a JSON object with a version "v", found {kv.value[:80]!r}'
         ) from error
-    if version != VERSION:
-        raise RecordUnreadable(f"{kv.key}: written in format {version!r}, this node reads {VERSION}; upgrade this node")
-    for name in _BY_POSITION.get(kind, ()):
-        fields[name] = {table: position for position, tables in fields.get(name, {}).items() for table in tables}
+    newest = _VERSIONS.get(kind.__name__, 1)
+    if version not in range(1, newest + 1):
+        raise RecordUnreadable(f"{kv.key}: written in format {version!r}, this node reads {newest}; upgrade this node")
+    if version < newest:
+        fields = _UPGRADES[kind.__name__](fields)
     try:
         record: T = _adapter(kind).validate_python(fields)
     except ValidationError as error:
@@ -235,43 +230,32 @@ def decode(kind: type[T], kv: KeyValue) -> T:
     return record
 
 
-def part_of(table: TableId) -> int:
-    return zlib.crc32(table.encode()) % ASSIGNMENT_PARTS
+def _barrier_without_tables(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name != "held"}
 
 
-def assignment_puts(group: str, before: Assignment, after: Assignment) -> list[Put]:
-    """The parts that must be written to turn one assignment of a node into another."""
-    old, new = _parts(before), _parts(after)
-    return [Put(f"{group}{part:02x}", encode(new[part])) for part in range(ASSIGNMENT_PARTS) if old[part] != new[part]]
+def _report_of_one_value(fields: dict[str, Any]) -> dict[str, Any]:
+    by_table = {
+        name: {table: position for position, tables in fields.get(name, {}).items() for table in tables}
+        for name in ("exceptions", "released")
+    }
+    return {**fields, **by_table}
 
 
-def join_assignment(parts: Iterable[KeyValue]) -> tuple[Assignment, int]:
-    """A node's assignment and its revision. The revision is 0 if the node never had one."""
-    tables: dict[TableId, AssignedTable] = {}
-    leaving, rev = frozenset[TableId](), 0
-    for kv in parts:
-        part = decode(Assignment, kv)
-        tables.update(part.tables)
-        leaving |= part.leaving
-        rev = max(rev, kv.mod_rev)
-    return Assignment(tables=tables, leaving=leaving), rev
+def _assignment_by_start(fields: dict[str, Any]) -> dict[str, Any]:
+    tables, starts = fields.get("tables", {}), dict[str, list[str]]()
+    for table, given in tables.items():
+        starts.setdefault(given["start"], []).append(table)
+    copied = [table for table, given in tables.items() if given.get("copy")]
+    return {"starts": starts, "copied": copied, "leaving": fields.get("leaving", [])}
 
 
-def _parts(assignment: Assignment) -> list[Assignment]:
-    tables: list[dict[TableId, AssignedTable]] = [{} for _ in range(ASSIGNMENT_PARTS)]
-    leaving: list[set[TableId]] = [set() for _ in range(ASSIGNMENT_PARTS)]
-    for table, start in sorted(assignment.tables.items()):
-        tables[part_of(table)][table] = start
-    for table in assignment.leaving:
-        leaving[part_of(table)].add(table)
-    return [Assignment(tables=held, leaving=frozenset(left)) for held, left in zip(tables, leaving, strict=True)]
-
-
-def _by_position(positions: Mapping[str, str]) -> dict[str, list[str]]:
-    grouped: dict[str, list[str]] = {}
-    for table, position in sorted(positions.items()):
-        grouped.setdefault(position, []).append(table)
-    return grouped
+_UPGRADES: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "AssignmentPart": _assignment_by_start,
+    "Barrier": _barrier_without_tables,
+    "PositionReport": _report_of_one_value,
+}
+"""From the format of 0.1."""
 
 
 def _plain(value: object) -> object:

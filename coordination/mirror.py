@@ -9,7 +9,8 @@ one revision, and never goes back.
         └── compacted ──┘   └── broken: again from the last applied + 1
 
 Keys with one parent are a group. A view shares its groups with the mirror, which copies a group before its first change after a view.
-So taking a view costs O(groups), whatever the number of keys, and a copy is as large as the group that changed.
+So taking a view costs O(groups), whatever the number of keys, and a copy is as large as the group that changed. A group knows the keys
+that changed since an earlier group of the same name, so a reader need not compare 100,000 keys to find one.
 """
 
 from __future__ import annotations
@@ -18,21 +19,23 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from types import MappingProxyType
 
 import structlog
 
 from changefeed.errors import CoordinationUnavailable, InvariantError, RetryableError, SluiceError
 from coordination.etcd.protocol import Etcd, HistoryCompacted, KeyValue, Snapshot, Watch, WatchUpdate
+from coordination.key_group import KeyGroup
 
 _RETRY_AFTER = timedelta(milliseconds=200)
 _POLL = timedelta(milliseconds=500)
 _NOTHING = "\0"
 """No key begins with it: a read of this prefix returns etcd's revision and nothing else."""
 
-_EMPTY: Mapping[str, KeyValue] = MappingProxyType({})
 
 _log = structlog.get_logger()
+
+
+_NO_KEYS = KeyGroup()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +43,11 @@ class View:
     """The state at one revision. It never changes."""
 
     revision: int
-    groups: Mapping[str, Mapping[str, KeyValue]]
+    groups: Mapping[str, KeyGroup]
 
-    def group(self, group: str) -> Mapping[str, KeyValue]:
+    def group(self, group: str) -> KeyGroup:
         """The keys directly below `group`, which ends with a slash."""
-        return self.groups.get(group, _EMPTY)
+        return self.groups.get(group, _NO_KEYS)
 
     def get(self, key: str) -> KeyValue | None:
         return self.group(group_of(key)).get(key)
@@ -62,7 +65,7 @@ class Replica:
 
     def __init__(self) -> None:
         self.revision = 0
-        self._groups: dict[str, dict[str, KeyValue]] = {}
+        self._groups: dict[str, KeyGroup] = {}
         self._shared: set[str] = set()
         self._view = View(0, {})
 
@@ -70,7 +73,7 @@ class Replica:
         groups: dict[str, dict[str, KeyValue]] = {}
         for kv in snapshot.items:
             groups.setdefault(group_of(kv.key), {})[kv.key] = kv
-        self._groups, self._shared = groups, set()
+        self._groups, self._shared = {name: KeyGroup(keys) for name, keys in groups.items()}, set()
         self.revision = snapshot.revision
 
     def apply(self, update: WatchUpdate) -> None:
@@ -78,11 +81,7 @@ class Replica:
         if update.revision <= self.revision:
             return
         for change in update.changes:
-            group = self._writable(group_of(change.key))
-            if change.now is None:
-                group.pop(change.key, None)
-            else:
-                group[change.key] = change.now
+            self._writable(group_of(change.key)).change(change.key, change.now)
         self.revision = update.revision
 
     def view(self) -> View:
@@ -92,10 +91,10 @@ class Replica:
             self._view = View(self.revision, dict(self._groups))
         return self._view
 
-    def _writable(self, name: str) -> dict[str, KeyValue]:
+    def _writable(self, name: str) -> KeyGroup:
         group = self._groups.get(name)
         if group is None or name in self._shared:
-            group = self._groups[name] = dict(group or {})
+            group = self._groups[name] = KeyGroup() if group is None else group.then()
             self._shared.discard(name)
         return group
 

@@ -13,6 +13,7 @@ from changefeed.records import (
     Barrier,
     ChangefeedId,
     ChangefeedStatus,
+    DdlRecord,
     NodeId,
     NodeRecord,
     PositionReport,
@@ -22,9 +23,9 @@ from changefeed.records import (
 from changefeed.table import TableId
 from coordination.decoded import Decoded
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.protocol import Put
-from coordination.layout import Layout, child, encode
+from coordination.layout import Layout, child
 from coordination.mirror import Mirror, View
+from coordination.parts import report_txns
 from coordination.session import open_session
 
 _LEAST_PAUSE = 0.1
@@ -101,9 +102,11 @@ class ScriptedProcessor:
 
     def _report(self, id: ChangefeedId, view: View) -> None:
         status = self._reader.one(ChangefeedStatus, view, self._layout.status(id))
-        barrier = self._reader.one(Barrier, view, self._layout.barrier(id))
-        if status is None or barrier is None:
+        stored = self._reader.one(Barrier, view, self._layout.barrier(id))
+        if status is None or stored is None:
             return
+        records = self._reader.group(DdlRecord, view, self._layout.ddls(id)).values()
+        barrier = stored.record.holding(record.record for record in records)
         assigned = self._reader.assignments(view, id).get(self.node)
         tables = assigned.record.tables if assigned else {}
         leaving = assigned.record.leaving if assigned else frozenset()
@@ -118,17 +121,19 @@ class ScriptedProcessor:
                 self._places[id, table] = given.start
             at = self._places[id, table]
             if running and table not in leaving and table not in stops:
-                self._places[id, table] = max(at, barrier.record.of(table))
+                self._places[id, table] = max(at, barrier.of(table))
         places = {table: self._places[id, table] for table in tables}
         report = PositionReport(
             run=status.record.run if running else 0,
-            barrier_rev=barrier.mod_rev,
+            barrier_rev=stored.mod_rev,
             assignment_rev=assigned.mod_rev if assigned else 0,
-            checkpoint=barrier.record.position,
-            exceptions={table: at for table, at in places.items() if at != barrier.record.position},
+            checkpoint=barrier.position,
+            exceptions={table: at for table, at in places.items() if at != barrier.position},
             released={table: places[table] for table in leaving},
             stops={table: rev for table, rev in stops.items() if table in tables},
         )
         if report != self._reported.get(id):
-            self._store.commit([Put(self._layout.position(id, self.node), encode(report))])
+            main = self._layout.position(id, self.node)
+            for ops in report_txns(main, self._reported.get(id), report):
+                self._store.commit(ops)
             self._reported[id] = report

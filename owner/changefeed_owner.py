@@ -199,6 +199,9 @@ class ChangefeedOwner:
         known = etcd_view.read(self._term.reader, view, self._term.layout, self._id)
         if known is None:
             return
+        if outdated := self._term.reader.outdated(view, self._id):
+            self._writer.upgrade(outdated)
+            return
         now = time.monotonic()
         self._gone_at = {node: self._gone_at.get(node, now) for node in known.left_behind}
         self._reports.next_tick()

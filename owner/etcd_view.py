@@ -124,26 +124,23 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Owner
         return None
     status = reader.one(ChangefeedStatus, view, layout.status(id))
     barrier = reader.one(Barrier, view, layout.barrier(id))
-    records = reader.group(DdlRecord, view, layout.ddls(id)).values()
-    bases = reader.group(TableSchema, view, layout.schemas(id))
-    reports = reader.group(PositionReport, view, layout.positions(id))
+    records = reader.derived(DdlRecord, view, layout.ddls(id), _record)
     stragglers = reader.group(Straggler, view, layout.stragglers(id))
     requests = reader.group(TableRequest, view, layout.requests(id))
     skips = reader.group(SkipRequest, view, layout.skips(id))
     moves = reader.group(MoveRequest, view, layout.moves(id))
-    copies = reader.group(CopyRecord, view, layout.copies(id))
     nodes = reader.group(NodeRecord, view, layout.nodes)
     rows = reader.one(RowCounts, view, layout.rows(id))
     return OwnerView(
         info=info.record,
         status=status.record if status else None,
         status_rev=status.mod_rev if status else 0,
-        barrier=barrier.record if barrier else None,
+        barrier=barrier.record.holding(records.values()) if barrier else None,
         barrier_rev=barrier.mod_rev if barrier else 0,
-        records={stored.record.position: stored.record for stored in records},
-        bases={TableId(table): stored.record for table, stored in bases.items()},
+        records=records,
+        bases=reader.derived(TableSchema, view, layout.schemas(id), _base),
         assignments=reader.assignments(view, id),
-        reports={NodeId(node): stored.record for node, stored in reports.items()},
+        reports=reader.reports(view, id),
         rows=rows.record if rows else RowCounts(),
         moves={TableId(table): stored.record.node for table, stored in moves.items()},
         stragglers={
@@ -151,9 +148,21 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Owner
         },
         requests={TableId(table): stored.record.verb for table, stored in requests.items()},
         skips={stored.record.position for stored in skips.values()},
-        copied={TableId(table) for table, copy in copies.items() if copy.record.stage is CopyStage.DONE},
+        copied=reader.derived(CopyRecord, view, layout.copies(id), _copied).keys(),
         isolates=all(stored.record.isolates for stored in nodes.values()),
         processors={
             NodeId(node): stored.record for node, stored in nodes.items() if Role.PROCESSOR in stored.record.roles
         },
     )
+
+
+def _record(_: str, stored: decoded.StoredRecord[DdlRecord]) -> tuple[Position, DdlRecord]:
+    return stored.record.position, stored.record
+
+
+def _base(table: str, stored: decoded.StoredRecord[TableSchema]) -> tuple[TableId, TableSchema]:
+    return TableId(table), stored.record
+
+
+def _copied(table: str, stored: decoded.StoredRecord[CopyRecord]) -> tuple[TableId, CopyStage] | None:
+    return (TableId(table), CopyStage.DONE) if stored.record.stage is CopyStage.DONE else None

@@ -23,9 +23,10 @@ from changefeed.records import (
 )
 from changefeed.table import TableId, TableSchema
 from coordination import failpoint
-from coordination.etcd.protocol import MAX_TXN_BYTES, MAX_TXN_OPS, Delete, DeletePrefix, Op, Put
+from coordination.etcd.protocol import MAX_TXN_BYTES, MAX_TXN_OPS, Delete, DeletePrefix, KeyValue, Op, Put
 from coordination.fenced import FencedStore
-from coordination.layout import Layout, assignment_puts, encode
+from coordination.layout import Layout, encode
+from coordination.parts import assignment_puts, upgraded_assignment
 from owner.tables.filter_change import FilterChange
 from owner.tables.scheduler import ForgetMove, ForgetNode, Remove, SchedulerAction
 from owner.tables.wishes import Forget, Mark, Resume
@@ -144,6 +145,12 @@ class ChangefeedWriter:
             error = status.lifecycle.error
             self._log.info("changefeed_state", state=status.lifecycle.state, error=error and error.message)
 
+    def upgrade(self, stored: Mapping[NodeId, Mapping[str, KeyValue]]) -> None:
+        """`stored`: the assignments in etcd."""
+        for node, keys in stored.items():
+            for ops in upgraded_assignment(self._layout.assignment(self._id, node), keys):
+                self._commit(ops)
+
     def schedule(self, before: Mapping[NodeId, Assignment], after: Mapping[NodeId, Assignment]) -> None:
         puts = [
             put
@@ -184,7 +191,9 @@ class ChangefeedWriter:
         self._commit([*writes, *(Delete(self._layout.ddl(self._id, position)) for position in step.ddls)])
 
     def _forgotten(self, node: NodeId) -> list[Op]:
-        return [DeletePrefix(self._layout.assignment(self._id, node)), Delete(self._layout.position(self._id, node))]
+        layout, id = self._layout, self._id
+        report: list[Op] = [Delete(layout.position(id, node)), DeletePrefix(layout.position_parts(id, node))]
+        return [DeletePrefix(layout.assignment(id, node)), *report]
 
     def _put_straggler(self, table: TableId, straggler: Straggler) -> Put:
         return Put(self._layout.straggler(self._id, table), encode(straggler))

@@ -34,10 +34,11 @@ from changefeed.position import Position
 from changefeed.records import Assignment, ChangefeedId, NodeId, PositionReport
 from changefeed.table import TableId
 from coordination.etcd.config import EtcdConfig
-from coordination.etcd.protocol import CreateRevIs, Put
+from coordination.etcd.protocol import CreateRevIs
 from coordination.fenced import FencedStore
-from coordination.layout import Layout, encode
+from coordination.layout import Layout
 from coordination.mirror import View
+from coordination.parts import report_txns
 from processor import decision
 from processor.copy.steps import CopyAnswers, CopyStep
 from processor.copy.table_copies import TableCopies
@@ -343,10 +344,9 @@ class ChangefeedProcessor:
         if not self._unreported or now < self._reported_at + _REPORT_EVERY:
             return
         session = self._session
-        session.store.commit(
-            [Put(session.layout.position(self._id, session.node), encode(report))],
-            [CreateRevIs(session.layout.info(self._id), self._info_rev)],
-        )
+        main = session.layout.position(self._id, session.node)
+        for ops in report_txns(main, stored.reported, report):
+            session.store.commit(ops, [CreateRevIs(session.layout.info(self._id), self._info_rev)])
         self._reported, self._reported_at, self._unreported = report, now, False
 
 

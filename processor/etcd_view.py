@@ -16,6 +16,7 @@ from changefeed.records import (
     ChangefeedStatus,
     DdlRecord,
     NodeId,
+    PositionReport,
     Straggler,
 )
 from changefeed.table import TableId, TableSchema
@@ -39,6 +40,8 @@ class ProcessorView:
     """The changefeed's checkpoint: only stragglers are behind it, on any node."""
     patterns_since: Position | None
     """Where the filter got its present patterns. None: at the changefeed's start."""
+    reported: PositionReport | None
+    """By this node, as far as it is in etcd."""
     records: Mapping[str, decoded.StoredRecord[DdlRecord]]
     bases: Mapping[str, decoded.StoredRecord[TableSchema]]
 
@@ -64,11 +67,12 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId, node: No
     if info is None or status is None or barrier is None or status.record.checkpoint is None:
         return None
     assigned = reader.assignments(view, id).get(node)
+    records = reader.group(DdlRecord, view, layout.ddls(id))
     orders = Orders(
         life=barrier.create_rev,
         running=status.record.lifecycle.running and status.record.follows(info.record.configuration),
         run=status.record.run,
-        barrier=barrier.record,
+        barrier=barrier.record.holding(stored.record for stored in records.values()),
         barrier_rev=barrier.mod_rev,
         assignment=assigned.record if assigned else Assignment(),
         assignment_rev=assigned.mod_rev if assigned else 0,
@@ -81,7 +85,8 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId, node: No
         orders=orders,
         checkpoint=status.record.checkpoint,
         patterns_since=max(status.record.taken_in_at, default=None),
-        records=reader.group(DdlRecord, view, layout.ddls(id)),
+        reported=reader.report(view, id, node),
+        records=records,
         bases=reader.group(TableSchema, view, layout.schemas(id)),
     )
 

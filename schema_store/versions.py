@@ -116,6 +116,11 @@ class SchemaVersions:
             if timeline.last is not None:
                 yield timeline.began, timeline.last
 
+    def life(self, table: TableId) -> tuple[Position, TableSchema] | None:
+        """A table's latest version, with the first position of its present life. None if it has ended."""
+        timeline = self._tables.get(table)
+        return (timeline.began, timeline.last) if timeline and timeline.last is not None else None
+
     def interrupted(self, tables: Iterable[TableId]) -> tuple[TableId, ...]:
         """Those that have ended, including those that exist again since."""
         found = ((table, self._tables.get(table)) for table in tables)

@@ -21,13 +21,13 @@ Rules, in order of precedence:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from changefeed.errors import InvariantError
 from changefeed.position import Position
-from changefeed.records import DdlRecord
+from changefeed.records import DdlRecord, held_by
 from changefeed.table import TableId
 from owner.ddl.stragglers import NOTHING, Waiting
 from owner.ddl.touched import Touched
@@ -52,23 +52,13 @@ def decide(
     open_records = sorted((record for record in records if record.open), key=lambda record: record.position)
     return BarrierDecision(
         position=resolved,
-        held=_held(open_records, resolved),
+        held=held_by(open_records, resolved),
         runnable=tuple(
             record
             for record in _first(open_records)
             if record.position < resolved and record.refused is None and _reached(record, checkpoint_of, waiting)
         ),
     )
-
-
-def _held(open_records: Sequence[DdlRecord], resolved: Position) -> dict[TableId, Position]:
-    held: dict[TableId, Position] = {}
-    for record in open_records:
-        if record.background or record.position >= resolved:
-            continue
-        for table in record.scope.tables:
-            held.setdefault(table, record.position)
-    return held
 
 
 def _reached(record: DdlRecord, checkpoint_of: CheckpointOf, waiting: Waiting) -> bool:

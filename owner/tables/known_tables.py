@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 
 from changefeed.position import Position
 from changefeed.records import AssignedTable, DdlRecord
+from changefeed.shards import Shards
 from changefeed.table import TableId, TableKind, TableSchema
 from schema_store.definition import enters
 from schema_store.store import SchemaStore
@@ -27,15 +28,24 @@ class KnownTables:
         self._settled = SchemaStore.from_records(bases.values(), records)
         self._entered = {(record.event.id, record.position) for record in records if enters(record.event)}
         self.tip = self._settled.versions.apply_all(record.event for record in records if record.open)
-        self.replicated = self._replicated()
+        lives = ((schema.id, (first, schema)) for first, schema in self.settled)
+        self.replicated = Shards((table, given) for table, life in lives if (given := self._given(life)) is not None)
 
     def take(self, records: Iterable[DdlRecord]) -> None:
         """`replicated` stays the same object as long as the tables are the same."""
-        settled = self._settled.take(records)
-        if settled is not self._settled:
-            self._settled = settled
-            self._entered |= {(record.event.id, record.position) for record in records if enters(record.event)}
-            self.replicated = self._replicated()
+        before = self._settled
+        new = [record for record in records if not record.open and record.position not in before.taken]
+        if not new:
+            return
+        self._settled = before.take(new)
+        self._entered |= {(record.event.id, record.position) for record in new if enters(record.event)}
+        effects = before.versions.effects(record.event for record in new)
+        touched = sorted({table for _, effect in effects for table in effect})
+        given = {table: self._given(self._settled.versions.life(table)) for table in touched}
+        changed = {table: now for table, now in given.items() if now is not None and self.replicated.get(table) != now}
+        ended = [table for table, now in given.items() if now is None and table in self.replicated]
+        if changed or ended:
+            self.replicated = self.replicated.but(changed, ended)
 
     @property
     def settled(self) -> Iterable[tuple[Position, TableSchema]]:
@@ -54,13 +64,12 @@ class KnownTables:
         self._settled = self._settled.gc(checkpoint)
         self.tip = self.tip.gc(checkpoint)
 
-    def _replicated(self) -> dict[TableId, AssignedTable]:
-        """Without views: they have no rows, so no node gets them."""
-        return {
-            schema.id: AssignedTable(start=first, copy=self._copied(schema, first))
-            for first, schema in self.settled
-            if schema.kind is not TableKind.VIEW
-        }
+    def _given(self, life: tuple[Position, TableSchema] | None) -> AssignedTable | None:
+        """None: the table has ended, or is a view, which has no rows and so no node."""
+        if life is None or life[1].kind is TableKind.VIEW:
+            return None
+        first, schema = life
+        return AssignedTable(start=first, copy=self._copied(schema, first))
 
     def _copied(self, schema: TableSchema, first: Position) -> bool:
         return first in self._copy_starts or (schema.id, first) in self._entered

@@ -12,7 +12,7 @@ leaving later. A report counts only for the tables that its node's assignment cu
 table until another node has it. Until then it is true, since an expired node's writes are refused.
 
 A `TableProgress` is derived from the previous one, at a cost that depends on the changes: without a changed assignment, only the nodes are
-visited. A new owner starts with an empty one: a table that is not covered is at the start in its assignment, which is at or before its
+visited; with one, its tables. A new owner starts with an empty one: a table that is not covered is at the start in its assignment, which is at or before its
 checkpoint.
 
 That start may be old, and DDLs may have been done since: from there, the table's rows would be written again under a name that the table
@@ -23,7 +23,7 @@ stragglers may be behind that: each has a record of its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -33,6 +33,7 @@ from changefeed.errors import InvariantError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import AssignedTable, Assignment, DdlRecord, DdlState, NodeId, PositionReport, Straggler
+from changefeed.shards import Shards, differing
 from changefeed.table import TableId
 
 NO_STRAGGLERS: Mapping[TableId, Straggler] = MappingProxyType({})
@@ -52,6 +53,9 @@ class NodeState:
     @property
     def reported_rev(self) -> int:
         return self.report.assignment_rev if self.report else 0
+
+
+_NOBODY = NodeState()
 
 
 class Floor:
@@ -97,9 +101,9 @@ class TableProgress:
 
     tables: Mapping[TableId, AssignedTable] = field(default_factory=dict)
     nodes: Mapping[NodeId, NodeState] = field(default_factory=dict)
-    home: Mapping[TableId, NodeId] = field(default_factory=dict)
-    unassigned: tuple[TableId, ...] = ()
-    ended: tuple[TableId, ...] = ()
+    home: Shards[NodeId] = field(default_factory=Shards)
+    unassigned: frozenset[TableId] = frozenset()
+    ended: frozenset[TableId] = frozenset()
     """Assigned, but no longer to be replicated."""
     _waiting_at: Position | None = None
     """The least start of the unassigned tables."""
@@ -112,9 +116,10 @@ class TableProgress:
         uncovered = {node: self._still_uncovered(node, state, floor) for node, state in nodes.items()}
         if tables is self.tables and _revisions(nodes) == _revisions(self.nodes):
             return replace(self, nodes=dict(nodes), _uncovered=uncovered)
-        home = _homes(nodes)
-        unassigned = tuple(sorted(tables.keys() - home.keys()))
-        ended = tuple(sorted(home.keys() - tables.keys()))
+        touched = differing(self.tables, tables)
+        home = self._homes(nodes, touched)
+        unassigned = _updated(self.unassigned, touched, lambda table: table in tables and table not in home)
+        ended = _updated(self.ended, touched, lambda table: table in home and table not in tables)
         return TableProgress(
             tables=tables,
             nodes=dict(nodes),
@@ -160,6 +165,25 @@ class TableProgress:
                     if self.home.get(table) == node and table in self.tables and table not in self._uncovered[node]:
                         yield table, node, error
 
+    def _homes(self, nodes: Mapping[NodeId, NodeState], touched: set[TableId]) -> Shards[NodeId]:
+        """Adds the tables whose home may have changed to `touched`."""
+        moved = dict[TableId, NodeId]()
+        left = set[TableId]()
+        for node in sorted(self.nodes.keys() | nodes.keys()):
+            before, now = (state.assignment for state in (self.nodes.get(node, _NOBODY), nodes.get(node, _NOBODY)))
+            changed = differing(before.tables, now.tables)
+            touched |= changed
+            left |= {table for table in changed if table not in now.tables and self.home.get(table) == node}
+            for table in changed & now.tables.keys():
+                if (other := moved.setdefault(table, node)) != node:
+                    raise _two_homes(table, other, node)
+            _check_leaving(node, now)
+        for table, node in moved.items():
+            other = self.home.get(table, node)
+            if other != node and table not in left:
+                raise _two_homes(table, other, node)
+        return self.home.but(moved, left - moved.keys())
+
     def least(self, but: AbstractSet[TableId] = frozenset()) -> Position | None:
         """The least checkpoint of all tables, including those without a node, except some. None if no tables are left."""
         waiting = self._waiting_at
@@ -204,10 +228,10 @@ class TableProgress:
     ) -> Mapping[TableId, _Uncovered]:
         now = state.assignment
         result = {table: pending for table, pending in uncovered.items() if table in now.tables}
-        for table, assigned in now.tables.items():
-            if before.tables.get(table) != assigned:
+        for table in differing(before.tables, now.tables):
+            if (assigned := now.tables.get(table)) is not None:
                 result[table] = _Uncovered(state.assignment_rev, max(assigned.start, floor.of(table)))
-        for table in now.leaving - before.leaving:
+        for table in sorted(now.leaving - before.leaving):
             known = self.of(table) if table in before.tables else None
             result[table] = _Uncovered(state.assignment_rev, known or max(now.tables[table].start, floor.of(table)))
         return result
@@ -217,19 +241,17 @@ def _revisions(nodes: Mapping[NodeId, NodeState]) -> dict[NodeId, int]:
     return {node: state.assignment_rev for node, state in nodes.items()}
 
 
-def _homes(nodes: Mapping[NodeId, NodeState]) -> dict[TableId, NodeId]:
-    homes: dict[TableId, NodeId] = {}
-    for node, state in nodes.items():
-        for table in state.assignment.tables:
-            other = homes.setdefault(table, node)
-            if other != node:
-                raise InvariantError(
-                    f"table {table}: expected one node at most, found it assigned to {other} and to {node}"
-                )
-        _check_leaving(node, state.assignment)
-    return homes
+def _updated(
+    before: frozenset[TableId], touched: AbstractSet[TableId], holds: Callable[[TableId], bool]
+) -> frozenset[TableId]:
+    return (before - touched) | {table for table in touched if holds(table)}
+
+
+def _two_homes(table: TableId, one: NodeId, other: NodeId) -> InvariantError:
+    one, other = sorted((one, other))
+    return InvariantError(f"table {table}: expected one node at most, found it assigned to {one} and to {other}")
 
 
 def _check_leaving(node: NodeId, assignment: Assignment) -> None:
-    if unassigned := assignment.leaving - assignment.tables.keys():
-        raise InvariantError(f"tables {sorted(unassigned)} are leaving node {node}, which does not have them")
+    if unassigned := sorted(table for table in assignment.leaving if table not in assignment.tables):
+        raise InvariantError(f"tables {unassigned} are leaving node {node}, which does not have them")

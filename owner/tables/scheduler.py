@@ -33,6 +33,7 @@ from datetime import timedelta
 from typing import TypeAlias
 
 from changefeed.records import AssignedTable, Assignment, NodeId
+from changefeed.shards import Shards
 from changefeed.table import TableId
 from owner.tables.progress import NodeState, TableProgress
 
@@ -87,7 +88,7 @@ def decide(
     progress: TableProgress, moves: Mapping[TableId, NodeId], *, now: float, margin: timedelta
 ) -> tuple[SchedulerAction, ...]:
     """`moves`: the requests in etcd. `now`: this owner's monotonic clock."""
-    actions: list[SchedulerAction] = [Remove(table, progress.home[table]) for table in progress.ended]
+    actions: list[SchedulerAction] = [Remove(table, progress.home[table]) for table in sorted(progress.ended)]
     actions += [ForgetMove(table) for table in sorted(moves) if _settled(progress, table, moves[table])]
     actions += [
         ForgetNode(node)
@@ -157,7 +158,7 @@ def _settled(progress: TableProgress, table: TableId, target: NodeId) -> bool:
 def _assign(
     progress: TableProgress, moves: Mapping[TableId, NodeId], loads: _Loads, *, lost_before: float
 ) -> Iterator[Assign]:
-    for table in progress.unassigned:
+    for table in sorted(progress.unassigned):
         yield Assign(table, loads.place(table, moves.get(table)), progress.tables[table])
     for node, state in sorted(progress.nodes.items()):
         for table in sorted(_given_up(progress, state, lost_before=lost_before)):
@@ -240,7 +241,7 @@ def assignments_after(
     def draft(node: NodeId) -> _AssignmentDraft:
         if node not in drafts:
             known = assignments.get(node, Assignment())
-            drafts[node] = _AssignmentDraft(dict(known.tables), set(known.leaving))
+            drafts[node] = _AssignmentDraft(known)
         return drafts[node]
 
     for action in actions:
@@ -248,23 +249,30 @@ def assignments_after(
             case Assign(table, node, assigned, taken_from):
                 if taken_from is not None:
                     draft(taken_from).remove(table)
-                draft(node).tables[table] = assigned
+                draft(node).given[table] = assigned
             case Withdraw(table, node):
                 draft(node).leaving.add(table)
             case Remove(table, node):
                 draft(node).remove(table)
             case ForgetMove() | ForgetNode():
                 pass
-    return {
-        node: Assignment(tables=drafted.tables, leaving=frozenset(drafted.leaving)) for node, drafted in drafts.items()
-    }
+    return {node: drafted.finish() for node, drafted in drafts.items()}
 
 
-@dataclass(slots=True)
 class _AssignmentDraft:
-    tables: dict[TableId, AssignedTable]
-    leaving: set[TableId]
+    def __init__(self, before: Assignment) -> None:
+        self._before = before
+        self.given: dict[TableId, AssignedTable] = {}
+        self._removed = set[TableId]()
+        self.leaving = set(before.leaving)
 
     def remove(self, table: TableId) -> None:
-        del self.tables[table]
+        self._removed.add(table)
         self.leaving.discard(table)
+
+    def finish(self) -> Assignment:
+        before = self._before.tables
+        known = before if isinstance(before, Shards) else Shards(before)
+        return Assignment(
+            tables=known.but(self.given, self._removed - self.given.keys()), leaving=frozenset(self.leaving)
+        )

@@ -31,7 +31,6 @@ from changefeed.event import DdlType
 from changefeed.lifecycle import State
 from changefeed.position import Position
 from changefeed.records import (
-    Assignment,
     Barrier,
     ChangefeedStatus,
     CopyRecord,
@@ -45,6 +44,7 @@ from changefeed.records import (
 from changefeed.table import TableId, TableName
 from coordination.etcd.protocol import Change, KeyValue
 from coordination.layout import child
+from coordination.parts import AssignmentPart, join_report
 from tests.simulation.agreement import Agreement, definition_differences
 from tests.simulation.clockwork.machine import Thread, Violation
 from tests.simulation.clockwork.substitutes import EPOCH
@@ -76,6 +76,7 @@ class Judge:
         self._excused: set[Position] = set()
         """DDLs that have waited for a user: the checkpoint may have passed them."""
         self._reports: dict[NodeId, PositionReport] = {}
+        self._report_keys: dict[NodeId, dict[str, KeyValue]] = {}
         self._assignments: dict[NodeId, dict[str, KeyValue]] = {}
         self._homes: dict[TableId, set[NodeId]] | None = None
         self._copied: set[TableId] = set()
@@ -197,7 +198,7 @@ class Judge:
             self._homes, self._copied = {}, set()
             for node, parts in self._assignments.items():
                 for kv in parts.values():
-                    for assigned, how in self._decode(Assignment, kv).tables.items():
+                    for assigned, how in self._decode(AssignmentPart, kv).tables():
                         self._homes.setdefault(assigned, set()).add(node)
                         if how.copy:
                             self._copied.add(assigned)
@@ -291,9 +292,14 @@ class Judge:
         table = TableId(child(change.key, LAYOUT.stragglers(self._id)))
         node = NodeId(child(change.key, LAYOUT.positions(self._id)))
         if change.key.startswith(LAYOUT.positions(self._id)):
-            self._reports.pop(node, None)
+            keys = self._report_keys.setdefault(node, {})
+            keys.pop(change.key, None)
             if change.now is not None:
-                self._reports[node] = self._decode(PositionReport, change.now)
+                keys[change.key] = change.now
+            main = keys.get(LAYOUT.position(self._id, node))
+            self._reports.pop(node, None)
+            if main is not None:
+                self._reports[node] = join_report([main, *(kv for kv in keys.values() if kv is not main)])
         elif change.now is None:
             self._stragglers.pop(table, None)
             self._count("straggler: has caught up, or ended")
@@ -310,7 +316,7 @@ class Judge:
             parts.pop(change.key, None)
         else:
             parts[change.key] = change.now
-            for table in self._decode(Assignment, change.now).tables:
+            for table, _ in self._decode(AssignmentPart, change.now).tables():
                 if self._last_home.setdefault(table, node) != node:
                     self._count("table given to another node")
                     self._last_home[table] = node

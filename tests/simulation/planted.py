@@ -5,7 +5,7 @@ They are not in the product: a switch for a bug would itself be a bug.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, timedelta
@@ -31,7 +31,7 @@ import source.tables.catalog
 from changefeed.cluster_time import ClusterTime
 from changefeed.event import DdlType
 from changefeed.position import Position
-from changefeed.records import Barrier, DdlRecord
+from changefeed.records import Barrier, DdlRecord, DdlState
 from changefeed.table import TableId
 from coordination.etcd.protocol import Delete
 from coordination.fenced import FencedStore
@@ -93,12 +93,13 @@ def _a_lost_session_goes_on() -> AbstractContextManager[Any]:
     return stack
 
 
-def _gate_opens_before_the_ddl_is_durable() -> AbstractContextManager[Any]:
-    def release(self: ChangefeedWriter, records: Sequence[DdlRecord], opened: Barrier) -> None:
-        self._commit([self._put_barrier(opened)])
-        self._commit([*map(self._put_ddl, records)])
+def _a_ddl_holds_nothing_while_it_runs() -> AbstractContextManager[Any]:
+    holding = Barrier.holding
 
-    return patch.object(ChangefeedWriter, "release", release)
+    def of_those_that_wait(self: Barrier, records: Iterable[DdlRecord]) -> Barrier:
+        return holding(self, [record for record in records if record.state is DdlState.PENDING])
+
+    return patch.object(Barrier, "holding", of_those_that_wait)
 
 
 def _barrier_passes_ddls_that_are_not_recorded() -> AbstractContextManager[Any]:
@@ -124,7 +125,7 @@ def _barrier_includes_its_position() -> AbstractContextManager[Any]:
 
 
 def _tables_are_not_held() -> AbstractContextManager[Any]:
-    return patch("owner.ddl.barrier._held", lambda records, resolved: {})
+    return patch.object(Barrier, "holding", lambda self, records: self)
 
 
 def _windows_pass_the_barrier() -> AbstractContextManager[Any]:
@@ -449,7 +450,7 @@ BUGS: Mapping[str, Bug] = {
     "writes are not fenced": Bug(_writes_are_not_fenced, 40),
     "unknown outcomes are not settled": Bug(_unknown_outcomes_are_not_settled, 80),
     "a lost session goes on": Bug(_a_lost_session_goes_on, 40, rare=True),
-    "gate opens before the DDL is durable": Bug(_gate_opens_before_the_ddl_is_durable, 10),
+    "a DDL holds nothing while it runs": Bug(_a_ddl_holds_nothing_while_it_runs, 10),
     "barrier passes DDLs that are not recorded": Bug(_barrier_passes_ddls_that_are_not_recorded, 60),
     "barrier includes its position": Bug(_barrier_includes_its_position, 10),
     "tables are not held": Bug(_tables_are_not_held, 10),

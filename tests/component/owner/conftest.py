@@ -187,7 +187,7 @@ class Cluster:
 
     def barrier(self, id: ChangefeedId) -> Barrier | None:
         barrier: Barrier | None = self._reader_of(Barrier, self.layout.barrier(id))
-        return barrier
+        return barrier.holding(self.ddls(id)) if barrier else None
 
     def ddls(self, id: ChangefeedId) -> list[DdlRecord]:
         group = Decoded(self.layout).group(DdlRecord, self._mirror.view(), self.layout.ddls(id))

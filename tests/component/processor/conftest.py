@@ -19,6 +19,7 @@ from changefeed.records import ChangefeedId, NodeId, NodeRecord, PositionReport
 from coordination import failpoint
 from coordination.etcd.protocol import Put
 from coordination.layout import decode, encode
+from coordination.parts import join_report
 from devstack.mongodb.server import Client
 from tests.component.owner.conftest import Cluster
 from tests.component.processor.scripted_owner import ScriptedOwner
@@ -81,8 +82,8 @@ class ReplicatingCluster(Cluster):
         return node
 
     def report(self, id: ChangefeedId, node: NodeId) -> PositionReport | None:
-        kv = self.etcd.get(self.layout.position(id, node))
-        return decode(PositionReport, kv) if kv else None
+        main = self.etcd.get(self.layout.position(id, node))
+        return join_report([main, *self.etcd.range(self.layout.position_parts(id, node)).items]) if main else None
 
     def drain(self, name: str) -> None:
         kv = self.etcd.get(self.layout.node(self.node(name)))

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
+from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position
 from changefeed.records import (
@@ -17,12 +18,15 @@ from changefeed.records import (
     ChangefeedId,
     ChangefeedInfo,
     ChangefeedStatus,
+    DdlRecord,
     NodeId,
     PositionReport,
+    Scope,
 )
 from changefeed.table import TableId, TableName, TableSchema
-from coordination.etcd.protocol import Etcd, KeyValue, Put
-from coordination.layout import Layout, assignment_puts, decode, encode, join_assignment
+from coordination.etcd.protocol import DeletePrefix, Etcd, Put
+from coordination.layout import Layout, encode
+from coordination.parts import assignment_puts, join_assignment, join_report
 from devstack.mongodb.server import Client
 from source.connection import session_time
 
@@ -33,6 +37,7 @@ class ScriptedOwner:
     def __init__(self, etcd: Etcd, layout: Layout, configuration: Configuration, source: Client) -> None:
         self._etcd, self._layout, self._source = etcd, layout, source
         self.id = ChangefeedId(configuration.id)
+        self._names: dict[TableId, TableName] = {}
         self.start = self.now()
         self._status = ChangefeedStatus(
             start=self.start, checkpoint=self.start, resolved=self.start, run=1, info_version=1, epoch=1
@@ -63,11 +68,17 @@ class ScriptedOwner:
         id = TableId(listed["info"]["uuid"].hex())
         schema = TableSchema(id=id, name=name, valid_from=self.start)
         self._etcd.txn((), (Put(self._layout.schema(self.id, id), encode(schema)),))
+        self._names[id] = name
         return id
 
     def barrier(self, position: Position, held: Mapping[TableId, Position] | None = None) -> None:
-        barrier = Barrier(epoch=1, position=position, held=held or {})
-        self._etcd.txn((), (Put(self._layout.barrier(self.id), encode(barrier)),))
+        """`held`: tables of open DDLs."""
+        records = [_open_ddl(table, self._names[table], at) for table, at in (held or {}).items()]
+        puts = [Put(self._layout.ddl(self.id, record.position), encode(record)) for record in records]
+        barrier = Put(self._layout.barrier(self.id), encode(Barrier(epoch=1, position=position)))
+        if not puts:
+            self._etcd.txn((), (DeletePrefix(self._layout.ddls(self.id)),))
+        self._etcd.txn((), (*puts, barrier))
 
     def assign(
         self, node: NodeId, starts: Mapping[TableId, Position], leaving: frozenset[TableId] = frozenset()
@@ -78,5 +89,12 @@ class ScriptedOwner:
         self._etcd.txn((), assignment_puts(group, before, Assignment(tables=tables, leaving=leaving)))
 
     def report(self, node: NodeId) -> PositionReport | None:
-        found: KeyValue | None = self._etcd.get(self._layout.position(self.id, node))
-        return decode(PositionReport, found) if found else None
+        main = self._etcd.get(self._layout.position(self.id, node))
+        return (
+            join_report([main, *self._etcd.range(self._layout.position_parts(self.id, node)).items]) if main else None
+        )
+
+
+def _open_ddl(table: TableId, name: TableName, at: Position) -> DdlRecord:
+    event = DdlEvent(position=at, type=DdlType.MODIFY, db=name.db, table=name, id=table)
+    return DdlRecord(event=event, scope=Scope(tables=frozenset({table})), seen_at=datetime.now(UTC))

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, DdlRecord, MoveRequest, NodeId, PositionReport, Role
+from changefeed.records import ChangefeedId, DdlRecord, MoveRequest, NodeId, Role
 from changefeed.table import TableId
 from coordination import failpoint
+from coordination.decoded import Decoded
 from coordination.etcd.protocol import Put
-from coordination.layout import decode, encode
+from coordination.layout import encode
 from devstack.mongodb.server import Client
 from devstack.node import Node
 from devstack.process import side_by_side
@@ -114,8 +115,8 @@ class StandingCluster(Cluster):
     def checkpoint(self, id: ChangefeedId, table: TableId) -> Position | None:
         """The checkpoint that the table's node reports."""
         node = self.assigned(id).get(table)
-        found = self._mirror.view().get(self.layout.position(id, NodeId(node))) if node else None
-        return decode(PositionReport, found).of(table) if found else None
+        found = Decoded(self.layout).report(self._mirror.view(), id, NodeId(node)) if node else None
+        return found.of(table) if found else None
 
     def records_of(self, id: ChangefeedId, database: str) -> list[DdlRecord]:
         """The records in stream order."""

@@ -8,8 +8,9 @@ from changefeed.table import TableId
 from coordination.decoded import Decoded
 from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import DeletePrefix, Put
-from coordination.layout import Layout, assignment_puts, encode
+from coordination.layout import Layout, encode
 from coordination.mirror import Mirror, View
+from coordination.parts import assignment_puts
 
 LAYOUT = Layout("c")
 ORDERS = ChangefeedId("orders")

@@ -22,9 +22,17 @@ from changefeed.records import ChangefeedInfo, NodeRecord
 from changefeed.table import TableSchema
 from coordination.etcd.protocol import KeyValue
 from coordination.layout import decode, encode
+from coordination.parts import AssignmentPart
 
 _RELEASES = sorted((Path(__file__).parents[2] / "fixtures").glob("release-*"))
-_KINDS: dict[str, type[Any]] = {**vars(changefeed.records), **vars(coordination.layout), "TableSchema": TableSchema}
+_KINDS: dict[str, type[Any]] = {
+    **vars(changefeed.records),
+    **vars(coordination.layout),
+    "TableSchema": TableSchema,
+    "Assignment": AssignmentPart,
+}
+_OF_ANOTHER_FORMAT = frozenset({"Assignment", "Barrier", "PositionReport"})
+"""Kinds whose format has changed since: `test_parts` reads them."""
 _VALUES: list[dict[str, Any]] = [
     json.loads(line) for release in _RELEASES for line in (release / "etcd.jsonl").read_text().splitlines()
 ]
@@ -34,7 +42,9 @@ def _decoded(kind: str, value: Any) -> object:
     return decode(_KINDS[kind], KeyValue(key="/k", value=json.dumps(value).encode(), create_rev=1, mod_rev=1))
 
 
-@pytest.mark.parametrize("written", _VALUES, ids=lambda written: str(written["kind"]))
+@pytest.mark.parametrize(
+    "written", [each for each in _VALUES if each["kind"] not in _OF_ANOTHER_FORMAT], ids=lambda each: str(each["kind"])
+)
 def test_what_a_release_wrote_is_read_whole(written: dict[str, Any]) -> None:
     again = json.loads(encode(_decoded(written["kind"], written["value"])))
     assert _held(written["value"], again)

@@ -40,8 +40,9 @@ from coordination.etcd.config import EtcdConfig
 from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import Delete, Put
 from coordination.fenced import FencedStore
-from coordination.layout import Layout, assignment_puts, decode, encode, join_assignment
+from coordination.layout import Layout, decode, encode
 from coordination.mirror import Mirror, View
+from coordination.parts import assignment_puts, join_assignment, join_report
 from processor import etcd_view
 from processor.changefeed_processor import ChangefeedProcessor, ProcessorSession
 from processor.copy.steps import CopyAnswer, CopyAnswers, CopyChunk, CopyStep, IndexTable, Prepare
@@ -174,8 +175,8 @@ class Cluster:
 
     @property
     def report(self) -> PositionReport | None:
-        kv = self.server.get(LAYOUT.position(FEED, NODE))
-        return decode(PositionReport, kv) if kv else None
+        main = self.server.get(LAYOUT.position(FEED, NODE))
+        return join_report([main, *self.server.range(LAYOUT.position_parts(FEED, NODE)).items]) if main else None
 
     @property
     def checkpoint(self) -> int:

@@ -25,8 +25,9 @@ from changefeed.records import (
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import Put
-from coordination.layout import Layout, assignment_puts, encode
+from coordination.layout import Layout, encode
 from coordination.mirror import Mirror
+from coordination.parts import assignment_puts
 from verify.documents.settling import Passed
 
 ID, NODE, TABLE = ChangefeedId("orders"), NodeId("n1"), TableId("ab" * 16)
