@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import bson
@@ -21,6 +22,10 @@ _OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
 _JSON = json_util.CANONICAL_JSON_OPTIONS.with_options(
     tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
+
+
+_REMEMBERED = 4096
+"""Many of 100,000 tables have the same options and indexes: each of these is read once, and kept once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +52,24 @@ class Document:
         def validate(value: object) -> Document:
             if isinstance(value, Document):
                 return value
-            return cls.of(json_util.loads(json.dumps(value), json_options=_JSON))
+            return _read(json.dumps(value))
 
         def serialize(value: Document) -> object:
-            return json.loads(str(value))
+            return _written(value)
 
         return core_schema.no_info_plain_validator_function(
             validate, serialization=core_schema.plain_serializer_function_ser_schema(serialize)
         )
+
+
+@lru_cache(_REMEMBERED)
+def _read(text: str) -> Document:
+    return Document.of(json_util.loads(text, json_options=_JSON))
+
+
+@lru_cache(_REMEMBERED)
+def _written(document: Document) -> object:
+    return json.loads(str(document))
 
 
 EMPTY = Document.of({})

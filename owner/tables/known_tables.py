@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
 
 from changefeed.position import Position
 from changefeed.records import AssignedTable, DdlRecord
@@ -69,7 +70,13 @@ class KnownTables:
         if life is None or life[1].kind is TableKind.VIEW:
             return None
         first, schema = life
-        return AssignedTable(start=first, copy=self._copied(schema, first))
+        return _assigned(first, self._copied(schema, first))
 
     def _copied(self, schema: TableSchema, first: Position) -> bool:
         return first in self._copy_starts or (schema.id, first) in self._entered
+
+
+@lru_cache(64)
+def _assigned(start: Position, copied: bool) -> AssignedTable:
+    """One for all tables that begin alike."""
+    return AssignedTable(start=start, copy=copied)

@@ -190,8 +190,9 @@ class TableProgress:
         if but and not but.isdisjoint(self.unassigned):
             waiting = min((self.tables[table].start for table in self.unassigned if table not in but), default=None)
         apart: dict[NodeId, set[TableId]] = {}
-        for table in but & self.tables.keys() & self.home.keys():
-            apart.setdefault(self.home[table], set()).add(table)
+        for table in but:
+            if table in self.tables and (home := self.home.get(table)) is not None:
+                apart.setdefault(home, set()).add(table)
         places = [place for node in self.nodes for place in self._least_of(node, apart.get(node, frozenset()))]
         return min([*places, *([waiting] if waiting else [])], default=None)
 

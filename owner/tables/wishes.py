@@ -115,7 +115,7 @@ def wished(
         elif (at := places.of(table)) is not None:
             yield Mark(table, _straggler(stored, at, now, stopped=True), answers=True)
     skipped = {position for position in wishes.skips if not _may_be_skipped(records.get(position))}
-    ended = {table for table in wishes.stragglers.keys() - wishes.replicated if places.of(table) is None}
+    ended = {table for table in wishes.stragglers if table not in wishes.replicated and places.of(table) is None}
     over = (caught_up(wishes.stragglers, waiting, places, passed) | ended) - marked.keys() - but
     if idle or skipped or over:
         yield Forget(requests=frozenset(idle), skips=frozenset(skipped), stragglers=frozenset(over))
