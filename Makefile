@@ -8,7 +8,7 @@ STUBS := $(patsubst proto/%,admin/stubs/%,$(shell find proto -name '*.proto'))
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate
 PROTOC := $(PY) -m grpc_tools.protoc -Iadmin/stubs=proto
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak failover versions chaos simulate check fix proto bench lock clean
+.PHONY: help setup demo test soak failover versions chaos simulate check fix proto scale bench lock clean
 
 help:  ## List the commands
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
@@ -62,6 +62,9 @@ fix: $(INSTALLED)  ## Format, and fix what the linter can fix
 proto: $(INSTALLED)  ## Generate the stubs of the admin API from proto/
 	rm -rf admin/stubs && mkdir -p admin/stubs
 	$(PROTOC) --python_out=. --pyi_out=. --grpc_python_out=. $(STUBS)
+
+scale: $(INSTALLED)  ## Run the owner's decisions for far more nodes and tables than one machine has: NODES=1000 TABLES=1000000
+	$(PY) -m bench.scale --nodes $(or $(NODES),1000) --tables $(or $(TABLES),1000000)
 
 bench: setup  ## Measure, each figure beside a baseline of the same run
 	$(PY) -m bench

@@ -43,6 +43,11 @@ class Position:
         time, _, token = text.partition("/")
         return cls(ClusterTime.parse(time), token.upper())
 
+    @property
+    def order(self) -> tuple[int, int, str]:
+        """Compares as the position does, for sorting many."""
+        return self.ts.seconds, self.ts.increment, self.token
+
     def __str__(self) -> str:
         return f"{self.ts}/{self.token}" if self.token else str(self.ts)
 

@@ -224,7 +224,7 @@ class DdlRecord:
 def held_by(records: Iterable[DdlRecord], resolved: Position) -> dict[TableId, Position]:
     """The position of the first open DDL that touches a table, for each table that one holds."""
     held: dict[TableId, Position] = {}
-    for record in sorted(records, key=lambda record: record.position):
+    for record in sorted(records, key=lambda record: record.position.order):
         if record.open and not record.background and record.position < resolved:
             for table in record.scope.tables:
                 held.setdefault(table, record.position)

@@ -15,7 +15,7 @@ and the user's next change is still obeyed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -336,8 +336,11 @@ class ChangefeedOwner:
             monotonic=time.monotonic(),
             random=self._random,
         )
+        executing = [action.record for action in decision.actions if isinstance(action, RecordExecuting)]
         for action in decision.actions:
-            self._carry_out(action, known)
+            if not isinstance(action, RecordExecuting):
+                self._carry_out(action, known)
+        self._record_executing(executing)
         assert isinstance(decision.tip, SchemaVersions)
         memory.tables.seen(decision.tip)
         memory.arrived = list(decision.waiting)
@@ -430,10 +433,6 @@ class ChangefeedOwner:
                 self._writer.release(records, barrier, stragglers)
                 _reach("ddl_released", records)
                 self._jobs.forget(record.position for record in records)
-            case RecordExecuting(record):
-                _reach("ddl_observed", [record])
-                self._writer.ddls([record])
-                _reach("ddl_executing_recorded", [record])
             case Refuse(record):
                 self._writer.ddls([record])
                 self._jobs.forget([record.position])
@@ -443,6 +442,11 @@ class ChangefeedOwner:
                 self._jobs.start(action)
             case PublishStatus(status):
                 self._writer.status(status, known.status)
+
+    def _record_executing(self, records: Sequence[DdlRecord]) -> None:
+        _reach("ddl_observed", records)
+        self._writer.ddls(records)
+        _reach("ddl_executing_recorded", records)
 
     def _look_up(self, event: DdlEvent) -> None:
         try:

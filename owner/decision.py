@@ -18,7 +18,7 @@ carried out in the order given, and each prefix of them leaves a state from whic
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -63,8 +63,9 @@ from owner.ddl.steps import (
 from owner.ddl.stragglers import SKIPPABLE, Waiting, not_awaited, wait
 from owner.tables.wishes import Forget, Mark, Resume, TableWishes, after_release, caught_up, wished
 
-_MOST_RELEASED = 16
-"""Per decision, since it is one transaction: etcd accepts 1.5 MiB, and a DDL's record contains options and indexes."""
+_MOST_RELEASED = 48
+_MOST_RELEASED_BYTES = 200_000
+"""Per decision, since it is one transaction: etcd accepts 128 operations and 1.5 MiB, and a DDL's record contains options and indexes."""
 
 _MOST_STEPS = 64
 _CURRENT_AGAIN = timedelta(seconds=10)
@@ -335,7 +336,7 @@ def _steps(
     monotonic: float,
 ) -> list[Step]:
     """A changefeed that does not run starts no step, but the DDLs that have been applied are still released."""
-    releases: list[Step] = [
+    releases = [
         ReleaseDdl(skipped(record, why, now))
         for record in state.records.values()
         if record.refused is not None and (why := _goes_on_without(record, record.refused, state, waiting, classifier))
@@ -351,9 +352,29 @@ def _steps(
             monotonic=monotonic,
             now=now,
         )
-        if step is not None and (state.isolates or not isinstance(step, Refuse)):
-            (releases if isinstance(step, ReleaseDdl) else others).append(step)
-    return releases[:_MOST_RELEASED] + (others[:_MOST_STEPS] if state.status.lifecycle.running else [])
+        if isinstance(step, ReleaseDdl):
+            releases.append(step)
+        elif step is not None and (state.isolates or not isinstance(step, Refuse)):
+            others.append(step)
+    started = others[:_MOST_STEPS] if state.status.lifecycle.running else []
+    return [*_together(releases), *started]
+
+
+def _together(releases: Iterable[ReleaseDdl]) -> Iterator[ReleaseDdl]:
+    """The first ones, as far as one transaction holds them."""
+    size = 0
+    for count, release in enumerate(releases):
+        size += _bytes(release.record)
+        if count == _MOST_RELEASED or (count and size > _MOST_RELEASED_BYTES):
+            return
+        yield release
+
+
+def _bytes(record: DdlRecord) -> int:
+    """Of BSON. As Extended JSON it is several times larger."""
+    seen = record.before.tables.values() if record.before else ()
+    parts = [document for table in seen if table is not None for document in (table.options, *table.indexes)]
+    return sum(len(part.raw) for part in (record.event.description, *parts))
 
 
 def _goes_on_without(

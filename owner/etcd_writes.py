@@ -159,8 +159,8 @@ class ChangefeedWriter:
                 self._layout.assignment(self._id, node), before.get(node, Assignment()), assignment
             )
         ]
-        for whole_parts in _whole_parts(puts):
-            self._commit(whole_parts)
+        for together in whole_parts(puts):
+            self._commit(together)
 
     def end_copies(self, actions: Iterable[SchedulerAction]) -> None:
         """Called before the tables are taken from their nodes: a table that comes back into the filter is copied as a new one."""
@@ -216,7 +216,7 @@ def _state(status: ChangefeedStatus) -> object:
     return lifecycle.state, lifecycle.error, status.run, status.info_version, status.epoch, status.start, status.still
 
 
-def _whole_parts(puts: Iterable[Put]) -> Iterator[list[Put]]:
+def whole_parts(puts: Iterable[Put]) -> Iterator[list[Put]]:
     """The same part of every node in one transaction, so that a table's old and new node change together."""
     by_part: dict[str, list[Put]] = {}
     for put in puts:

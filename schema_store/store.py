@@ -82,7 +82,7 @@ def fold(
     max_bytes: int = MAX_BYTES,
 ) -> Iterator[FoldStep]:
     """The steps, in order. A caller may execute only the first one in a tick, and compute the others again later."""
-    ordered = sorted(records, key=lambda record: record.position)
+    ordered = sorted(records, key=lambda record: record.position.order)
     below = [record for record in ordered if record.position < checkpoint and not record.open]
     step = _OpenStep(dict(bases), max_operations, max_bytes)
     for first in range(0, len(below), max_operations):

@@ -1,4 +1,5 @@
-"""`tables`: what a changefeed costs by the number of its tables: at rest, under writes, for a DDL, and when another owner takes over.
+"""`tables`: what a changefeed costs by the number of its tables: at rest, under writes, for a DDL and for many at once, and when another
+owner takes over.
 
 A few tables exist at the source. The others are planted in etcd as if the changefeed had begun with them, so that 100,000 tables need no
 200,000 files. The sink is the blackhole, so what is measured is what Sluice does itself.
@@ -39,6 +40,7 @@ _SIZES = tuple(int(size) for size in os.environ.get("SLUICE_TABLES", "10 1000 10
 _REAL = 10
 _SECONDS = 10.0
 _DDLS = 10
+_STORM = 1_000
 _WRITES = 200
 _SETTLES = 1.0
 _MEMORY_GOAL = 5_000
@@ -67,6 +69,8 @@ class Costs:
     create: Spell
     take_over: float
     """Seconds."""
+    storm: float
+    """Seconds."""
 
     @property
     def memory(self) -> float:
@@ -92,6 +96,7 @@ def _figures(size: int, many: Costs, few: Costs) -> Iterator[Figure]:
         if load.seconds:
             yield figure(f"time_{name}", "ms", load.seconds * 1e3, least.seconds * 1e3)
     yield figure("take_over", "s", many.take_over, few.take_over)
+    yield figure(f"storm_of_{2 * _STORM}_ddls", "s", many.storm, few.storm)
     per_table = (many.memory - few.memory) * 2**20 / (size - _SIZES[0])
     yield figure("memory_per_table", "bytes", per_table, _MEMORY_GOAL, many.create.memory)
 
@@ -116,9 +121,10 @@ def _costs(stack: DevStack, size: int) -> Costs:
             _ddls(product, id, source, partial(kind, source, database), rest) for kind in (_changed, _created)
         )
         take_over = _take_over(product, id)
+        storm = _storm(product, id, source, database)
         product.remove(id)
         source.drop_database(database)
-    return Costs(rest=rest[0], writes=writes[0], change=change, create=create, take_over=take_over)
+    return Costs(rest=rest[0], writes=writes[0], change=change, create=create, take_over=take_over, storm=storm)
 
 
 def _ddls(product: Product, id: ChangefeedId, source: Client, ddl: Callable[[int], None], rest: list[Spell]) -> Spell:
@@ -235,6 +241,19 @@ def _take_over(product: Product, id: ChangefeedId) -> float:
     while _epoch(product, id) == before:
         assert time.monotonic() < begun_at + _DEADLINE_SECONDS, "no other owner took over in time"
         time.sleep(0.02)
+    return time.monotonic() - begun_at
+
+
+def _storm(product: Product, id: ChangefeedId, source: Client, database: str) -> float:
+    """From the first of so many creates and drops until all are downstream. The owner is killed after the creates."""
+    begun_at = time.monotonic()
+    for number in range(_STORM):
+        source[database].create_collection(f"storm{number}")
+    product.kill("owner")
+    product.start("owner")
+    for number in range(_STORM):
+        source[database].drop_collection(f"storm{number}")
+    product.until_at(id, newest(source))
     return time.monotonic() - begun_at
 
 

@@ -49,7 +49,7 @@ def decide(
     resolved: Position, records: Iterable[DdlRecord], checkpoint_of: CheckpointOf, waiting: Waiting = NOTHING
 ) -> BarrierDecision:
     """`records`: the changefeed's records in any order and state. The result depends on the open ones."""
-    open_records = sorted((record for record in records if record.open), key=lambda record: record.position)
+    open_records = sorted((record for record in records if record.open), key=lambda record: record.position.order)
     return BarrierDecision(
         position=resolved,
         held=held_by(open_records, resolved),
@@ -88,7 +88,7 @@ def waits_for(
     """Why an open DDL does not run yet, for users."""
     if record.refused is not None:
         return f"a user: {record.refused.message}"
-    for other in sorted(records, key=lambda other: other.position):
+    for other in sorted(records, key=lambda other: other.position.order):
         if other.open and other.position < record.position and record.scope.meets(other.scope):
             return f"{other.event}, which comes first"
     for table in sorted(record.scope.tables):

@@ -83,7 +83,7 @@ def wait(
     """`obeyed`: whether nothing is being written of a table, under its record of that revision."""
     open_records = sorted(
         (record for record in records if record.open and record.position < resolved),
-        key=lambda record: record.position,
+        key=lambda record: record.position.order,
     )
     if not stragglers and all(record.refused is None for record in open_records):
         return NOTHING

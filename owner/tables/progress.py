@@ -81,7 +81,7 @@ class Floor:
     def _begun_at(self) -> dict[TableId, Position]:
         """A DDL starts when the checkpoints of its tables equal its position. A background DDL does not wait for that."""
         begun_at: dict[TableId, Position] = {}
-        for record in sorted(self._records, key=lambda record: record.position):
+        for record in sorted(self._records, key=lambda record: record.position.order):
             if record.state is not DdlState.PENDING and not record.background:
                 begun_at.update(dict.fromkeys(record.scope.tables, record.position))
         return begun_at

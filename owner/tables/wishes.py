@@ -212,7 +212,7 @@ def after_release(
     A table that a DDL below the changefeed's checkpoint creates begins as a straggler. A table without its create begins stopped: it is about to end.
     """
     found: dict[TableId, Straggler] = {}
-    for record in sorted(released, key=lambda record: record.position):
+    for record in sorted(released, key=lambda record: record.position.order):
         for table in (record.scope.tables & stragglers.keys()) - waiting.ending.keys():
             before = stragglers[table].record
             found[table] = replace(before, at=max(before.at, record.position))
