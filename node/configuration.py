@@ -34,7 +34,6 @@ import re
 import socket
 from collections.abc import Mapping
 from datetime import timedelta
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -45,14 +44,10 @@ from changefeed.config.options import Options, each_once, problems
 from changefeed.config.wording import Mistake, did_you_mean, shown
 from changefeed.errors import ConfigurationError
 from changefeed.records import Role
+from coordination.logging import LogFormat
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\[\]/@\s]+):(?P<port>\d{1,5})")
 _NAME = re.compile(r"[A-Za-z0-9]+([-_.][A-Za-z0-9]+)*")
-
-
-class LogFormat(StrEnum):
-    CONSOLE = "console"
-    JSON = "json"
 
 
 def loopback(address: str) -> bool:

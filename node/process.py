@@ -26,6 +26,7 @@ from admin.server import AdminServer, ServerTls
 from changefeed.capture import DECIDED
 from changefeed.errors import FencedError, NotFoundError, RetryableError
 from changefeed.records import ChangefeedId, NodeId, NodeRecord, Role
+from coordination import logging
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig, Tls
 from coordination.fenced import FencedStore
@@ -72,7 +73,9 @@ class NodeProcess:
         self._membership: Membership | None = None
         self._draining = False
         self._started_at = datetime.now(UTC)
-        self._spark = SparkRunner(SparkSettings(master=configuration.spark.master, options=configuration.spark.conf))
+        log_format = {f"spark.executorEnv.{logging.VARIABLE}": str(configuration.log_format)}
+        options = {**log_format, **configuration.spark.conf}
+        self._spark = SparkRunner(SparkSettings(master=configuration.spark.master, options=options))
         self._stays = Stays(self._spark)
         self._metrics.describe_cluster(self._reader, self._oplog_left)
         self._admin = AdminServer(

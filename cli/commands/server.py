@@ -9,7 +9,8 @@ import typer
 
 from cli.command import reported
 from cli.failure import ExitCode, Failure
-from node.configuration import LogFormat, NodeConfiguration
+from coordination.logging import LogFormat
+from node.configuration import NodeConfiguration
 
 _ETCD, _ADMIN, _SPARK = "etcd", "Admin API", "Spark"
 

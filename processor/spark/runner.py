@@ -1,7 +1,11 @@
 """`SparkRunner`: the node's one Spark session. It starts when first needed, is shared by all changefeeds, and stops with the node.
 
-A dead JVM (out of memory, killed) is noticed when the next job starts, and a new one is started. The jobs of the dead JVM count as lost:
-their Python workers may outlive it (`Attempts`).
+A dead JVM (out of memory, killed) and an application that its cluster has ended are noticed when the next job starts, and replaced. Their
+jobs count as lost: the Python workers may outlive them (`Attempts`). On a cluster, jobs do not wait for executors without end
+(`ExecutorWatch`).
+
+Nothing is sent to executors but pickles: they import our packages, of the same release, from the interpreter that `spark.pyspark.python`
+names there.
 
 PySpark pins each Python thread to a JVM thread, so a job's group and pool are those of the thread that runs it. Jobs of one changefeed
 share a pool, and pools share the cores fairly.
@@ -12,12 +16,17 @@ task would write the same rows.
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from importlib import import_module
+from importlib.metadata import version
 from typing import Any, Self, TypeVar
 
 import structlog
@@ -27,6 +36,7 @@ from pyspark.errors import PySparkException
 
 from changefeed.errors import ConfigurationError, PipelineUnavailable, SluiceError
 from processor.spark.cause import cause_of
+from processor.spark.executor_watch import PATIENCE, ExecutorWatch
 from processor.task.channel import Switchboard
 
 _DEFAULTS: Mapping[str, str] = {
@@ -45,9 +55,22 @@ _DEFAULTS: Mapping[str, str] = {
 _FIXED: Mapping[str, str] = {
     "spark.task.maxFailures": "1",
     "spark.stage.maxConsecutiveAttempts": "1",
+    "spark.stage.ignoreDecommissionFetchFailure": "false",
     "spark.speculation": "false",
 }
 _LOCAL: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_CLUSTER: Mapping[str, str] = {
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.executor.syncLogLevel.enabled": "true",
+    "spark.network.timeout": "60s",
+    "spark.network.timeoutInterval": "15s",
+}
+"""A silent executor keeps its windows until its heartbeats have been missing for the timeout; by default Spark takes up to three minutes."""
+
+_STANDALONE: Mapping[str, str] = {"spark.cores.max": "4"}
+"""By default the first application gets all cores of a standalone cluster, and the next node's waits for as long as the first one lives."""
+
+_RELEASE = version("sluice")
 
 _HAND_OVER_PORT = "spark.sluice.handOver.port"
 """Sluice's own option: the port where staying tasks reach their driver. The addresses are those of Spark's driver."""
@@ -75,13 +98,14 @@ class SparkSettings:
         assert self.hand_over_port >= 0
 
     def all(self) -> dict[str, str]:
-        local = _LOCAL if self.local else {}
-        return {**_DEFAULTS, **local, "spark.master": self.master, **self.options, **_FIXED}
+        place = _LOCAL if self.local else _CLUSTER
+        standalone = _STANDALONE if self.master.startswith("spark://") else {}
+        return {**_DEFAULTS, **place, **standalone, "spark.master": self.master, **self.options, **_FIXED}
 
     @property
     def local(self) -> bool:
         """Whether tasks run on this machine rather than on executors, whose number may grow with the load."""
-        return self.master.startswith("local")
+        return self.master == "local" or self.master.startswith("local[")
 
     @property
     def hand_over_port(self) -> int:
@@ -95,8 +119,8 @@ class SparkSettings:
 
     @property
     def python(self) -> str:
-        """The interpreter of the workers: on this machine the one that has our packages, elsewhere the installed `python3`."""
-        default = sys.executable if self.local else "python3"
+        """The interpreter of the workers: on this machine the one that has our packages, elsewhere the `python3` of the executor's PATH."""
+        default = sys.executable if self.local else os.environ.get("PYSPARK_PYTHON", "python3")
         return self.options.get("spark.pyspark.python", default)
 
 
@@ -114,10 +138,14 @@ class Group:
 class SparkRunner:
     """Thread-safe. `stop` may be called twice, and nothing runs after it."""
 
-    def __init__(self, settings: SparkSettings | None = None) -> None:
+    def __init__(self, settings: SparkSettings | None = None, *, patience: timedelta = PATIENCE) -> None:
+        """`patience`: how long jobs wait on a cluster that has no executor for them."""
         self._settings = settings or SparkSettings()
         self._lock = threading.Lock()
         self._context: SparkContext | None = None
+        self._patience = patience
+        self._watch = ExecutorWatch(self.slots, self._give_up, patience=patience)
+        self._given_up: SparkContext | None = None
         self._one: RDD[int] | None = None
         self._divides: bool | None = None
         self._stopped = False
@@ -139,6 +167,7 @@ class SparkRunner:
             _log.warning("spark_not_warm", error=str(error))
 
     def stop(self) -> None:
+        self._watch.stop()
         with self._lock:
             self._stopped = True
             context, self._context = self._context, None
@@ -147,16 +176,14 @@ class SparkRunner:
 
     def run_one(self, group: Group, task: Callable[[], T]) -> T:
         """Runs one task in one stage: the fastest kind of Spark job."""
-        with _translated(group):
-            self._enter(group)
-            [answer] = self._single().mapPartitions(partial(_alone, task)).collect()
+        with self._job(group):
+            [answer] = self._single().mapPartitions(partial(_alone, _RELEASE, task)).collect()
             return answer
 
     def run_each(self, group: Group, items: Sequence[T], task: Callable[[T], U]) -> list[U]:
         """Runs one task for each item, as many at a time as there are cores. Answers are in the order of the items."""
-        with _translated(group):
-            context = self._enter(group)
-            return context.parallelize(items, len(items)).mapPartitions(partial(_each, task)).collect()
+        with self._job(group) as context:
+            return context.parallelize(items, len(items)).mapPartitions(partial(_each, _RELEASE, task)).collect()
 
     def run_shuffled(
         self,
@@ -171,13 +198,12 @@ class SparkRunner:
 
         `divide` adds a stage between them. It also gets the records of higher buckets, in key order, and moves each to its final bucket.
         """
-        with _translated(group):
-            context = self._enter(group)
-            records = context.parallelize(items, len(items)).flatMap(partial(_read, read))
+        with self._job(group) as context:
+            records = context.parallelize(items, len(items)).flatMap(partial(_read, _RELEASE, read))
             if divide is not None:
                 records = records.repartitionAndSortWithinPartitions(buckets, _bucket).mapPartitions(divide)
             sorted_buckets = records.repartitionAndSortWithinPartitions(buckets, _bucket)
-            return sorted_buckets.mapPartitions(partial(_bucketed, apply)).collect()
+            return sorted_buckets.mapPartitions(partial(_bucketed, _RELEASE, apply)).collect()
 
     def broadcast(self, value: T) -> Broadcast[T]:
         with _translated("broadcast"):
@@ -194,12 +220,12 @@ class SparkRunner:
             _log.warning("spark_job_not_cancelled", group=str(group), error=str(error).partition("\n")[0])
 
     def slots(self) -> int:
-        """How many tasks can run at once, as far as Spark knows. 0: Spark has not started, or has died."""
+        """How many tasks can run at once on the executors that Spark has now. 0: it has none, has not started, or has died."""
         context = self._context
         if context is None:
             return 0
         try:
-            return context.defaultParallelism
+            return _slots(context)
         except _FAILURES:
             return 0
 
@@ -207,7 +233,7 @@ class SparkRunner:
         """Whether a shuffle makes a window faster. Without one, a task that reads while the target writes already keeps two cores busy."""
         if self._divides is None:
             with _translated("slots"):
-                self._divides = not self._settings.local or self._started().defaultParallelism >= _DIVIDING_SLOTS
+                self._divides = not self._settings.local or _slots(self._started()) >= _DIVIDING_SLOTS
         return self._divides
 
     def switchboard(self) -> Switchboard:
@@ -216,11 +242,26 @@ class SparkRunner:
         host = conf.get("spark.driver.host") or "127.0.0.1"
         return Switchboard(conf.get("spark.driver.bindAddress") or host, host, self._settings.hand_over_port)
 
-    def _enter(self, group: Group) -> SparkContext:
-        context = self._started()
-        context.setJobGroup(str(group), str(group), interruptOnCancel=True)
-        context.setLocalProperty("spark.scheduler.pool", group.changefeed)
-        return context
+    @contextmanager
+    def _job(self, group: Group) -> Iterator[SparkContext]:
+        with _translated(group):
+            context = self._started()
+            context.setJobGroup(str(group), str(group), interruptOnCancel=True)
+            context.setLocalProperty("spark.scheduler.pool", group.changefeed)
+            try:
+                with self._watch.job():
+                    yield context
+            except _FAILURES as error:
+                if self._given_up is context:
+                    raise self._without_executors(group) from error
+                raise
+
+    def _without_executors(self, group: Group) -> PipelineUnavailable:
+        return PipelineUnavailable(
+            f"Spark, {group}: {self._settings.master} gave this node no executor within {self._patience.total_seconds():g} s; "
+            "check that its workers run, and that they have the free cores and the memory that one executor asks for "
+            "(spark.executor.cores, spark.executor.memory, and spark.cores.max of all nodes together)"
+        )
 
     def _single(self) -> RDD[int]:
         assert self._one is not None
@@ -230,32 +271,55 @@ class SparkRunner:
         with self._lock:
             if self._stopped:
                 raise PipelineUnavailable("Spark has been stopped with its node")
-            if self._context is not None and _dead(self._context):
+            if self._context is not None and _ended(self._context):
                 self._bury(self._context)
                 self._context = None
             if self._context is None:
                 self._context = self._start()
                 self._one = self._context.parallelize([0], 1)
+                if not self._settings.local:
+                    self._watch.start()
             return self._context
 
     def _start(self) -> SparkContext:
         settings = self._settings.all()
-        conf = SparkConf().setAll(list(settings.items()))
-        context = SparkContext(conf=conf)
+        try:
+            context = SparkContext(conf=SparkConf().setAll(list(settings.items())))
+        except _FAILURES as error:
+            master = self._settings.master
+            raise PipelineUnavailable(
+                f"Spark cannot start with the master {master}: {cause_of(error)}; check that it runs, that this node reaches it, and spark.conf"
+            ) from error
         context.pythonExec = self._settings.python
         context.setLogLevel(settings["spark.log.level"])
         _log.info("spark_started", master=context.master, version=context.version, application=context.applicationId)
         return context
 
+    def _give_up(self) -> None:
+        """The jobs of the application end with an error, and the next job starts another application."""
+        with self._lock:
+            context, self._context = self._context, None
+            self._given_up = context
+        if context is not None:
+            _log.error("spark_without_executors", master=context.master, application=context.applicationId)
+            context.stop()
+
     @staticmethod
     def _bury(context: SparkContext) -> None:
         """PySpark keeps one gateway for the life of the process. This makes it forget a dead one."""
-        _log.error("spark_died")
+        dead = _dead(context)
+        _log.error("spark_died", jvm="dead" if dead else "alive", application=context.applicationId)
         try:
             context.stop()
         except _FAILURES:
             context.stop()  # the first call fails since the JVM is dead, the second cleans up in this process
-        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - there is no other way to get another JVM
+        if dead:
+            SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - there is no other way to get another JVM
+
+
+def _ended(context: SparkContext) -> bool:
+    """A cluster may end an application: its master was restarted, or too many of its executors failed to start."""
+    return _dead(context) or bool(context._jsc.sc().isStopped())  # noqa: SLF001 - Python does not learn of it
 
 
 def _dead(context: SparkContext) -> bool:
@@ -264,9 +328,15 @@ def _dead(context: SparkContext) -> bool:
     return gateway is not None and gateway.proc.poll() is not None
 
 
-def _alone(task: Callable[[], T], numbers: Iterable[int]) -> Iterator[T]:
+def _slots(context: SparkContext) -> int:
+    """`defaultParallelism` says 2 where an executor has one core, or where there is no executor."""
+    java = context._jsc.sc()  # noqa: SLF001 - as above
+    return int(java.maxNumConcurrentTasks(java.resourceProfileManager().defaultResourceProfile()))
+
+
+def _alone(release: str, task: Callable[[], T], numbers: Iterable[int]) -> Iterator[T]:
     """Reads all of its input: Spark discards a worker that leaves some unread."""
-    _refuse_a_repeated_task()
+    _check(release)
     for _ in numbers:
         yield task()
 
@@ -276,23 +346,30 @@ def _nothing() -> None:
     import_module("processor.task.window_task")
 
 
-def _each(task: Callable[[T], U], items: Iterable[T]) -> Iterator[U]:
-    _refuse_a_repeated_task()
+def _each(release: str, task: Callable[[T], U], items: Iterable[T]) -> Iterator[U]:
+    _check(release)
     return map(task, items)
 
 
-def _read(read: Callable[[T], Iterator[tuple[Any, Any]]], item: T) -> Iterator[tuple[Any, Any]]:
-    _refuse_a_repeated_task()
+def _read(release: str, read: Callable[[T], Iterator[tuple[Any, Any]]], item: T) -> Iterator[tuple[Any, Any]]:
+    _check(release)
     return read(item)
 
 
-def _bucketed(apply: Callable[[Iterator[Any]], U], records: Iterator[Any]) -> Iterator[U]:
-    _refuse_a_repeated_task()
+def _bucketed(release: str, apply: Callable[[Iterator[Any]], U], records: Iterator[Any]) -> Iterator[U]:
+    _check(release)
     yield apply(records)
 
 
-def _refuse_a_repeated_task() -> None:
-    """Spark repeats the tasks of a lost executor, which may still be writing: a table would have two writers."""
+def _check(release: str) -> None:
+    """Refuses a task of another release: it would be understood in part. Refuses a repeated task: Spark repeats the tasks of a lost executor,
+    which may still be writing, and a table would have two writers.
+    """
+    if release != _RELEASE:
+        raise PipelineUnavailable(
+            f"{socket.gethostname()} has release {_RELEASE} of Sluice for Spark's Python workers, and the node has {release}; install the "
+            "node's release there"
+        )
     context = TaskContext.get()
     if context is not None and context.attemptNumber():
         raise PipelineUnavailable(

@@ -7,11 +7,15 @@ inserts. A worker that is forked with the modules loaded is ready at once and sh
 or open a connection: a fork copies neither.
 """
 
+import os
+
 from pyspark.daemon import manager
 
 import processor.copy.steps
 import processor.task.staying_task
 import processor.task.window_task  # noqa: F401 - loaded for the workers
+from coordination import logging
 
 if __name__ == "__main__":
+    logging.set_up(logging.LogFormat(os.environ.get(logging.VARIABLE, logging.LogFormat.CONSOLE)))
     manager()

@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
+import structlog
 from pymongo import MongoClient
 
 from changefeed.capture import Capture
@@ -26,6 +27,7 @@ from changefeed.config.configuration import Configuration, OnDivergence, OnRejec
 from changefeed.config.uri import ConnectionUri
 from changefeed.errors import FencedError
 from changefeed.table import TableId, TableKind, TableName, TableSchema
+from coordination import failpoint
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
 from processor.lanes.lanes import LaneJob
@@ -61,6 +63,8 @@ _SWITCH_SECONDS = 0.0005
 """The writing thread, which has the next command to send once the target has answered, waits no longer than this for the reading thread."""
 
 _Client = MongoClient[dict[str, Any]]
+
+_log = structlog.get_logger()
 
 
 class Shared(Protocol):
@@ -148,6 +152,7 @@ class WorkerResources:
         self._clients: dict[str, _Client] = {}
         self._etcds: dict[EtcdConfig, EtcdClient] = {}
         self._permit: TaskPermit | None = None
+        self._changefeed = ""
         self._check: Callable[[], None] | None = None
         self._asking = threading.Lock()
 
@@ -160,7 +165,7 @@ class WorkerResources:
     def task(self, shared: Shared, attempt: str) -> Iterator[ChangefeedResources]:
         """The resources for one task, under a permit of its own."""
         resources = self._resources(shared)
-        fence = resources.context.fence
+        fence, self._changefeed = resources.context.fence, resources.context.changefeed
         self._permit = TaskPermit(self._etcd(fence.etcd), fence, attempt)
         try:
             yield resources
@@ -171,9 +176,15 @@ class WorkerResources:
         with self._asking:
             if self._permit is None:
                 raise FencedError("no task is running in this worker; nothing may be written")
-            if self._check is not None:
-                self._check()
-            return self._permit()
+            try:
+                left = self._permit()
+                if self._check is not None:
+                    self._check()
+            except FencedError as fenced:
+                _log.warning("task_fenced", changefeed=self._changefeed, reason=str(fenced))
+                failpoint.reach("task_fenced", self._changefeed)
+                raise
+            return left
 
     @contextmanager
     def checking_before_writes(self, look: Callable[[], None]) -> Iterator[None]:

@@ -23,6 +23,7 @@ from changefeed.event import RowType
 from changefeed.position import Position
 from changefeed.row_tally import RowTally
 from changefeed.table import TableId
+from coordination import failpoint
 from processor.lanes.lanes import LaneJob
 from processor.task.copied_ranges import CopiedFilter, CopiedRanges, Overlap
 from processor.task.job import JobOutcome
@@ -156,6 +157,7 @@ class Applier:
 
     def _written(self, batch: _Batch) -> JobOutcome:
         """Counts events before folding."""
+        failpoint.reach("rows_due", *batch.applied)
         outcome = JobOutcome(tally=RowTally(applied=batch.applied, bytes=batch.bytes))
         for write in batch.writes:
             _count(write(), outcome)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
 
 import psutil
 import pytest
@@ -22,6 +21,7 @@ from coordination.etcd.protocol import Put
 from devstack.mongodb.server import Client
 from processor.spark.runner import Group, SparkRunner, SparkSettings
 from processor.task.job import JobSpec
+from tests.component.processor.spark.held_workers import HeldWorkers, until
 from tests.component.processor.spark.staying_lane import StayingLane
 from tests.component.processor.windowing import Windowing
 
@@ -63,34 +63,6 @@ def lane(spark: SparkRunner, windowing: Windowing) -> Iterator[StayingLane]:
     made.close()
 
 
-def _until(condition: Callable[[], object], what: str, within: float = _DEADLINE_SECONDS) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {within:g} s: {what}"
-        time.sleep(0.02)
-
-
-class _Held:
-    """Workers wait at a point as long as the block runs."""
-
-    def __init__(self, holds: Path, point: str) -> None:
-        self._file = holds / point / "windowing"
-        self._reached = Path(f"{self._file}.reached")
-
-    def __enter__(self) -> Self:
-        self._reached.unlink(missing_ok=True)
-        self._file.touch()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.unlink(missing_ok=True)
-
-    def worker(self) -> int:
-        _until(self._reached.exists, "a worker at the point")
-        _until(lambda: self._reached.read_text().strip(), "its process id")
-        return int(self._reached.read_text().split()[0])
-
-
 def test_windows_through_a_task_that_stays_give_what_jobs_give(lane: StayingLane) -> None:
     table = lane.windowing.source[lane.windowing.database]["orders"]
     for number in range(40):
@@ -109,7 +81,7 @@ def test_a_worker_killed_in_a_window_loses_it_and_its_next_attempt_replays_it(
     for _ in range(3):
         lane.step()
     lane.write(10)
-    with _Held(holds, point) as held:
+    with HeldWorkers(holds, point, "windowing") as held:
         spec = lane.spec()
         running = lane.begun(spec)
         os.kill(held.worker(), signal.SIGKILL)
@@ -140,14 +112,14 @@ def _lost(lane: StayingLane, holds: Path, lose: Callable[[JobSpec], None]) -> Jo
         lane.step()
     arrived = lane.arrived()
     lane.write(10)
-    with _Held(holds, "window_read") as held:
+    with HeldWorkers(holds, "window_read", "windowing") as held:
         spec = lane.spec()
         running = lane.begun(spec)
         held.worker()
         lose(spec)
         with pytest.raises(PipelineUnavailable):
             running.result(_DEADLINE_SECONDS)
-    _until(lambda: not lane.jobs_at_work, "the end of the task")
+    until(lambda: not lane.jobs_at_work, "the end of the task")
     assert lane.arrived() == arrived
     return spec
 
@@ -177,13 +149,13 @@ def test_a_window_of_another_context_begins_another_stay(lane: StayingLane) -> N
         lane.step()
     assert len(lane.jobs) == 2
     assert lane.windowing.differences() == []
-    _until(lambda: len(lane.jobs_at_work) == 1, "the end of the first")
+    until(lambda: len(lane.jobs_at_work) == 1, "the end of the first")
 
 
 def test_who_waits_for_a_slot_gets_it_from_a_task_that_stays(lane: StayingLane, spark: SparkRunner) -> None:
     for _ in range(3):
         lane.step()
-    _until(lambda: lane.jobs_at_work, "a stay")
+    until(lambda: lane.jobs_at_work, "a stay")
     begun_at = time.monotonic()
     with lane.stays.beside(2), ThreadPoolExecutor(2) as threads:
         both = threading.Barrier(2)
@@ -192,9 +164,9 @@ def test_who_waits_for_a_slot_gets_it_from_a_task_that_stays(lane: StayingLane, 
             copy.result(_DEADLINE_SECONDS)
         assert time.monotonic() - begun_at < 10.0, "the task that stays was idle and kept its slot"
         lane.step()
-        _until(lambda: not lane.jobs_at_work, "the end of a window that is a job", within=10)
+        until(lambda: not lane.jobs_at_work, "the end of a window that is a job", within=10)
     lane.step()
-    _until(lambda: lane.jobs_at_work, "a stay once more")
+    until(lambda: lane.jobs_at_work, "a stay once more")
 
 
 def _together(spark: SparkRunner, both: threading.Barrier, number: int) -> None:
@@ -211,7 +183,7 @@ def test_an_idle_stay_and_a_long_one_leave(spark: SparkRunner, windowing: Window
     try:
         for _ in range(3):
             lane.step()
-        _until(lambda: not lane.jobs_at_work, "the end of an idle stay", within=10)
+        until(lambda: not lane.jobs_at_work, "the end of an idle stay", within=10)
         deadline = time.monotonic() + 10
         while len(lane.jobs) < 3:
             lane.step()
@@ -254,7 +226,7 @@ def test_the_memory_of_a_worker_stays_flat_over_thousands_of_windows(lane: Stayi
     """Caches and the allocator's pools grow for some hundred windows."""
     lane.step(5)
     lane.step(5)
-    with _Held(holds, "window_applied") as held:
+    with HeldWorkers(holds, "window_applied", "windowing") as held:
         lane.write()
         running = lane.begun(lane.spec())
         worker = psutil.Process(held.worker())

@@ -1,4 +1,4 @@
-"""Spark repeats the tasks of a lost executor, which may still be writing."""
+"""Spark repeats the tasks of a lost executor, which may still be writing; and an executor may have another release of Sluice than its driver."""
 
 from __future__ import annotations
 
@@ -12,8 +12,17 @@ from changefeed.errors import PipelineUnavailable
 from processor.spark import runner
 
 
-@pytest.mark.parametrize(("attempt", "ran"), [(0, ["ran"]), (1, [])])
-def test_a_repeated_task_writes_nothing(attempt: int, ran: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("attempt", "release", "refusal"),
+    [
+        (0, runner._RELEASE, ""),
+        (1, runner._RELEASE, "first attempt may still be running"),
+        (0, "9.9.9", "and the node has 9.9.9; install the node's release there"),
+    ],
+)
+def test_a_repeated_task_and_one_of_another_release_write_nothing(
+    attempt: int, release: str, refusal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     context = TaskContext()
     context._attemptNumber = attempt
     monkeypatch.setattr(TaskContext, "_taskContext", context)  # Spark's worker sets it so
@@ -24,16 +33,16 @@ def test_a_repeated_task_writes_nothing(attempt: int, ran: list[str], monkeypatc
         return iter([])
 
     ways: list[Callable[[], object]] = [
-        lambda: list(runner._alone(partial(done.append, "ran"), [0])),
-        lambda: list(runner._each(done.append, ["ran"])),
-        lambda: list(runner._read(read, "ran")),
-        lambda: list(runner._bucketed(lambda _: done.append("ran"), iter([]))),
+        lambda: list(runner._alone(release, partial(done.append, "ran"), [0])),
+        lambda: list(runner._each(release, done.append, ["ran"])),
+        lambda: list(runner._read(release, read, "ran")),
+        lambda: list(runner._bucketed(release, lambda _: done.append("ran"), iter([]))),
     ]
     for way in ways:
         done.clear()
-        if attempt:
-            with pytest.raises(PipelineUnavailable, match="first attempt may still be running"):
+        if refusal:
+            with pytest.raises(PipelineUnavailable, match=refusal):
                 way()
         else:
             way()
-        assert done == ran
+        assert done == ([] if refusal else ["ran"])

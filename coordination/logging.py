@@ -1,14 +1,23 @@
-"""`set_up`: a node logs one line for each event to standard error, as JSON for machines or in columns for people."""
+"""`set_up`: a process logs one line for each event to standard error, as JSON for machines or in columns for people.
+
+A node's Spark workers log in the form of their node, whose runner sets the variable in their environment (`processor/spark/runner.py`).
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
+from enum import StrEnum
 
 import structlog
 from structlog.typing import Processor
 
-from node.configuration import LogFormat
+VARIABLE = "SLUICE_LOG_FORMAT"
+
+
+class LogFormat(StrEnum):
+    CONSOLE = "console"
+    JSON = "json"
 
 
 def set_up(format: LogFormat) -> None:

@@ -1,0 +1,60 @@
+"""A job that gets no executor for too long makes its driver give up; a driver without jobs needs none."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from datetime import timedelta
+
+import pytest
+
+from processor.spark.executor_watch import ExecutorWatch
+
+_TICK = timedelta(milliseconds=1)
+
+
+class Driver:
+    """Counts the looks of its watch, each of which finds the next number of slots; the last one again and again."""
+
+    def __init__(self, *slots: int) -> None:
+        self._slots = list(slots)
+        self.looks = 0
+        self.gave_up = threading.Event()
+        self.gave_up_after: list[int] = []
+        self.looked_often = threading.Event()
+        self.watch = ExecutorWatch(self._look, self._give_up, patience=3 * _TICK, look_every=_TICK)
+
+    def _look(self) -> int:
+        self.looks += 1
+        if self.looks == 50:
+            self.looked_often.set()
+        return self._slots.pop(0) if len(self._slots) > 1 else self._slots[0]
+
+    def _give_up(self) -> None:
+        self.gave_up_after.append(self.looks)
+        self.gave_up.set()
+
+
+@pytest.mark.parametrize(("slots", "after"), [((0,), 3), ((2, 0, 0, 1, 0), 7)])
+def test_it_gives_up_after_as_many_looks_without_a_slot_in_a_row(slots: tuple[int, ...], after: int) -> None:
+    driver = Driver(*slots)
+    with driver.watch.job():
+        driver.watch.start()
+        assert driver.gave_up.wait(10)
+        driver.watch.stop()
+    assert driver.gave_up_after[0] == after
+
+
+@pytest.mark.parametrize(("jobs", "slots"), [(0, 0), (1, 1)])
+def test_neither_a_driver_without_jobs_nor_one_with_executors_gives_up(jobs: int, slots: int) -> None:
+    driver = Driver(slots)
+    with ExitStack() as running:
+        for _ in range(jobs):
+            running.enter_context(driver.watch.job())
+        driver.watch.start()
+        if jobs:
+            assert driver.looked_often.wait(10)
+        else:
+            assert not driver.gave_up.wait(0.2)
+        driver.watch.stop()
+    assert driver.gave_up_after == []
