@@ -22,6 +22,8 @@ _ENV = Path("/usr/bin/env")
 _HOST = "127.0.0.1"
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _DAEMON_MEMORY = "256m"
+_NOT_YET = (OSError, json.JSONDecodeError)
+"""A daemon that starts serves an empty page first."""
 
 
 class _SparkDaemon(ServerProcess):
@@ -70,7 +72,7 @@ class SparkMaster(_SparkDaemon):
     def ready(self) -> bool:
         try:
             return bool(self._shown()["status"] == "ALIVE")
-        except OSError:
+        except _NOT_YET:
             return False
 
     def workers(self) -> int:
@@ -109,7 +111,7 @@ class SparkWorker(_SparkDaemon):
         """Whether it is connected to its master."""
         try:
             return bool(self._shown()["masterurl"] == self._master.url)
-        except OSError:
+        except _NOT_YET:
             return False
 
     @property

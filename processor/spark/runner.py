@@ -254,6 +254,10 @@ class SparkRunner:
             except _FAILURES as error:
                 if self._given_up is context:
                     raise self._without_executors(group) from error
+                if not self._settings.local and _stopped(context):
+                    raise PipelineUnavailable(
+                        f"Spark, {group}: {self._settings.master} cannot be reached, or has ended this node's application: {cause_of(error)}"
+                    ) from error
                 raise
 
     def _without_executors(self, group: Group) -> PipelineUnavailable:
@@ -288,7 +292,7 @@ class SparkRunner:
         except _FAILURES as error:
             master = self._settings.master
             raise PipelineUnavailable(
-                f"Spark cannot start with the master {master}: {cause_of(error)}; check that it runs, that this node reaches it, and spark.conf"
+                f"Spark, start: {master} cannot be reached, or refuses this node's application: {cause_of(error)}"
             ) from error
         context.pythonExec = self._settings.python
         context.setLogLevel(settings["spark.log.level"])
@@ -297,12 +301,12 @@ class SparkRunner:
 
     def _give_up(self) -> None:
         """The jobs of the application end with an error, and the next job starts another application."""
-        with self._lock:
+        with self._lock:  # until it has stopped: a process has one context at a time
             context, self._context = self._context, None
             self._given_up = context
-        if context is not None:
-            _log.error("spark_without_executors", master=context.master, application=context.applicationId)
-            context.stop()
+            if context is not None:
+                _log.error("spark_without_executors", master=context.master, application=context.applicationId)
+                context.stop()
 
     @staticmethod
     def _bury(context: SparkContext) -> None:
@@ -318,8 +322,15 @@ class SparkRunner:
 
 
 def _ended(context: SparkContext) -> bool:
-    """A cluster may end an application: its master was restarted, or too many of its executors failed to start."""
-    return _dead(context) or bool(context._jsc.sc().isStopped())  # noqa: SLF001 - Python does not learn of it
+    return _dead(context) or _stopped(context)
+
+
+def _stopped(context: SparkContext) -> bool:
+    """A cluster may end an application: its master cannot be reached, or too many of its executors have failed."""
+    try:
+        return bool(context._jsc.sc().isStopped())  # noqa: SLF001 - Python does not learn of it
+    except _FAILURES:
+        return False  # the JVM is about to die
 
 
 def _dead(context: SparkContext) -> bool:

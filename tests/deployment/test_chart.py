@@ -13,7 +13,9 @@ from changefeed.config.configuration import Configuration
 from node.configuration import NodeConfiguration
 from tests.deployment.helm import Chart, Manifest, Refused
 from tests.deployment.kubernetes import VERSIONS, Api
-from tests.deployment.values import BAD, GOOD, PRODUCTION, Values
+from tests.deployment.values import BAD, GOOD, POD_EXECUTORS, PRODUCTION, STANDALONE, Values
+
+_PROCESSORS = "trial-sluice-processor"
 
 each_good = pytest.mark.parametrize("values", GOOD.values(), ids=GOOD.keys())
 
@@ -92,7 +94,7 @@ def test_containers_can_do_little(chart: Chart, values: Values) -> None:
         assert pod["securityContext"]["runAsNonRoot"], owner
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, owner
         assert pod.get("automountServiceAccountToken") is (
-            "processor" in owner and values.get("spark", {}).get("master") != "local"
+            "processor" in owner and values.get("spark", {}).get("master") == "kubernetes"
         ), owner
         for container in pod["containers"]:
             assert container["securityContext"]["readOnlyRootFilesystem"], owner
@@ -137,31 +139,58 @@ def test_executors_have_the_secrets_where_nodes_have_them(chart: Chart) -> None:
     assert {"/run/secrets/sluice", "/run/secrets/etcd-tls", "/run/secrets/etcd-auth"} <= paths
 
 
-def test_executors_find_their_driver(chart: Chart) -> None:
+def test_by_default_tasks_run_inside_the_processor(chart: Chart) -> None:
     manifests = chart.render(PRODUCTION)
-    [(_, pod)] = [each for each in _nodes(manifests) if "processor" in each[0]]
-    container = pod["containers"][0]
-    options = dict(arg.removeprefix("--spark-conf=").split("=", 1) for arg in container["args"] if "spark-conf" in arg)
-    options |= yaml.safe_load(_configuration(manifests)["processor.yaml"])["spark"]["conf"]
-    service = next(
-        each for each in manifests if each["metadata"]["name"] == "trial-sluice-processor" and each["kind"] == "Service"
-    )
+    spark = yaml.safe_load(_configuration(manifests)["processor.yaml"])["spark"]
+    assert spark == {"master": "local[2]", "conf": {"spark.driver.memory": "1g"}}
+    assert _open_to_executors(manifests) == set()
+    [service] = [each for each in manifests if each["metadata"]["name"] == _PROCESSORS and each["kind"] == "Service"]
+    assert [port["name"] for port in service["spec"]["ports"]] == ["admin"]
+
+
+@pytest.mark.parametrize(
+    ("values", "master"),
+    [
+        (POD_EXECUTORS, "k8s://https://kubernetes.default.svc"),
+        (STANDALONE, "spark://master-0.spark:7077,master-1.spark:7078"),
+    ],
+)
+def test_executors_find_their_driver(chart: Chart, values: Values, master: str) -> None:
+    manifests = chart.render(values)
+    options = _spark_options(manifests)
+    [service] = [each for each in manifests if each["metadata"]["name"] == _PROCESSORS and each["kind"] == "Service"]
+    assert yaml.safe_load(_configuration(manifests)["processor.yaml"])["spark"]["master"] == master
     assert options["spark.driver.host"] == "$(POD_NAME).trial-sluice-processor.data.svc"
-    assert options["spark.kubernetes.driver.pod.name"] == "$(POD_NAME)"
     assert service["spec"]["clusterIP"] == "None"
     assert service["spec"]["publishNotReadyAddresses"]
-    open_to_executors = {
-        port["port"]
-        for policy in manifests
-        if policy["kind"] == "NetworkPolicy" and policy["metadata"]["name"].endswith("-nodes")
-        for rule in policy["spec"]["ingress"]
-        for port in rule["ports"]
-        if "executor" in json.dumps(rule)
-    }
-    assert open_to_executors == {
+    ports = {
         int(options[f"spark.{port}"]) for port in ("driver.port", "driver.blockManager.port", "sluice.handOver.port")
     }
+    assert _open_to_executors(manifests) == ports
+    assert ports <= {port["port"] for port in service["spec"]["ports"]}
     assert options["spark.dynamicAllocation.shuffleTracking.enabled"] == "true"
+
+
+def test_the_pods_of_executors_belong_to_their_driver_s(chart: Chart) -> None:
+    assert _spark_options(chart.render(POD_EXECUTORS))["spark.kubernetes.driver.pod.name"] == "$(POD_NAME)"
+
+
+def test_on_a_standalone_cluster_a_processor_has_its_share_and_needs_no_right_in_kubernetes(chart: Chart) -> None:
+    manifests = chart.render(STANDALONE)
+    options = _spark_options(manifests)
+    assert int(options["spark.cores.max"]) == 4 * int(options["spark.executor.cores"])
+    assert not [name for name in options if "kubernetes" in name]
+    assert {"Role", "RoleBinding"}.isdisjoint({each["kind"] for each in manifests})
+
+
+def test_a_standalone_cluster_elsewhere_is_reached_and_reaches_the_pods(chart: Chart) -> None:
+    manifests = chart.render(GOOD["a standalone cluster elsewhere"])
+    assert _spark_options(manifests)["spark.driver.host"] == "$(POD_IP)"
+    peers = [{"ipBlock": {"cidr": "192.0.2.0/24"}}]
+    policy = _policy_of_nodes(manifests)
+    assert [rule["from"] for rule in policy["ingress"]][-1] == peers
+    assert {"to": peers} in policy["egress"]
+    assert {"ports": [{"port": 7077}]} in policy["egress"]
 
 
 def test_users_options_of_spark_go_first(chart: Chart) -> None:
@@ -206,6 +235,29 @@ def test_wrong_values_are_refused_in_words(chart: Chart, values: Values, message
     with pytest.raises(Refused) as refused:
         chart.render(values)
     assert message in str(refused.value)
+
+
+def _spark_options(manifests: list[Manifest]) -> dict[str, str]:
+    """From the processors' configuration and their flags, which go first."""
+    [(_, pod)] = [each for each in _nodes(manifests) if "processor" in each[0]]
+    arguments = pod["containers"][0]["args"]
+    flags = dict(word.removeprefix("--spark-conf=").split("=", 1) for word in arguments if "spark-conf" in word)
+    return {**yaml.safe_load(_configuration(manifests)["processor.yaml"])["spark"]["conf"], **flags}
+
+
+def _policy_of_nodes(manifests: list[Manifest]) -> Manifest:
+    [spec] = [
+        each["spec"]
+        for each in manifests
+        if each["kind"] == "NetworkPolicy" and each["metadata"]["name"].endswith("-nodes")
+    ]
+    return dict(spec)
+
+
+def _open_to_executors(manifests: list[Manifest]) -> set[int]:
+    """The processors' ports that are given by number; those of all nodes have names."""
+    ports = [port["port"] for rule in _policy_of_nodes(manifests)["ingress"] for port in rule["ports"]]
+    return {port for port in ports if isinstance(port, int)}
 
 
 def _nodes(manifests: list[Manifest]) -> list[tuple[str, Manifest]]:

@@ -17,12 +17,29 @@ _FEED: Values = {
 }
 PRODUCTION: Values = {**_ETCD, **_ADMIN}
 
+POD_EXECUTORS: Values = {**PRODUCTION, "spark": {"master": "kubernetes"}}
+STANDALONE: Values = {**PRODUCTION, "spark": {"master": "spark://master-0.spark:7077,master-1.spark:7078"}}
+
 GOOD: dict[str, Values] = {
     "production": PRODUCTION,
+    "executors in pods": POD_EXECUTORS,
+    "a standalone cluster": STANDALONE,
+    "a standalone cluster elsewhere": {
+        **PRODUCTION,
+        "spark": {
+            "master": "spark://192.0.2.10:7077",
+            "driver": {"address": "ip"},
+            "conf": {"spark.pyspark.python": "/opt/sluice/bin/python"},
+        },
+        "networkPolicy": {
+            "sparkFrom": [{"ipBlock": {"cidr": "192.0.2.0/24"}}],
+            "egress": [{"ports": [{"port": 27017}, {"port": 2379}]}],
+        },
+    },
     "trial": {
         "etcd": {"dev": {"enabled": True}},
         "admin": {"allowUnauthenticated": True},
-        "spark": {"master": "local"},
+        "spark": {"local": {"cores": 1}},
         "credentials": {"data": {"source": "reader:secret@db1.example"}},
         "changefeeds": [_FEED],
     },
@@ -33,6 +50,7 @@ GOOD: dict[str, Values] = {
             "auth": {"user": "sluice", "existingSecret": "etcd-password"},
             "tls": {"existingSecret": "etcd-tls", "clientCertificate": True},
         },
+        "spark": {"master": "kubernetes"},
         **_ADMIN,
     },
     "client certificates": {
@@ -55,7 +73,7 @@ GOOD: dict[str, Values] = {
     },
     "autoscaled": {**PRODUCTION, "processor": {"autoscaling": {"enabled": True, "minReplicas": 3, "maxReplicas": 9}}},
     "closed network": {
-        **PRODUCTION,
+        **POD_EXECUTORS,
         "networkPolicy": {
             "adminFrom": [{"namespaceSelector": {"matchLabels": {"team": "data"}}}],
             "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
@@ -95,6 +113,7 @@ GOOD: dict[str, Values] = {
             ],
         },
         "spark": {
+            "master": "kubernetes",
             "executor": {"min": 0, "max": 20, "nodeSelector": {"pool": "spot"}, "tolerations": [{"operator": "Exists"}]}
         },
         "extraEnv": [
@@ -108,7 +127,10 @@ GOOD: dict[str, Values] = {
         "serviceAccount": {"create": False, "processorName": "spark"},
         "networkPolicy": {"enabled": False},
         "owner": {"podDisruptionBudget": {"enabled": False}},
-        "spark": {"conf": {"spark.executor.memory": "3g", "spark.python.worker.memory": "512m"}},
+        "spark": {
+            "master": "kubernetes",
+            "conf": {"spark.executor.memory": "3g", "spark.python.worker.memory": "512m"},
+        },
     },
 }
 
@@ -159,7 +181,11 @@ BAD: dict[str, tuple[Values, str]] = {
     ),
     "unknown master": (
         {**PRODUCTION, "spark": {"master": "yarn"}},
-        "at '/spark/master': value must be one of 'kubernetes', 'local'",
+        "at '/spark/master': 'yarn' does not match pattern",
+    ),
+    "a master without its port": (
+        {**PRODUCTION, "spark": {"master": "spark://master"}},
+        "at '/spark/master': 'spark://master' does not match pattern",
     ),
     "executors the wrong way round": (
         {**PRODUCTION, "spark": {"executor": {"min": 5, "max": 2}}},

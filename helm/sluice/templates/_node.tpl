@@ -35,7 +35,7 @@ admin:
 http_address: 0.0.0.0:8301
 {{- if eq .component "processor" }}
 spark:
-  master: {{ ternary "k8s://https://kubernetes.default.svc" "local[*]" (eq $values.spark.master "kubernetes") }}
+  master: {{ include "sluice.sparkMaster" .root | quote }}
   conf:
     {{- range $name, $value := mustMergeOverwrite (include "sluice.sparkConf" .root | fromYaml) (deepCopy $values.spark.conf) }}
     {{ $name }}: {{ $value | toString | quote }}
@@ -45,18 +45,43 @@ grace: {{ $values.grace }}
 log_format: json
 {{- end -}}
 
-{{/* Driver and executors use fixed ports, which the NetworkPolicy opens. Executors have no fixed name prefix: if a driver restarts in its
-pod, the names of its new executors must differ from those that are still ending. The driver's pod owns them, so they are deleted with it. */}}
+{{- define "sluice.sparkMaster" -}}
+{{- if eq .Values.spark.master "kubernetes" -}}
+k8s://https://kubernetes.default.svc
+{{- else if eq .Values.spark.master "local" -}}
+local[{{ .Values.spark.local.cores }}]
+{{- else -}}
+{{ .Values.spark.master }}
+{{- end -}}
+{{- end -}}
+
+{{/* Driver and executors use fixed ports, which the NetworkPolicy opens; the executors of a standalone cluster may share a machine, so they
+take free ones. Executor pods have no fixed name prefix: if a driver restarts in its pod, the names of its new executors must differ from
+those that are still ending. The driver's pod owns them, so they are deleted with it. */}}
 {{- define "sluice.sparkConf" -}}
 {{- $values := .Values -}}
+{{- $executor := $values.spark.executor -}}
 spark.driver.memory: {{ $values.spark.driver.memory | quote }}
-{{- if eq $values.spark.master "kubernetes" }}
-spark.pyspark.python: /opt/sluice/bin/python
+{{- if ne $values.spark.master "local" }}
 spark.driver.bindAddress: 0.0.0.0
 spark.driver.port: {{ $values.spark.driver.port }}
 spark.driver.blockManager.port: {{ $values.spark.driver.blockManagerPort }}
-spark.blockManager.port: {{ $values.spark.driver.blockManagerPort }}
 spark.sluice.handOver.port: {{ $values.spark.driver.handOverPort }}
+spark.executor.cores: {{ $executor.cores }}
+spark.executor.memory: {{ $executor.memory | quote }}
+spark.dynamicAllocation.enabled: true
+spark.dynamicAllocation.shuffleTracking.enabled: true
+spark.dynamicAllocation.minExecutors: {{ $executor.min }}
+spark.dynamicAllocation.initialExecutors: {{ $executor.min }}
+spark.dynamicAllocation.maxExecutors: {{ $executor.max }}
+spark.dynamicAllocation.executorIdleTimeout: {{ $executor.idleTimeout }}
+{{- end }}
+{{- if hasPrefix "spark://" $values.spark.master }}
+spark.cores.max: {{ mul $executor.max $executor.cores }}
+{{- end }}
+{{- if eq $values.spark.master "kubernetes" }}
+spark.pyspark.python: /opt/sluice/bin/python
+spark.blockManager.port: {{ $values.spark.driver.blockManagerPort }}
 spark.kubernetes.namespace: {{ .Release.Namespace }}
 spark.kubernetes.container.image: {{ include "sluice.image" . }}
 spark.kubernetes.container.image.pullPolicy: {{ $values.image.pullPolicy }}
@@ -65,16 +90,8 @@ spark.kubernetes.executor.podTemplateContainerName: executor
 spark.kubernetes.authenticate.executor.serviceAccountName: {{ include "sluice.fullname" . }}-executor
 spark.kubernetes.driver.ownPersistentVolumeClaim: false
 spark.kubernetes.driver.reusePersistentVolumeClaim: false
-spark.kubernetes.executor.request.cores: {{ default $values.spark.executor.cores $values.spark.executor.cpuRequest | quote }}
-spark.executor.cores: {{ $values.spark.executor.cores }}
-spark.executor.memory: {{ $values.spark.executor.memory | quote }}
-spark.executor.memoryOverhead: {{ $values.spark.executor.memoryOverhead | quote }}
-spark.dynamicAllocation.enabled: true
-spark.dynamicAllocation.shuffleTracking.enabled: true
-spark.dynamicAllocation.minExecutors: {{ $values.spark.executor.min }}
-spark.dynamicAllocation.initialExecutors: {{ $values.spark.executor.min }}
-spark.dynamicAllocation.maxExecutors: {{ $values.spark.executor.max }}
-spark.dynamicAllocation.executorIdleTimeout: {{ $values.spark.executor.idleTimeout }}
+spark.kubernetes.executor.request.cores: {{ default $executor.cores $executor.cpuRequest | quote }}
+spark.executor.memoryOverhead: {{ $executor.memoryOverhead | quote }}
 {{- end }}
 {{- end -}}
 

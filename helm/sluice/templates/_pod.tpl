@@ -145,7 +145,7 @@ envFrom: {{- toYaml . | nindent 2 }}
 ports:
   - {name: admin, containerPort: {{ $root.Values.admin.port }}}
   - {name: http, containerPort: 8301}
-  {{- if and (eq .component "processor") (eq $root.Values.spark.master "kubernetes") }}
+  {{- if and (eq .component "processor") (ne $root.Values.spark.master "local") }}
   - {name: spark-driver, containerPort: {{ $root.Values.spark.driver.port }}}
   - {name: spark-blocks, containerPort: {{ $root.Values.spark.driver.blockManagerPort }}}
   - {name: hand-over, containerPort: {{ $root.Values.spark.driver.handOverPort }}}
