@@ -53,7 +53,8 @@ class EpochGuard:
     def demand(self) -> timedelta:
         """How long the next write may take. Call it before each write, and limit the write to that time.
 
-        Raises `FencedError` if the epoch is over, or if etcd has not confirmed it within the budget.
+        Raises `FencedError` if the epoch is over, or if etcd has not confirmed it within the budget. If etcd has never answered, raises its
+        error: an executor that does not reach etcd is no consequence of a lost lease, and its user has to learn of it.
         """
         now = self._monotonic()
         if self._looked_at is None or now >= self._looked_at + self._look_every:
@@ -69,6 +70,8 @@ class EpochGuard:
         try:
             found = self._etcd.get(self._key)
         except RetryableError as error:
+            if self._looked_at is None:
+                raise
             _log.warning("epoch_not_confirmed", key=self._key, epoch=self._epoch, error=str(error))
             return
         if found is None or found.create_rev != self._epoch:

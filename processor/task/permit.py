@@ -25,7 +25,10 @@ _log = structlog.get_logger()
 
 
 class TaskPermit:
-    """For one task. It is the sink's `Permit`: returns the seconds for which writing is allowed; raises `FencedError` when it is over."""
+    """For one task. It is the sink's `Permit`: returns the seconds for which writing is allowed; raises `FencedError` when it is over.
+
+    If etcd has never answered, it raises etcd's error (`EpochGuard.demand`).
+    """
 
     def __init__(
         self,
@@ -65,6 +68,8 @@ class TaskPermit:
             found = self._etcd.get(self._fence.status_key)
             revoked = self._etcd.get(self._attempt)
         except RetryableError as error:
+            if self._looked_at is None:
+                raise
             _log.warning("run_not_confirmed", key=self._fence.status_key, run=self._fence.run, error=str(error))
             return
         status = decode(ChangefeedStatus, found) if found else None

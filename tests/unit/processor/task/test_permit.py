@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from changefeed.errors import FencedError
+from changefeed.errors import CoordinationUnavailable, FencedError
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.records import ChangefeedStatus
 from coordination.etcd.config import EtcdConfig
@@ -24,8 +24,9 @@ class Task:
         self.epoch = self.server.txn([], [Put(NODE, b"")]).revision
         self.status(run=3)
         fence = Fence(etcd=EtcdConfig(), node_key=NODE, epoch=self.epoch, status_key=STATUS, run=3)
+        self.etcd = self.server.connect()
         self.permit = TaskPermit(
-            self.server.connect(), fence, ATTEMPT, budget=timedelta(seconds=10), monotonic=lambda: self.now
+            self.etcd, fence, ATTEMPT, budget=timedelta(seconds=10), monotonic=lambda: self.now
         )
 
     def status(self, *, run: int, state: State = State.NORMAL) -> None:
@@ -82,4 +83,17 @@ def test_a_node_that_is_gone_ends_the_permit() -> None:
     task.server.txn([], [Delete(NODE)])
     task.now += 2
     with pytest.raises(FencedError, match="no key"):
+        task.permit()
+
+
+def test_a_task_that_cannot_ask_etcd_at_all_says_so_and_one_that_could_is_fenced() -> None:
+    task = Task()
+    task.etcd.connected = False
+    with pytest.raises(CoordinationUnavailable):
+        task.permit()
+    task.etcd.connected = True
+    task.permit()
+    task.etcd.connected = False
+    task.now += 10
+    with pytest.raises(FencedError, match="not confirmed"):
         task.permit()
