@@ -13,6 +13,7 @@ from bench.figures.initial_copy import initial_copy
 from bench.figures.lag import lag, lag_beside_an_index_build
 from bench.figures.quiet_table import quiet_table
 from bench.figures.slices import slices
+from bench.figures.spark_cluster import spark_cluster
 from bench.figures.tables import tables
 from bench.result import Figure
 from devstack.stack import DevStack
@@ -29,4 +30,5 @@ MEASUREMENTS: dict[str, Callable[[DevStack], list[Figure]]] = {
     "at_rest": at_rest,
     "etcd_writes": etcd_writes,
     "tables": tables,
+    "spark_cluster": spark_cluster,
 }

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import TracebackType
@@ -39,8 +39,12 @@ _ENDING_SECONDS = 30.0
 class Product:
     """Its Spark session starts with its first changefeed; `warm_up` does this before a measurement."""
 
-    def __init__(self, stack: DevStack) -> None:
+    def __init__(
+        self, stack: DevStack, *, spark_master: str | None = None, spark_conf: Mapping[str, str] | None = None
+    ) -> None:
         self._stack = stack
+        conf = [word for name, value in (spark_conf or {}).items() for word in ("--spark-conf", f"{name}={value}")]
+        self._spark = [*(("--spark-master", spark_master) if spark_master else ()), *conf]
         self.layout = Layout(f"bench-{uuid.uuid4().hex[:8]}")
         self.etcd = EtcdClient(EtcdConfig(endpoints=(stack.etcd_endpoint,)))
         self._store = DesiredStore(self.etcd, self.layout)
@@ -158,7 +162,7 @@ class Product:
     def start(self, role: str) -> None:
         command = [sys.executable, "-c", "from cli.main import main; main()", "server", "--roles", role, "--name", role]
         command += ["--cluster", self.layout.cluster, "--etcd", self._stack.etcd_endpoint, "--grace", "1"]
-        command += ["--admin-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0"]
+        command += ["--admin-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0", *self._spark]
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         self._processes[role] = subprocess.Popen(command, stdout=self._log, stderr=self._log, env=environment)
 

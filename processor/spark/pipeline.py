@@ -79,12 +79,11 @@ class Pipeline:
         begun_at = time.monotonic()
         group = self.group(shared.context, spec)
         parallelism = shared.context.configuration.pipeline.parallelism
-        cuts = slices(
-            spec.whole(shared.context.tables).scan,
-            replace(self._limits, slices=parallelism if self._spark.divides() and not spec.alone else 1),
-            capture=shared.context.capture,
-            density=spec.density,
-        )
+        scan = spec.whole(shared.context.tables).scan
+        limits = replace(self._limits, slices=1 if spec.alone else parallelism)
+        cuts = slices(scan, limits, capture=shared.context.capture, density=spec.density)
+        if len(cuts) > 1 and not self._spark.divides():
+            cuts = [scan]
         with self._broadcast(shared) as handle:
             if len(cuts) > 1:
                 with self._beside(len(cuts)):

@@ -77,6 +77,9 @@ _HAND_OVER_PORT = "spark.sluice.handOver.port"
 
 _LAST_PORT = 65_535
 _DIVIDING_SLOTS = 4
+"""On this machine, which source and target may share. On a cluster two are enough."""
+
+_DIVIDING_SLOTS_ON_A_CLUSTER = 2
 
 _FAILURES = (Py4JError, PySparkException, ConnectionError, EOFError)
 
@@ -104,8 +107,13 @@ class SparkSettings:
 
     @property
     def local(self) -> bool:
-        """Whether tasks run on this machine rather than on executors, whose number may grow with the load."""
+        """Whether tasks run on this machine rather than on executors."""
         return self.master == "local" or self.master.startswith("local[")
+
+    @property
+    def grows(self) -> bool:
+        """Whether Spark asks for more executors when tasks wait."""
+        return not self.local and self.options.get("spark.dynamicAllocation.enabled") == "true"
 
     @property
     def hand_over_port(self) -> int:
@@ -147,7 +155,6 @@ class SparkRunner:
         self._watch = ExecutorWatch(self.slots, self._give_up, patience=patience)
         self._given_up: SparkContext | None = None
         self._one: RDD[int] | None = None
-        self._divides: bool | None = None
         self._stopped = False
 
     def __enter__(self) -> Self:
@@ -230,11 +237,15 @@ class SparkRunner:
             return 0
 
     def divides(self) -> bool:
-        """Whether a shuffle makes a window faster. Without one, a task that reads while the target writes already keeps two cores busy."""
-        if self._divides is None:
-            with _translated("slots"):
-                self._divides = not self._settings.local or _slots(self._started()) >= _DIVIDING_SLOTS
-        return self._divides
+        """Whether a shuffle makes a window faster. Without one, a task that reads while the target writes already keeps two cores busy.
+
+        Where executors come with the load, only many tasks bring them.
+        """
+        if self._settings.grows:
+            return True
+        with _translated("slots"):
+            least = _DIVIDING_SLOTS if self._settings.local else _DIVIDING_SLOTS_ON_A_CLUSTER
+            return _slots(self._started()) >= least
 
     def switchboard(self) -> Switchboard:
         """Opens the port where tasks reach this driver. Starts Spark if needed."""

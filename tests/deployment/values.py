@@ -114,7 +114,12 @@ GOOD: dict[str, Values] = {
         },
         "spark": {
             "master": "kubernetes",
-            "executor": {"min": 0, "max": 20, "nodeSelector": {"pool": "spot"}, "tolerations": [{"operator": "Exists"}]}
+            "executor": {
+                "min": 0,
+                "max": 20,
+                "nodeSelector": {"pool": "spot"},
+                "tolerations": [{"operator": "Exists"}],
+            },
         },
         "extraEnv": [
             {"name": "SOURCE_PASSWORD", "valueFrom": {"secretKeyRef": {"name": "mongodb", "key": "password"}}}

@@ -47,6 +47,7 @@ def test_a_cluster_with_one_core_has_one_slot_and_its_workers_log_like_their_nod
     spark: SparkRunner, cluster: SparkCluster
 ) -> None:
     assert spark.slots() == 1
+    assert not spark.divides()
     spark.run_one(_GROUP, _say)
     logs = cluster.workers[0].executor_logs
     until(lambda: "task_says" in logs(), "the task's line")
@@ -79,7 +80,9 @@ def test_executors_elsewhere_dial_their_driver(
 
 
 def test_a_python_without_our_packages_is_named(spark: SparkRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark._context, "pythonExec", "/usr/bin/python3")  # set from `spark.pyspark.python` at the start
+    monkeypatch.setattr(
+        spark._context, "pythonExec", "/usr/bin/python3"
+    )  # set from `spark.pyspark.python` at the start
     with pytest.raises(PipelineUnavailable, match=r"a task on \S+ executor 0 failed: ModuleNotFoundError: No module"):
         spark.run_one(_GROUP, int)
 
@@ -97,7 +100,9 @@ def test_a_node_that_its_master_has_forgotten_gets_executors_again(spark: SparkR
     cluster.master.kill()
     cluster.master.start()
     until(lambda: spark.slots() == 0, "the end of the executor")
-    with pytest.raises(PipelineUnavailable, match=r"gave this node no executor within 15 s; check that its workers run"):
+    with pytest.raises(
+        PipelineUnavailable, match=r"gave this node no executor within 15 s; check that its workers run"
+    ):
         spark.run_one(_GROUP, int)
     assert spark.run_one(_GROUP, int) == 0
 
@@ -106,6 +111,8 @@ def test_a_node_that_its_master_has_forgotten_gets_executors_again(spark: SparkR
 def test_a_master_that_cannot_be_reached_is_named(spark: SparkRunner) -> None:
     """Spark gives up after a minute. It is the last test, since a process has one Spark at a time."""
     spark.stop()
-    with SparkRunner(SparkSettings(master="spark://127.0.0.1:1")) as nowhere:
-        with pytest.raises(PipelineUnavailable, match=r"spark://127\.0\.0\.1:1 cannot be reached, or "):
-            nowhere.run_one(_GROUP, int)
+    with (
+        SparkRunner(SparkSettings(master="spark://127.0.0.1:1")) as nowhere,
+        pytest.raises(PipelineUnavailable, match=r"spark://127\.0\.0\.1:1 cannot be reached, or "),
+    ):
+        nowhere.run_one(_GROUP, int)

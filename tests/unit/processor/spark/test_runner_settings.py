@@ -48,3 +48,10 @@ def test_one_node_does_not_take_a_whole_standalone_cluster() -> None:
 def test_only_on_this_machine_spark_listens_on_the_loopback_address() -> None:
     assert SparkSettings(master="local[*]").all()["spark.driver.host"] == "127.0.0.1"
     assert "spark.driver.host" not in SparkSettings(master="spark://m:7077").all()
+
+
+@pytest.mark.parametrize(
+    ("master", "enabled", "grows"), [("yarn", "true", True), ("yarn", "false", False), ("local[*]", "true", False)]
+)
+def test_executors_come_with_the_load_where_spark_may_ask_for_them(master: str, enabled: str, grows: bool) -> None:
+    assert SparkSettings(master=master, options={"spark.dynamicAllocation.enabled": enabled}).grows is grows

@@ -25,9 +25,7 @@ class Task:
         self.status(run=3)
         fence = Fence(etcd=EtcdConfig(), node_key=NODE, epoch=self.epoch, status_key=STATUS, run=3)
         self.etcd = self.server.connect()
-        self.permit = TaskPermit(
-            self.etcd, fence, ATTEMPT, budget=timedelta(seconds=10), monotonic=lambda: self.now
-        )
+        self.permit = TaskPermit(self.etcd, fence, ATTEMPT, budget=timedelta(seconds=10), monotonic=lambda: self.now)
 
     def status(self, *, run: int, state: State = State.NORMAL) -> None:
         record = ChangefeedStatus(lifecycle=Lifecycle(state=state), run=run, info_version=1, epoch=1)
