@@ -20,7 +20,9 @@
       token_file: /etc/sluice/tokens       # lines role:token
       allow_unauthenticated: false
     http_address: 127.0.0.1:8301           # /metrics, /healthz, /readyz
-    spark: {master: "local[2]", conf: {spark.driver.memory: 2g}}
+    spark:                                 # docs/spark.md
+      master: "local[2]"                   # or spark://host:port, k8s://https://host:port, yarn
+      conf: {spark.driver.memory: 2g}
     grace: 60                              # seconds for handing tables over when stopped
     log_format: json                       # or console
 
@@ -47,6 +49,7 @@ from changefeed.records import Role
 from coordination.logging import LogFormat
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\[\]/@\s]+):(?P<port>\d{1,5})")
+_SPARK_MASTER = re.compile(r"local(\[[^\]]+\])?|spark://[^\s/:]+:\d+(,[^\s/:]+:\d+)*|k8s://\S+|yarn")
 _NAME = re.compile(r"[A-Za-z0-9]+([-_.][A-Za-z0-9]+)*")
 
 
@@ -77,6 +80,13 @@ def _role(value: object) -> Role:
     if not isinstance(value, str) or value not in tuple(Role):
         raise Mistake(f"found {shown(value)}; allowed are {', '.join(Role)}{did_you_mean(value, Role)}")
     return Role(value)
+
+
+def _spark_master(value: object) -> str:
+    match = _SPARK_MASTER.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise Mistake(f"found {shown(value)}; write local[N], spark://host:port, k8s://https://host:port or yarn")
+    return match[0]
 
 
 def _roles(roles: tuple[Role, ...]) -> tuple[Role, ...]:
@@ -140,7 +150,7 @@ class AdminOptions(Options):
 
 
 class SparkOptions(Options):
-    master: StrictStr = "local[*]"
+    master: Annotated[StrictStr, BeforeValidator(_spark_master)] = "local[*]"
     conf: dict[StrictStr, StrictStr] = Field({}, description="write a mapping of text to text, numbers in quotes")
 
 

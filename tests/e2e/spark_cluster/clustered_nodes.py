@@ -36,9 +36,9 @@ _CONF = {
     "spark.cores.max": "2",
     "spark.executor.cores": "1",
     "spark.executor.memory": "512m",
-    "spark.executor.heartbeatInterval": "2s",
-    "spark.network.timeout": "12s",
-    "spark.network.timeoutInterval": "2s",
+    "spark.executor.heartbeatInterval": "1s",
+    "spark.network.timeout": "8s",
+    "spark.network.timeoutInterval": "1s",
 }
 _ROOT = Path(__file__).parents[3]
 

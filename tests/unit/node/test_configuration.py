@@ -56,3 +56,27 @@ def test_nobody_listens_to_strangers_unasked(tmp_path: Path) -> None:
     for allowed in ({"token_file": tokens}, {"allow_unauthenticated": True}):
         found = NodeConfiguration.of(None, {"admin": {"address": "0.0.0.0:1", **allowed}})
         assert found.admin.address == "0.0.0.0:1"
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        "local",
+        "local[*]",
+        "local[4]",
+        "spark://m:7077",
+        "spark://m1:7077,m2:7077",
+        "k8s://https://10.0.0.1:6443",
+        "yarn",
+    ],
+)
+def test_spark_s_masters_are_taken(master: str) -> None:
+    assert NodeConfiguration.parse({"spark": {"master": master}}).spark.master == master
+
+
+@pytest.mark.parametrize(
+    "master", ["", "spark", "sparc://m:7077", "spark://m", "spark://m:x", "local-cluster[1,1,512]", 7]
+)
+def test_another_master_is_a_mistake(master: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"spark\.master: found .*; write local\[N\], spark://host:port, k8s"):
+        NodeConfiguration.parse({"spark": {"master": master}})
