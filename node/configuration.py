@@ -21,6 +21,7 @@
       allow_unauthenticated: false
     http_address: 127.0.0.1:8301           # /metrics, /healthz, /readyz
     spark: {master: "local[2]", conf: {spark.driver.memory: 2g}}
+    secret_directories: [/run/secrets]     # where ${file:...} of changefeeds may point
     grace: 60                              # seconds for handing tables over when stopped
     log_format: json                       # or console
 
@@ -38,13 +39,23 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictStr, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StrictBool,
+    StrictStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from changefeed.config import yaml_text
 from changefeed.config.options import Options, each_once, problems
 from changefeed.config.wording import Mistake, did_you_mean, shown
 from changefeed.errors import ConfigurationError
 from changefeed.records import Role
+from credentials.secret_files import DEFAULT_DIRECTORIES, SecretFiles
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\[\]/@\s]+):(?P<port>\d{1,5})")
 _NAME = re.compile(r"[A-Za-z0-9]+([-_.][A-Za-z0-9]+)*")
@@ -167,8 +178,27 @@ class NodeConfiguration(Options):
     admin: AdminOptions = AdminOptions()
     http_address: Address = "127.0.0.1:8301"
     spark: SparkOptions = SparkOptions()
+    secret_directories: tuple[StrictStr, ...] = Field(
+        DEFAULT_DIRECTORIES, description="write a list of directories, for example [/run/secrets/sluice]"
+    )
     grace: Seconds = timedelta(seconds=60)
     log_format: LogFormat = LogFormat.CONSOLE
+
+    @field_validator("secret_directories")
+    @classmethod
+    def _secret_directories_are_absolute(cls, directories: tuple[str, ...]) -> tuple[str, ...]:
+        for directory in directories:
+            if not directory.startswith("/") or not directory.strip("/"):
+                raise Mistake(f"found {shown(directory)}; write the absolute path of a directory, not of the root")
+        return directories
+
+    @property
+    def secret_files(self) -> SecretFiles:
+        """What changefeeds may read on this node."""
+        own = (self.etcd.password_file, self.etcd.key, self.admin.key, self.admin.token_file)
+        return SecretFiles(
+            directories=self.secret_directories, own=tuple(str(path) for path in own if path is not None)
+        )
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> NodeConfiguration:

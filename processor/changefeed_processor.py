@@ -38,6 +38,7 @@ from coordination.etcd.protocol import CreateRevIs, Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, encode
 from coordination.mirror import View
+from credentials.expansion import allowed
 from processor import decision
 from processor.copy.steps import CopyAnswers, CopyStep
 from processor.copy.table_copies import TableCopies
@@ -256,7 +257,9 @@ class ChangefeedProcessor:
         return JobContext(
             key=f"{session.node}/{self._id}/{self._life}/{self._contexts}",
             changefeed=self._id,
-            configuration=self._configuration,
+            configuration=self._configuration.without_credentials(),
+            info_key=session.layout.info(self._id),
+            secret_files=allowed(),
             capture=self._capture,
             schemas=self._schemas.versions,
             tables=tables,

@@ -27,6 +27,7 @@ from changefeed.errors import (
     SourceUnavailable,
     SourceUnsupported,
 )
+from credentials.redaction import redacted
 
 CHANGE_STREAM_HISTORY_LOST = 286
 CAPPED_POSITION_LOST = 136
@@ -97,7 +98,7 @@ def translated(doing: str) -> Iterator[None]:
 def translate(error: driver.PyMongoError | BSONError, doing: str) -> SluiceError:
     lost = isinstance(error, driver.ConnectionFailure | driver.ProtocolError)
     if lost or gave_up_before_sending(str(error)):
-        return SourceUnavailable(f"{doing}: {unreachable('source', str(error), _details(error))}")
+        return SourceUnavailable(f"{doing}: {redacted(unreachable('source', str(error), _details(error)))}")
     message = f"{doing}: {error_text(error)}"
     match error:
         case driver.InvalidURI() | driver.ConfigurationError() | driver.InvalidName():
@@ -114,7 +115,7 @@ def translate(error: driver.PyMongoError | BSONError, doing: str) -> SluiceError
 
 def error_text(error: driver.PyMongoError | BSONError) -> str:
     """The error in one line, for messages and logs."""
-    return in_one_line(str(error), _details(error))
+    return redacted(in_one_line(str(error), _details(error)))
 
 
 def _details(error: driver.PyMongoError | BSONError) -> Mapping[str, Any] | None:

@@ -11,7 +11,7 @@ from admin.preflight.deployment_identity import DeploymentIdentity, identify
 from changefeed.config.configuration import Configuration
 from changefeed.errors import SinkRefused, SluiceError
 from changefeed.table import TableName
-from owner.deployments.connections import expanded
+from credentials.expansion import expanded
 from sink.mongodb.connection import Client, connect, refused_member
 from sink.mongodb.errors import translated
 from source.connection import HELLO

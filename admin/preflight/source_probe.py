@@ -16,7 +16,7 @@ from changefeed.errors import ConfigurationError, HistoryLost, SluiceError, Sour
 from changefeed.position import Position
 from changefeed.records import ChangefeedInfo
 from changefeed.table import TableKind, TableSchema
-from owner.deployments.connections import expanded
+from credentials.expansion import expanded
 from processor.task.rows.row_stream import streams_asked_for
 from processor.task.shuffle.routing import divisible
 from source.connection import Client, connect, deployment_of, refused_member

@@ -17,8 +17,9 @@ from changefeed.errors import ConfigurationError, SluiceError
 from changefeed.lifecycle import State
 from changefeed.records import ChangefeedId, DesiredState
 from changefeed.table import TableName, TableSchema
+from credentials.expansion import expanded
+from credentials.redaction import redacted
 from owner.decision import published
-from owner.deployments.connections import expanded
 from owner.etcd_view import OwnerView
 from owner.tables import filter_change
 
@@ -55,7 +56,7 @@ class Validator:
         """`replaces`: the changefeed whose configuration an update replaces."""
         unusable = list(_unusable_uris(configuration))
         if unusable:
-            return Findings(problems=tuple(unusable))
+            return Findings(problems=tuple(map(redacted, unusable)))
         decided = _decided(configuration, replaces)
         with self._reader.read() as view:
             nodes = {
@@ -82,7 +83,9 @@ class Validator:
             problems += _unfinished_ddls(configuration, replaces)
         warnings = [] if problems or replaces is not None else _uncopied(configuration, found.tables)
         return Findings(
-            problems=tuple(problems), warnings=tuple(warnings), choice=found.choice and (decided or found.choice)
+            problems=tuple(map(redacted, problems)),
+            warnings=tuple(warnings),
+            choice=found.choice and (decided or found.choice),
         )
 
 

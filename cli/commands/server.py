@@ -23,6 +23,10 @@ def server(
     http_address: Annotated[
         str | None, typer.Option(help="For /metrics, /healthz and /readyz. Default: 127.0.0.1:8301.")
     ] = None,
+    secret_directories: Annotated[
+        str | None,
+        typer.Option(help="Where ${file:...} of changefeeds may point, comma-separated. Default: /run/secrets."),
+    ] = None,
     grace: Annotated[
         float | None, typer.Option(help="Seconds for handing tables over when stopped. Default: 60.")
     ] = None,
@@ -77,6 +81,7 @@ def server(
                 "name": name,
                 "roles": _split(roles),
                 "http_address": http_address,
+                "secret_directories": _split(secret_directories),
                 "grace": grace,
                 "session_ttl": session_ttl,
                 "log_format": log_format.value if log_format else None,

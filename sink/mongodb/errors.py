@@ -36,6 +36,7 @@ from changefeed.errors import (
     SinkUnavailable,
     SluiceError,
 )
+from credentials.redaction import redacted
 
 _UNREACHABLE = frozenset({6, 7, 89, 9001, 202, 279, 303, 317, 384})
 _NO_PRIMARY = frozenset({91, 133, 149, 189, 216, 10058, 10107, 11600, 11602, 13435, 13436})
@@ -93,7 +94,7 @@ def answer_of(error: Exception) -> str:
     """The target's error text."""
     code = code_of(error)
     details = dict(_details(error) or {})
-    return in_one_line(str(error), details | {"code": code} if code is not None else details)
+    return redacted(in_one_line(str(error), details | {"code": code} if code is not None else details))
 
 
 def _details(error: Exception) -> Mapping[str, Any] | None:
@@ -115,7 +116,7 @@ def translate(error: Exception, *, doing: str, refused: type[SluiceError]) -> Sl
     """`doing` names the operation and its subject (`createIndexes on shop.orders`); `refused` is the class for a plain refusal."""
     lost = isinstance(error, ConnectionFailure | ProtocolError | AutoReconnect)
     if lost or gave_up_before_sending(str(error)):
-        return SinkUnavailable(f"{doing}: {unreachable('target', str(error), _details(error))}")
+        return SinkUnavailable(f"{doing}: {redacted(unreachable('target', str(error), _details(error)))}")
     said = f"{doing}: the target answers: {answer_of(error)}"
     match error:
         case OperationFailure() if _may_pass(error):
