@@ -114,13 +114,20 @@ File: TypeAlias = Annotated[Path, AfterValidator(_file)]
 
 class EtcdOptions(Options):
     endpoints: tuple[Address, ...] = Field(
-        ("127.0.0.1:2379",), min_length=1, description="write a list of host:port, for example [etcd-1:2379]"
+        ("127.0.0.1:2379",), description="write a list of host:port, for example [etcd-1:2379]"
     )
     user: StrictStr | None = None
     password_file: File | None = None
     ca: File | None = None
     cert: File | None = None
     key: File | None = None
+
+    @field_validator("endpoints")
+    @classmethod
+    def _some_endpoint(cls, endpoints: tuple[str, ...]) -> tuple[str, ...]:
+        if not endpoints:
+            raise Mistake("found none; write at least one host:port, for example etcd-1:2379")
+        return endpoints
 
     @model_validator(mode="after")
     def _belong_together(self) -> EtcdOptions:

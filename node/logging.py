@@ -10,6 +10,8 @@ import logging
 import sys
 import threading
 import warnings
+from contextlib import suppress
+from typing import TextIO, cast
 
 import structlog
 from structlog.typing import Processor
@@ -18,6 +20,18 @@ from credentials.log_lines import redacted_line
 from node.configuration import LogFormat
 
 _log = structlog.get_logger()
+
+
+class _StandardError:
+    """A line that cannot be written, as on a full disk, is lost: what it tells of must go on."""
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            sys.stderr.flush()
 
 
 def set_up(format: LogFormat) -> None:
@@ -39,7 +53,7 @@ def set_up(format: LogFormat) -> None:
             redacted_line,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", _StandardError())),
         cache_logger_on_first_use=True,
     )
     warnings.showwarning = _warned

@@ -16,7 +16,14 @@ from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from pymongo import errors as driver
 
-from changefeed.driver_text import gave_up_before_sending, in_one_line, unreachable
+from changefeed.driver_text import (
+    ATLAS,
+    WRONG_CREDENTIALS,
+    gave_up_before_sending,
+    in_one_line,
+    unreachable,
+    wrong_credentials,
+)
 from changefeed.errors import (
     ConfigurationError,
     HistoryLost,
@@ -44,10 +51,9 @@ EVENT_TOO_LARGE = frozenset(
 
 _REFUSED = frozenset(
     {
-        11,  # UserNotFound
         13,  # Unauthorized
-        18,  # AuthenticationFailed
-        8000,  # AtlasError
+        ATLAS,
+        *WRONG_CREDENTIALS,
     }
 )
 
@@ -128,6 +134,8 @@ def _of_server(error: driver.OperationFailure, message: str) -> SluiceError:
     code = error.code
     if code in _HISTORY_LOST:
         return HistoryLost(message)
+    if code in WRONG_CREDENTIALS or (code == ATLAS and "auth" in message):
+        return SourceRefused(f"{message}; {wrong_credentials('source')}")
     if code in _REFUSED:
         return SourceRefused(f"{message}; {_missing(message)}")
     if code in _UNSUPPORTED:
