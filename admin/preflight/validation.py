@@ -80,6 +80,7 @@ class Validator:
         with self._reader.read() as view:
             others = {id: known for id, known in view.changefeeds().items() if id != configuration.id}
         problems += _shared_targets(configuration, found.tables, others)
+        problems += _not_replicable(configuration, found.tables)
         problems += _replicated_letters(configuration, found.tables, others)
         if replaces is None:
             problems += _older_target(found.version, target.version)
@@ -158,6 +159,19 @@ def _without_tables(configuration: Configuration, tables: Sequence[TableSchema])
         )
 
 
+def _not_replicable(configuration: Configuration, tables: Sequence[TableSchema]) -> Iterator[str]:
+    """A server lets no client insert a document that has the index of Queryable Encryption in it, `__safeContent__`."""
+    if configuration.sink.scheme == "blackhole":
+        return
+    names = sorted(table.name for table in tables if "encryptedFields" in table.options.decode())
+    if names:
+        excluded = ", ".join(f'"!{name}"' for name in names[:_MOST_NAMED])
+        yield (
+            f"filter.tables: Queryable Encryption cannot be replicated, since a target refuses its documents: {_named(names)}; "
+            f"leave them out, with {excluded} at the end"
+        )
+
+
 def _occupied(
     configuration: Configuration, copied: Sequence[TableSchema], targets: Mapping[TableName, int], found: TargetTables
 ) -> Iterator[str]:
@@ -192,8 +206,8 @@ def _letters_in_reach(configuration: Configuration) -> Iterator[str]:
     letters = configuration.dead_letter
     if letters is not None and writes(configuration, letters):
         yield (
-            f"dead_letter: {letters} stops the changefeed's copy of a table of that name if the source gets one; leave the name out with "
-            f"filter.tables, or name a table outside of the filter"
+            f"dead_letter: {letters} is a name that the changefeed would replicate if the source gets such a table, which would stop at the "
+            "letters; name a table outside of filter.tables, or leave the name out there"
         )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bson.binary import Binary
 
 from devstack.mongodb.replica_set import ReplicaSet
 from devstack.mongodb.security import Security
@@ -140,6 +142,19 @@ def test_tables_that_the_target_has_already_are_named(site: Site) -> None:
     assert "it has documents already in shop.items, shop.orders, which an initial copy would fill" in told
     assert site.validated(source, sink, filter='{tables: ["shop.*"]}', start="now")[0] == 0
     assert site.validated(source, sink, filter='{tables: ["shop.*"]}', routes='[{from: "shop.*", to: "dr.*"}]')[0] == 0
+
+
+@pytest.mark.since("6.0")
+def test_tables_that_cannot_be_replicated_are_named(site: Site) -> None:
+    source, sink = site.user(site.source, "reader", *_READER), site.user(site.target, "writer", *_WRITER)
+    encrypted = {"path": "ssn", "bsonType": "string", "keyId": Binary.from_uuid(uuid.uuid4())}
+    site.reader["shop"].command("create", "patients", encryptedFields={"fields": [encrypted]})
+
+    code, told = site.validated(source, sink, filter='{tables: ["shop.*"]}')
+
+    assert (code != 0, "Queryable Encryption cannot be replicated" in told) == (True, True), told
+    assert '"!shop.patients" at the end' in told
+    assert site.validated(source, sink, filter='{tables: ["shop.*", "!shop.patients"]}')[0] == 0
 
 
 def test_a_filter_without_a_table_and_letters_within_reach_are_warned_of(site: Site) -> None:
