@@ -129,24 +129,6 @@ def test_a_full_disk_below_the_errors_leaves_the_exit_code(server: Server) -> No
     assert subprocess.run(["bash", "-c", command], env=environment, timeout=60, check=False).returncode == 3
 
 
-@pytest.mark.parametrize(
-    ("flags", "told"),
-    [
-        (["--etcd", "x"], "--etcd: found 'x'; write host:port"),
-        (["--etcd", "a:1,b"], "--etcd: found 'b'; write host:port"),
-        (["--etcd", ""], "--etcd: found none; write at least one host:port, for example etcd-1:2379"),
-        (["--admin-address", "8300"], "--admin-address: found '8300'; write host:port"),
-        (["--token-file", "/nowhere"], "--token-file: found '/nowhere', which is not a file"),
-        (["--roles", "boss"], "--roles: found 'boss'; allowed are owner, processor"),
-    ],
-)
-def test_a_flag_of_a_node_is_named_when_it_is_wrong(server: Server, flags: list[str], told: str) -> None:
-    answer = server.sluice("server", *flags)
-    assert answer.returncode == 2
-    assert answer.stderr.startswith(f"sluice: {told}")
-    assert len(answer.stderr.splitlines()) == 1, answer.stderr
-
-
 @pytest.fixture
 def feed(server: Server, database: str, source_uri: str) -> Iterator[str]:
     flags = ("--source", source_uri, "--sink", "blackhole://", "--tables", f"{database}.*", "--start", "now")

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import secrets
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
+import yaml
+
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
+from cli.connection import Connection, ServerAddress
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
 from tests.component.node.server_process import Server
@@ -52,27 +56,37 @@ class PlantedSecrets:
 
 
 class Told:
-    """All answers of the command line."""
+    """All answers of the command line and of the admin API."""
 
     def __init__(self, node: Server, token_file: Path) -> None:
         self._node = node
-        self._token_file = str(token_file)
+        self._token_file = token_file
         self.text = ""
 
     def sluice(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        answer = self._node.sluice(*arguments, environment={"SLUICE_TOKEN_FILE": self._token_file})
+        answer = self._node.sluice(*arguments, environment={"SLUICE_TOKEN_FILE": str(self._token_file)})
         self.text += answer.stdout + answer.stderr
         return answer
 
-    def everything(self, changefeed: str) -> None:
-        for arguments in (
-            ("changefeed", "list", "-o", "json"),
-            ("changefeed", "query", changefeed, "-o", "yaml"),
-            ("table", "list", changefeed, "-o", "json"),
-            ("ddl", "list", changefeed, "-o", "json"),
-            ("node", "list", "-o", "json"),
-        ):
-            assert self.sluice(*arguments).returncode == 0
+    def problems_of(self, configuration: Mapping[str, object]) -> Sequence[str]:
+        with self._api() as api:
+            request = pb.ValidateChangefeedRequest(configuration=yaml.safe_dump(dict(configuration)))
+            answer = api.ask(api.changefeeds.ValidateChangefeed, request)
+        self.text += str(answer)
+        return list(answer.problems)
+
+    def everything(self) -> None:
+        with self._api() as api:
+            feeds = api.ask(api.changefeeds.ListChangefeeds, pb.ListChangefeedsRequest())
+            answers = [feeds, api.ask(api.nodes.ListNodes, pb.ListNodesRequest())]
+            for feed in feeds.changefeeds:
+                answers.append(api.ask(api.changefeeds.GetChangefeed, pb.GetChangefeedRequest(id=feed.id)))
+                answers += api.stream(api.tables.ListTables, pb.ListTablesRequest(changefeed=feed.id))
+                answers += api.stream(api.ddls.ListDdl, pb.ListDdlRequest(changefeed=feed.id))
+        self.text += "\n".join(map(str, answers))
+
+    def _api(self) -> Connection:
+        return Connection(ServerAddress(server=self._node.address, token_file=self._token_file))
 
 
 def in_etcd(endpoint: str, prefix: str) -> dict[str, bytes]:
