@@ -144,6 +144,30 @@ def test_tables_that_the_target_has_already_are_named(site: Site) -> None:
     assert site.validated(source, sink, filter='{tables: ["shop.*"]}', routes='[{from: "shop.*", to: "dr.*"}]')[0] == 0
 
 
+def test_an_update_looks_at_the_tables_that_it_adds(site: Site, tmp_path: Path) -> None:
+    source, sink = site.user(site.source, "reader", *_READER), site.user(site.target, "writer", *_WRITER)
+    site.reader["shop"]["added"].insert_one({})
+    for name in ("orders", "added"):
+        site.writer["shop"][name].insert_one({})
+    (tmp_path / "wider").write_text(
+        f"id: wider\nsource: {source}\nsink: {sink}\nstart: now\nfilter: {{tables: [shop.orders, shop.added]}}\n"
+    )
+    flags = ("--source", source, "--sink", sink, "--tables", "shop.orders", "--start", "now")
+    created = site.server.sluice("changefeed", "create", "--id", "wider", *flags)
+    assert created.returncode == 0, created.stderr
+    try:
+        assert site.server.sluice("changefeed", "pause", "wider").returncode == 0
+        refused = site.server.sluice("changefeed", "update", "wider", str(tmp_path / "wider"))
+        assert (refused.returncode, "documents already in shop.added, which" in refused.stderr) == (1, True), (
+            refused.stderr
+        )
+        site.writer["shop"]["added"].drop()
+        updated = site.server.sluice("changefeed", "update", "wider", str(tmp_path / "wider"))
+        assert updated.returncode == 0, updated.stderr
+    finally:
+        site.server.sluice("changefeed", "remove", "wider", "--yes")
+
+
 @pytest.mark.since("6.0")
 def test_tables_that_cannot_be_replicated_are_named(site: Site) -> None:
     source, sink = site.user(site.source, "reader", *_READER), site.user(site.target, "writer", *_WRITER)
