@@ -14,14 +14,21 @@ A token file has one line for each token, `role:token`; empty lines and lines th
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
-from changefeed.errors import ConfigurationError, NotAuthenticated, NotPermitted
+import structlog
+
+from changefeed.errors import ConfigurationError, NotAuthenticated, NotPermitted, SluiceError
+from credentials.file_stamp import stamp
+from credentials.redaction import keep_secret
 
 _SHORTEST = 16
 _BEARER = "bearer "
+
+_log = structlog.get_logger()
 
 
 class Access(StrEnum):
@@ -61,25 +68,62 @@ def read_tokens(text: str, *, name: str) -> tuple[AccessToken, ...]:
     return tuple(tokens)
 
 
+class TokenFile:
+    """The tokens of a file. They change when it is replaced. If the new one is damaged, the former tokens stay valid."""
+
+    def __init__(self, path: Path, *, name: str) -> None:
+        """Raises if the file is damaged. `name` is its name for messages."""
+        self._path = path
+        self._name = name
+        self._stamp = stamp([path])
+        self._tokens = self._read()
+
+    def tokens(self) -> tuple[AccessToken, ...]:
+        found = stamp([self._path])
+        if found != self._stamp:
+            self._stamp = found
+            try:
+                self._tokens = self._read()
+            except SluiceError as error:
+                _log.error("tokens_not_read_again", error=str(error))
+            else:
+                _log.info("tokens_read_again")
+        return self._tokens
+
+    def _read(self) -> tuple[AccessToken, ...]:
+        try:
+            tokens = read_tokens(self._path.read_text(encoding="utf-8"), name=self._name)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError([f"{self._name}: {self._path} cannot be read ({type(error).__name__})"]) from None
+        keep_secret(*(token.secret for token in tokens))
+        return tokens
+
+
 @dataclass(frozen=True, slots=True)
 class Guard:
     """Without `tokens` every admitted caller is an operator."""
 
-    tokens: tuple[AccessToken, ...] | None = None
+    tokens: Callable[[], tuple[AccessToken, ...]] | None = None
 
     def demand(self, needed: Access, metadata: Iterable[tuple[str, str | bytes]]) -> None:
         """Raises unless the caller has this access."""
         if self.tokens is None:
             return
-        granted = self._granted(self.tokens, dict(metadata))
+        granted = self._granted(self.tokens(), dict(metadata))
         if needed is Access.OPERATOR and granted is not Access.OPERATOR:
-            raise NotPermitted("this call needs the token of an operator; the given token is a viewer's")
+            raise NotPermitted(
+                "this call needs the role operator, and the given token has the role viewer; give --token-file a file with an "
+                "operator's token"
+            )
 
     @staticmethod
     def _granted(tokens: tuple[AccessToken, ...], metadata: Mapping[str, str | bytes]) -> Access:
         given = str(metadata.get("authorization", ""))
         if not given.lower().startswith(_BEARER):
-            raise NotAuthenticated("this server requires a token; send the metadata authorization: Bearer TOKEN")
+            raise NotAuthenticated(
+                "this server requires a token; give its file with --token-file or SLUICE_TOKEN_FILE "
+                "(other clients: the metadata authorization: Bearer TOKEN)"
+            )
         secret = given[len(_BEARER) :].strip().encode()
         found = [token.access for token in tokens if hmac.compare_digest(token.secret.encode(), secret)]
         if not found:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
 import grpc
 import structlog
@@ -14,6 +12,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from admin.access import Guard
+from admin.certificates import ServerCertificates, ServerTls
 from admin.cluster_reader import ClusterReader
 from admin.desired.desired_store import DesiredStore
 from admin.services.changefeed_service import ChangefeedService
@@ -31,15 +30,6 @@ _MOST_REQUEST_BYTES = 1 << 20
 """A configuration is a page of text; etcd accepts no larger value."""
 
 _log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerTls:
-    """Paths of PEM files. `client_ca`: only clients with a certificate of this CA are admitted."""
-
-    cert: Path
-    key: Path
-    client_ca: Path | None = None
 
 
 class AdminServer:
@@ -99,19 +89,10 @@ class AdminServer:
     def _listen(self, address: str, tls: ServerTls | None) -> int:
         try:
             port = (
-                self._server.add_secure_port(address, _credentials(tls))
+                self._server.add_secure_port(address, ServerCertificates(tls).credentials())
                 if tls is not None
                 else self._server.add_insecure_port(address)
             )
         except RuntimeError as error:
             raise ConfigurationError([f"admin.address: cannot listen on {address}: {error}"]) from error
         return int(port)
-
-
-def _credentials(tls: ServerTls) -> grpc.ServerCredentials:
-    try:
-        key, cert = tls.key.read_bytes(), tls.cert.read_bytes()
-        client_ca = tls.client_ca.read_bytes() if tls.client_ca else None
-    except OSError as error:
-        raise ConfigurationError([f"admin.tls: {error}"]) from error
-    return grpc.ssl_server_credentials(((key, cert),), client_ca, require_client_auth=client_ca is not None)

@@ -223,16 +223,16 @@ class Cluster:
             self.tick()
         return self.now - begun_at
 
-    def measured(self, name: str, run: Callable[[], float]) -> Phase:
+    def measured(self, name: str, run: Callable[[], float]) -> Measured:
         owner, processors = Traffic(), Traffic()
         self.owner, self.processors = owner, processors
         self.ticks, self.cpu, self.slowest = 0, 0.0, 0.0
         seconds = run()
-        return Phase(name, seconds, self.ticks, self.cpu, self.slowest, owner, processors)
+        return Measured(name, seconds, self.ticks, self.cpu, self.slowest, owner, processors)
 
 
 @dataclass(frozen=True)
-class Phase:
+class Measured:
     name: str
     seconds: float
     ticks: int
@@ -259,7 +259,7 @@ def _ddl(cluster: Cluster) -> float:
     return took
 
 
-def phases(cluster: Cluster) -> Iterator[Phase]:
+def phases(cluster: Cluster) -> Iterator[Measured]:
     yield cluster.measured("first assignment", lambda: cluster.until(lambda: cluster.settled))
     yield cluster.measured("following, 10 s", lambda: _following(cluster, 10.0))
     yield cluster.measured("one DDL", lambda: _ddl(cluster))

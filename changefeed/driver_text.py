@@ -23,6 +23,12 @@ _TIMEOUTS = re.compile(r"\s*\(configured timeouts: [^)]*\)")
 _REPLY = re.compile(r", full error: .*$", re.DOTALL)
 _ERRNO = re.compile(r"\[Errno -?\d+\] ")
 _OTHER_SET = re.compile(r'No replica set members available for replica set name "(?P<name>[^"]*)"')
+_COMMAND = re.compile(r"(?P<refused>not authorized on .*? to execute command) \{ (?P<name>\w+): .*", re.DOTALL)
+"""The server repeats the whole command, with the session and the cluster time."""
+WRONG_CREDENTIALS = frozenset({11, 18, 334})
+"""UserNotFound, AuthenticationFailed, MechanismUnavailable."""
+ATLAS = 8000
+"""Atlas uses this code for all errors of its own, a wrong password and a used-up quota alike: only the text differs."""
 _STATES = {"RSPrimary": "primary", "RSSecondary": "secondary", "RSArbiter": "arbiter", "RSGhost": "not in a set"}
 
 
@@ -68,6 +74,14 @@ def gave_up_before_sending(text: str) -> bool:
     return text.startswith("operation would exceed time limit, remaining timeout")
 
 
+def wrong_credentials(who: str) -> str:
+    """The remedy. `who` is `source` or `sink`."""
+    return (
+        f"the user or the password in the {who}'s connection string is wrong: correct them, "
+        "and authSource if the user is not defined in admin"
+    )
+
+
 def _members(topology: str) -> str:
     """`db1:27017, db2:27017: Connection refused; db3:27017: secondary`."""
     by_state: dict[str, list[str]] = defaultdict(list)
@@ -91,6 +105,7 @@ def _state(kind: str, part: str, address: str) -> str:
 
 def _plain(text: str) -> str:
     text = _ERRNO.sub("", _TIMEOUTS.sub("", _REPLY.sub("", text)))
+    text = _COMMAND.sub(r"\g<refused> \g<name>", text)
     return " ".join(text.split())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -12,6 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from changefeed.errors import ConfigurationError, SluiceError
+from cli import completion
 from cli.connection import Connection, current_address
 from cli.failure import ExitCode, Failure
 from cli.output import Output
@@ -44,7 +46,9 @@ OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output for
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 WaitOption = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the change has taken effect.")]
 TimeoutOption = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Longest time to wait.")]
-ChangefeedArgument = Annotated[str, typer.Argument(help="Id of a changefeed.", metavar="CHANGEFEED")]
+ChangefeedArgument = Annotated[
+    str, typer.Argument(help="Id of a changefeed.", metavar="CHANGEFEED", autocompletion=completion.changefeeds)
+]
 
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:
@@ -99,8 +103,10 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 def _end(code: ExitCode, lines: tuple[str, ...]) -> None:
+    """The exit code tells of the failure even if standard error takes no text."""
     first, *rest = lines
-    typer.secho(f"sluice: {first}", err=True, fg=typer.colors.RED if sys.stderr.isatty() else None)
-    for line in rest:
-        typer.echo(line, err=True)
+    with suppress(OSError):
+        typer.secho(f"sluice: {first}", err=True, fg=typer.colors.RED if sys.stderr.isatty() else None)
+        for line in rest:
+            typer.echo(line, err=True)
     raise SystemExit(int(code))

@@ -19,6 +19,7 @@ from admin.stubs.sluice.admin.v1 import admin_pb2_grpc as rpc
 from admin.stubs.sluice.admin.v1.verify_pb2_grpc import VerifyServiceStub
 from changefeed.errors import ConfigurationError, CoordinationFull, CoordinationUnavailable, OutcomeUnknown
 from cli.failure import ExitCode, Failure
+from cli.tls_refusal import speaks_tls, tls_refusal
 
 DEFAULT_SERVER = "127.0.0.1:8300"
 
@@ -104,18 +105,20 @@ class Connection:
         try:
             yield
         except grpc.RpcError as error:
-            raise _failure(error, self.address.server) from None
+            raise _failure(error, self.address) from None
 
 
 def current_address(flags: Mapping[str, Any]) -> ServerAddress:
     return ServerAddress.found(flags, os.environ)
 
 
-def _failure(error: Any, server: str) -> Failure:
-    status, details = error.code(), error.details() or ""
+def _failure(error: Any, address: ServerAddress) -> Failure:
+    server, status, details = address.server, error.code(), error.details() or ""
     trailing = dict(error.trailing_metadata() or ())
     code = trailing.get(CODE_KEY)
     if code is None:
+        if status is grpc.StatusCode.UNAVAILABLE and (refused := _refused_by_tls(address)) is not None:
+            return Failure(ExitCode.UNREACHABLE, f"no connection to the server at {server}: {refused}")
         if status in _UNREACHABLE:
             return Failure(
                 ExitCode.UNREACHABLE,
@@ -131,6 +134,12 @@ def _failure(error: Any, server: str) -> Failure:
     if code == ConfigurationError.code and len(problems) > 1:
         return Failure(ExitCode.FAILED, f"{len(problems)} problems:", *(f"  - {problem}" for problem in problems))
     return Failure(_EXIT_CODES.get(status, ExitCode.FAILED), *problems)
+
+
+def _refused_by_tls(address: ServerAddress) -> str | None:
+    if address.ca is not None:
+        return tls_refusal(address.server, ca=address.ca, cert=address.cert, key=address.key)
+    return "it speaks TLS; give the CA of its certificate with --ca" if speaks_tls(address.server) else None
 
 
 def _channel(address: ServerAddress) -> Any:

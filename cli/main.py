@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
+from contextlib import suppress
 from importlib.metadata import version as version_of
-from typing import Annotated
+from io import UnsupportedOperation
+from pathlib import Path
+from typing import Annotated, NoReturn
 
 import typer
 
 from cli.commands import changefeed, dev, node, table
 from cli.commands.server import server
 from cli.commands.verify import verify
+from cli.failure import ExitCode
 from cli.output import print_line
+
+_NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF, errno.EFBIG})
 
 
 def _version(asked: bool) -> None:
@@ -51,4 +60,22 @@ def version() -> None:
 
 
 def main() -> None:
-    app(prog_name="sluice")
+    """A standard output that takes nothing more, as that of a full disk, is a failure like any other."""
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115 - as long as the process; refuses what is written
+    try:
+        app(prog_name="sluice")
+    except OSError as error:
+        if not (error.errno in _NOT_WRITTEN or isinstance(error, UnsupportedOperation)):
+            raise
+        _leave_unwritten(error)
+
+
+def _leave_unwritten(error: OSError) -> NoReturn:
+    """Otherwise Python tries again when it exits, and shows its own traceback."""
+    why = error.strerror or "it is closed"
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    with suppress(OSError):
+        typer.echo(f"sluice: standard output takes nothing more: {why}", err=True)
+    raise SystemExit(int(ExitCode.FAILED))

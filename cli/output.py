@@ -76,13 +76,17 @@ def print_warnings(warnings: Iterable[str]) -> None:
 
 
 def print_facts(facts: Sequence[tuple[str, str | Text]]) -> None:
+    _print_table(facts_table(facts))
+
+
+def facts_table(facts: Sequence[tuple[str, str | Text]]) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in facts:
         if value:
             table.add_row(name, value)
-    _print_table(table)
+    return table
 
 
 def plain(message: Message) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import structlog
 
-from coordination import logging
+from credentials import logging
 from node.configuration import NodeConfiguration
 from node.process import NodeProcess
 

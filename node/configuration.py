@@ -23,6 +23,7 @@
     spark:                                 # docs/spark.md
       master: "local[2]"                   # or spark://host:port, k8s://https://host:port, yarn
       conf: {spark.driver.memory: 2g}
+    secret_directories: [/run/secrets]     # where ${file:...} of changefeeds may point
     grace: 60                              # seconds for handing tables over when stopped
     log_format: json                       # or console
 
@@ -39,14 +40,24 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictStr, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StrictBool,
+    StrictStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from changefeed.config import yaml_text
 from changefeed.config.options import Options, each_once, problems
 from changefeed.config.wording import Mistake, did_you_mean, shown
 from changefeed.errors import ConfigurationError
 from changefeed.records import Role
-from coordination.logging import LogFormat
+from credentials.logging import LogFormat
+from credentials.secret_files import DEFAULT_DIRECTORIES, SecretFiles
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\[\]/@\s]+):(?P<port>\d{1,5})")
 _SPARK_MASTER = re.compile(r"local(\[[^\]]+\])?|spark://[^\s/:]+:\d+(,[^\s/:]+:\d+)*|k8s://\S+|yarn")
@@ -108,13 +119,20 @@ File: TypeAlias = Annotated[Path, AfterValidator(_file)]
 
 class EtcdOptions(Options):
     endpoints: tuple[Address, ...] = Field(
-        ("127.0.0.1:2379",), min_length=1, description="write a list of host:port, for example [etcd-1:2379]"
+        ("127.0.0.1:2379",), description="write a list of host:port, for example [etcd-1:2379]"
     )
     user: StrictStr | None = None
     password_file: File | None = None
     ca: File | None = None
     cert: File | None = None
     key: File | None = None
+
+    @field_validator("endpoints")
+    @classmethod
+    def _some_endpoint(cls, endpoints: tuple[str, ...]) -> tuple[str, ...]:
+        if not endpoints:
+            raise Mistake("found none; write at least one host:port, for example etcd-1:2379")
+        return endpoints
 
     @model_validator(mode="after")
     def _belong_together(self) -> EtcdOptions:
@@ -172,8 +190,27 @@ class NodeConfiguration(Options):
     admin: AdminOptions = AdminOptions()
     http_address: Address = "127.0.0.1:8301"
     spark: SparkOptions = SparkOptions()
+    secret_directories: tuple[StrictStr, ...] = Field(
+        DEFAULT_DIRECTORIES, description="write a list of directories, for example [/run/secrets/sluice]"
+    )
     grace: Seconds = timedelta(seconds=60)
     log_format: LogFormat = LogFormat.CONSOLE
+
+    @field_validator("secret_directories")
+    @classmethod
+    def _secret_directories_are_absolute(cls, directories: tuple[str, ...]) -> tuple[str, ...]:
+        for directory in directories:
+            if not directory.startswith("/") or not directory.strip("/"):
+                raise Mistake(f"found {shown(directory)}; write the absolute path of a directory, not of the root")
+        return directories
+
+    @property
+    def secret_files(self) -> SecretFiles:
+        """What changefeeds may read on this node."""
+        own = (self.etcd.password_file, self.etcd.key, self.admin.key, self.admin.token_file)
+        return SecretFiles(
+            directories=self.secret_directories, own=tuple(str(path) for path in own if path is not None)
+        )
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> NodeConfiguration:

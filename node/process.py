@@ -17,16 +17,16 @@ from importlib.metadata import version
 
 import structlog
 
-from admin.access import Guard, read_tokens
+from admin.access import Guard, TokenFile
+from admin.certificates import ServerTls
 from admin.cluster_reader import ClusterReader, ServingNode
 from admin.desired.desired_store import DesiredStore
 from admin.http_server import HttpServer
 from admin.metrics import Metrics
-from admin.server import AdminServer, ServerTls
+from admin.server import AdminServer
 from changefeed.capture import DECIDED
 from changefeed.errors import FencedError, NotFoundError, RetryableError
 from changefeed.records import ChangefeedId, NodeId, NodeRecord, Role
-from coordination import logging
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig, Tls
 from coordination.fenced import FencedStore
@@ -35,6 +35,8 @@ from coordination.layout import Layout
 from coordination.mirror import Mirror
 from coordination.session import Session, open_session
 from coordination.write_health import WatchedEtcd
+from credentials import logging
+from credentials.expansion import allow
 from node.configuration import AdminOptions, EtcdOptions, NodeConfiguration
 from node.measured_jobs import MeasuredJobs
 from node.membership import Membership
@@ -58,6 +60,7 @@ class NodeProcess:
     """`run` returns after `stop`; it raises errors that end the process."""
 
     def __init__(self, configuration: NodeConfiguration) -> None:
+        allow(configuration.secret_files)
         self._configuration = configuration
         self._stopping = threading.Event()
         self._layout = Layout(configuration.cluster)
@@ -264,15 +267,14 @@ def _because(what: str, reason: str) -> str:
 
 
 def _etcd_config(options: EtcdOptions) -> EtcdConfig:
-    password = options.password_file.read_text(encoding="utf-8").strip() if options.password_file else None
     tls = Tls(ca=options.ca, cert=options.cert, key=options.key) if options.ca else None
-    return EtcdConfig(endpoints=options.endpoints, tls=tls, user=options.user, password=password)
+    return EtcdConfig(endpoints=options.endpoints, tls=tls, user=options.user, password_file=options.password_file)
 
 
 def _guard(options: AdminOptions) -> Guard:
     if options.token_file is None:
         return Guard()
-    return Guard(read_tokens(options.token_file.read_text(encoding="utf-8"), name="admin.token_file"))
+    return Guard(TokenFile(options.token_file, name="admin.token_file").tokens)
 
 
 def _server_tls(options: AdminOptions) -> ServerTls | None:

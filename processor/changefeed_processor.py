@@ -39,6 +39,8 @@ from coordination.fenced import FencedStore
 from coordination.layout import Layout
 from coordination.mirror import View
 from coordination.parts import report_txns
+from credentials.expansion import allowed
+from credentials.redaction import redacted
 from processor import decision
 from processor.copy.steps import CopyAnswers, CopyStep
 from processor.copy.table_copies import TableCopies
@@ -257,7 +259,9 @@ class ChangefeedProcessor:
         return JobContext(
             key=f"{session.node}/{self._id}/{self._life}/{self._contexts}",
             changefeed=self._id,
-            configuration=self._configuration,
+            configuration=self._configuration.without_credentials(),
+            info_key=session.layout.info(self._id),
+            secret_files=allowed(),
             capture=self._capture,
             schemas=self._schemas.versions,
             tables=tables,
@@ -301,7 +305,7 @@ class ChangefeedProcessor:
             outcome = JobOutcome(error=ErrorReport.of(error, datetime.now(UTC)))
         except Exception as error:  # noqa: BLE001 - the edge of the job's thread: the error is reported and the changefeed fails
             self._log.exception("job_failed", job=number)
-            bug = InvariantError(f"a job failed with {type(error).__name__}: {error}")
+            bug = InvariantError(f"a job failed with {type(error).__name__}: {redacted(str(error))}")
             outcome = JobOutcome(error=ErrorReport.of(bug, datetime.now(UTC)))
         if outcome.error is not None:
             self._log.warning("window_failed", job=number, code=outcome.error.code, error=outcome.error.message)
@@ -371,5 +375,5 @@ def _run_copy(session: ProcessorSession, shared: SharedContext, steps: Sequence[
         return [ErrorReport.of(error, datetime.now(UTC))]
     except Exception as error:  # noqa: BLE001 - the edge of the copy's thread: the error is returned as a report
         _log.exception("copy_steps_failed", steps=len(steps))
-        bug = InvariantError(f"a copy step failed with {type(error).__name__}: {error}")
+        bug = InvariantError(f"a copy step failed with {type(error).__name__}: {redacted(str(error))}")
         return [ErrorReport.of(bug, datetime.now(UTC))]

@@ -15,6 +15,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.direct_connection import not_the_primary
 from changefeed.config.read_preference import refused_at_source
 from changefeed.errors import ConfigurationError, SourceUnsupported
+from credentials.client import open_client
 from source.errors import translated
 from source.one_server import OneServer
 
@@ -46,20 +47,17 @@ def connect(uri: str, *, app_name: str = "sluice", capture: Capture | None = Cap
     options: dict[str, Any] = {name: value for name, value in defaults.items() if name.lower() not in stated}
     if capture is None:
         options["read_preference"] = ReadPreference.PRIMARY
-    try:
-        with translated("connecting to the source"):
-            return MongoClient(
-                uri,
-                document_class=dict,
-                tz_aware=True,
-                datetime_conversion=DatetimeConversion.DATETIME_AUTO,
-                server_selector=OneServer(),
-                socketTimeoutMS=None,
-                timeoutMS=None,
-                **options,
-            )
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError([f"connecting to the source: {error}"]) from error
+    return open_client(
+        "source",
+        uri,
+        document_class=dict,
+        tz_aware=True,
+        datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+        server_selector=OneServer(),
+        socketTimeoutMS=None,
+        timeoutMS=None,
+        **options,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,14 @@ from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from pymongo import errors as driver
 
-from changefeed.driver_text import gave_up_before_sending, in_one_line, unreachable
+from changefeed.driver_text import (
+    ATLAS,
+    WRONG_CREDENTIALS,
+    gave_up_before_sending,
+    in_one_line,
+    unreachable,
+    wrong_credentials,
+)
 from changefeed.errors import (
     ConfigurationError,
     HistoryLost,
@@ -27,6 +34,7 @@ from changefeed.errors import (
     SourceUnavailable,
     SourceUnsupported,
 )
+from credentials.redaction import redacted
 
 CHANGE_STREAM_HISTORY_LOST = 286
 CAPPED_POSITION_LOST = 136
@@ -43,10 +51,9 @@ EVENT_TOO_LARGE = frozenset(
 
 _REFUSED = frozenset(
     {
-        11,  # UserNotFound
         13,  # Unauthorized
-        18,  # AuthenticationFailed
-        8000,  # AtlasError
+        ATLAS,
+        *WRONG_CREDENTIALS,
     }
 )
 
@@ -97,7 +104,7 @@ def translated(doing: str) -> Iterator[None]:
 def translate(error: driver.PyMongoError | BSONError, doing: str) -> SluiceError:
     lost = isinstance(error, driver.ConnectionFailure | driver.ProtocolError)
     if lost or gave_up_before_sending(str(error)):
-        return SourceUnavailable(f"{doing}: {unreachable('source', str(error), _details(error))}")
+        return SourceUnavailable(f"{doing}: {redacted(unreachable('source', str(error), _details(error)))}")
     message = f"{doing}: {error_text(error)}"
     match error:
         case driver.InvalidURI() | driver.ConfigurationError() | driver.InvalidName():
@@ -114,7 +121,7 @@ def translate(error: driver.PyMongoError | BSONError, doing: str) -> SluiceError
 
 def error_text(error: driver.PyMongoError | BSONError) -> str:
     """The error in one line, for messages and logs."""
-    return in_one_line(str(error), _details(error))
+    return redacted(in_one_line(str(error), _details(error)))
 
 
 def _details(error: driver.PyMongoError | BSONError) -> Mapping[str, Any] | None:
@@ -127,6 +134,8 @@ def _of_server(error: driver.OperationFailure, message: str) -> SluiceError:
     code = error.code
     if code in _HISTORY_LOST:
         return HistoryLost(message)
+    if code in WRONG_CREDENTIALS or (code == ATLAS and "auth" in message):
+        return SourceRefused(f"{message}; {wrong_credentials('source')}")
     if code in _REFUSED:
         return SourceRefused(f"{message}; {_missing(message)}")
     if code in _UNSUPPORTED:

@@ -14,14 +14,22 @@ class Certificates:
         self.ca = directory / "ca.pem"
         self._openssl("req", "-x509", "-nodes", "-newkey", "rsa:2048", "-days", "2", "-subj", "/CN=test CA", out="ca")
 
-    def issue(self, name: str) -> tuple[Path, Path]:
-        """A certificate and its key."""
+    def issue(self, name: str, *, days: int = 2, names: str = "IP:127.0.0.1,DNS:localhost") -> tuple[Path, Path]:
+        """A certificate and its key. With negative days it has expired."""
         extensions = self._directory / "extensions"
-        extensions.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+        extensions.write_text(f"subjectAltName={names}\n")
         request = self._directory / f"{name}.csr"
         cert, key = self._directory / f"{name}.pem", self._directory / f"{name}.key"
         _run("req", "-nodes", "-newkey", "rsa:2048", "-subj", f"/CN={name}", "-keyout", str(key), "-out", str(request))
-        signing = ["-CA", str(self.ca), "-CAkey", str(self.ca.with_suffix(".key")), "-CAcreateserial", "-days", "2"]
+        signing = [
+            "-CA",
+            str(self.ca),
+            "-CAkey",
+            str(self.ca.with_suffix(".key")),
+            "-CAcreateserial",
+            "-days",
+            str(days),
+        ]
         _run("x509", "-req", "-in", str(request), *signing, "-extfile", str(extensions), "-out", str(cert))
         return cert, key
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PRODUCT = (
-    *("admin", "changefeed", "cli", "coordination", "node", "owner", "processor"),
+    *("admin", "changefeed", "cli", "coordination", "credentials", "node", "owner", "processor"),
     *("schema_store", "sink", "source", "verify"),
 )
 _MOST_MODULES = 12

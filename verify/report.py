@@ -99,7 +99,8 @@ class Report:
 
     @property
     def succeeded(self) -> bool:
-        return self.outcome in (Outcome.EQUAL, Outcome.NOT_COMPARABLE)
+        """A comparison of nothing proves nothing: most likely the filter or its names are wrong."""
+        return bool(self.tables) and self.outcome in (Outcome.EQUAL, Outcome.NOT_COMPARABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

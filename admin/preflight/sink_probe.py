@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
 
 from admin.preflight.deployment_identity import DeploymentIdentity, identify
+from admin.preflight.privileges import Privileges
 from changefeed.config.configuration import Configuration
 from changefeed.errors import SinkRefused, SluiceError
 from changefeed.table import TableName
-from owner.deployments.connections import expanded
+from credentials.expansion import expanded
 from sink.mongodb.connection import Client, connect, refused_member
 from sink.mongodb.errors import translated
 from source.connection import HELLO
 
 _OLDEST = (4, 2)
 _SELECTION_MS = 5_000
-_WRITING = (
-    "find",
-    "insert",
-    "update",
-    "remove",
-    "createCollection",
-    "dropCollection",
-    "createIndex",
-    "dropIndex",
-    "collMod",
-    "listCollections",
-    "listIndexes",
-)
-_KEEPING = ("find", "insert", "update", "remove")
+_THREADS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,34 +28,45 @@ class SinkFindings:
     identity: DeploymentIdentity = field(default_factory=DeploymentIdentity)
     version: tuple[int, int] | None = None
     """None for a blackhole, which accepts everything."""
+    privileges: Privileges | None = None
+    """None if the sink does not answer."""
 
 
-def probe_sink(configuration: Configuration, databases: Collection[str]) -> SinkFindings:
-    """`databases` are those that the changefeed will write to."""
+def probe_sink(configuration: Configuration) -> SinkFindings:
     if configuration.sink.scheme == "blackhole":
         return SinkFindings()
     try:
         with closing(connect(_impatient(expanded(configuration.sink)))) as client:
-            return _findings(client, databases, configuration.dead_letter)
+            return _findings(client)
     except SluiceError as error:
         return SinkFindings(problems=(f"sink: {error}",))
 
 
-def lacking(configuration: Configuration, tables: Collection[TableName]) -> list[TableName]:
-    """The tables of the source that the target does not have; none for a blackhole."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetTables:
+    """Of the tables that a changefeed will write, those that the target does not have, and those that have documents there."""
+
+    missing: frozenset[TableName] = frozenset()
+    occupied: frozenset[TableName] = frozenset()
+
+
+def look_at_tables(configuration: Configuration, tables: Collection[TableName]) -> TargetTables:
+    """`tables` are the target's. A blackhole has all of them, empty."""
     if configuration.sink.scheme == "blackhole" or not tables:
-        return []
-    targets = {name: configuration.routes.target(name) for name in tables}
-    databases = {target.db for target in targets.values()}
+        return TargetTables()
     with (
         closing(connect(_impatient(expanded(configuration.sink)))) as client,
-        translated("listing the sink's tables", SinkRefused),
+        translated("looking at the sink's tables", SinkRefused),
+        ThreadPoolExecutor(_THREADS, "occupied") as threads,
     ):
-        there = {db: set(client[db].list_collection_names()) for db in databases}
-    return sorted(name for name, target in targets.items() if target.coll not in there[target.db])
+        names = {db: set(client[db].list_collection_names()) for db in {table.db for table in tables}}
+        there = [table for table in tables if table.coll in names[table.db]]
+        filled = threads.map(lambda table: client[table.db][table.coll].find_one({}, {"_id": 1}) is not None, there)
+        occupied = frozenset(table for table, full in zip(there, filled, strict=True) if full)
+    return TargetTables(missing=frozenset(tables) - frozenset(there), occupied=occupied)
 
 
-def _findings(client: Client, databases: Collection[str], letters: TableName | None) -> SinkFindings:
+def _findings(client: Client) -> SinkFindings:
     with translated("reading the sink's version and privileges", SinkRefused):
         hello = client.admin.command(HELLO)
         major, minor = client.server_info()["versionArray"][:2]
@@ -82,43 +81,8 @@ def _findings(client: Client, databases: Collection[str], letters: TableName | N
         )
     if (major, minor) < _OLDEST:
         problems.append(f"sink: it is MongoDB {major}.{minor}; expected 4.2 or later")
-    problems += _privilege_problems(status["authInfo"], databases)
-    if letters is not None:
-        problems += letter_problems(status["authInfo"], letters)
-    return SinkFindings(problems=tuple(problems), identity=identity, version=(major, minor))
-
-
-def _privilege_problems(authenticated: Mapping[str, Any], databases: Collection[str]) -> Iterator[str]:
-    """Empty without an authenticated user: such a server has no access control, or it has refused the connection already."""
-    if not authenticated.get("authenticatedUsers"):
-        return
-    privileges = authenticated.get("authenticatedUserPrivileges", ())
-    for database in sorted(databases):
-        granted = {action for each in privileges if _covers(each["resource"], database) for action in each["actions"]}
-        missing = [action for action in _WRITING if action not in granted and "anyAction" not in granted]
-        if missing:
-            yield f"sink: its user may not {', '.join(missing)} in database {database}; grant it readWrite and dbAdmin there"
-
-
-def letter_problems(authenticated: Mapping[str, Any], letters: TableName) -> Iterator[str]:
-    if not authenticated.get("authenticatedUsers"):
-        return
-    privileges = authenticated.get("authenticatedUserPrivileges", ())
-    granted = {
-        action
-        for each in privileges
-        if _covers(each["resource"], letters.db, letters.coll)
-        for action in each["actions"]
-    }
-    missing = [action for action in _KEEPING if action not in granted and "anyAction" not in granted]
-    if missing:
-        yield f"dead_letter: the sink's user may not {', '.join(missing)} in {letters}; grant it readWrite in database {letters.db}"
-
-
-def _covers(resource: Mapping[str, Any], database: str, collection: str = "") -> bool:
-    if resource.get("anyResource"):
-        return True
-    return resource.get("db") in ("", database) and resource.get("collection") in ("", collection)
+    privileges = Privileges.of(status)
+    return SinkFindings(problems=tuple(problems), identity=identity, version=(major, minor), privileges=privileges)
 
 
 def _impatient(uri: str) -> str:

@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
+from pymongo.errors import OperationFailure
+
 from admin.preflight.deployment_identity import DeploymentIdentity, identify
+from admin.preflight.privileges import Privileges, missing_at_source
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.capture_choice import CaptureChoice, Obstacle, choose, image_obstacles
@@ -15,12 +18,12 @@ from changefeed.config.read_preference import refused_at_source
 from changefeed.errors import ConfigurationError, HistoryLost, SluiceError, SourceRefused
 from changefeed.position import Position
 from changefeed.records import ChangefeedInfo
-from changefeed.table import TableKind, TableSchema
-from owner.deployments.connections import expanded
+from changefeed.table import SYSTEM_DATABASES, TableKind, TableSchema
+from credentials.expansion import expanded
 from processor.task.rows.row_stream import streams_asked_for
 from processor.task.shuffle.routing import divisible
-from source.connection import Client, connect, deployment_of, refused_member
-from source.errors import translated
+from source.connection import Client, connect, deployment_of, read_command, refused_member
+from source.errors import is_refusal, translated
 from source.opening import open_ddl_watch
 from source.oplog.access import oplog_obstacle
 from source.oplog.window import OplogWindow, majority_time, read_oplog_window
@@ -41,6 +44,8 @@ class SourceFindings:
     tables: tuple[TableSchema, ...] = ()
     choice: CaptureChoice | None = None
     """None if the requested capture is not possible."""
+    read: bool = False
+    """Whether `tables` are all that there are."""
 
 
 def probe_source(
@@ -74,6 +79,9 @@ def check_start(info: ChangefeedInfo, start: Position) -> None:
 def _findings(
     client: Client, configuration: Configuration, asked: Capture, known_obstacles: Sequence[Obstacle]
 ) -> SourceFindings:
+    """What the user may not do is found before it is tried: a try would tell of one privilege at a time."""
+    with translated("reading the privileges of the source's user"):
+        privileges = Privileges.of(client.admin.command("connectionStatus", showPrivileges=True))
     problems: list[str] = []
     choice = None
     try:
@@ -82,6 +90,18 @@ def _findings(
             problems.append(f"source: {problem}")
     except ConfigurationError as error:
         problems += error.problems
+    deployment = deployment_of(client)
+    missing = list(
+        missing_at_source(
+            privileges,
+            choice.capture if choice is not None else asked,
+            databases={*_databases(client), *configuration.filter.named_databases},
+            others=configuration.filter.matches_other_databases,
+            sharded=deployment.sharded,
+        )
+    )
+    if missing:
+        return SourceFindings(problems=(*problems, *missing), version=deployment.version, choice=choice)
     now = majority_time(client).next()
     start = now if isinstance(configuration.start, Start) else configuration.start
     window = _window(client)
@@ -94,10 +114,26 @@ def _findings(
         identity = identify(client)
     catalog = read_catalog(client, configuration.filter.wants_table)
     problems += _image_problems(configuration, catalog.tables)
-    version = deployment_of(client).version
     return SourceFindings(
-        problems=tuple(problems), identity=identity, version=version, tables=catalog.tables, choice=choice
+        problems=tuple(problems),
+        identity=identity,
+        version=deployment.version,
+        tables=catalog.tables,
+        choice=choice,
+        read=True,
     )
+
+
+def _databases(client: Client) -> list[str]:
+    """Those that the user may see."""
+    with translated("listing the databases of the source"):
+        try:
+            listed = read_command(client, "admin", {"listDatabases": 1, "nameOnly": True})["databases"]
+        except OperationFailure as error:
+            if is_refusal(error):
+                return []
+            raise
+    return [each["name"] for each in listed if each["name"] not in SYSTEM_DATABASES]
 
 
 def _obstacles(client: Client, configuration: Configuration, asked: Capture) -> Iterator[Obstacle]:

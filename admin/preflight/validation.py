@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from admin.cluster_reader import ClusterReader, tables_of
-from admin.preflight.sink_probe import lacking, probe_sink
+from admin.preflight.privileges import missing_at_sink
+from admin.preflight.sink_probe import TargetTables, look_at_tables, probe_sink
 from admin.preflight.source_probe import probe_source
 from changefeed.config.capture_choice import CaptureChoice, node_obstacles
 from changefeed.config.configuration import Configuration, Start
-from changefeed.config.overlap import common_target
+from changefeed.config.overlap import common_target, writes
 from changefeed.config.read_preference import refused_at_target
 from changefeed.errors import ConfigurationError, SluiceError
 from changefeed.lifecycle import State
 from changefeed.records import ChangefeedId, DesiredState
-from changefeed.table import TableName, TableSchema
+from changefeed.table import TableKind, TableName, TableSchema
+from credentials.expansion import expanded
+from credentials.redaction import redacted
 from owner.decision import published
-from owner.deployments.connections import expanded
 from owner.etcd_view import OwnerView
 from owner.tables import filter_change
 
@@ -55,7 +58,7 @@ class Validator:
         """`replaces`: the changefeed whose configuration an update replaces."""
         unusable = list(_unusable_uris(configuration))
         if unusable:
-            return Findings(problems=tuple(unusable))
+            return Findings(problems=tuple(map(redacted, unusable)))
         decided = _decided(configuration, replaces)
         with self._reader.read() as view:
             nodes = {
@@ -64,10 +67,12 @@ class Validator:
         with ThreadPoolExecutor(2, "validate") as threads:
             asked = decided.capture if decided else configuration.capture
             source = threads.submit(probe_source, configuration, asked, tuple(node_obstacles(nodes)))
-            databases = _target_databases(configuration)
-            sink = threads.submit(probe_sink, configuration, databases)
+            sink = threads.submit(probe_sink, configuration)
         found, target = source.result(), sink.result()
         problems = [*found.problems, *target.problems]
+        if target.privileges is not None:
+            databases = _target_databases(configuration, found.tables)
+            problems += missing_at_sink(target.privileges, databases, configuration.dead_letter)
         if found.identity.same(target.identity):
             problems.append(
                 "sink: it is the same deployment as the source; Sluice would read its own writes again, name another target"
@@ -75,14 +80,20 @@ class Validator:
         with self._reader.read() as view:
             others = {id: known for id, known in view.changefeeds().items() if id != configuration.id}
         problems += _shared_targets(configuration, found.tables, others)
+        problems += _not_replicable(configuration, found.tables)
         problems += _replicated_letters(configuration, found.tables, others)
         if replaces is None:
             problems += _older_target(found.version, target.version)
         else:
             problems += _unfinished_ddls(configuration, replaces)
-        warnings = [] if problems or replaces is not None else _uncopied(configuration, found.tables)
+        warnings: list[str] = []
+        if found.read and not target.problems:
+            more_problems, warnings = _tables(configuration, found.tables, replaces)
+            problems += more_problems
         return Findings(
-            problems=tuple(problems), warnings=tuple(warnings), choice=found.choice and (decided or found.choice)
+            problems=tuple(map(redacted, problems)),
+            warnings=tuple(warnings),
+            choice=found.choice and (decided or found.choice),
         )
 
 
@@ -113,11 +124,65 @@ def _unusable_uris(configuration: Configuration) -> Iterator[str]:
                 yield f"{name}: {problem}"
 
 
-def _target_databases(configuration: Configuration) -> set[str]:
-    """The target databases of the patterns without wildcards in the database."""
-    named = {pattern.db for pattern in configuration.filter.tables if not pattern.negated}
-    plain = {db for db in named if not set(db) & set("*?\\")}
-    return {target for db in plain for target in configuration.routes.target_databases(db)}
+def _target_databases(configuration: Configuration, tables: Sequence[TableSchema]) -> set[str]:
+    """The target databases of the existing tables, and of the patterns without wildcards in the database."""
+    later = {
+        target for db in configuration.filter.named_databases for target in configuration.routes.target_databases(db)
+    }
+    return later | {_target(configuration, table.name).db for table in tables}
+
+
+def _tables(
+    configuration: Configuration, tables: Sequence[TableSchema], replaces: OwnerView | None
+) -> tuple[list[str], list[str]]:
+    """Problems and warnings of the tables at the target. An update copies the tables that it adds; the others are there already."""
+    known = {schema.id for schema in tables_of(replaces).living} if replaces is not None else set()
+    added = [table for table in tables if table.id not in known]
+    targets = Counter(_target(configuration, table.name) for table in added)
+    try:
+        found = look_at_tables(configuration, targets.keys())
+    except SluiceError as error:
+        return [f"sink: {error}"], []
+    warnings = [*_without_tables(configuration, tables), *_letters_in_reach(configuration)]
+    if configuration.start is not Start.INITIAL and replaces is None:
+        return [], [*warnings, *_uncopied(configuration, added, found)]
+    copied = [table for table in added if table.kind is not TableKind.VIEW]
+    return list(_occupied(configuration, copied, targets, found)), warnings
+
+
+def _without_tables(configuration: Configuration, tables: Sequence[TableSchema]) -> Iterator[str]:
+    if not tables:
+        patterns = ", ".join(map(str, configuration.filter.tables))
+        yield (
+            f"filter.tables: the source has no table that matches {patterns}; the changefeed waits until one is created. Check the names if "
+            "there should be one already"
+        )
+
+
+def _not_replicable(configuration: Configuration, tables: Sequence[TableSchema]) -> Iterator[str]:
+    """A server lets no client insert a document that has the index of Queryable Encryption in it, `__safeContent__`."""
+    if configuration.sink.scheme == "blackhole":
+        return
+    names = sorted(table.name for table in tables if "encryptedFields" in table.options.decode())
+    if names:
+        excluded = ", ".join(f'"!{name}"' for name in names[:_MOST_NAMED])
+        yield (
+            f"filter.tables: Queryable Encryption cannot be replicated, since a target refuses its documents: {_named(names)}; "
+            f"leave them out, with {excluded} at the end"
+        )
+
+
+def _occupied(
+    configuration: Configuration, copied: Sequence[TableSchema], targets: Mapping[TableName, int], found: TargetTables
+) -> Iterator[str]:
+    """A name that several tables share is not empty for long: it is not looked at, here or before a copy."""
+    names = sorted({_target(configuration, table.name) for table in copied} & found.occupied)
+    names = [name for name in names if targets[name] == 1]
+    if names:
+        yield (
+            f"sink: it has documents already in {_named(names)}, which an initial copy would fill; drop them there, route the tables to "
+            "other names (routes), or write start: now if the target has the source's data already"
+        )
 
 
 def _replicated_letters(
@@ -135,6 +200,15 @@ def _replicated_letters(
             found |= {_target(other, name): f"{name} of changefeed {id!r}" for name in names}
     if letters in found:
         yield f"dead_letter: {letters} is where {found[letters]} is replicated to; name a table that no changefeed writes"
+
+
+def _letters_in_reach(configuration: Configuration) -> Iterator[str]:
+    letters = configuration.dead_letter
+    if letters is not None and writes(configuration, letters):
+        yield (
+            f"dead_letter: {letters} is a name that the changefeed would replicate if the source gets such a table, which would stop at the "
+            "letters; name a table outside of filter.tables, or leave the name out there"
+        )
 
 
 def _shared_targets(
@@ -164,8 +238,8 @@ def _writes_no_more(known: OwnerView) -> bool:
     return ended or known.info.desired is DesiredState.REMOVED
 
 
-def _uncopied(configuration: Configuration, tables: Sequence[TableSchema]) -> Iterator[str]:
-    missing = [] if configuration.start is Start.INITIAL else lacking(configuration, [table.name for table in tables])
+def _uncopied(configuration: Configuration, tables: Sequence[TableSchema], found: TargetTables) -> Iterator[str]:
+    missing = sorted(table.name for table in tables if _target(configuration, table.name) in found.missing)
     if missing:
         yield (
             f"start: {configuration.start} copies nothing, and the target has no table for {_named(missing)}; their present rows will be "

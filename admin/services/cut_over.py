@@ -24,7 +24,7 @@ from changefeed.errors import PermanentError, RetryableError, WrongState
 from changefeed.lifecycle import State
 from changefeed.records import ChangefeedId
 from changefeed.table import TableKind
-from owner.deployments.connections import expanded
+from credentials.expansion import expanded
 from owner.etcd_view import OwnerView
 from sink.mongodb.commander import Commander
 from sink.mongodb.connection import connect

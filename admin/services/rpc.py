@@ -35,6 +35,7 @@ from changefeed.errors import (
     SluiceError,
     SourceRefused,
 )
+from credentials.redaction import redacted
 
 CODE_KEY = "sluice-error-code"
 DETAILS_KEY = "sluice-error-details-bin"
@@ -108,7 +109,8 @@ def _answering(method: str, context: Any) -> Iterator[None]:
         status = status_of(error)
         log = _log.error if status is grpc.StatusCode.INTERNAL else _log.info
         log("call_refused", method=method, code=error.code, error=str(error))
-        problems = _fitting(error.problems if isinstance(error, ConfigurationError) else (str(error),))
+        said = error.problems if isinstance(error, ConfigurationError) else (str(error),)
+        problems = _fitting(tuple(map(redacted, said)))
         details = pb.ErrorDetails(code=error.code, problems=problems)
         context.set_trailing_metadata(((CODE_KEY, error.code), (DETAILS_KEY, details.SerializeToString())))
         context.abort(status, "\n".join(problems))

@@ -19,7 +19,7 @@ from changefeed.config.configuration import Configuration
 from changefeed.config.tables.pattern import TablePattern
 from changefeed.errors import ConfigurationError, RetryableError, WrongState
 from changefeed.records import ChangefeedId
-from owner.deployments.connections import expanded
+from credentials.expansion import expanded
 from sink.mongodb.connection import connect as connect_to_target
 from source.connection import connect
 from verify.report import TableReport, VerifyProgress

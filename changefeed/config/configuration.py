@@ -246,6 +246,11 @@ class Configuration(Options):
             return self
         return self.model_copy(update={"capture": self.capture})
 
+    def without_credentials(self) -> Configuration:
+        return self.model_copy(
+            update={"source": self.source.without_credentials(), "sink": self.sink.without_credentials()}
+        )
+
     def public(self) -> dict[str, Any]:
         """Everything but credentials."""
         return self.model_dump(mode="json") | {"source": str(self.source), "sink": str(self.sink)}

@@ -28,7 +28,7 @@ def common_target(one: Configuration, other: Configuration) -> TableName | None:
     for first, second in product(_downstream(one), _downstream(other)):
         for db, coll in product(common_texts(first[0], second[0]), common_texts(first[1], second[1])):
             name = _name(db, coll)
-            if name is not None and _writes(one, name) and _writes(other, name):
+            if name is not None and writes(one, name) and writes(other, name):
                 return name
     return None
 
@@ -37,8 +37,8 @@ def _name(db: str, coll: str) -> TableName | None:
     return TableName(db, coll) if db and coll else None
 
 
-def _writes(configuration: Configuration, target: TableName) -> bool:
-    """A fan-in has an unlimited number of origins (None): it counts as written."""
+def writes(configuration: Configuration, target: TableName) -> bool:
+    """Whether a changefeed would write this table of the target. A fan-in has an unlimited number of origins (None): it counts as written."""
     origins = configuration.routes.origins(target)
     return origins is None or any(configuration.filter.wants_table(name) for name in origins)
 

@@ -72,8 +72,10 @@ class ConnectionUri:
         default = _PORT if self.scheme == "mongodb" else ""
         return frozenset(host if re.search(r":\d+$", host) else host + default for host in hosts if host)
 
-    def expand(self, environment: Mapping[str, str], read_file: Callable[[str], str]) -> str:
-        """The URI to connect with. This is the only function that handles the credentials themselves.
+    def expand(
+        self, environment: Mapping[str, str], read_file: Callable[[str], str], inserted: Callable[[str], None]
+    ) -> str:
+        """The URI to connect with. `inserted` is told each value.
 
         In user and password the values are percent-encoded. Elsewhere they are inserted unchanged, so that a reference may
         also replace everything after the scheme.
@@ -81,20 +83,17 @@ class ConnectionUri:
         end_of_user = _masked(self.reference).rfind("@")
 
         def value(match: re.Match[str]) -> str:
-            text = self._value(match["kind"], match["name"], environment, read_file)
-            return quote_plus(text) if match.start() < end_of_user else text
+            name = match["name"]
+            text = _variable(name, environment) if match["kind"] == "env" else read_file(name)
+            text = quote_plus(text) if match.start() < end_of_user else text
+            inserted(text)
+            return text
 
         return _REFERENCE.sub(value, self.reference)
 
-    def _value(self, kind: str, name: str, environment: Mapping[str, str], read_file: Callable[[str], str]) -> str:
-        if kind == "env":
-            if name not in environment:
-                raise ConfigurationError([f"{self}: the environment variable {name} is not set on this node; set it"])
-            return environment[name]
-        try:
-            return read_file(name).strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError([f"{self}: the file {name} cannot be read on this node: {error}"]) from None
+    def without_credentials(self) -> ConnectionUri:
+        """For those who do not connect."""
+        return ConnectionUri(str(self))
 
     def _part(self, name: str) -> str:
         match = _SHAPE.fullmatch(_masked(self.reference))
@@ -118,6 +117,12 @@ class ConnectionUri:
         return core_schema.no_info_plain_validator_function(
             validate, serialization=core_schema.plain_serializer_function_ser_schema(serialize)
         )
+
+
+def _variable(name: str, environment: Mapping[str, str]) -> str:
+    if name not in environment:
+        raise ConfigurationError([f"the environment variable {name} is not set on this node; set it"])
+    return environment[name]
 
 
 def _masked(text: str) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 import yaml
+from rich.live import Live
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.capture import Capture
@@ -29,7 +30,17 @@ from cli.command import (
 )
 from cli.connection import Connection
 from cli.failure import ExitCode, Failure
-from cli.output import Output, plain, print_document, print_facts, print_line, print_messages, print_warnings
+from cli.output import (
+    Output,
+    console,
+    facts_table,
+    plain,
+    print_document,
+    print_facts,
+    print_line,
+    print_messages,
+    print_warnings,
+)
 
 app = typer.Typer(no_args_is_help=True, help="Create, show and control changefeeds.")
 
@@ -227,17 +238,29 @@ def remove(
 @app.command(epilog="sluice changefeed watch orders\n\nsluice changefeed watch orders -o json | jq .lag")
 @connected
 def watch(connection: Connection, id: ChangefeedArgument, output: OutputOption = Output.TABLE) -> None:
-    """Show a changefeed after each change, until Ctrl-C. With json or yaml it prints one document for each change."""
+    """Show a changefeed after each change, until Ctrl-C: in place on a terminal, otherwise a line or a document for each change."""
+    feeds = connection.stream(connection.changefeeds.WatchChangefeed, pb.WatchChangefeedRequest(id=id))
     try:
-        for feed in connection.stream(connection.changefeeds.WatchChangefeed, pb.WatchChangefeedRequest(id=id)):
-            if output is Output.TABLE:
-                print_line(changed_line(feed))
-            else:
-                print_document(plain(feed), output)
+        if output is Output.TABLE and sys.stdout.isatty():
+            _draw(feeds)
+        else:
+            for feed in feeds:
+                if output is Output.TABLE:
+                    print_line(changed_line(feed))
+                else:
+                    print_document(plain(feed), output)
     except KeyboardInterrupt:
         return
     if output is Output.TABLE:
         print_line(f"changefeed {id} was removed")
+
+
+def _draw(feeds: Iterable[pb.Changefeed]) -> None:
+    """The configuration, which may be long, is what `query` is for."""
+    with Live(console=console(), auto_refresh=False, vertical_overflow="ellipsis") as drawn:
+        for feed in feeds:
+            shown = [(name, value) for name, value in facts(feed) if name != "configuration"]
+            drawn.update(facts_table([*shown, ("seen", cells.moment_now())]), refresh=True)
 
 
 @app.command(epilog="sluice changefeed finalize orders --yes\n\nsluice changefeed finalize orders --leave-stopped")

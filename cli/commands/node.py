@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
-from cli import cells
+from cli import cells, completion
 from cli.command import OutputOption, TimeoutOption, WaitOption, YesOption, confirm, connected
 from cli.connection import Connection
 from cli.failure import ExitCode, Failure
@@ -43,7 +43,7 @@ def list_(connection: Connection, output: OutputOption = Output.TABLE) -> None:
 @connected
 def drain(
     connection: Connection,
-    node: Annotated[str, typer.Argument(help="Id or name of a node.", metavar="NODE")],
+    node: Annotated[str, typer.Argument(help="Id or name of a node.", metavar="NODE", autocompletion=completion.nodes)],
     wait: WaitOption = True,
     timeout: TimeoutOption = 120.0,
     yes: YesOption = False,

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from changefeed.errors import ConfigurationError
 from cli.command import reported
 from cli.failure import ExitCode, Failure
-from coordination.logging import LogFormat
+from credentials.logging import LogFormat
 from node.configuration import NodeConfiguration
 
 _ETCD, _ADMIN, _SPARK = "etcd", "Admin API", "Spark"
+_FLAGS = {
+    "etcd.endpoints": "etcd",
+    "admin.token_file": "token-file",
+    "admin.allow_unauthenticated": "allow-unauthenticated",
+}
+"""The flags that are not named like their options."""
 
 
 def server(
@@ -23,6 +32,10 @@ def server(
     roles: Annotated[str | None, typer.Option(help="owner, processor or both. Default: owner,processor.")] = None,
     http_address: Annotated[
         str | None, typer.Option(help="For /metrics, /healthz and /readyz. Default: 127.0.0.1:8301.")
+    ] = None,
+    secret_directories: Annotated[
+        str | None,
+        typer.Option(help="Where ${file:...} of changefeeds may point, comma-separated. Default: /run/secrets."),
     ] = None,
     grace: Annotated[
         float | None, typer.Option(help="Seconds for handing tables over when stopped. Default: 60.")
@@ -72,36 +85,49 @@ def server(
     SIGTERM or Ctrl-C hands its tables over and ends the node; a second one ends it at once.
     """
     with reported():
-        flags = _nested(
-            {
-                "cluster": cluster,
-                "name": name,
-                "roles": _split(roles),
-                "http_address": http_address,
-                "grace": grace,
-                "session_ttl": session_ttl,
-                "log_format": log_format.value if log_format else None,
-                "etcd.endpoints": _split(etcd),
-                "etcd.user": etcd_user,
-                "etcd.password_file": etcd_password_file,
-                "etcd.ca": etcd_ca,
-                "etcd.cert": etcd_cert,
-                "etcd.key": etcd_key,
-                "admin.address": admin_address,
-                "admin.advertise": admin_advertise,
-                "admin.cert": admin_cert,
-                "admin.key": admin_key,
-                "admin.client_ca": admin_client_ca,
-                "admin.token_file": token_file,
-                "admin.allow_unauthenticated": allow_unauthenticated,
-                "spark.master": spark_master,
-                "spark.conf": dict(_pair(text) for text in spark_conf) if spark_conf else None,
-            }
-        )
-        configuration = NodeConfiguration.of(_text(config), flags)
+        given = {
+            "cluster": cluster,
+            "name": name,
+            "roles": _split(roles),
+            "http_address": http_address,
+            "secret_directories": _split(secret_directories),
+            "grace": grace,
+            "session_ttl": session_ttl,
+            "log_format": log_format.value if log_format else None,
+            "etcd.endpoints": _split(etcd),
+            "etcd.user": etcd_user,
+            "etcd.password_file": etcd_password_file,
+            "etcd.ca": etcd_ca,
+            "etcd.cert": etcd_cert,
+            "etcd.key": etcd_key,
+            "admin.address": admin_address,
+            "admin.advertise": admin_advertise,
+            "admin.cert": admin_cert,
+            "admin.key": admin_key,
+            "admin.client_ca": admin_client_ca,
+            "admin.token_file": token_file,
+            "admin.allow_unauthenticated": allow_unauthenticated,
+            "spark.master": spark_master,
+            "spark.conf": dict(_pair(text) for text in spark_conf) if spark_conf else None,
+        }
+        flags = _nested(given)
+        try:
+            configuration = NodeConfiguration.of(_text(config), flags)
+        except ConfigurationError as error:
+            raise ConfigurationError([_by_flag(problem, given) for problem in error.problems]) from None
         from cli.serving import serve  # noqa: PLC0415 - it loads Spark, which takes time and only this command needs
 
         serve(configuration)
+
+
+def _by_flag(problem: str, given: Mapping[str, Any]) -> str:
+    """A mistake in a flag is told with the flag's name. Flags have commas where the file has lists."""
+    path, separator, rest = problem.partition(": ")
+    option = re.sub(r"\[\d+\]$", "", path)
+    if not separator or given.get(option) is None:
+        return problem
+    name = _FLAGS.get(option, option.replace(".", "-")).replace("_", "-")
+    return f"--{name}: {rest}"
 
 
 def _text(config: Path | None) -> str | None:

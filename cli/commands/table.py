@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
-from cli import cells
+from cli import cells, completion
 from cli.command import ChangefeedArgument, OutputOption, YesOption, confirm, connected
 from cli.connection import Connection
 from cli.output import Column, Output, print_line, print_messages
@@ -18,8 +18,13 @@ app = typer.Typer(
 )
 ddl_app = typer.Typer(no_args_is_help=True, help="List schema changes, skip one that the target refuses.")
 
-TableArgument = Annotated[str, typer.Argument(help="Name at the source, or id.", metavar="TABLE")]
-TablesArgument = Annotated[list[str], typer.Argument(help="Names at the source, or ids.", metavar="TABLE...")]
+TableArgument = Annotated[
+    str, typer.Argument(help="Name at the source, or id.", metavar="TABLE", autocompletion=completion.tables)
+]
+TablesArgument = Annotated[
+    list[str],
+    typer.Argument(help="Names at the source, or ids.", metavar="TABLE...", autocompletion=completion.tables),
+]
 
 KeysArgument = Annotated[
     list[str] | None,
@@ -109,7 +114,7 @@ def move(
     connection: Connection,
     changefeed: ChangefeedArgument,
     table: TableArgument,
-    node: Annotated[str, typer.Argument(help="Id or name of a node.", metavar="NODE")],
+    node: Annotated[str, typer.Argument(help="Id or name of a node.", metavar="NODE", autocompletion=completion.nodes)],
 ) -> None:
     """Move a table to another node."""
     request = pb.MoveTableRequest(changefeed=changefeed, table=table, node=node)
@@ -143,7 +148,13 @@ def rejected(
     connection: Connection,
     changefeed: ChangefeedArgument,
     table: Annotated[
-        str, typer.Argument(help="Name at the source, or id.", metavar="[TABLE]", show_default=False)
+        str,
+        typer.Argument(
+            help="Name at the source, or id.",
+            metavar="[TABLE]",
+            show_default=False,
+            autocompletion=completion.tables,
+        ),
     ] = "",
     output: OutputOption = Output.TABLE,
 ) -> None:

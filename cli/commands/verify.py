@@ -50,7 +50,7 @@ def verify(
 ) -> None:
     """Compare source and target: tables, options, indexes and every document. It may run during replication.
 
-    The exit code is 0 without unexpected differences, 1 if something differs or kept changing.
+    The exit code is 0 without unexpected differences, 1 if something differs or kept changing, or if there is no table to compare.
     """
     request = pb.VerifyChangefeedRequest(
         changefeed=changefeed,
@@ -154,6 +154,8 @@ def _conclusion(tables: Sequence[pb.TableVerification], summary: pb.VerifySummar
     def count(outcome: pb.VerifyOutcome) -> int:
         return sum(table.outcome == outcome for table in tables)
 
+    if not tables:
+        return "nothing was compared: neither side has a table that the changefeed replicates; check filter.tables and routes"
     if summary.outcome == pb.VERIFY_OUTCOME_EQUAL:
         return f"source and target are identical: {_many(len(tables), 'table')}, {_many(summary.documents, 'document')}"
     parts = [f"{count(outcome)} {word}" for outcome, (word, _) in _WORDS.items() if count(outcome)]

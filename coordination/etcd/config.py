@@ -23,5 +23,6 @@ class EtcdConfig:
     endpoints: tuple[str, ...] = ("127.0.0.1:2379",)
     tls: Tls | None = None
     user: str | None = None
-    password: str | None = None
+    password_file: PurePath | None = None
+    """Only its path: Spark sends this to executors, which have the file too. Read each time it is needed."""
     timeout: timedelta = timedelta(seconds=5)

@@ -16,6 +16,8 @@ from changefeed.errors import ConfigurationError, CoordinationRefused, Coordinat
 from coordination.etcd.config import EtcdConfig, Tls
 from coordination.etcd.errors import stale_token, translate
 from coordination.etcd.protocol import HistoryCompacted
+from credentials.file_stamp import stamp
+from credentials.redaction import keep_secret
 
 HAS_LEADER = ("hasleader", "true")
 """Makes a member without a leader fail at once. Otherwise its calls time out and its streams stay silent forever."""
@@ -37,11 +39,18 @@ class Endpoint:
 
     def __init__(self, address: str, tls: Tls | None) -> None:
         self.address = address
+        self._files = _files(tls)
+        self._stamp = stamp(self._files)
         self.channel = _channel(address, tls)
         self.kv = rpc.KVStub(self.channel)
         self.leases = rpc.LeaseStub(self.channel)
         self.watches = rpc.WatchStub(self.channel)
         self.auth = rpc.AuthStub(self.channel)
+
+    @property
+    def outdated(self) -> bool:
+        """Whether its files of TLS were replaced: a channel keeps those that it was opened with, also when it connects again."""
+        return stamp(self._files) != self._stamp
 
 
 Method = Callable[[Endpoint], Callable[..., Any]]
@@ -57,12 +66,14 @@ class EtcdConnection:
             raise ConfigurationError(["etcd.endpoints: empty; write at least one host:port"])
         self._config = config
         self._endpoints = [Endpoint(address, config.tls) for address in config.endpoints]
+        self._former: list[Endpoint] = []
+        """Replaced ones; other threads may still be in a call of theirs."""
         self._preferred = 0
         self._token: str | None = None
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        for endpoint in self._endpoints:
+        for endpoint in (*self._former, *self._endpoints):
             endpoint.channel.close()
 
     def call(self, method: Method, request: Any, *, txn: bool = False, timeout: timedelta | None = None) -> Any:
@@ -86,10 +97,14 @@ class EtcdConnection:
         return self._endpoints[self._preferred]
 
     def avoid(self, endpoint: Endpoint) -> None:
-        """Prefer the next member from now on, unless another thread has already moved on."""
+        """Prefer the next member from now on, unless another thread has already moved on. The next attempt reads new certificates."""
         with self._lock:
-            if self.preferred is endpoint:
-                self._preferred = (self._preferred + 1) % len(self._endpoints)
+            if self.preferred is not endpoint:
+                return
+            if endpoint.outdated:
+                self._former.append(endpoint)
+                self._endpoints[self._preferred] = Endpoint(endpoint.address, self._config.tls)
+            self._preferred = (self._preferred + 1) % len(self._endpoints)
 
     def streaming(self, open_stream: Callable[[Endpoint, Metadata], T]) -> T:
         """A refusal counts only with a fresh token: on a stream, etcd reports an expired token as a lack of privileges."""
@@ -123,9 +138,21 @@ class EtcdConnection:
             return (HAS_LEADER,)
         with self._lock:
             if self._token is None:
-                request = rpc.AuthenticateRequest(name=self._config.user, password=self._config.password or "")
+                request = rpc.AuthenticateRequest(name=self._config.user, password=self._password())
                 self._token = endpoint.auth.Authenticate(request, timeout=_left(deadline)).token
             return (HAS_LEADER, ("token", self._token))
+
+    def _password(self) -> str:
+        if self._config.password_file is None:
+            return ""
+        try:
+            password = Path(self._config.password_file).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise CoordinationUnavailable(
+                f"etcd: the password file {self._config.password_file} cannot be read ({type(error).__name__}); put it there"
+            ) from None
+        keep_secret(password)
+        return password
 
     def forget_token(self) -> None:
         with self._lock:
@@ -160,8 +187,17 @@ def status(error: grpc.RpcError) -> tuple[grpc.StatusCode, str]:
     return grpc.StatusCode.UNKNOWN, str(error)
 
 
+def _files(tls: Tls | None) -> tuple[Path, ...]:
+    return tuple(Path(path) for path in (tls.ca, tls.key, tls.cert) if path is not None) if tls else ()
+
+
 def _channel(address: str, tls: Tls | None) -> grpc.Channel:
     if tls is None:
         return grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
-    pem = [Path(path).read_bytes() if path else None for path in (tls.ca, tls.key, tls.cert)]
+    try:
+        pem = [Path(path).read_bytes() if path else None for path in (tls.ca, tls.key, tls.cert)]
+    except OSError as error:
+        raise CoordinationUnavailable(
+            f"etcd at {address}: {error.filename} cannot be read: {error.strerror}"
+        ) from error
     return grpc.secure_channel(address, grpc.ssl_channel_credentials(*pem), options=_CHANNEL_OPTIONS)

@@ -23,6 +23,7 @@ import structlog
 from changefeed.errors import InvariantError, RetryableError, SluiceError
 from changefeed.event import DdlEvent
 from changefeed.position import Position
+from credentials.redaction import redacted
 from owner.ddl.sightings import Sighting
 from source.ddl.ddl_watch import DdlBatch, DdlWatch
 
@@ -232,7 +233,7 @@ class _Runner:
                 self._report(error, ended=True)
             except Exception as error:  # noqa: BLE001  # the edge of a thread
                 _log.exception("ddl_watch_broke")
-                self._report(InvariantError(f"the DDL watch failed with {error!r}"), ended=True)
+                self._report(InvariantError(f"the DDL watch failed with {redacted(repr(error))}"), ended=True)
 
     def _follow(self) -> None:
         watch = self._open_watch(self.resolved)

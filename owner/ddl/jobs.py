@@ -20,6 +20,7 @@ from changefeed.errors import FencedError, InvariantError, RetryableError, Sluic
 from changefeed.position import Position
 from changefeed.records import DdlRecord, Observation
 from coordination import failpoint
+from credentials.redaction import redacted
 from owner.ddl.steps import Applied, Apply, DdlProgress, Failed, Observe, Observed, Running
 from owner.workers import Workers
 from sink.ddl import CreateIndexes, DdlApplier, DownstreamDdl, RenameTable, ShardTable, names_of
@@ -101,7 +102,7 @@ class DdlJobs:
             if self._closed:
                 return
             _log.exception("ddl_job_broke", ddl=str(job.record.event))
-            outcome = self._failed(job, InvariantError(f"{job.record.event}: {error!r}"))
+            outcome = self._failed(job, InvariantError(f"{job.record.event}: {redacted(repr(error))}"))
         self._end(job, outcome)
 
     def _end(self, job: Observe | Apply, outcome: DdlProgress) -> None:

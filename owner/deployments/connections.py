@@ -6,11 +6,9 @@ serves the changefeeds of other clusters.
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
@@ -18,10 +16,12 @@ from changefeed.config.configuration import Configuration
 from changefeed.config.uri import ConnectionUri
 from changefeed.event import DdlEvent
 from changefeed.position import Position, Window
+from changefeed.records import Observation
 from changefeed.table import TableName
+from credentials.renewal import Renewed
 from owner.ddl.feed import DdlFeed
 from sink.blackhole.ddl_applier import BlackholeDdlApplier
-from sink.ddl import DdlApplier
+from sink.ddl import DdlApplier, DownstreamDdl
 from sink.mongodb.commander import Permit
 from sink.mongodb.connection import connect as connect_to_target
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
@@ -38,19 +38,16 @@ class SourceConnection:
     """One source cluster, read by one capture and connected at its first use. Its methods wait for the network: call them in worker threads."""
 
     def __init__(self, uri: ConnectionUri, capture: Capture) -> None:
-        self._uri = uri
         self._capture = capture
         self._lock = threading.Lock()
-        self._connected: Client | None = None
+        self._connected: Renewed[Client] = Renewed(uri, lambda uri: connect(uri, capture=capture))
         self.feed = DdlFeed(self._open_watch)
 
     @property
     def _client(self) -> Client:
         """A missing credential or an unresolvable name is an error of the changefeeds that use the client."""
         with self._lock:
-            if self._connected is None:
-                self._connected = connect(expanded(self._uri), capture=self._capture)
-            return self._connected
+            return self._connected.get()
 
     def _open_watch(self, start: Position) -> DdlWatch:
         return open_ddl_watch(self._client, start, self._capture)
@@ -83,8 +80,7 @@ class SourceConnection:
         """Waits until the DDL watches have ended."""
         self.feed.close()
         with self._lock:
-            if self._connected is not None:
-                self._connected.close()
+            self._connected.close()
 
 
 @dataclass(slots=True)
@@ -122,9 +118,29 @@ class Connections:
     def open_sink(self, configuration: Configuration) -> DdlApplier:
         if configuration.sink.scheme == "blackhole":
             return BlackholeDdlApplier()
-        client = connect_to_target(expanded(configuration.sink))
-        return MongoDdlApplier(client, permit=self._permit, ttl=configuration.ddl.ttl)
+        ttl = configuration.ddl.ttl
+        return _RenewedSink(
+            configuration.sink, lambda uri: MongoDdlApplier(connect_to_target(uri), permit=self._permit, ttl=ttl)
+        )
 
 
-def expanded(uri: ConnectionUri) -> str:
-    return uri.expand(os.environ, lambda path: Path(path).read_text(encoding="utf-8"))
+class _RenewedSink:
+    """A sink whose next DDL uses the credentials of now."""
+
+    def __init__(self, uri: ConnectionUri, open_sink: Callable[[str], DdlApplier]) -> None:
+        self._lock = threading.Lock()
+        self._sink = Renewed(uri, open_sink)
+
+    def observe(self, names: Iterable[TableName]) -> Observation:
+        return self._current().observe(names)
+
+    def apply(self, ddl: DownstreamDdl, before: Observation) -> str:
+        return self._current().apply(ddl, before)
+
+    def close(self) -> None:
+        with self._lock:
+            self._sink.close()
+
+    def _current(self) -> DdlApplier:
+        with self._lock:
+            return self._sink.get()

@@ -8,14 +8,16 @@ or open a connection: a fork copies neither.
 """
 
 import os
+import warnings
 
 from pyspark.daemon import manager
 
 import processor.copy.steps
 import processor.task.staying_task
 import processor.task.window_task  # noqa: F401 - loaded for the workers
-from coordination import logging
+from credentials import logging
 
 if __name__ == "__main__":
     logging.set_up(logging.LogFormat(os.environ.get(logging.VARIABLE, logging.LogFormat.CONSOLE)))
+    warnings.filterwarnings("ignore", module=r"pymongo\.")  # the node has said what the driver's library warns of
     manager()

@@ -12,6 +12,7 @@ from changefeed.config.configuration import Configuration
 from changefeed.records import ChangefeedId
 from changefeed.table import TableId
 from coordination.etcd.config import EtcdConfig
+from credentials.secret_files import SecretFiles
 from schema_store.versions import SchemaVersions
 
 
@@ -20,6 +21,7 @@ class Fence:
     """The conditions in etcd under which a task may write: the node lives, and the changefeed is still in this run."""
 
     etcd: EtcdConfig
+    """Names files, and contains no password."""
     node_key: str
     epoch: int
     status_key: str
@@ -36,6 +38,10 @@ class JobContext:
     key: str
     changefeed: ChangefeedId
     configuration: Configuration
+    """Without credentials: Spark keeps a context on its disks. A task reads the connection strings from etcd (`info_key`)."""
+    info_key: str
+    secret_files: SecretFiles
+    """What `${file:...}` in them may name where a task runs."""
     capture: Capture
     schemas: SchemaVersions
     tables: frozenset[TableId]

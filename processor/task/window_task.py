@@ -28,6 +28,7 @@ from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position, Window
 from changefeed.table import TableId
 from coordination import failpoint
+from credentials.redaction import redacted
 from processor.task.job import JobOutcome, JobSpec
 from processor.task.rows.applier import Applier
 from processor.task.rows.gate import Gate
@@ -193,7 +194,9 @@ def report_of(error: Exception) -> ErrorReport:
     if isinstance(error, SluiceError):
         return ErrorReport.of(error, datetime.now(UTC))
     _log.exception("task_failed")
-    return ErrorReport.of(InvariantError(f"{type(error).__name__} in a task: {error}"), datetime.now(UTC))
+    return ErrorReport.of(
+        InvariantError(f"{type(error).__name__} in a task: {redacted(str(error))}"), datetime.now(UTC)
+    )
 
 
 def _events(

@@ -7,17 +7,16 @@ runs one task at a time, so one permit is in force at a time: the permit of the 
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
-from functools import cached_property
-from pathlib import Path
-from typing import Any, Protocol
+from functools import cached_property, partial
+from typing import Any, Protocol, TypeAlias
 
 import structlog
 from pymongo import MongoClient
@@ -26,10 +25,13 @@ from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration, OnDivergence, OnRejected
 from changefeed.config.uri import ConnectionUri
 from changefeed.errors import FencedError
+from changefeed.records import ChangefeedInfo
 from changefeed.table import TableId, TableKind, TableName, TableSchema
 from coordination import failpoint
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
+from coordination.layout import decode
+from credentials.renewal import Renewed
 from processor.lanes.lanes import LaneJob
 from processor.task.job_context import JobContext
 from processor.task.permit import TaskPermit
@@ -63,6 +65,8 @@ _SWITCH_SECONDS = 0.0005
 """The writing thread, which has the next command to send once the target has answered, waits no longer than this for the reading thread."""
 
 _Client = MongoClient[dict[str, Any]]
+_Place: TypeAlias = tuple[str, Capture | None]
+"""A connection string as its user wrote it, and how it is read; None for a target."""
 
 _log = structlog.get_logger()
 
@@ -76,14 +80,21 @@ class Shared(Protocol):
     def load(self) -> JobContext: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Uris:
+    source: ConnectionUri
+    sink: ConnectionUri
+
+
 class ChangefeedResources:
     """One changefeed's context, with everything open that its tasks need."""
 
     def __init__(
-        self, context: JobContext, source: _Client, target: _Client | None, permit: Callable[[], float]
+        self, context: JobContext, uris: Uris, source: _Client, target: _Client | None, permit: Callable[[], float]
     ) -> None:
         configuration = context.configuration
         self.context = context
+        self.uris = uris
         self.source = source
         self._target = target
         self._permit = permit
@@ -93,6 +104,9 @@ class ChangefeedResources:
         )
         self.row_filter = RowFilter(configuration.filter)
         self.writer = _writer(configuration, target, permit, _fetch_from(source))
+
+    def connected_by(self, source: _Client, target: _Client | None) -> bool:
+        return self.source is source and self._target is target
 
     @cached_property
     def rows_with_images(self) -> RowCapture:
@@ -149,7 +163,7 @@ class ChangefeedResources:
 class WorkerResources:
     def __init__(self) -> None:
         self._kept: dict[str, ChangefeedResources] = {}
-        self._clients: dict[str, _Client] = {}
+        self._clients: dict[_Place, Renewed[_Client]] = {}
         self._etcds: dict[EtcdConfig, EtcdClient] = {}
         self._permit: TaskPermit | None = None
         self._changefeed = ""
@@ -196,42 +210,54 @@ class WorkerResources:
             self._check = None
 
     def _resources(self, shared: Shared) -> ChangefeedResources:
+        """Opened again if the context is new, and if the credentials of its source or its sink have changed since."""
         resources = self._kept.pop(shared.key, None)
         if resources is None:
             context = shared.load()
-            self._forget(context)
-            resources = ChangefeedResources(context, self._source(context), self._target(context), self.permit)
+            uris = self._uris(context)
+            self._forget(context, uris)
+        else:
+            context, uris = resources.context, resources.uris
+        source, target = self._source(context, uris), self._target(context, uris)
+        if resources is None or not resources.connected_by(source, target):
+            resources = ChangefeedResources(context, uris, source, target, self.permit)
             _make_lasting()
         self._kept[shared.key] = resources
         return resources
 
-    def _forget(self, newer: JobContext) -> None:
+    def _uris(self, context: JobContext) -> Uris:
+        """As the changefeed's user wrote them. A run does not outlive a change of them, and its permit ends with it."""
+        found = self._etcd(context.fence.etcd).get(context.info_key)
+        if found is None:
+            raise FencedError(f"{context.info_key}: expected a changefeed, found none; its tasks end")
+        configuration = decode(ChangefeedInfo, found).configuration
+        return Uris(configuration.source, configuration.sink)
+
+    def _forget(self, newer: JobContext, uris: Uris) -> None:
         """Forgets the changefeed's older context, the least recently used contexts, and connections that no context uses."""
         kept = {
             key: resources for key, resources in self._kept.items() if resources.context.changefeed != newer.changefeed
         }
         self._kept = dict(list(kept.items())[-_MOST_CONTEXTS + 1 :])
-        used = {
-            uri.reference
-            for context in [newer, *(resources.context for resources in self._kept.values())]
-            for uri in (context.configuration.source, context.configuration.sink)
-        }
-        for reference in self._clients.keys() - used:
-            self._clients.pop(reference).close()
+        used = {place for resources in self._kept.values() for place in _places(resources.context, resources.uris)}
+        used |= set(_places(newer, uris))
+        for place in self._clients.keys() - used:
+            self._clients.pop(place).close()
 
-    def _source(self, context: JobContext) -> _Client:
-        uri = context.configuration.source
-        if uri.reference not in self._clients:
-            self._clients[uri.reference] = connect_to_source(_expanded(uri), capture=context.capture)
-        return self._clients[uri.reference]
+    def _source(self, context: JobContext, uris: Uris) -> _Client:
+        place, _ = _places(context, uris)
+        if place not in self._clients:
+            connect = partial(connect_to_source, capture=context.capture)
+            self._clients[place] = Renewed(uris.source, connect, context.secret_files)
+        return self._clients[place].get()
 
-    def _target(self, context: JobContext) -> _Client | None:
-        uri = context.configuration.sink
-        if uri.scheme == "blackhole":
+    def _target(self, context: JobContext, uris: Uris) -> _Client | None:
+        if uris.sink.scheme == "blackhole":
             return None
-        if uri.reference not in self._clients:
-            self._clients[uri.reference] = connect_to_target(_expanded(uri))
-        return self._clients[uri.reference]
+        _, place = _places(context, uris)
+        if place not in self._clients:
+            self._clients[place] = Renewed(uris.sink, connect_to_target, context.secret_files)
+        return self._clients[place].get()
 
     def _etcd(self, config: EtcdConfig) -> EtcdClient:
         if config not in self._etcds:
@@ -250,8 +276,8 @@ def _make_lasting() -> None:
     sys.setswitchinterval(_SWITCH_SECONDS)
 
 
-def _expanded(uri: ConnectionUri) -> str:
-    return uri.expand(os.environ, lambda path: Path(path).read_text(encoding="utf-8"))
+def _places(context: JobContext, uris: Uris) -> tuple[_Place, _Place]:
+    return (uris.source.reference, context.capture), (uris.sink.reference, None)
 
 
 def _mount_options(configuration: Configuration, target: _Client | None) -> MountOptions:

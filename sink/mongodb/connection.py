@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from pymongo import MongoClient
-from pymongo.errors import InvalidURI
 
 from changefeed.config.direct_connection import not_the_primary
 from changefeed.config.read_preference import refused_at_target
 from changefeed.errors import ConfigurationError, SinkRefused
+from credentials.client import open_client
 from sink.mongodb.errors import translated
 
 Client: TypeAlias = MongoClient[dict[str, Any]]
@@ -28,14 +28,7 @@ def connect(uri: str) -> Client:
         raise ConfigurationError([f"sink: its connection string: {problem}"])
     said = uri.partition("?")[2].lower()
     options = {name: value for name, value in _DEFAULTS.items() if f"{name.lower()}=" not in said}
-    with translated("connecting to the sink", SinkRefused):
-        try:
-            return MongoClient(uri, **options)
-        except (InvalidURI, ValueError):
-            # The driver's text shows the part that it could not parse, which may contain a password: the cause is dropped too.
-            raise ConfigurationError(
-                ["sink: its connection string cannot be parsed; percent-escape user and password"]
-            ) from None
+    return open_client("sink", uri, **options)
 
 
 def is_sharded(client: Client) -> bool:

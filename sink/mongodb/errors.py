@@ -27,7 +27,14 @@ from pymongo.errors import (
     PyMongoError,
 )
 
-from changefeed.driver_text import gave_up_before_sending, in_one_line, unreachable
+from changefeed.driver_text import (
+    ATLAS,
+    WRONG_CREDENTIALS,
+    gave_up_before_sending,
+    in_one_line,
+    unreachable,
+    wrong_credentials,
+)
 from changefeed.errors import (
     ConfigurationError,
     DdlRefused,
@@ -36,6 +43,7 @@ from changefeed.errors import (
     SinkUnavailable,
     SluiceError,
 )
+from credentials.redaction import redacted
 
 _UNREACHABLE = frozenset({6, 7, 89, 9001, 202, 279, 303, 317, 384})
 _NO_PRIMARY = frozenset({91, 133, 149, 189, 216, 10058, 10107, 11600, 11602, 13435, 13436})
@@ -80,9 +88,7 @@ _FULL = frozenset({371, 14031})
 _RETRYABLE = _UNREACHABLE | _NO_PRIMARY | _BUSY | _MOVING | _UNACKNOWLEDGED | _FULL
 _RETRYABLE_LABELS = ("RetryableWriteError", "TransientTransactionError", "SystemOverloadedError", "RetryableError")
 
-_UNAUTHORIZED = frozenset({11, 13, 18, 31, 33, 141, 214, 334, 391})
-_ATLAS = 8000
-"""Atlas uses this code for all errors of its own, a wrong password and a used-up quota alike: only the text differs."""
+_UNAUTHORIZED = frozenset({13, 31, 33, 141, 214, 391}) | WRONG_CREDENTIALS
 
 
 def code_of(error: Exception) -> int | None:
@@ -93,7 +99,7 @@ def answer_of(error: Exception) -> str:
     """The target's error text."""
     code = code_of(error)
     details = dict(_details(error) or {})
-    return in_one_line(str(error), details | {"code": code} if code is not None else details)
+    return redacted(in_one_line(str(error), details | {"code": code} if code is not None else details))
 
 
 def _details(error: Exception) -> Mapping[str, Any] | None:
@@ -104,30 +110,36 @@ def _details(error: Exception) -> Mapping[str, Any] | None:
 
 def retryable_code(code: int | None, message: str = "") -> bool:
     """Whether waiting may help. It takes a code because the errors inside a bulk write's reply are not exceptions."""
-    return code in _RETRYABLE or (code == _ATLAS and "quota" in message)
+    return code in _RETRYABLE or (code == ATLAS and "quota" in message)
 
 
 def unauthorized_code(code: int | None, message: str = "") -> bool:
-    return code in _UNAUTHORIZED or (code == _ATLAS and "auth" in message)
+    return code in _UNAUTHORIZED or (code == ATLAS and "auth" in message)
 
 
 def translate(error: Exception, *, doing: str, refused: type[SluiceError]) -> SluiceError:
     """`doing` names the operation and its subject (`createIndexes on shop.orders`); `refused` is the class for a plain refusal."""
     lost = isinstance(error, ConnectionFailure | ProtocolError | AutoReconnect)
     if lost or gave_up_before_sending(str(error)):
-        return SinkUnavailable(f"{doing}: {unreachable('target', str(error), _details(error))}")
+        return SinkUnavailable(f"{doing}: {redacted(unreachable('target', str(error), _details(error)))}")
     said = f"{doing}: the target answers: {answer_of(error)}"
     match error:
         case OperationFailure() if _may_pass(error):
             return SinkUnavailable(said)
         case OperationFailure() if unauthorized_code(error.code, str(error)):
-            return SinkRefused(f"{said}; check the user, the password and the roles in the sink's connection string")
+            return SinkRefused(f"{said}; {_remedy(error)}")
         case pymongo_errors.ConfigurationError():
             return ConfigurationError([f"sink: {answer_of(error)}; check the sink's connection string"])
         case InvalidOperation():
             return InvariantError(f"{doing}: {answer_of(error)}")
         case _:
             return refused(said)
+
+
+def _remedy(error: OperationFailure) -> str:
+    if error.code in WRONG_CREDENTIALS or error.code == ATLAS:
+        return wrong_credentials("sink")
+    return "grant the sink's user the roles that docs/operations.md lists"
 
 
 def _may_pass(error: OperationFailure) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -137,6 +138,20 @@ def test_executors_have_the_secrets_where_nodes_have_them(chart: Chart) -> None:
         shared = {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"] if "admin" not in mount["name"]}
         assert shared - {"/etc/sluice"} <= paths
     assert {"/run/secrets/sluice", "/run/secrets/etcd-tls", "/run/secrets/etcd-auth"} <= paths
+
+
+def test_changefeeds_may_read_their_credentials_and_no_other_secret(chart: Chart) -> None:
+    values = GOOD["changefeeds"]
+    configuration = _configuration(chart.render(values))
+    for role in ("owner", "processor"):
+        allowed = yaml.safe_load(configuration[f"{role}.yaml"])["secret_directories"]
+        assert allowed == ["/run/secrets/sluice"]
+    named = re.findall(r"\$\{file:(.*?)/[^/]*\}", json.dumps(values))
+    assert named
+    assert set(named) == set(allowed)
+    more = values["credentials"] | {"directories": ["/run/secrets/sluice", "/vault/secrets"]}
+    configuration = _configuration(chart.render(values | {"credentials": more}))
+    assert yaml.safe_load(configuration["owner.yaml"])["secret_directories"] == more["directories"]
 
 
 def test_by_default_tasks_run_inside_the_processor(chart: Chart) -> None:

@@ -27,7 +27,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, field_validator, mo
 
 from changefeed.config.options import Options, each_once
 from changefeed.config.tables.match import MatchExpression
-from changefeed.config.tables.pattern import EVERYTHING, TablePattern, any_matches
+from changefeed.config.tables.pattern import EVERYTHING, TablePattern, any_matches, literal
 from changefeed.config.wording import Mistake, did_you_mean, shown
 from changefeed.event import DdlEvent, DdlType, RowType
 from changefeed.table import SYSTEM_DATABASES, TableName
@@ -197,6 +197,16 @@ class Filter(Options):
             if pattern.matches_database(db) and (not pattern.negated or pattern.whole_database):
                 return not pattern.negated
         return False
+
+    @property
+    def named_databases(self) -> frozenset[str]:
+        """The databases that the patterns name in full."""
+        found = (literal(pattern.db) for pattern in self.tables if not pattern.negated)
+        return frozenset(db for db in found if db is not None)
+
+    @property
+    def matches_other_databases(self) -> bool:
+        return any(literal(pattern.db) is None for pattern in self.tables if not pattern.negated)
 
     def of(self, name: TableName) -> TableFilter:
         rules = [rule for rule in self.events if rule.means(name)]

@@ -41,6 +41,7 @@ spark:
     {{ $name }}: {{ $value | toString | quote }}
     {{- end }}
 {{- end }}
+secret_directories: {{ $values.credentials.directories | toJson }}
 grace: {{ $values.grace }}
 log_format: json
 {{- end -}}

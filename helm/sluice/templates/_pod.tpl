@@ -174,7 +174,7 @@ volumeMounts:
   {{- include "sluice.clientMounts" $root | nindent 2 }}
 {{- end -}}
 
-{{/* The checksums restart pods when the ConfigMap or the chart's own Secret changes. */}}
+{{/* The checksum restarts pods when the ConfigMap changes. Secrets are read anew without a restart. */}}
 {{- define "sluice.podMetadata" -}}
 labels:
   {{- include "sluice.labels" .root | nindent 2 }}
@@ -185,9 +185,6 @@ labels:
   {{- end }}
 annotations:
   checksum/configuration: {{ include (print .root.Template.BasePath "/configmap.yaml") .root | sha256sum }}
-  {{- if .root.Values.credentials.data }}
-  checksum/credentials: {{ include (print .root.Template.BasePath "/credentials.yaml") .root | sha256sum }}
-  {{- end }}
   {{- with .of.podAnnotations }}
   {{- toYaml . | nindent 2 }}
   {{- end }}

@@ -6,6 +6,7 @@ import uuid
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from operator import itemgetter
 
 from changefeed.capture import Capture
@@ -14,11 +15,12 @@ from changefeed.config.configuration import Configuration, OnDivergence
 from changefeed.event import RowType
 from changefeed.lifecycle import Lifecycle
 from changefeed.position import Position, Window
-from changefeed.records import ChangefeedId, ChangefeedStatus
+from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import Put
 from coordination.layout import encode
+from credentials.secret_files import SecretFiles
 from devstack.mongodb.server import Client
 from processor.lanes.lanes import LaneJob
 from processor.task.job import JobOutcome, JobSpec
@@ -74,8 +76,11 @@ class Windowing:
             "pipeline": {"pre_images": [f"{database}.*"] if images else []},
         }
         status = ChangefeedStatus(lifecycle=Lifecycle(), run=1, info_version=1, epoch=1)
+        configuration = Configuration.parse(fields)
+        info = ChangefeedInfo(configuration=configuration, created_at=datetime.now(UTC))
         with EtcdClient(config) as client:
-            epoch = client.txn((), (Put(f"{place}/node", b"{}"), Put(f"{place}/status", encode(status)))).revision
+            records = {f"{place}/node": b"{}", f"{place}/status": encode(status), f"{place}/info": encode(info)}
+            epoch = client.txn((), [Put(key, value) for key, value in records.items()]).revision
         reading = read_catalog(source, lambda name: name.db == database)
         self.start = reading.position
         schemas = [replace(schema, valid_from=self.start) for schema in reading.tables]
@@ -83,7 +88,9 @@ class Windowing:
             JobContext(
                 key=place,
                 changefeed=ChangefeedId("windowing"),
-                configuration=Configuration.parse(fields),
+                configuration=configuration.without_credentials(),
+                info_key=f"{place}/info",
+                secret_files=SecretFiles(),
                 capture=capture,
                 schemas=SchemaVersions.of(schemas),
                 tables=frozenset(schema.id for schema in schemas),

@@ -44,6 +44,12 @@ def test_equal_sides_end_with_0_and_say_so(server: Server, feed: str, sides: Sid
     assert last == "source and target are identical: 2 tables, 10 documents"
 
 
+def test_nothing_to_compare_is_no_success(server: Server, feed: str) -> None:
+    verified = server.sluice("verify", feed)
+    assert verified.returncode == 1
+    assert verified.stderr.startswith("sluice: nothing was compared: neither side has a table")
+
+
 def test_differences_end_with_1_and_are_named(server: Server, feed: str, sides: Sides) -> None:
     sides.on_both("orders", [{"_id": number, "qty": 1} for number in range(10)])
     sides.target.orders.update_one({"_id": 3}, {"$set": {"qty": 2}})

@@ -8,7 +8,8 @@ from admin.access import Access, AccessToken, Guard, read_tokens
 from changefeed.errors import ConfigurationError, NotAuthenticated, NotPermitted
 
 _VIEWER, _OPERATOR = "v" * 32, "o" * 32
-_GUARD = Guard((AccessToken(Access.VIEWER, _VIEWER), AccessToken(Access.OPERATOR, _OPERATOR)))
+_TOKENS = (AccessToken(Access.VIEWER, _VIEWER), AccessToken(Access.OPERATOR, _OPERATOR))
+_GUARD = Guard(lambda: _TOKENS)
 
 
 def _bearing(secret: str) -> list[tuple[str, str | bytes]]:
@@ -19,7 +20,7 @@ def test_a_viewer_reads_and_an_operator_does_everything() -> None:
     _GUARD.demand(Access.VIEWER, _bearing(_VIEWER))
     _GUARD.demand(Access.VIEWER, _bearing(_OPERATOR))
     _GUARD.demand(Access.OPERATOR, _bearing(_OPERATOR))
-    with pytest.raises(NotPermitted, match="needs the token of an operator"):
+    with pytest.raises(NotPermitted, match="needs the role operator, and the given token has the role viewer"):
         _GUARD.demand(Access.OPERATOR, _bearing(_VIEWER))
 
 

@@ -77,6 +77,14 @@ def test_an_answer_of_the_server_keeps_its_code() -> None:
     assert in_one_line("it broke", {}) == "it broke"
 
 
+def test_a_refused_command_is_named_and_not_repeated() -> None:
+    dump = '{ find: "a", filter: { _id: 7 }, lsid: { id: UUID("5e") }, $clusterTime: { clusterTime: Timestamp(1, 2) } }'
+    refused = real.reply(13, "Unauthorized", f"not authorized on shop to execute command {dump}")
+    assert in_one_line(refused["errmsg"], refused) == (
+        "not authorized on shop to execute command find (code 13, Unauthorized)"
+    )
+
+
 def test_repeated_errors_give_the_same_text_although_topology_ids_differ() -> None:
     later = real.NO_PRIMARY.replace("6b02a553b2c1421c0edf0de1", "7c13").replace("rtt: 0.0023", "rtt: 0.9")
     assert in_one_line(later) == in_one_line(real.NO_PRIMARY)

@@ -58,15 +58,21 @@ _WRONG: list[tuple[list[str], str]] = [
     (["table", "move", "f", "shop.orders"], "Missing argument 'NODE'"),
     (["ddl", "list"], "Missing argument 'CHANGEFEED'"),
     (["server", "--config", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
-    (["server", "--roles", "ower"], "roles[0]: found 'ower'; allowed are owner, processor (did you mean 'owner'?)"),
+    (
+        ["server", "--roles", "ower"],
+        "sluice: --roles: found 'ower'; allowed are owner, processor (did you mean 'owner'?)",
+    ),
     (["server", "--roles", ""], "roles: found []; write owner, processor or both"),
-    (["server", "--etcd", "etcd-1"], "etcd.endpoints[0]: found 'etcd-1'; write host:port"),
-    (["server", "--admin-address", "8300"], "admin.address: found '8300'; write host:port"),
+    (["server", "--etcd", "etcd-1"], "sluice: --etcd: found 'etcd-1'; write host:port"),
+    (["server", "--etcd", "a:1,b"], "sluice: --etcd: found 'b'; write host:port"),
+    (["server", "--etcd", ""], "sluice: --etcd: found none; write at least one host:port, for example etcd-1:2379"),
+    (["server", "--admin-address", "8300"], "sluice: --admin-address: found '8300'; write host:port"),
     (
         ["server", "--admin-address", "0.0.0.0:8300"],
         "which other machines can reach, and no authentication; write token_file",
     ),
-    (["server", "--admin-cert", "nowhere.pem"], "admin.cert: found 'nowhere.pem', which is not a file"),
+    (["server", "--admin-cert", "nowhere.pem"], "sluice: --admin-cert: found 'nowhere.pem', which is not a file"),
+    (["server", "--token-file", "nowhere"], "sluice: --token-file: found 'nowhere', which is not a file"),
     (["server", "--etcd-user", "root"], "etcd: found user or password_file without the other"),
     (["server", "--spark-conf", "spark.driver.memory"], "--spark-conf: found 'spark.driver.memory'; write key=value"),
     (["server", "--grace", "0"], "grace: found 0.0; write a number of seconds from 1 to 86400"),
@@ -87,6 +93,7 @@ def test_a_wrong_invocation_says_what_is_wrong(
     answer = CliRunner().invoke(app, arguments, env={"SLUICE_SERVER": "127.0.0.1:1", "TERMINAL_WIDTH": "200"})
     assert answer.exit_code == 2, answer.output
     assert message in answer.stderr
+    assert "write a list of" not in answer.stderr, "flags are no YAML"
     assert answer.stdout == ""
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from changefeed.errors import ConfigurationError
 from changefeed.records import Role
+from credentials.secret_files import SecretFiles
 from node.configuration import NodeConfiguration, loopback
 
 
@@ -29,6 +30,17 @@ def test_all_mistakes_are_told_with_their_paths() -> None:
         "roles",
         "session_ttl",
     ]
+
+
+def test_changefeeds_read_files_of_named_directories_and_none_of_the_nodes_own(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("operator:0123456789abcdef\n")
+    assert NodeConfiguration.of(None, {}).secret_files == SecretFiles(directories=("/run/secrets",))
+    found = NodeConfiguration.of(f"secret_directories: [{tmp_path}]\nadmin: {{token_file: {tokens}}}", {})
+    assert found.secret_files == SecretFiles(directories=(str(tmp_path),), own=(str(tokens),))
+    for wrong in ("relative/path", "/", ""):
+        with pytest.raises(ConfigurationError, match=r"^secret_directories: found .*; write the absolute path"):
+            NodeConfiguration.of(None, {"secret_directories": [wrong]})
 
 
 @pytest.mark.parametrize(

@@ -132,18 +132,34 @@ class TestPasswords:
             auth.AuthEnable(rpc.AuthEnableRequest())
         return own_etcd
 
-    def test_the_right_password_opens(self, guarded: EtcdServer) -> None:
-        with EtcdClient(EtcdConfig(endpoints=(guarded.endpoint,), user="root", password="secret")) as client:
+    @pytest.fixture
+    def secret(self, tmp_path: Path) -> Path:
+        (tmp_path / "password").write_text("secret\n")
+        return tmp_path / "password"
+
+    def test_the_right_password_opens(self, guarded: EtcdServer, secret: Path) -> None:
+        with EtcdClient(EtcdConfig(endpoints=(guarded.endpoint,), user="root", password_file=secret)) as client:
             rev = client.txn([], [Put("/a", b"1")]).revision
             assert next_revision(client.watch("/", rev)) == rev
             lease = client.grant(SOON)
             assert client.keep_alive(lease.id, SOON) == SOON
 
-    def test_a_token_that_is_no_longer_valid_is_replaced(self, guarded: EtcdServer, until: Callable[..., None]) -> None:
+    def test_a_new_password_is_read_from_its_file(self, guarded: EtcdServer, secret: Path) -> None:
+        with EtcdClient(EtcdConfig(endpoints=(guarded.endpoint,), user="root", password_file=secret)) as client:
+            client.get("/a")
+            _change_password(guarded, "root", "secret", "another secret")
+            with pytest.raises(CoordinationRefused):
+                client.get("/a")
+            secret.write_text("another secret")
+            assert client.get("/a") is None
+
+    def test_a_token_that_is_no_longer_valid_is_replaced(
+        self, guarded: EtcdServer, secret: Path, until: Callable[..., None]
+    ) -> None:
         """A restart of etcd invalidates all tokens, because etcd keeps them in memory."""
         with (
-            EtcdClient(EtcdConfig(endpoints=(guarded.endpoint,), user="root", password="secret")) as client,
-            EtcdClient(EtcdConfig(endpoints=(guarded.endpoint,), user="root", password="secret")) as watcher,
+            EtcdClient(EtcdConfig(endpoints=(guarded.endpoint,), user="root", password_file=secret)) as client,
+            EtcdClient(EtcdConfig(endpoints=(guarded.endpoint,), user="root", password_file=secret)) as watcher,
         ):
             rev = client.txn([], [Put("/a", b"1")]).revision
             watcher.range("/")
@@ -160,8 +176,11 @@ class TestPasswords:
             assert client.txn([], [Put("/a", b"2")]).revision == rev + 1
 
     @pytest.mark.parametrize(("user", "password"), [(None, None), ("root", "wrong"), ("nobody", "secret")])
-    def test_others_are_refused(self, guarded: EtcdServer, user: str | None, password: str | None) -> None:
-        with EtcdClient(EtcdConfig(endpoints=(guarded.endpoint,), user=user, password=password)) as client:
+    def test_others_are_refused(
+        self, guarded: EtcdServer, secret: Path, user: str | None, password: str | None
+    ) -> None:
+        secret.write_text(password or "")
+        with EtcdClient(EtcdConfig(endpoints=(guarded.endpoint,), user=user, password_file=secret)) as client:
             for call in (
                 lambda: client.get("/a"),
                 lambda: client.txn([], [Put("/a", b"")]),
@@ -169,6 +188,22 @@ class TestPasswords:
             ):
                 with pytest.raises(CoordinationRefused):
                     call()
+
+
+def _self_signed(cert: Path, key: Path) -> None:
+    new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", str(key))
+    words = ("req", "-x509", *new_key, "-out", str(cert), "-days", "2", "-subj", "/CN=stranger")
+    subprocess.run(
+        ["openssl", *words], env={**os.environ, "OPENSSL_CONF": "/dev/null"}, check=True, capture_output=True
+    )
+
+
+def _change_password(etcd: EtcdServer, user: str, old: str, new: str) -> None:
+    with grpc.insecure_channel(etcd.endpoint) as channel:
+        auth = rpc.AuthStub(channel)
+        token = auth.Authenticate(rpc.AuthenticateRequest(name=user, password=old)).token
+        request = rpc.AuthUserChangePasswordRequest(name=user, password=new)
+        auth.UserChangePassword(request, metadata=(("token", token),))
 
 
 class TlsEtcd(EtcdServer):
@@ -223,6 +258,25 @@ class TestTls:
         with EtcdClient(EtcdConfig(endpoints=(etcd.endpoint,), tls=tls)) as client:
             rev = client.txn([], [Put("/a", b"1")]).revision
             assert next_revision(client.watch("/", rev)) == rev
+
+    def test_a_new_certificate_is_read_from_its_files(
+        self, etcd: TlsEtcd, pki: Path, until: Callable[..., None]
+    ) -> None:
+        mine = Tls(ca=pki / "ca.crt", cert=pki / "mine.crt", key=pki / "mine.key")
+        _self_signed(pki / "mine.crt", pki / "mine.key")
+        with EtcdClient(EtcdConfig(endpoints=(etcd.endpoint,), tls=mine, timeout=QUICK)) as client:
+            with pytest.raises(CoordinationUnavailable):
+                client.get("/a")
+            for kind in ("crt", "key"):
+                (pki / f"mine.{kind}").write_bytes((pki / f"client.{kind}").read_bytes())
+
+            def answered() -> bool:
+                try:
+                    return client.get("/a") is None
+                except CoordinationUnavailable:
+                    return False
+
+            until(answered)
 
     def test_without_a_client_certificate_nothing_is_answered(self, etcd: TlsEtcd, pki: Path) -> None:
         with (

@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from changefeed.errors import PipelineUnavailable
-from coordination import logging
+from credentials import logging
 from devstack.mongodb.server import Client
 from devstack.spark.cluster import SparkCluster
 from processor.spark.runner import Group, SparkRunner, SparkSettings

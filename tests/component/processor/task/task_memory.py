@@ -11,18 +11,20 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.lifecycle import Lifecycle
 from changefeed.position import Position, Window
-from changefeed.records import ChangefeedId, ChangefeedStatus
+from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import Put
 from coordination.layout import encode
+from credentials.secret_files import SecretFiles
 from processor.lanes.lanes import LaneJob
 from processor.task.job import JobSpec
 from processor.task.job_context import Fence, JobContext
@@ -48,14 +50,19 @@ def _schemas(source: str, database: str, valid_from: Position) -> SchemaVersions
 def _context(etcd: str, source: str, sink: str, database: str, start: Position) -> JobContext:
     place, config = f"/memory-{uuid.uuid4().hex[:8]}", EtcdConfig(endpoints=(etcd,))
     status = ChangefeedStatus(lifecycle=Lifecycle(), run=1, info_version=1, epoch=1)
-    with EtcdClient(config) as client:
-        epoch = client.txn((), (Put(f"{place}/node", b"{}"), Put(f"{place}/status", encode(status)))).revision
-    schemas = _schemas(source, database, start)
     fields = {"id": "memory", "source": source, "sink": sink, "filter": {"tables": [f"{database}.*"]}}
+    configuration = Configuration.parse(fields)
+    info = ChangefeedInfo(configuration=configuration, created_at=datetime.now(UTC))
+    with EtcdClient(config) as client:
+        records = {f"{place}/node": b"{}", f"{place}/status": encode(status), f"{place}/info": encode(info)}
+        epoch = client.txn((), [Put(key, value) for key, value in records.items()]).revision
+    schemas = _schemas(source, database, start)
     return JobContext(
         key=place,
         changefeed=ChangefeedId("memory"),
-        configuration=Configuration.parse(fields),
+        configuration=configuration.without_credentials(),
+        info_key=f"{place}/info",
+        secret_files=SecretFiles(),
         capture=Capture.OPLOG,
         schemas=schemas,
         tables=frozenset(schema.id for schema in schemas.tables_at(start)),

@@ -22,7 +22,7 @@ def test_an_unreadable_connection_string_is_told_without_its_password(uri: str) 
     assert "ss@host" not in str(refused.value)
     assert "secret" not in str(refused.value)
     assert refused.value.__cause__ is None
-    assert refused.value.__suppress_context__
+    assert refused.value.__context__ is None
 
 
 def test_a_changefeed_that_was_stored_with_another_read_preference_is_told_so() -> None:

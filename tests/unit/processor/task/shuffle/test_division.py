@@ -20,6 +20,7 @@ from changefeed.position import Position, Window
 from changefeed.records import ChangefeedId
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.etcd.config import EtcdConfig
+from credentials.secret_files import SecretFiles
 from processor.lanes.lanes import LaneJob
 from processor.task.copied_ranges import CopiedRanges
 from processor.task.job import JobSpec
@@ -173,6 +174,8 @@ def _context(**pipeline: Any) -> JobContext:
         key="k",
         changefeed=ChangefeedId("f"),
         configuration=Configuration.parse(fields),
+        info_key="i",
+        secret_files=SecretFiles(),
         capture=Capture.CHANGE_STREAM,
         schemas=SchemaVersions.of(_TABLES),
         tables=frozenset(schema.id for schema in _TABLES if schema.name.coll != "late"),

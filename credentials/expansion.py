@@ -1,0 +1,115 @@
+"""`expansion`, `expanded`: a connection string with its references replaced, in the process that connects with it."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from urllib.parse import parse_qsl, unquote_plus
+
+from pymongo.common import URI_OPTIONS_VALIDATOR_MAP
+
+from changefeed.config.uri import ConnectionUri
+from changefeed.config.wording import Mistake
+from changefeed.errors import ConfigurationError
+from credentials.file_stamp import Stamp, stamp
+from credentials.redaction import keep_secret
+from credentials.secret_files import SecretFiles
+from credentials.secret_reading import read_secret
+
+_STRICT = re.compile(r"[a-z0-9+]+://(?:(?P<user>[^@/?]*)@)?(?P<hosts>[^@/?]*)(?P<rest>[/?][^@]*)?", re.DOTALL)
+_LOOSE = re.compile(r"[a-z0-9+]+://(?:(?P<user>.*)@)?(?P<hosts>[^@/?]*)(?P<rest>.*)", re.DOTALL)
+_MARKS = re.compile(r"[@:/?&=,;\s]+")
+_SHORTEST_PIECE = 4
+_SECRET_OPTIONS = frozenset({"tlscertificatekeyfilepassword", "authmechanismproperties", "proxypassword"})
+_FILE_OPTIONS = frozenset({"tlscafile", "tlscertificatekeyfile", "tlscrlfile"})
+_ORDINARY = frozenset({"true", "false", "admin", "localhost"})
+
+_allowed = SecretFiles()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Expansion:
+    """Equal to a later one if nothing changed that a client was made of: what references contain, and the files of TLS."""
+
+    uri: str
+    files: Stamp
+
+
+def allow(files: SecretFiles) -> None:
+    """Sets which files this process may read, once, when it starts."""
+    global _allowed  # noqa: PLW0603 - as much a fact of the process as its environment
+    _allowed = files
+
+
+def allowed() -> SecretFiles:
+    return _allowed
+
+
+def expanded(uri: ConnectionUri, files: SecretFiles | None = None) -> str:
+    """Everything in it that is secret is known to `redacted` before anybody can use it."""
+    files, inserted = files or _allowed, list[str]()
+    try:
+        text = uri.expand(os.environ, partial(read_secret, files=files), inserted.append)
+    except ConfigurationError as error:
+        raise ConfigurationError([f"{uri}: {problem}" for problem in error.problems]) from None
+    keep_secret(*_secrets(uri, text, inserted))
+    try:
+        ConnectionUri.parse(text)
+    except Mistake as mistake:
+        raise ConfigurationError([f"{uri}: its references give no connection string: {mistake}"]) from None
+    return text
+
+
+def expansion(uri: ConnectionUri, files: SecretFiles | None = None) -> Expansion:
+    text = expanded(uri, files)
+    options = parse_qsl(text.partition("?")[2])
+    return Expansion(text, stamp(value for name, value in options if name.lower() in _FILE_OPTIONS))
+
+
+def _secrets(uri: ConnectionUri, text: str, inserted: list[str]) -> Iterator[str]:
+    """The name of a user is none, unless it has no password: servers and grants name users.
+
+    A host that a reference gave is one until it has answered (`ProvenHosts`): it may be a password in the wrong place.
+    """
+    parts = _STRICT.fullmatch(text) or _LOOSE.fullmatch(text)
+    if parts is None:
+        yield from inserted
+        return
+    user, has_password, password = (parts["user"] or "").partition(":")
+    if has_password:
+        yield password
+        yield from _pieces(unquote_plus(password))
+    elif user and "authmechanism=" not in text.lower():
+        yield user
+    yield from (value for value in inserted if value != user)
+    written = {_host(host) for host in uri.hosts}
+    hosts = [_host(host) for host in parts["hosts"].split(",")]
+    yield from (host for host in hosts if host.lower() not in written and not _ordinary(host))
+    options = parse_qsl((parts["rest"] or "").partition("?")[2], keep_blank_values=True)
+    yield from (value for name, value in options if name.lower() in _SECRET_OPTIONS)
+    if any(name.lower() not in URI_OPTIONS_VALIDATOR_MAP for name, _ in options):
+        yield from (piece for value in inserted for piece in _pieces(value) if not _ordinary(piece))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Errors of a parser show parts of what it could not parse."""
+    return (piece for piece in _MARKS.split(text) if len(piece) >= _SHORTEST_PIECE)
+
+
+def _host(text: str) -> str:
+    return re.sub(r":\d*$", "", text).strip("[]")
+
+
+def _ordinary(word: str) -> bool:
+    """Whether a word is no secret wherever it stands."""
+    if word.lower() in _ORDINARY or word.lower() in URI_OPTIONS_VALIDATOR_MAP:
+        return True
+    try:
+        ipaddress.ip_address(word)
+    except ValueError:
+        return not word
+    return True

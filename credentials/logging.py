@@ -1,0 +1,85 @@
+"""`set_up`: a process logs one line for each event to standard error, as JSON for machines or in columns for people.
+
+A node's Spark workers log in the form of their node, whose runner sets the variable in their environment (`processor/spark/runner.py`).
+
+Whatever Python would write there by itself is logged too: warnings, and exceptions that end a thread. No line contains a secret
+(`credentials.redaction`), and no traceback contains the values of variables.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import warnings
+from contextlib import suppress
+from enum import StrEnum
+from typing import TextIO, cast
+
+import structlog
+from structlog.typing import Processor
+
+from credentials.log_lines import redacted_line
+
+VARIABLE = "SLUICE_LOG_FORMAT"
+
+_log = structlog.get_logger()
+
+
+class LogFormat(StrEnum):
+    CONSOLE = "console"
+    JSON = "json"
+
+
+class _StandardError:
+    """A line that cannot be written, as on a full disk, is lost: what it tells of must go on."""
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            sys.stderr.flush()
+
+
+def set_up(format: LogFormat) -> None:
+    """Must be called once, before the first log line."""
+    renderer: Processor = (
+        structlog.processors.JSONRenderer(sort_keys=True)
+        if format is LogFormat.JSON
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+            redacted_line,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", _StandardError())),
+        cache_logger_on_first_use=True,
+    )
+    warnings.showwarning = _warned
+    threading.excepthook = _thread_died
+
+
+def _warned(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: object = None,  # noqa: ARG001
+    line: object = None,  # noqa: ARG001
+) -> None:
+    _log.warning("library_warned", kind=category.__name__, text=str(message), at=f"{filename}:{lineno}")
+
+
+def _thread_died(died: threading.ExceptHookArgs) -> None:
+    name = died.thread.name if died.thread is not None else ""
+    _log.error("thread_died", thread=name, exc_info=(died.exc_type, died.exc_value, died.exc_traceback))

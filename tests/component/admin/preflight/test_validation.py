@@ -1,0 +1,194 @@
+"""What would fail later is found before a changefeed is created, all at once, on servers with users and roles."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bson.binary import Binary
+
+from devstack.mongodb.replica_set import ReplicaSet
+from devstack.mongodb.security import Security
+from devstack.process import side_by_side
+from tests.component.node.server_process import Server
+
+_PASSWORD = "correct horse"
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ReplicaSet, ReplicaSet]]:
+    directory = tmp_path_factory.mktemp("guarded")
+    source, target = (
+        ReplicaSet(name, directory, directory, size=1, security=Security(directory / f"{name}-security"))
+        for name in ("source", "target")
+    )
+    side_by_side([source.start, target.start])
+    yield source, target
+    side_by_side([source.stop, target.stop])
+
+
+@pytest.fixture(scope="module")
+def server(etcd_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(etcd_endpoint, Path(tmp_path_factory.mktemp("server")) / "log") as started:
+        yield started
+
+
+class Site:
+    """A source and a target with rows of the test in `shop`."""
+
+    def __init__(self, server: Server, source: ReplicaSet, target: ReplicaSet) -> None:
+        self.server, self.source, self.target = server, source, target
+        self.reader = source.client()
+        self.writer = target.client()
+        self.reader["shop"]["orders"].insert_one({})
+        self.reader["shop"]["items"].insert_one({})
+
+    def user(self, members: ReplicaSet, name: str, *roles: tuple[str, str]) -> str:
+        """The URI of a new user."""
+        with members.client() as administrator:
+            granted = [{"role": role, "db": db} for role, db in roles]
+            administrator.admin.command("createUser", name, pwd=_PASSWORD, roles=granted)
+        return members.uri_of(name, _PASSWORD, serverSelectionTimeoutMS="3000")
+
+    def validated(self, source: str, sink: str, **fields: Any) -> tuple[int, str]:
+        lines = [f"{name}: {value}" for name, value in {"id": "f", "source": source, "sink": sink, **fields}.items()]
+        answer = self.server.sluice("changefeed", "validate", "-", input="\n".join(lines))
+        return answer.returncode, answer.stdout + answer.stderr
+
+
+@pytest.fixture
+def site(server: Server, sets: tuple[ReplicaSet, ReplicaSet]) -> Iterator[Site]:
+    site = Site(server, *sets)
+    yield site
+    for client, members in ((site.reader, site.source), (site.writer, site.target)):
+        client.drop_database("shop")
+        client.drop_database("audit")
+        with members.client() as administrator:
+            for user in administrator.admin.command("usersInfo")["users"]:
+                if user["user"] != "administrator":
+                    administrator.admin.command("dropUser", user["user"])
+        client.close()
+
+
+_READER = (("readAnyDatabase", "admin"), ("read", "local"))
+_WRITER = (("readWriteAnyDatabase", "admin"), ("dbAdminAnyDatabase", "admin"))
+
+
+def test_everything_that_is_missing_is_one_list_with_the_commands_that_grant_it(site: Site) -> None:
+    source = site.user(site.source, "poor-reader", ("clusterMonitor", "admin"))
+    sink = site.user(site.target, "poor-writer", ("readAnyDatabase", "admin"))
+
+    code, told = site.validated(source, sink, filter='{tables: ["shop.*"]}', dead_letter="letters.rejected")
+
+    assert code != 0
+    for granted in (
+        'grantRolesToUser("poor-reader", [{role: "read", db: "shop"}])',
+        'grantRolesToUser("poor-writer", [{role: "readWrite", db: "shop"}, {role: "dbAdmin", db: "shop"}])',
+        'grantRolesToUser("poor-writer", [{role: "readWrite", db: "letters"}])',
+    ):
+        assert granted in told
+
+
+def test_wildcards_mean_the_databases_that_they_match(site: Site) -> None:
+    site.reader["audit"]["a"].insert_one({})
+    source = site.user(site.source, "reader", *_READER)
+    sink = site.user(site.target, "writer", ("readWrite", "shop"), ("dbAdmin", "shop"))
+
+    code, told = site.validated(source, sink)
+
+    assert code != 0
+    assert 'grantRolesToUser("writer", [{role: "readWrite", db: "audit"}, {role: "dbAdmin", db: "audit"}])' in told
+    assert 'db: "shop"' not in told
+    assert site.validated(source, sink, filter='{tables: ["s*.*"]}')[0] == 0
+
+
+def test_a_user_who_only_reads_is_no_sink(site: Site) -> None:
+    source = site.user(site.source, "reader", *_READER)
+    sink = site.user(site.target, "reader", ("readAnyDatabase", "admin"))
+
+    assert "may not insert, update" in site.validated(source, sink)[1]
+    assert "may not write in any database" in site.validated(source, sink, filter='{tables: ["none*.*"]}')[1]
+
+
+@pytest.mark.parametrize("side", ["source", "sink"])
+def test_a_wrong_password_is_told_as_one(site: Site, side: str) -> None:
+    uris = {
+        "source": site.user(site.source, "reader", *_READER),
+        "sink": site.user(site.target, "writer", *_WRITER),
+    }
+    uris[side] = uris[side].replace("horse", "donkey")
+
+    code, told = site.validated(**uris)
+
+    assert code != 0
+    assert f"the user or the password in the {side}'s connection string is wrong" in told
+    assert "full error" not in told
+    assert "donkey" not in told
+
+
+def test_tables_that_the_target_has_already_are_named(site: Site) -> None:
+    source, sink = site.user(site.source, "reader", *_READER), site.user(site.target, "writer", *_WRITER)
+    for name in ("orders", "items"):
+        site.writer["shop"][name].insert_one({"of": "another time"})
+    site.writer["shop"].create_collection("empty")
+    site.reader["shop"].create_collection("empty")
+
+    code, told = site.validated(source, sink, filter='{tables: ["shop.*"]}')
+
+    assert code != 0
+    assert "it has documents already in shop.items, shop.orders, which an initial copy would fill" in told
+    assert site.validated(source, sink, filter='{tables: ["shop.*"]}', start="now")[0] == 0
+    assert site.validated(source, sink, filter='{tables: ["shop.*"]}', routes='[{from: "shop.*", to: "dr.*"}]')[0] == 0
+
+
+def test_an_update_looks_at_the_tables_that_it_adds(site: Site, tmp_path: Path) -> None:
+    source, sink = site.user(site.source, "reader", *_READER), site.user(site.target, "writer", *_WRITER)
+    site.reader["shop"]["added"].insert_one({})
+    for name in ("orders", "added"):
+        site.writer["shop"][name].insert_one({})
+    (tmp_path / "wider").write_text(
+        f"id: wider\nsource: {source}\nsink: {sink}\nstart: now\nfilter: {{tables: [shop.orders, shop.added]}}\n"
+    )
+    flags = ("--source", source, "--sink", sink, "--tables", "shop.orders", "--start", "now")
+    created = site.server.sluice("changefeed", "create", "--id", "wider", *flags)
+    assert created.returncode == 0, created.stderr
+    try:
+        assert site.server.sluice("changefeed", "pause", "wider").returncode == 0
+        refused = site.server.sluice("changefeed", "update", "wider", str(tmp_path / "wider"))
+        assert (refused.returncode, "documents already in shop.added, which" in refused.stderr) == (1, True), (
+            refused.stderr
+        )
+        site.writer["shop"]["added"].drop()
+        updated = site.server.sluice("changefeed", "update", "wider", str(tmp_path / "wider"))
+        assert updated.returncode == 0, updated.stderr
+    finally:
+        site.server.sluice("changefeed", "remove", "wider", "--yes")
+
+
+@pytest.mark.since("6.0")
+def test_tables_that_cannot_be_replicated_are_named(site: Site) -> None:
+    source, sink = site.user(site.source, "reader", *_READER), site.user(site.target, "writer", *_WRITER)
+    encrypted = {"path": "ssn", "bsonType": "string", "keyId": Binary.from_uuid(uuid.uuid4())}
+    site.reader["shop"].command("create", "patients", encryptedFields={"fields": [encrypted]})
+
+    code, told = site.validated(source, sink, filter='{tables: ["shop.*"]}')
+
+    assert (code != 0, "Queryable Encryption cannot be replicated" in told) == (True, True), told
+    assert '"!shop.patients" at the end' in told
+    assert site.validated(source, sink, filter='{tables: ["shop.*", "!shop.patients"]}')[0] == 0
+
+
+def test_a_filter_without_a_table_and_letters_within_reach_are_warned_of(site: Site) -> None:
+    source, sink = site.user(site.source, "reader", *_READER), site.user(site.target, "writer", *_WRITER)
+
+    code, told = site.validated(source, sink, filter='{tables: ["shpo.*"]}')
+    assert (code, "the source has no table that matches shpo.*" in told) == (0, True), told
+
+    code, told = site.validated(source, sink, filter='{tables: ["shop.*"]}', dead_letter="shop.orders")
+    assert (code != 0, "shop.orders is where shop.orders of the source is replicated to" in told) == (True, True), told
+
+    code, told = site.validated(source, sink, filter='{tables: ["shop.*"]}', dead_letter="shop.rejected")
+    assert (code, "dead_letter: shop.rejected" in told) == (0, True), told
