@@ -30,6 +30,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import islice
 from typing import TypeAlias
 
 from changefeed.records import AssignedTable, Assignment, NodeId
@@ -37,6 +38,8 @@ from changefeed.shards import Shards
 from changefeed.table import TableId
 from owner.tables.progress import NodeState, TableProgress
 
+MOST_ASSIGNED = 10_000
+"""In one decision, so that a tick stays short: the other tables wait for the next one."""
 MOST_REBALANCING = 16
 """The most tables that move at one time only to keep the nodes even."""
 
@@ -97,12 +100,14 @@ def decide(
     ]
     loads = _Loads(progress)
     if loads.counts:
-        actions += _assign(progress, moves, loads, lost_before=now - margin.total_seconds())
+        assigned = _assign(progress, moves, loads, lost_before=now - margin.total_seconds())
+        actions += islice(assigned, MOST_ASSIGNED)
         arrived = frozenset(loads.placed)
-        leaving = {**_drained(progress), **_requested(progress, moves, loads)}
-        loads.expect(progress, moves, leaving)
-        actions += leaving.values()
-        actions += _rebalanced(progress, moves.keys() | leaving.keys(), arrived, loads)
+        if len(arrived) < MOST_ASSIGNED:
+            leaving = {**_drained(progress), **_requested(progress, moves, loads)}
+            loads.expect(progress, moves, leaving)
+            actions += leaving.values()
+            actions += _rebalanced(progress, moves.keys() | leaving.keys(), arrived, loads)
     return tuple(actions)
 
 
@@ -158,7 +163,7 @@ def _settled(progress: TableProgress, table: TableId, target: NodeId) -> bool:
 def _assign(
     progress: TableProgress, moves: Mapping[TableId, NodeId], loads: _Loads, *, lost_before: float
 ) -> Iterator[Assign]:
-    for table in sorted(progress.unassigned):
+    for table in heapq.nsmallest(MOST_ASSIGNED, progress.unassigned):
         yield Assign(table, loads.place(table, moves.get(table)), progress.tables[table])
     for node, state in sorted(progress.nodes.items()):
         for table in sorted(_given_up(progress, state, lost_before=lost_before)):

@@ -366,3 +366,10 @@ def test_ten_thousand_tables_are_spread_quickly_and_cost_nothing_afterwards() ->
         assert progress.least() == at(50)
         assert decided(progress) == ()
     assert (time.monotonic() - begin) / 100 < 0.005, "a tick without changes looks at nodes, not at tables"
+
+
+def test_more_tables_than_one_decision_holds_are_assigned_by_the_next_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("owner.tables.scheduler.MOST_ASSIGNED", 2)
+    gone = node(B, C, D, rev=1, gone_at=0.0)
+    actions = decided(seen(tables(A, B, C, D), n1=node(), n2=gone), now=1_000.0)
+    assert [action.table for action in actions if isinstance(action, Assign)] == [A, B]
