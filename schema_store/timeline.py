@@ -37,6 +37,11 @@ class Timeline(Generic[Value]):
         return self.values[-1] if self.values else None
 
     @property
+    def sole(self) -> Value | None:
+        """The only value, if there never was another one, nor an end."""
+        return self.values[0] if len(self.values) == 1 else None
+
+    @property
     def began(self) -> Position:
         """The start of the last stretch without a gap. The timeline must not have ended."""
         first = len(self.values)
