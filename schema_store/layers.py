@@ -77,6 +77,20 @@ class SchemaLayers:
         unchanged = (name for name in self.base.names_in(db) if name not in self.names)
         return chain(unchanged, (name for name, tenants in self.names.items() if name.db == db and tenants.values))
 
+    def agree(self, other: SchemaLayers, floor: Position) -> bool:
+        """Whether the same base has the same changes, as far as positions from `floor` on show them."""
+        return (
+            self.base is other.base
+            and all(
+                self.table(id).shown(floor) == other.table(id).shown(floor)
+                for id in self.tables.keys() | other.tables.keys()
+            )
+            and all(
+                self.tenants(name).shown(floor) == other.tenants(name).shown(floor)
+                for name in self.names.keys() | other.names.keys()
+            )
+        )
+
     def since(self, floor: Position) -> SchemaLayers:
         """Without the values that no event at or after `floor` needs."""
         tables = _since(self.tables, floor, self.base.ids.__contains__)

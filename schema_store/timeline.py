@@ -76,3 +76,8 @@ class Timeline(Generic[Value]):
         if index == len(self.positions) - 1 and self.values[index] is None and self.positions[index] < before:
             return None
         return self if index == 0 else Timeline(self.positions[index:], self.values[index:])
+
+    def shown(self, since: Position) -> tuple[Value | None, tuple[object, ...]]:
+        """The value below `since` and each later change: equal if the answers from there on are equal."""
+        first = bisect_left(self.positions, since)
+        return self.before(since), (*self.positions[first:], *self.values[first:])

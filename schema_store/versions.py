@@ -100,6 +100,31 @@ class SchemaVersions:
             draft.apply(event)
             yield event, draft.effect
 
+    def derived_again(
+        self,
+        tables: AbstractSet[TableId],
+        names: AbstractSet[TableName],
+        bases: Iterable[TableSchema],
+        events: Iterable[DdlEvent],
+    ) -> SchemaVersions:
+        """Forgets these tables and names, and derives them from their bases and events. The events concern no others."""
+        draft = _VersionsDraft(self._layers, None)
+        draft.forget(tables, names)
+        for base in sorted(bases, key=lambda base: (base.valid_from, base.id)):
+            draft.adopt(base)
+        for event in sorted(events, key=lambda event: event.position):
+            draft.apply(event)
+        return replace(draft.finish(), _floor=self._floor)
+
+    def agrees(self, other: SchemaVersions, since: Position) -> bool:
+        """Whether both surely have the same answers at all positions from `since` on."""
+        return self._layers.agree(other._layers, since)
+
+    @property
+    def floor(self) -> Position | None:
+        """Versions below it may be missing."""
+        return self._floor
+
     def at(self, table: TableId, position: Position) -> TableSchema | None:
         return self._layers.table(table).at(position)
 
@@ -118,6 +143,16 @@ class SchemaVersions:
     def names(self) -> Iterator[TableName]:
         """All names that tables have at any position."""
         return self._layers.all_names()
+
+    def names_in(self, db: str) -> Iterator[TableName]:
+        return self._layers.names_in(db)
+
+    def names_of(self, table: TableId) -> Iterator[TableName]:
+        return (schema.name for schema in self._layers.table(table).values if schema is not None)
+
+    def tenants(self, name: TableName) -> Iterator[TableId]:
+        """The tables that have the name at any position."""
+        return (table for table in self._layers.tenants(name).values if table is not None)
 
     def tables_at(self, position: Position) -> tuple[TableSchema, ...]:
         found = (timeline.at(position) for _, timeline in self._layers.all_tables())
@@ -158,6 +193,10 @@ class _VersionsDraft:
 
     def finish(self) -> SchemaVersions:
         return SchemaVersions(self._layers, self._floor)
+
+    def forget(self, tables: Iterable[TableId], names: Iterable[TableName]) -> None:
+        self._layers.tables.update((table, Timeline()) for table in tables)
+        self._layers.names.update((name, Timeline()) for name in names)
 
     def adopt(self, base: TableSchema) -> None:
         known = self._layers.table(base.id).at(base.valid_from)

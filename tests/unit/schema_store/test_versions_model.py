@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
-from changefeed.table import TableId, view_id
 from schema_store.schema_base import NO_BASE
 from schema_store.versions import SchemaVersions
-from tests.unit.schema_store.histories import NAMES, History, assert_agrees, histories
+from tests.unit.schema_store.histories import History, answers, assert_agrees, histories
 
 
 @settings(max_examples=200, deadline=None)
@@ -59,24 +58,6 @@ def test_garbage_can_be_collected_in_the_middle_of_a_history(history: History, d
     versions = SchemaVersions.of(history.bases).apply_all(history.events[:cut]).gc(before)
     versions = versions.apply_all(history.events[cut:])
     assert_agrees(versions, history, [position for position in history.positions() if position >= before])
-
-
-def answers(versions: SchemaVersions, history: History, positions: list[Position]) -> list[object]:
-    """Everything that versions can be asked, at these positions."""
-    ids = sorted({TableId(f"base{n}") for n in range(4)} | {event.id for event in history.events if event.id})
-    ids += [view_id(name) for name in NAMES]
-    everywhere = [
-        [
-            [(versions.at(table, position), versions.before(table, position)) for table in ids],
-            [versions.by_name(name, position) for name in NAMES],
-            versions.tables_at(position),
-            [versions.in_database(db, position) for db in ("crm", "shop")],
-        ]
-        for position in positions
-    ]
-    latest = [versions.latest(table) for table in ids]
-    living = [schema for _, schema in versions.living()]
-    return [everywhere, latest, living, versions.interrupted(ids)]
 
 
 @settings(max_examples=300, deadline=None)

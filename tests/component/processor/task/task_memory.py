@@ -26,6 +26,7 @@ from coordination.layout import encode
 from processor.lanes.lanes import LaneJob
 from processor.task.job import JobSpec
 from processor.task.job_context import Fence, JobContext
+from processor.task.table_set import TableSet
 from processor.task.window_task import ShuffledBlob, apply_bucket, read_slice, replicate_window
 from schema_store.versions import SchemaVersions
 from source.connection import connect
@@ -54,11 +55,12 @@ def _context(etcd: str, source: str, sink: str, database: str, start: Position) 
     fields = {"id": "memory", "source": source, "sink": sink, "filter": {"tables": [f"{database}.*"]}}
     return JobContext(
         key=place,
+        base_key=f"{place}/base",
         changefeed=ChangefeedId("memory"),
         configuration=Configuration.parse(fields),
         capture=Capture.OPLOG,
         schemas=schemas,
-        tables=frozenset(schema.id for schema in schemas.tables_at(start)),
+        tables=TableSet.of(schema.id for schema in schemas.tables_at(start)),
         fence=Fence(etcd=config, node_key=f"{place}/node", epoch=epoch, status_key=f"{place}/status", run=1),
     )
 
