@@ -98,11 +98,12 @@ def follow_orders(following: Following, orders: Orders, copying: AbstractSet[Tab
     lanes, given = following.lanes, orders.assignment
     if following.assignment_rev != orders.assignment_rev:
         returned = ((lanes.leaving & given.tables.keys()) - given.leaving) | _given_anew(following, given)
-        gone = (lanes.tables - given.tables.keys()) | returned
-        lanes = lanes.leave((given.leaving & lanes.tables) | gone)
-        lanes = lanes.remove([table for table in gone if not lanes.busy(table) and table not in copying])
-        new = given.tables.keys() - lanes.tables
-        lanes = lanes.assign({table: given.tables[table].start for table in new}, orders.barrier) if new else lanes
+        gone = lanes.tables.difference(given.tables) | returned
+        lanes = lanes.leave((lanes.tables & given.leaving) | gone)
+        if free := [table for table in gone if not lanes.busy(table) and table not in copying]:
+            lanes = lanes.remove(free)
+        if new := [table for table in given.tables if table not in lanes.tables]:
+            lanes = lanes.assign({table: given.tables[table].start for table in new}, orders.barrier)
         lanes = lanes.leave(given.leaving)
         waiting = gone & lanes.tables & lanes.leaving - given.leaving
         obeyed = given.tables if not waiting else {**given.tables, **_only(following.given, waiting)}
@@ -119,8 +120,10 @@ def follow_orders(following: Following, orders: Orders, copying: AbstractSet[Tab
 
 def _given_anew(following: Following, given: Assignment) -> set[TableId]:
     """Tables that were taken away and assigned again between two views of etcd, such as a table that left the filter and came back."""
-    kept = following.lanes.tables & given.tables.keys() & following.given.keys()
-    return {table for table in kept if following.given[table] != given.tables[table]}
+    before = following.given
+    other = [table for table, entry in given.tables.items() if before.get(table) is not entry]
+    kept = (table for table in other if table in following.lanes.tables and table in before)
+    return {table for table in kept if before[table] != given.tables[table]}
 
 
 def _only(given: Mapping[TableId, AssignedTable], tables: AbstractSet[TableId]) -> dict[TableId, AssignedTable]:
