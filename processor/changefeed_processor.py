@@ -181,7 +181,8 @@ class ChangefeedProcessor:
         """Tables that the assignment names but that do not exist at their checkpoint. They stop there: a table that comes back is assigned again."""
         versions, lanes = self._schemas.versions, self._following.lanes
         self._strangers = self._strangers.follow(versions.base, lanes.tables)
-        found = versions.interrupted(self._strangers.tables | (versions.changed & lanes.tables))
+        changed = {table for table in versions.changed if table in lanes.tables}
+        found = versions.interrupted(self._strangers.tables | changed)
         checkpoints = {table: lanes.checkpoint_of(table) for table in found}
         return {table: at for table, at in checkpoints.items() if versions.at(table, at) is None}
 
@@ -282,7 +283,8 @@ class ChangefeedProcessor:
     def _new_context(self, stored: ProcessorView) -> JobContext:
         session, versions = self._session, self._schemas.versions
         before, self._lane_tables = self._lane_tables, self._following.lanes.tables
-        self._tables = self._tables.changed(before - self._lane_tables, self._lane_tables - before)
+        if before is not self._lane_tables:
+            self._tables = self._tables.changed(before - self._lane_tables, self._lane_tables - before)
         self._contexts += 1
         key = f"{session.node}/{self._id}/{self._life}/{self._contexts}"
         base = self._base.base if self._base is not None else None
@@ -391,9 +393,10 @@ def _changed_bases(
     """As they were and as they are. A record that has not changed is the same object."""
     if before is now:
         return []
-    found: list[tuple[StoredRecord[TableSchema] | None, ...]]
-    found = [(before.get(table), stored) for table, stored in now.items() if before.get(table) is not stored]
-    found += [(before[table], None) for table in before.keys() - now.keys()]
+    pairs = zip(map(before.get, now), now.values(), strict=True)
+    found: list[tuple[StoredRecord[TableSchema] | None, ...]] = [pair for pair in pairs if pair[0] is not pair[1]]
+    if len(before) != len(now) - sum(was is None for was, _ in found):
+        found += [(before[table], None) for table in before if table not in now]
     return [stored.record for pair in found for stored in pair if stored is not None]
 
 
