@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import bson
@@ -21,6 +22,9 @@ _OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
 _JSON = json_util.CANONICAL_JSON_OPTIONS.with_options(
     tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
+
+_SMALL = 500
+"""Characters of a document that may be kept for the next equal one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,8 @@ class Document:
         def validate(value: object) -> Document:
             if isinstance(value, Document):
                 return value
-            return cls.of(json_util.loads(json.dumps(value), json_options=_JSON))
+            text = json.dumps(value)
+            return _common(text) if len(text) <= _SMALL else _read(text)
 
         def serialize(value: Document) -> object:
             return json.loads(str(value))
@@ -55,6 +60,16 @@ class Document:
         return core_schema.no_info_plain_validator_function(
             validate, serialization=core_schema.plain_serializer_function_ser_schema(serialize)
         )
+
+
+def _read(text: str) -> Document:
+    return Document.of(json_util.loads(text, json_options=_JSON))
+
+
+@lru_cache(maxsize=1024)
+def _common(text: str) -> Document:
+    """One object for equal documents: the options and indexes of most tables are those of many others."""
+    return _read(text)
 
 
 EMPTY = Document.of({})
