@@ -22,6 +22,7 @@ event's own position always has its token, so a range [Position(T), ...) include
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from pydantic import GetCoreSchemaHandler
@@ -40,8 +41,7 @@ class Position:
     @classmethod
     def parse(cls, text: str) -> Position:
         """From `1795224774.9` or `1795224774.9/8264AB...`."""
-        time, _, token = text.partition("/")
-        return cls(ClusterTime.parse(time), token.upper())
+        return _parsed(text)
 
     @property
     def order(self) -> tuple[int, int, str]:
@@ -54,6 +54,13 @@ class Position:
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return as_text(cls)
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> Position:
+    """One object for equal positions: most tables of a changefeed begin at the same few."""
+    time, _, token = text.partition("/")
+    return Position(ClusterTime.parse(time), token.upper())
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -31,12 +32,13 @@ from changefeed.errors import (
 )
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import Assignment, ChangefeedId, NodeId, PositionReport
-from changefeed.table import TableId
+from changefeed.records import ChangefeedId, DdlRecord, NodeId, PositionReport
+from changefeed.table import TableId, TableSchema
+from coordination.decoded import StoredRecord
 from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import CreateRevIs
 from coordination.fenced import FencedStore
-from coordination.layout import Layout
+from coordination.layout import Layout, child
 from coordination.mirror import View
 from coordination.parts import report_txns
 from credentials.expansion import allowed
@@ -50,13 +52,15 @@ from processor.lanes.lane_plan import LaneLimits
 from processor.lanes.lanes import Lanes
 from processor.lanes.windows import WindowLimits
 from processor.spark.attempts import Attempts
-from processor.spark.pipeline import SharedContext
+from processor.spark.pipeline import SharedBase, SharedContext
+from processor.strangers import Strangers
 from processor.task.job import Held, JobOutcome, JobSpec
 from processor.task.job_context import Fence, JobContext
+from processor.task.table_set import TableSet
 from schema_store.store import SchemaStore
-from schema_store.versions import SchemaVersions
 
 _REPORT_EVERY = 0.1
+_MANY = 1_000
 
 _log = structlog.get_logger()
 
@@ -109,12 +113,16 @@ class ChangefeedProcessor:
         self._copies = TableCopies(id, session.layout)
         self._copies_written = False
         self._schemas = SchemaStore()
-        self._interrupted: tuple[SchemaVersions | None, Assignment | None, tuple[TableId, ...]] = (None, None, ())
-        self._records: Mapping[str, object] = {}
-        self._bases: object = None
+        self._strangers = Strangers()
+        self._records: Mapping[str, StoredRecord[DdlRecord]] = {}
+        self._bases: Mapping[str, StoredRecord[TableSchema]] = {}
         self._contexts = 0
         self._lane_attempt = session.attempts.new()
         """Shared by the default lane's windows. They run one after another, so at most one window of the attempt is ever running."""
+        self._base: SharedBase | None = None
+        self._lane_tables: frozenset[TableId] = frozenset()
+        self._tables = TableSet()
+        """The tables of the default lane when the last context was made, twice: `_lane_tables` as the lanes have them."""
         self._shared: SharedContext | None = None
         self._retired: list[SharedContext] = []
         self._running: dict[int, _Running] = {}
@@ -170,34 +178,47 @@ class ChangefeedProcessor:
             self._renew_context()
         self._following = decision.follow_orders(self._following, stored.orders, self._copies.tables_with_tasks)
         limits = self._tick_copies(view, stored, now)
-        self._begin_jobs(stored, now, {**limits, **self._ended(stored)})
+        self._begin_jobs(stored, now, {**limits, **self._ended()})
 
-    def _ended(self, stored: ProcessorView) -> Mapping[TableId, Position]:
+    def _ended(self) -> Mapping[TableId, Position]:
         """Tables that the assignment names but that do not exist at their checkpoint. They stop there: a table that comes back is assigned again."""
-        versions, assignment, lanes = self._schemas.versions, stored.orders.assignment, self._following.lanes
-        if self._interrupted[0] is not versions or self._interrupted[1] is not assignment:
-            self._interrupted = versions, assignment, versions.interrupted(assignment.tables)
-        checkpoints = {table: lanes.checkpoint_of(table) for table in self._interrupted[2] if table in lanes.tables}
+        versions, lanes = self._schemas.versions, self._following.lanes
+        self._strangers = self._strangers.follow(versions.base, lanes.tables)
+        changed = {table for table in versions.changed if table in lanes.tables}
+        found = versions.interrupted(self._strangers.tables | changed)
+        checkpoints = {table: lanes.checkpoint_of(table) for table in found}
         return {table: at for table, at in checkpoints.items() if versions.at(table, at) is None}
 
     def _derive_schemas(self, stored: ProcessorView) -> None:
         """Derives the schema versions from the bases and the settled DDL records. The barrier of the same view lets no event pass
         that needs an open record.
 
-        The versions are derived from scratch when the bases have changed: a node that did not look for a while has missed records
-        that were settled and folded into the bases, and a changed filter adds tables to the bases and removes them. They are also
-        derived from scratch when a record is gone: the bases contain nothing of a table that was created and dropped.
+        Where bases have changed or records are gone, the versions are derived again: a node that did not look for a while has missed
+        records that were settled and folded into the bases, a changed filter adds tables to the bases and removes them, and the bases
+        contain nothing of a table that was created and dropped. Most often this leaves everything as it was, and so the context.
         """
-        fresh = self._bases is not stored.bases or not self._records.keys() <= stored.records.keys()
-        if self._records is stored.records and not fresh:
+        if self._records is stored.records and self._bases is stored.bases:
             return
-        records = stored.ddls()
-        before = self._schemas
-        self._schemas = SchemaStore.from_records(stored.tables(), records) if fresh else before.take(records)
+        before, since, records = self._schemas, stored.settled_below, stored.ddls()
+        changed = _changed_bases(self._bases, stored.bases)
+        gone = [self._records[position].record for position in self._records.keys() - stored.records.keys()]
+        floor = before.versions.floor
+        if len(changed) > _MANY + len(stored.bases) // 4 or (floor is not None and since < floor):
+            self._schemas = SchemaStore.from_records(stored.tables(), records)
+        elif changed or gone:
+            self._schemas = before.with_bases(changed, gone, partial(self._base_schema, stored), records)
+        else:
+            self._schemas = before.take(records)
         if self._schemas is not before:
-            self._schemas = self._schemas.gc(stored.settled_below)
-            self._renew_context()
+            self._schemas = self._schemas.gc(since)
+            if not self._schemas.versions.agrees(before.versions, since):
+                self._renew_context()
         self._records, self._bases = stored.records, stored.bases
+
+    def _base_schema(self, stored: ProcessorView, table: TableId) -> TableSchema | None:
+        layout = self._session.layout
+        base = stored.bases.get(child(layout.schema(self._id, table), layout.schemas(self._id)))
+        return base.record if base is not None else None
 
     def _tick_copies(self, view: View, stored: ProcessorView, now: float) -> Mapping[TableId, Position]:
         """Returns how far each table in copy may go."""
@@ -243,28 +264,44 @@ class ChangefeedProcessor:
         self._running[spec.job.number] = _Running(spec, shared, future)
         future.add_done_callback(lambda _: self._session.wake())
 
-    def _context_for(self, tables: frozenset[TableId], stored: ProcessorView) -> SharedContext:
+    def _context_for(self, tables: AbstractSet[TableId], stored: ProcessorView) -> SharedContext:
         """The context is renewed when the schemas, the tables or the run have changed. Its tables are those of the default lane."""
         shared = self._shared
         stale = shared is None or shared.context.fence.run != stored.orders.run
-        if stale or (tables and shared is not None and shared.context.tables is not tables):
+        if stale or (tables and self._lane_tables is not tables):
             self._renew_context()
         if self._shared is None:
-            self._shared = SharedContext(self._new_context(tables, stored))
+            context = self._new_context(stored)
+            self._shared = SharedContext(context, self._base_of(context))
         return self._shared
 
-    def _new_context(self, tables: frozenset[TableId], stored: ProcessorView) -> JobContext:
-        session = self._session
+    def _base_of(self, context: JobContext) -> SharedBase:
+        """The base that this context and later ones share."""
+        if self._base is None or self._base.base.key != context.base_key:
+            if self._base is not None:
+                self._base.release()
+            self._base = SharedBase(context.base)
+        return self._base
+
+    def _new_context(self, stored: ProcessorView) -> JobContext:
+        session, versions = self._session, self._schemas.versions
+        before, self._lane_tables = self._lane_tables, self._following.lanes.tables
+        if before is not self._lane_tables:
+            self._tables = self._tables.changed(before - self._lane_tables, self._lane_tables - before)
         self._contexts += 1
+        key = f"{session.node}/{self._id}/{self._life}/{self._contexts}"
+        base = self._base.base if self._base is not None else None
+        same = base is not None and base.schemas is versions.base and base.tables is self._tables.base
         return JobContext(
-            key=f"{session.node}/{self._id}/{self._life}/{self._contexts}",
+            key=key,
+            base_key=base.key if base is not None and same else f"{key}/base",
             changefeed=self._id,
             configuration=self._configuration.without_credentials(),
             info_key=session.layout.info(self._id),
             secret_files=allowed(),
             capture=self._capture,
-            schemas=self._schemas.versions,
-            tables=tables,
+            schemas=versions,
+            tables=self._tables,
             fence=Fence(
                 etcd=session.etcd,
                 node_key=session.layout.node(session.node),
@@ -352,6 +389,19 @@ class ChangefeedProcessor:
         for ops in report_txns(main, stored.reported, report):
             session.store.commit(ops, [CreateRevIs(session.layout.info(self._id), self._info_rev)])
         self._reported, self._reported_at, self._unreported = report, now, False
+
+
+def _changed_bases(
+    before: Mapping[str, StoredRecord[TableSchema]], now: Mapping[str, StoredRecord[TableSchema]]
+) -> list[TableSchema]:
+    """As they were and as they are. A record that has not changed is the same object."""
+    if before is now:
+        return []
+    pairs = zip(map(before.get, now), now.values(), strict=True)
+    found: list[tuple[StoredRecord[TableSchema] | None, ...]] = [pair for pair in pairs if pair[0] is not pair[1]]
+    if len(before) != len(now) - sum(was is None for was, _ in found):
+        found += [(before[table], None) for table in before if table not in now]
+    return [stored.record for pair in found for stored in pair if stored is not None]
 
 
 def _held(stored: ProcessorView) -> Held:

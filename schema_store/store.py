@@ -18,14 +18,15 @@ then the record is a dropDatabase of the remaining tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records import DdlRecord
 from changefeed.table import TableId, TableSchema
+from schema_store.rederivation import rederived
 from schema_store.versions import SchemaChange, SchemaVersions
 
 MAX_OPERATIONS = 100
@@ -56,6 +57,20 @@ class SchemaStore:
             return self
         versions = self.versions.apply_all(record.event for record in new)
         return SchemaStore(versions, self.taken | {record.position for record in new})
+
+    def with_bases(
+        self,
+        changed: Iterable[TableSchema],
+        gone: Iterable[DdlRecord],
+        base_of: Callable[[TableId], TableSchema | None],
+        records: Iterable[DdlRecord],
+    ) -> SchemaStore:
+        """As if derived from the bases and records of now, from the last `gc` on. `changed`: the bases that have changed, as they were and as they
+        are. `gone`: records that no longer exist.
+        """
+        settled = [record.event for record in records if not record.open]
+        versions = rederived(self.versions, changed, (record.event for record in gone), base_of, settled)
+        return replace(self, versions=versions).take(records)
 
     def gc(self, checkpoint: Position) -> SchemaStore:
         """Records below the checkpoint may still be passed to `take`. They change nothing."""

@@ -37,6 +37,11 @@ class Timeline(Generic[Value]):
         return self.values[-1] if self.values else None
 
     @property
+    def sole(self) -> Value | None:
+        """The only value, if there never was another one, nor an end."""
+        return self.values[0] if len(self.values) == 1 else None
+
+    @property
     def began(self) -> Position:
         """The start of the last stretch without a gap. The timeline must not have ended."""
         first = len(self.values)
@@ -71,3 +76,8 @@ class Timeline(Generic[Value]):
         if index == len(self.positions) - 1 and self.values[index] is None and self.positions[index] < before:
             return None
         return self if index == 0 else Timeline(self.positions[index:], self.values[index:])
+
+    def shown(self, since: Position) -> tuple[Value | None, tuple[object, ...]]:
+        """The value below `since` and each later change: equal if the answers from there on are equal."""
+        first = bisect_left(self.positions, since)
+        return self.before(since), (*self.positions[first:], *self.values[first:])

@@ -27,20 +27,20 @@ definition (`{options, indexes, shardKey}`), since its earlier changes were neve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from changefeed.errors import InvariantError
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema, view_id
 from schema_store import definition
+from schema_store.layers import SchemaLayers
+from schema_store.schema_base import SchemaBase
 from schema_store.timeline import Timeline
-
-_Tables = dict[TableId, Timeline[TableSchema]]
-_Names = dict[str, dict[TableName, Timeline[TableId]]]
 
 SchemaChange: TypeAlias = dict[TableId, TableSchema | None]
 """New versions. None if the table ends."""
@@ -48,19 +48,36 @@ SchemaChange: TypeAlias = dict[TableId, TableSchema | None]
 
 @dataclass(frozen=True, slots=True)
 class SchemaVersions:
-    """Immutable: a lane may continue to read its instance while the next one is derived."""
+    """Immutable: a lane may continue to read its instance while the next one is derived. A DDL costs by the number of changes, not of tables."""
 
-    _tables: Mapping[TableId, Timeline[TableSchema]] = field(default_factory=dict)
-    _names: Mapping[str, Mapping[TableName, Timeline[TableId]]] = field(default_factory=dict)
+    _layers: SchemaLayers = field(default_factory=SchemaLayers)
     _floor: Position | None = None
 
     @classmethod
     def of(cls, bases: Iterable[TableSchema]) -> SchemaVersions:
-        return cls().adopt(bases)
+        bases = list(bases)
+        ids, names = Counter(base.id for base in bases), Counter(base.name for base in bases)
+        plain = [base for base in bases if ids[base.id] == names[base.name] == 1]
+        others = [base for base in bases if not ids[base.id] == names[base.name] == 1]
+        return cls(SchemaLayers.of(plain)).adopt(others)
+
+    @property
+    def base(self) -> SchemaBase:
+        """The unchanged tables, the same object in most versions of a changefeed."""
+        return self._layers.base
+
+    @property
+    def changed(self) -> AbstractSet[TableId]:
+        """The tables that the base may not know, or not as they are. Usually few."""
+        return self._layers.tables.keys()
+
+    def over(self, base: SchemaBase) -> Self:
+        """The same changes over another base: over none for transport, over an equal one after it."""
+        return replace(self, _layers=self._layers.over(base))
 
     def adopt(self, bases: Iterable[TableSchema]) -> SchemaVersions:
         """With tables whose definition is known from a position on: at the start, or when they enter the filter."""
-        draft = _VersionsDraft(self._tables, self._names, self._floor)
+        draft = _VersionsDraft(self._layers, self._floor)
         for base in sorted(bases, key=lambda base: (base.valid_from, base.id)):
             draft.adopt(base)
         return draft.finish()
@@ -70,98 +87,124 @@ class SchemaVersions:
 
     def apply_all(self, events: Iterable[DdlEvent]) -> SchemaVersions:
         """In stream order. All events share one copy: a dropDatabase comes with thousands of drops."""
-        draft = _VersionsDraft(self._tables, self._names, self._floor)
+        draft = _VersionsDraft(self._layers, self._floor)
         for event in sorted(events, key=lambda event: event.position):
             draft.apply(event)
         return draft.finish()
 
     def effects(self, events: Iterable[DdlEvent]) -> Iterator[tuple[DdlEvent, SchemaChange]]:
         """Each event with its changes to tables, in stream order."""
-        draft = _VersionsDraft(self._tables, self._names, self._floor)
+        draft = _VersionsDraft(self._layers, self._floor)
         for event in sorted(events, key=lambda event: event.position):
             draft.effect = {}
             draft.apply(event)
             yield event, draft.effect
 
+    def derived_again(
+        self,
+        tables: AbstractSet[TableId],
+        names: AbstractSet[TableName],
+        bases: Iterable[TableSchema],
+        events: Iterable[DdlEvent],
+    ) -> SchemaVersions:
+        """Forgets these tables and names, and derives them from their bases and events. The events concern no others."""
+        draft = _VersionsDraft(self._layers, None)
+        draft.forget(tables, names)
+        for base in sorted(bases, key=lambda base: (base.valid_from, base.id)):
+            draft.adopt(base)
+        for event in sorted(events, key=lambda event: event.position):
+            draft.apply(event)
+        return replace(draft.finish(), _floor=self._floor)
+
+    def agrees(self, other: SchemaVersions, since: Position) -> bool:
+        """Whether both surely have the same answers at all positions from `since` on."""
+        return self._layers.agree(other._layers, since)
+
+    @property
+    def floor(self) -> Position | None:
+        """Versions below it may be missing."""
+        return self._floor
+
     def at(self, table: TableId, position: Position) -> TableSchema | None:
-        timeline = self._tables.get(table)
-        return timeline.at(position) if timeline else None
+        return self._layers.table(table).at(position)
 
     def before(self, table: TableId, position: Position) -> TableSchema | None:
         """The version that a DDL at `position` changes."""
-        timeline = self._tables.get(table)
-        return timeline.before(position) if timeline else None
+        return self._layers.table(table).before(position)
 
     def latest(self, table: TableId) -> TableSchema | None:
-        timeline = self._tables.get(table)
-        return timeline.last if timeline else None
+        return self._layers.table(table).last
 
     def by_name(self, name: TableName, position: Position) -> TableSchema | None:
         """For servers before 6.0, which give only names in row events. At one position a name means one table."""
-        tenants = self._names.get(name.db, {}).get(name)
-        table = tenants.at(position) if tenants else None
+        table = self._layers.tenants(name).at(position)
         return None if table is None else self.at(table, position)
 
     def names(self) -> Iterator[TableName]:
         """All names that tables have at any position."""
-        return chain.from_iterable(self._names.values())
+        return self._layers.all_names()
+
+    def names_in(self, db: str) -> Iterator[TableName]:
+        return self._layers.names_in(db)
+
+    def names_of(self, table: TableId) -> Iterator[TableName]:
+        return (schema.name for schema in self._layers.table(table).values if schema is not None)
+
+    def tenants(self, name: TableName) -> Iterator[TableId]:
+        """The tables that have the name at any position."""
+        return (table for table in self._layers.tenants(name).values if table is not None)
 
     def tables_at(self, position: Position) -> tuple[TableSchema, ...]:
-        found = (timeline.at(position) for _, timeline in sorted(self._tables.items()))
+        found = (timeline.at(position) for _, timeline in self._layers.all_tables())
         return tuple(table for table in found if table is not None)
 
     def living(self) -> Iterator[tuple[Position, TableSchema]]:
         """The latest version of each table that has not ended, with the first position of its present life."""
-        for _, timeline in sorted(self._tables.items()):
+        for _, timeline in self._layers.all_tables():
             if timeline.last is not None:
                 yield timeline.began, timeline.last
 
     def life(self, table: TableId) -> tuple[Position, TableSchema] | None:
         """A table's latest version, with the first position of its present life. None if it has ended."""
-        timeline = self._tables.get(table)
-        return (timeline.began, timeline.last) if timeline and timeline.last is not None else None
+        timeline = self._layers.table(table)
+        return (timeline.began, timeline.last) if timeline.last is not None else None
 
     def interrupted(self, tables: Iterable[TableId]) -> tuple[TableId, ...]:
         """Those that have ended, including those that exist again since."""
-        found = ((table, self._tables.get(table)) for table in tables)
-        return tuple(table for table, timeline in found if timeline is None or None in timeline.values)
+        found = ((table, self._layers.table(table).values) for table in tables)
+        return tuple(table for table, values in found if not values or None in values)
 
     def in_database(self, db: str, position: Position) -> tuple[TableSchema, ...]:
-        found = (self.by_name(name, position) for name in sorted(self._names.get(db, {})))
+        found = (self.by_name(name, position) for name in sorted(self._layers.names_in(db)))
         return tuple(table for table in found if table is not None)
 
     def gc(self, before: Position) -> SchemaVersions:
         """Without the versions that no event at or after `before` needs. Events below it then count as applied."""
         floor = before if self._floor is None else max(before, self._floor)
-        tables = {table: kept for table, timeline in self._tables.items() if (kept := timeline.since(floor))}
-        names = {db: _names_since(of_db, floor) for db, of_db in self._names.items()}
-        return SchemaVersions(tables, {db: of_db for db, of_db in names.items() if of_db}, floor)
+        return SchemaVersions(self._layers.since(floor), floor)
 
-
-def _names_since(names: Mapping[TableName, Timeline[TableId]], before: Position) -> dict[TableName, Timeline[TableId]]:
-    return {name: kept for name, tenants in names.items() if (kept := tenants.since(before))}
+    def merged(self) -> SchemaVersions:
+        """With a new base, which `gc` makes from time to time."""
+        return SchemaVersions(self._layers.merged(self._floor), self._floor)
 
 
 class _VersionsDraft:
-    """The next `SchemaVersions`, under construction. The names of a database are copied before their first change."""
+    """The next `SchemaVersions`, under construction."""
 
-    def __init__(
-        self,
-        tables: Mapping[TableId, Timeline[TableSchema]],
-        names: Mapping[str, Mapping[TableName, Timeline[TableId]]],
-        floor: Position | None,
-    ) -> None:
-        self._tables: _Tables = dict(tables)
-        self._shared = names
-        self._own: _Names = {}
+    def __init__(self, layers: SchemaLayers, floor: Position | None) -> None:
+        self._layers = layers.draft()
         self._floor = floor
         self.effect: SchemaChange = {}
 
     def finish(self) -> SchemaVersions:
-        return SchemaVersions(self._tables, {**self._shared, **self._own}, self._floor)
+        return SchemaVersions(self._layers, self._floor)
+
+    def forget(self, tables: Iterable[TableId], names: Iterable[TableName]) -> None:
+        self._layers.tables.update((table, Timeline()) for table in tables)
+        self._layers.names.update((name, Timeline()) for name in names)
 
     def adopt(self, base: TableSchema) -> None:
-        known = self._tables.get(base.id, Timeline()).at(base.valid_from)
+        known = self._layers.table(base.id).at(base.valid_from)
         if known is not None and known.name != base.name:
             self._name(known.name, base.valid_from, None)
         self._begin(base)
@@ -170,7 +213,7 @@ class _VersionsDraft:
         if self._floor is not None and event.position < self._floor:
             return
         if event.type is DdlType.DROP_DATABASE:
-            for name in tuple(self._database(event.db)):
+            for name in tuple(self._layers.names_in(event.db)):
                 self._end_occupant(name, event)
             return
         if event.table is None:
@@ -184,7 +227,7 @@ class _VersionsDraft:
 
     def _create(self, event: DdlEvent, name: TableName) -> None:
         schema = definition.created(event, event.id or view_id(name), name)
-        timeline = self._tables.get(schema.id, Timeline())
+        timeline = self._layers.table(schema.id)
         if timeline.changes_at(event.position):
             return
         living = timeline.at(event.position)
@@ -201,7 +244,7 @@ class _VersionsDraft:
     def _enter(self, event: DdlEvent, name: TableName) -> None:
         if event.id is None:
             raise InvariantError(f"{event}: expected an id of the table that enters the filter, observed none")
-        timeline = self._tables.get(event.id, Timeline())
+        timeline = self._layers.table(event.id)
         if timeline.changes_at(event.position) or timeline.starts_after(event.position):
             return
         if timeline.at(event.position) is not None:
@@ -212,7 +255,7 @@ class _VersionsDraft:
     def _subject(self, event: DdlEvent, name: TableName) -> TableSchema | None:
         """The table just before the event. None if the event changes nothing."""
         identity = self._identity(event, name)
-        timeline = self._tables.get(identity, Timeline()) if identity else Timeline()
+        timeline: Timeline[TableSchema] = self._layers.table(identity) if identity else Timeline()
         if timeline.changes_at(event.position) or timeline.starts_after(event.position):
             return None
         table = timeline.before(event.position)
@@ -225,9 +268,9 @@ class _VersionsDraft:
 
     def _identity(self, event: DdlEvent, name: TableName) -> TableId | None:
         """Views, and tables in events of servers before 6.0, are identified by name. A view has its own id, whatever its event contains."""
-        if event.id is not None and event.id in self._tables:
+        if event.id is not None and self._layers.table(event.id).positions:
             return event.id
-        by_name = self._database(name.db).get(name, Timeline())
+        by_name = self._layers.tenants(name)
         occupant = by_name.before(event.position)
         if occupant is None and by_name.changes_at(event.position):
             occupant = by_name.at(event.position)
@@ -280,14 +323,14 @@ class _VersionsDraft:
         self._end_occupant(name, event)
 
     def _end_occupant(self, name: TableName, event: DdlEvent) -> None:
-        occupant = self._database(name.db)[name].before(event.position)
-        if occupant is None or self._tables[occupant].changes_at(event.position):
+        occupant = self._layers.tenants(name).before(event.position)
+        if occupant is None or self._layers.table(occupant).changes_at(event.position):
             return
-        if (table := self._tables[occupant].before(event.position)) is not None:
+        if (table := self._layers.table(occupant).before(event.position)) is not None:
             self._end(table, event.position)
 
     def _end(self, table: TableSchema, position: Position) -> None:
-        self._tables[table.id] = self._tables[table.id].then(position, None)
+        self._layers.tables[table.id] = self._layers.table(table.id).then(position, None)
         self._name(table.name, position, None)
         self.effect[table.id] = None
 
@@ -297,18 +340,11 @@ class _VersionsDraft:
         self._name(schema.name, schema.valid_from, schema.id)
 
     def _occupant(self, name: TableName, position: Position) -> TableId | None:
-        return self._database(name.db).get(name, Timeline()).at(position)
+        return self._layers.tenants(name).at(position)
 
     def _put(self, schema: TableSchema) -> None:
-        timeline = self._tables.get(schema.id, Timeline())
-        self._tables[schema.id] = timeline.then(schema.valid_from, schema)
+        self._layers.tables[schema.id] = self._layers.table(schema.id).then(schema.valid_from, schema)
         self.effect[schema.id] = schema
 
     def _name(self, name: TableName, position: Position, table: TableId | None) -> None:
-        if name.db not in self._own:
-            self._own[name.db] = dict(self._shared.get(name.db, {}))
-        of_db = self._own[name.db]
-        of_db[name] = of_db.get(name, Timeline()).then(position, table)
-
-    def _database(self, db: str) -> Mapping[TableName, Timeline[TableId]]:
-        return self._own[db] if db in self._own else self._shared.get(db, {})
+        self._layers.names[name] = self._layers.tenants(name).then(position, table)

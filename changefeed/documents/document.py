@@ -23,8 +23,10 @@ _JSON = json_util.CANONICAL_JSON_OPTIONS.with_options(
     tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
 
+_SMALL = 500
+"""Characters of a document that may be kept for the next equal one."""
 
-_REMEMBERED = 4096
+_REMEMBERED = 1024
 """Many of 100,000 tables have the same options and indexes: each of these is read once, and kept once."""
 
 
@@ -52,19 +54,25 @@ class Document:
         def validate(value: object) -> Document:
             if isinstance(value, Document):
                 return value
-            return _read(json.dumps(value))
+            text = json.dumps(value)
+            return _common(text) if len(text) <= _SMALL else _read(text)
 
         def serialize(value: Document) -> object:
-            return _written(value)
+            return json.loads(str(value)) if len(value.raw) > _SMALL else _written(value)
 
         return core_schema.no_info_plain_validator_function(
             validate, serialization=core_schema.plain_serializer_function_ser_schema(serialize)
         )
 
 
-@lru_cache(_REMEMBERED)
 def _read(text: str) -> Document:
     return Document.of(json_util.loads(text, json_options=_JSON))
+
+
+@lru_cache(_REMEMBERED)
+def _common(text: str) -> Document:
+    """One object for equal documents: the options and indexes of most tables are those of many others."""
+    return _read(text)
 
 
 @lru_cache(_REMEMBERED)

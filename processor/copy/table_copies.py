@@ -261,10 +261,11 @@ class TableCopies:
 
     def _forget_others(self, stored: ProcessorView) -> None:
         """Forgets tables that are no longer assigned to this node. Their running tasks are kept until they end."""
-        for table in self._known.keys() - stored.orders.assignment.tables.keys():
+        assigned = stored.orders.assignment.tables
+        for table in [table for table in self._known if table not in assigned]:
             del self._known[table]
             self._progress.pop(table, None)
-        for table in self._begun.keys() - stored.orders.assignment.tables.keys():
+        for table in [table for table in self._begun if table not in assigned]:
             self._begun[table] = [begun for begun in self._begun[table] if not begun.task.done()]
         self._begun = {table: begun for table, begun in self._begun.items() if begun}
 

@@ -56,7 +56,7 @@ class LaneJob:
 
     number: int
     window: Window
-    tables: frozenset[TableId] = frozenset()
+    tables: AbstractSet[TableId] = frozenset()
     own_windows: Mapping[TableId, Window] = field(default_factory=dict)
     replay_until: Position
     own_replay: Mapping[TableId, Position] = field(default_factory=dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -22,38 +22,81 @@ from processor.lanes.windows import WindowLimits, slices
 from processor.spark.runner import Group, SparkRunner
 from processor.spark.stays import Stays
 from processor.task.job import JobOutcome, JobSpec
-from processor.task.job_context import JobContext
+from processor.task.job_context import ContextBase, JobContext
 from processor.task.shuffle.division import divided_tables
 from processor.task.window_task import ShuffledBlob, apply_bucket, divide_tables, read_slice, replicate_window
 
 
 @dataclass(frozen=True, slots=True)
 class BroadcastContext:
-    """The form in which tasks receive a context. A worker that already has the context of this key loads nothing."""
+    """The form in which tasks receive a context. A worker that already has the context, or its base, does not load it again."""
 
     key: str
-    broadcast: Broadcast[JobContext]
+    base_key: str
+    base: Broadcast[ContextBase]
+    rest: Broadcast[JobContext]
 
-    def load(self) -> JobContext:
-        return self.broadcast.value
+    def load(self, bases: Mapping[str, ContextBase]) -> JobContext:
+        base = bases.get(self.base_key)
+        return self.rest.value.over(self.base.value if base is None else base)
+
+
+class SharedBase:
+    """A base and its broadcast, for the contexts that use it and for whoever may make another context of it."""
+
+    def __init__(self, base: ContextBase) -> None:
+        """It has one user, which calls `release` in the end."""
+        self.base = base
+        self._lock = threading.Lock()
+        self._users = 1
+        self._broadcast: Broadcast[ContextBase] | None = None
+
+    def hold(self) -> None:
+        with self._lock:
+            self._users += 1
+
+    def release(self) -> None:
+        """The last user destroys the broadcast."""
+        with self._lock:
+            self._users -= 1
+            if not self._users and self._broadcast is not None:
+                self._broadcast.destroy(blocking=False)
+                self._broadcast = None
+
+    def through(self, spark: SparkRunner) -> Broadcast[ContextBase]:
+        with self._lock:
+            if self._broadcast is None:
+                self._broadcast = spark.broadcast(self.base)
+            return self._broadcast
+
+    def doubt(self, broadcast: Broadcast[ContextBase]) -> None:
+        with self._lock:
+            if self._broadcast is broadcast:
+                self._broadcast = None
 
 
 class SharedContext:
     """A context and its broadcast. The first job that needs the broadcast creates it, as does the first one after a failure of Spark."""
 
-    def __init__(self, context: JobContext) -> None:
+    def __init__(self, context: JobContext, base: SharedBase | None = None) -> None:
+        """Without `base` no other context shares it."""
         self.context = context
+        self._base = base or SharedBase(context.base)
+        if base is not None:
+            base.hold()
         self._lock = threading.Lock()
         self._handle: BroadcastContext | None = None
 
     def through(self, spark: SparkRunner) -> BroadcastContext:
         with self._lock:
             if self._handle is None:
-                self._handle = BroadcastContext(self.context.key, spark.broadcast(self.context))
+                base, rest = self._base.through(spark), spark.broadcast(self.context.without_base())
+                self._handle = BroadcastContext(self.context.key, self._base.base.key, base, rest)
             return self._handle
 
     def doubt(self, handle: BroadcastContext) -> None:
-        """Drops a broadcast whose JVM may be dead. If the JVM lives, other jobs may still use the broadcast; Spark removes it after them."""
+        """Drops broadcasts whose JVM may be dead. If the JVM lives, other jobs may still use them; Spark removes them after these."""
+        self._base.doubt(handle.base)
         with self._lock:
             if self._handle is handle:
                 self._handle = None
@@ -62,8 +105,9 @@ class SharedContext:
         """No job uses it any more."""
         with self._lock:
             if self._handle is not None:
-                self._handle.broadcast.destroy(blocking=False)
+                self._handle.rest.destroy(blocking=False)
                 self._handle = None
+        self._base.release()
 
 
 class Pipeline:

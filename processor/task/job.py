@@ -6,6 +6,7 @@ Inputs that seldom change are in the job's context (`job_context.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -68,7 +69,7 @@ class JobSpec:
             alone=alone,
         )
 
-    def whole(self, tables: frozenset[TableId]) -> LaneJob:
+    def whole(self, tables: AbstractSet[TableId]) -> LaneJob:
         """The job with the context's tables, if it is a job of the default lane."""
         return replace(self.job, tables=tables) if self.default else self.job
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, partial
+from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
 import structlog
@@ -33,7 +34,7 @@ from coordination.etcd.config import EtcdConfig
 from coordination.layout import decode
 from credentials.renewal import Renewed
 from processor.lanes.lanes import LaneJob
-from processor.task.job_context import JobContext
+from processor.task.job_context import ContextBase, JobContext
 from processor.task.permit import TaskPermit
 from processor.task.rows.mounter import Mounter, MountOptions
 from processor.task.rows.row_filter import RowFilter
@@ -52,7 +53,7 @@ from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
 from sink.row import FetchRow, RowChange, RowWriter, SoleTable, SourceRow
 from source.connection import connect as connect_to_source
 from source.connection import deployment_of
-from source.oplog.row_reader import OplogReader
+from source.oplog.row_reader import MOST_NAMES, OplogReader
 from source.row_capture import RowCapture, of_oplog, of_stream
 from source.stream.window_reader import WindowReader
 from source.tables.row_read import read_row
@@ -72,12 +73,14 @@ _log = structlog.get_logger()
 
 
 class Shared(Protocol):
-    """A context in the form that tasks receive: `load` may read megabytes."""
+    """A context in the form that tasks receive."""
 
     @property
     def key(self) -> str: ...
 
-    def load(self) -> JobContext: ...
+    def load(self, bases: Mapping[str, ContextBase]) -> JobContext:
+        """`bases`: those that the worker has. Any other is megabytes to read."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +216,7 @@ class WorkerResources:
         """Opened again if the context is new, and if the credentials of its source or its sink have changed since."""
         resources = self._kept.pop(shared.key, None)
         if resources is None:
-            context = shared.load()
+            context = shared.load({kept.context.base_key: kept.context.base for kept in self._kept.values()})
             uris = self._uris(context)
             self._forget(context, uris)
         else:
@@ -287,8 +290,8 @@ def _mount_options(configuration: Configuration, target: _Client | None) -> Moun
 
 def _rows(context: JobContext, source: _Client) -> RowCapture:
     if context.capture is Capture.OPLOG:
-        names = [str(name) for name in context.schemas.names()]
-        return of_oplog(OplogReader(source, names, patience=PATIENCE))
+        names = [str(name) for name in islice(context.schemas.names(), MOST_NAMES + 1)]
+        return of_oplog(OplogReader(source, names if len(names) <= MOST_NAMES else None, patience=PATIENCE))
     return of_stream(WindowReader(source, read_options(context.configuration)))
 
 

@@ -43,7 +43,8 @@ from source.raw.raw_batch import RawBatch
 _REMEDY = "remove the changefeed and create it again with --start initial"
 _TIME_NOT_REACHED = 72
 """InvalidOptions: `afterClusterTime` is beyond the member's own clock."""
-_MOST_NAMES = 1_000
+MOST_NAMES = 1_000
+"""More would cost the server more than the entries that it need not send."""
 _LOOKED_AT = 5_000
 _FEW = 0.25
 _BATCH_BYTES = 16 << 20
@@ -52,9 +53,9 @@ log = structlog.get_logger(__name__)
 
 
 class OplogReader:
-    """`names` are all names that wanted tables may have."""
+    """`names` are all names that wanted tables may have, or None if these are more than `MOST_NAMES`."""
 
-    def __init__(self, client: Client, names: Sequence[str], *, patience: timedelta) -> None:
+    def __init__(self, client: Client, names: Sequence[str] | None, *, patience: timedelta) -> None:
         self._client = client
         self._patience = patience
         self._names = names
@@ -66,7 +67,7 @@ class OplogReader:
         """`taken` of the `read` entries that were yielded were wanted."""
         self._read, self._taken = self._read + read, self._taken + taken
         if self._read >= _LOOKED_AT:
-            few = self._taken < _FEW * self._read and len(self._names) <= _MOST_NAMES
+            few = self._names is not None and self._taken < _FEW * self._read
             self._by_name, self._read, self._taken = self._by_name or few, 0, 0
 
     def read(self, window: Window) -> Generator[RawBatch, None, None]:
@@ -110,7 +111,7 @@ class OplogReader:
         return True
 
     def _read_by_name(self, progress: _Progress, end_ts: ClusterTime) -> Iterator[RawBatch]:
-        wanted = {"$or": [{"op": "c"}, {"ns": {"$in": list(self._names)}}]}
+        wanted = {"$or": [{"op": "c"}, {"ns": {"$in": list(self._names or ())}}]}
         began = time.monotonic()
         try:
             with closing(entries(self._client, progress.start_ts, end_ts, wanted)) as replies:

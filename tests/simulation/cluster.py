@@ -54,7 +54,6 @@ from processor.copy.steps import CopyAnswer, CopyStep
 from processor.lanes.windows import WindowLimits
 from processor.spark.pipeline import Pipeline
 from processor.spark.runner import Group
-from processor.task.job_context import JobContext
 from processor.task.worker_resources import ChangefeedResources, WorkerResources
 from sink.mongodb import commander
 from tests.simulation.clockwork import substitutes
@@ -242,10 +241,17 @@ class Node:
 
 
 class _Broadcast:
-    def __init__(self, value: JobContext) -> None:
-        self.value = value
+    def __init__(self, value: object) -> None:
+        self._value = value
+        self._destroyed = False
 
-    def destroy(self, *, blocking: bool) -> None: ...
+    @property
+    def value(self) -> object:
+        assert not self._destroyed, "a job reads a broadcast that its driver has destroyed"
+        return self._value
+
+    def destroy(self, *, blocking: bool) -> None:
+        self._destroyed = True
 
 
 class _Task:
@@ -265,7 +271,7 @@ class Spark:
         self._idle: list[Process] = []
         self._workers = 0
 
-    def broadcast(self, value: JobContext) -> _Broadcast:
+    def broadcast(self, value: object) -> _Broadcast:
         return _Broadcast(value)
 
     def run_one(self, group: Group, task: Callable[[], Any]) -> Any:

@@ -113,7 +113,7 @@ class Mounter:
                 f"a DDL was missed: remove the changefeed and create it again with --start initial"
             )
         mounted = self.mounted(schema)
-        if self._schemas.latest(schema.id) is schema:
+        if self._schemas.latest(schema.id) == schema:
             self._settled[header.uuid + header.ns] = (schema.valid_from.ts.to_int(), mounted)
         return mounted
 

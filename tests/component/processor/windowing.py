@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -24,8 +24,9 @@ from credentials.secret_files import SecretFiles
 from devstack.mongodb.server import Client
 from processor.lanes.lanes import LaneJob
 from processor.task.job import JobOutcome, JobSpec
-from processor.task.job_context import Fence, JobContext
+from processor.task.job_context import ContextBase, Fence, JobContext
 from processor.task.shuffle.division import divided_tables
+from processor.task.table_set import TableSet
 from processor.task.window_task import ShuffledBlob, apply_bucket, divide_tables, read_slice, replicate_window
 from processor.task.worker_resources import worker_resources
 from schema_store.versions import SchemaVersions
@@ -43,7 +44,7 @@ class Handed:
     def key(self) -> str:
         return self.context.key
 
-    def load(self) -> JobContext:
+    def load(self, bases: Mapping[str, ContextBase]) -> JobContext:
         return self.context
 
 
@@ -87,13 +88,14 @@ class Windowing:
         self.shared = Handed(
             JobContext(
                 key=place,
+                base_key=f"{place}/base",
                 changefeed=ChangefeedId("windowing"),
                 configuration=configuration.without_credentials(),
                 info_key=f"{place}/info",
                 secret_files=SecretFiles(),
                 capture=capture,
                 schemas=SchemaVersions.of(schemas),
-                tables=frozenset(schema.id for schema in schemas),
+                tables=TableSet.of(schema.id for schema in schemas),
                 fence=Fence(etcd=config, node_key=f"{place}/node", epoch=epoch, status_key=f"{place}/status", run=1),
             )
         )

@@ -14,6 +14,7 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.config.tables.pattern import TablePattern
+from changefeed.documents.document import Document
 from changefeed.errors import ConflictError, SinkUnavailable
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport
@@ -238,6 +239,30 @@ def test_jobs_share_a_context_until_a_ddl_is_done() -> None:
     assert first is second
     assert first.context.key != third.context.key
     assert third.context.schemas.latest(B) is not None
+    assert third.context.base_key == first.context.base_key, "the workers have it already"
+
+
+def test_the_fold_of_a_known_record_gives_the_jobs_no_other_context() -> None:
+    cluster = Cluster()
+    description = Document.of({"cappedSize": 5})
+    event = DdlEvent(
+        position=at(105), type=DdlType.MODIFY, db="s", table=TableName("s", "a"), id=A, description=description
+    )
+    record = DdlRecord(event=event, scope=Scope(), state=DdlState.DONE, seen_at=datetime.now(UTC))
+    cluster.put(LAYOUT.ddl(FEED, event.position), record)
+    cluster.barrier(110)
+    cluster.tick()
+    cluster.jobs.let_run()
+    changed = cluster.jobs.contexts[-1].context.schemas.latest(A)
+    status = ChangefeedStatus(checkpoint=at(110), resolved=at(110), run=1, info_version=1, epoch=1)
+    cluster.put(LAYOUT.status(FEED), status)
+    cluster.put(LAYOUT.schema(FEED, A), changed)
+    cluster.server.txn([], [Delete(LAYOUT.ddl(FEED, event.position))])
+    cluster.barrier(120)
+    cluster.tick()
+    cluster.jobs.let_run()
+    first, second = cluster.jobs.contexts
+    assert first is second
 
 
 def test_records_that_were_settled_and_folded_while_a_node_did_not_look_are_found_in_the_bases() -> None:

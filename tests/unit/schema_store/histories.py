@@ -177,3 +177,21 @@ def assert_agrees(versions: SchemaVersions, history: History, positions: list[Po
         for db in ("crm", "shop"):
             inside = {table for table, known in model.tables.items() if known.name.db == db}
             assert {schema.id for schema in versions.in_database(db, position)} == inside
+
+
+def answers(versions: SchemaVersions, history: History, positions: list[Position]) -> list[object]:
+    """Everything that versions can be asked, at these positions."""
+    ids = sorted({TableId(f"base{n}") for n in range(4)} | {event.id for event in history.events if event.id})
+    ids += [view_id(name) for name in NAMES]
+    everywhere = [
+        [
+            [(versions.at(table, position), versions.before(table, position)) for table in ids],
+            [versions.by_name(name, position) for name in NAMES],
+            versions.tables_at(position),
+            [versions.in_database(db, position) for db in ("crm", "shop")],
+        ]
+        for position in positions
+    ]
+    latest = [versions.latest(table) for table in ids]
+    living = [schema for _, schema in versions.living()]
+    return [everywhere, latest, living, versions.interrupted(ids)]

@@ -28,6 +28,7 @@ from credentials.secret_files import SecretFiles
 from processor.lanes.lanes import LaneJob
 from processor.task.job import JobSpec
 from processor.task.job_context import Fence, JobContext
+from processor.task.table_set import TableSet
 from processor.task.window_task import ShuffledBlob, apply_bucket, read_slice, replicate_window
 from schema_store.versions import SchemaVersions
 from source.connection import connect
@@ -59,13 +60,14 @@ def _context(etcd: str, source: str, sink: str, database: str, start: Position) 
     schemas = _schemas(source, database, start)
     return JobContext(
         key=place,
+        base_key=f"{place}/base",
         changefeed=ChangefeedId("memory"),
         configuration=configuration.without_credentials(),
         info_key=f"{place}/info",
         secret_files=SecretFiles(),
         capture=Capture.OPLOG,
         schemas=schemas,
-        tables=frozenset(schema.id for schema in schemas.tables_at(start)),
+        tables=TableSet.of(schema.id for schema in schemas.tables_at(start)),
         fence=Fence(etcd=config, node_key=f"{place}/node", epoch=epoch, status_key=f"{place}/status", run=1),
     )
 

@@ -27,6 +27,7 @@ from processor.task.job import JobSpec
 from processor.task.job_context import Fence, JobContext
 from processor.task.shuffle.division import Components, divide, divided_tables, linked
 from processor.task.shuffle.unique_values import UNKNOWN, UniqueValues
+from processor.task.table_set import TableSet
 from schema_store.versions import SchemaVersions
 from source.stream.events.raw_event import scan
 
@@ -172,13 +173,14 @@ def _context(**pipeline: Any) -> JobContext:
     fields = {"id": "f", "source": "mongodb://a/", "sink": "mongodb://b/", "pipeline": pipeline}
     return JobContext(
         key="k",
+        base_key="k/base",
         changefeed=ChangefeedId("f"),
         configuration=Configuration.parse(fields),
         info_key="i",
         secret_files=SecretFiles(),
         capture=Capture.CHANGE_STREAM,
         schemas=SchemaVersions.of(_TABLES),
-        tables=frozenset(schema.id for schema in _TABLES if schema.name.coll != "late"),
+        tables=TableSet.of(schema.id for schema in _TABLES if schema.name.coll != "late"),
         fence=Fence(etcd=EtcdConfig(endpoints=("h:1",)), node_key="n", epoch=1, status_key="s", run=1),
     )
 
