@@ -29,6 +29,7 @@ from changefeed.errors import FencedError, HistoryLost, InvariantError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import AssignedTable, Assignment, Barrier, CopyProgress, PositionReport, RowCounts
+from changefeed.shards import Shards, differing
 from changefeed.table import TableId
 from processor.lanes.lane_plan import LaneLimits, Paces, plan
 from processor.lanes.lanes import ApartLane, LaneJob, Lanes
@@ -97,8 +98,8 @@ def follow_orders(following: Following, orders: Orders, copying: AbstractSet[Tab
     """
     lanes, given = following.lanes, orders.assignment
     if following.assignment_rev != orders.assignment_rev:
-        changed = _changed(following.given, given.tables)
-        returned = (lanes.leaving & given.tables.keys()) - given.leaving
+        changed = differing(following.given, given.tables)
+        returned = {table for table in lanes.leaving - given.leaving if table in given.tables}
         gone = {table for table in changed if table in lanes.tables} | returned
         lanes = lanes.leave((lanes.tables & given.leaving) | gone)
         if free := [table for table in gone if not lanes.busy(table) and table not in copying]:
@@ -107,7 +108,7 @@ def follow_orders(following: Following, orders: Orders, copying: AbstractSet[Tab
             lanes = lanes.assign({table: given.tables[table].start for table in new}, orders.barrier)
         lanes = lanes.leave(given.leaving)
         waiting = gone & lanes.tables & lanes.leaving - given.leaving
-        obeyed = given.tables if not waiting else {**given.tables, **_only(following.given, waiting)}
+        obeyed = _shards(given.tables).but(_only(following.given, waiting)) if waiting else given.tables
         following = replace(following, given=obeyed)
         if not waiting:
             following = replace(following, assignment_rev=orders.assignment_rev)
@@ -119,20 +120,12 @@ def follow_orders(following: Following, orders: Orders, copying: AbstractSet[Tab
     return replace(following, lanes=lanes, failed=failed)
 
 
-def _changed(before: Mapping[TableId, AssignedTable], now: Mapping[TableId, AssignedTable]) -> set[TableId]:
-    """Tables that were given or taken away, or both between two views of etcd, such as a table that left the filter and came back. In one
-    pass over all tables, which takes no time for entries that are the same objects.
-    """
-    pairs = zip(now.items(), map(before.get, now), strict=True)
-    others = {table: entry for (table, given), entry in pairs if entry is not given and entry != given}
-    come = sum(entry is None for entry in others.values())
-    if len(before) == len(now) - come:
-        return set(others)
-    return others.keys() | {table for table in before if table not in now}
-
-
 def _only(given: Mapping[TableId, AssignedTable], tables: AbstractSet[TableId]) -> dict[TableId, AssignedTable]:
-    return {table: given[table] for table in tables & given.keys()}
+    return {table: given[table] for table in tables if table in given}
+
+
+def _shards(given: Mapping[TableId, AssignedTable]) -> Shards[AssignedTable]:
+    return given if isinstance(given, Shards) else Shards(given)
 
 
 def may_begin(following: Following, orders: Orders, *, now: float) -> bool:

@@ -15,10 +15,12 @@ from dataclasses import dataclass, field, replace
 from changefeed.errors import InvariantError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, CopiedChunk, CopyProgress, CopyStage
+from changefeed.records import AssignedTable, ChangefeedId, CopiedChunk, CopyProgress, CopyStage
+from changefeed.shards import differing
 from changefeed.table import TableId, TableSchema
 from coordination.etcd.protocol import KeyValue, Op
-from coordination.layout import Layout
+from coordination.key_group import KeyGroup
+from coordination.layout import Layout, child
 from coordination.mirror import View
 from processor.copy import etcd_writes
 from processor.copy.plan import (
@@ -92,7 +94,10 @@ class TableCopies:
         self._layout = layout
         self._known: dict[TableId, _KnownCopy] = {}
         self._begun: dict[TableId, list[_Begun]] = {}
-        self._unfinished: tuple[object, object, list[TableId]] = (None, None, [])
+        self._given: Mapping[TableId, AssignedTable] = {}
+        self._records = KeyGroup()
+        self._unfinished: dict[TableId, None] = {}
+        """The tables in copy, as of `_given` and `_records`."""
         self._progress: dict[TableId, CopyProgress] = {}
 
     @property
@@ -178,12 +183,18 @@ class TableCopies:
         return []
 
     def _in_copy(self, view: View, stored: ProcessorView) -> list[TableId]:
-        """The tables in copy. All tables are searched only when the assignment or a record changes; parts of copies have other keys."""
-        assignment, records = stored.orders.assignment, view.group(self._layout.copies(self._id))
-        if self._unfinished[0] is not assignment or self._unfinished[1] is not records:
-            tables = [table for table, given in assignment.tables.items() if given.copy and not self._done(view, table)]
-            self._unfinished = assignment, records, tables
-        return self._unfinished[2]
+        """The tables in copy. Only those are looked at whose assignment or record has changed; parts of copies have other keys."""
+        group = self._layout.copies(self._id)
+        given, records = stored.orders.assignment.tables, view.group(group)
+        changed = {TableId(child(key, group)) for key in records.changed_since(self._records)}
+        for table in sorted(changed | differing(self._given, given)):
+            entry = given.get(table)
+            if entry is not None and entry.copy and not self._done(view, table):
+                self._unfinished[table] = None
+            else:
+                self._unfinished.pop(table, None)
+        self._given, self._records = given, records
+        return list(self._unfinished)
 
     def _done(self, view: View, table: TableId) -> bool:
         copy = self._copy(view, table)
