@@ -67,6 +67,15 @@ def test_a_worker_frozen_past_its_permit_and_woken_writes_nothing(running: Clust
         running.until_replicated()
 
 
+def test_another_node_continues_when_the_driver_is_killed(running: ClusteredNodes) -> None:
+    with running.load():
+        running.nodes["n2"].start()
+        running.until_replicated()
+        running.nodes["n1"].kill()
+        running.until(lambda: len(running.spark.master.applications()) == 1, "the end of its application")
+
+
+@pytest.mark.soak
 def test_a_worker_that_is_added_takes_the_place_of_all_others(running: ClusteredNodes) -> None:
     lost = list(running.spark.workers)
     with running.load():
@@ -76,12 +85,3 @@ def test_a_worker_that_is_added_takes_the_place_of_all_others(running: Clustered
             worker.kill()
         running.until_replicated()
         assert any(executor.children() for executor in added.executors)
-    running.spark.start()
-
-
-def test_another_node_continues_when_the_driver_is_killed(running: ClusteredNodes) -> None:
-    with running.load():
-        running.nodes["n2"].start()
-        running.until_replicated()
-        running.nodes["n1"].kill()
-        running.until(lambda: len(running.spark.master.applications()) == 1, "the end of its application")
