@@ -76,9 +76,11 @@ class Privileges:
 
 
 def missing_at_source(
-    privileges: Privileges, capture: Capture | None, *, databases: Collection[str], others: bool, sharded: bool
+    privileges: Privileges, capture: Capture, *, databases: Collection[str], others: bool, sharded: bool
 ) -> Iterator[str]:
-    """`databases`: those that the filter names, and those that the user sees now, whose catalog is read whatever the filter says.
+    """`capture`: the one that is asked for, or the one that was chosen after the oplog had been read.
+
+    `databases`: those that the filter names, and those that the user sees now, whose catalog is read whatever the filter says.
 
     `others`: the filter may match other databases. Without `listDatabases` a server shows some of them only, so that tables would be
     left out without an error.

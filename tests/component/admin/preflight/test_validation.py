@@ -92,6 +92,25 @@ def test_everything_that_is_missing_is_one_list_with_the_commands_that_grant_it(
         assert granted in told
 
 
+@pytest.mark.parametrize(
+    "roles",
+    [
+        [("root", "admin")],
+        [("readAnyDatabase", "admin"), ("clusterMonitor", "admin")],
+        [("readAnyDatabase", "admin"), ("read", "local")],
+        [("read", "shop"), ("read", "local")],
+    ],
+)
+def test_roles_that_are_enough_are_enough(site: Site, roles: list[tuple[str, str]]) -> None:
+    sink = site.user(site.target, "writer", *(roles if roles[0][0] == "root" else _WRITER))
+
+    source = site.user(site.source, "reader", *roles)
+
+    for capture in ("oplog", "change_stream") if "Any" in roles[0][0] or roles[0][0] == "root" else ("oplog",):
+        found = site.validated(source, sink, filter='{tables: ["shop.*"]}', capture=capture)
+        assert found[0] == 0, found
+
+
 def test_wildcards_mean_the_databases_that_they_match(site: Site) -> None:
     site.reader["audit"]["a"].insert_one({})
     source = site.user(site.source, "reader", *_READER)
