@@ -59,6 +59,9 @@ class Privileges:
         found = {action for each in cluster for action in each["actions"]}
         return [] if "anyAction" in found else [action for action in actions if action not in found]
 
+    def may_look_at(self, table: TableName) -> bool:
+        return not self.lacking(["listCollections"], table.db) and not self.lacking(["find"], table.db, table.coll)
+
     def may_write_somewhere(self) -> bool:
         resources = (each["resource"] for each in self.granted)
         return self.user is None or any(
