@@ -16,6 +16,7 @@ from changefeed.config.uri import ConnectionUri
 from changefeed.config.wording import Mistake
 from changefeed.errors import ConfigurationError
 from credentials.file_stamp import Stamp, stamp
+from credentials.proven_hosts import DEFAULT_PORT, texts_of_host
 from credentials.redaction import keep_secret
 from credentials.secret_files import SecretFiles
 from credentials.secret_reading import read_secret
@@ -86,9 +87,10 @@ def _secrets(uri: ConnectionUri, text: str, inserted: list[str]) -> Iterator[str
     elif user and "authmechanism=" not in text.lower():
         yield user
     yield from (value for value in inserted if value != user)
-    written = {_host(host) for host in uri.hosts}
-    hosts = [_host(host) for host in parts["hosts"].split(",")]
-    yield from (host for host in hosts if host.lower() not in written and not _ordinary(host))
+    written = {_host(address)[0] for address in uri.hosts}
+    for host, port in map(_host, parts["hosts"].split(",")):
+        if host.lower() not in written and not _ordinary(host):
+            yield from texts_of_host(host, port)
     options = parse_qsl((parts["rest"] or "").partition("?")[2], keep_blank_values=True)
     yield from (value for name, value in options if name.lower() in _SECRET_OPTIONS)
     if any(name.lower() not in URI_OPTIONS_VALIDATOR_MAP for name, _ in options):
@@ -100,8 +102,10 @@ def _pieces(text: str) -> Iterator[str]:
     return (piece for piece in _MARKS.split(text) if len(piece) >= _SHORTEST_PIECE)
 
 
-def _host(text: str) -> str:
-    return re.sub(r":\d*$", "", text).strip("[]")
+def _host(address: str) -> tuple[str, int]:
+    found = re.fullmatch(r"(?P<host>\[[^\]]*\]|.*?)(?::(?P<port>\d*))?", address, re.DOTALL)
+    assert found is not None
+    return found["host"].strip("[]"), int(found["port"] or DEFAULT_PORT)
 
 
 def _ordinary(word: str) -> bool:

@@ -59,6 +59,9 @@ class Privileges:
         found = {action for each in cluster for action in each["actions"]}
         return [] if "anyAction" in found else [action for action in actions if action not in found]
 
+    def may_look_at(self, table: TableName) -> bool:
+        return not self.lacking(["listCollections"], table.db) and not self.lacking(["find"], table.db, table.coll)
+
     def may_write_somewhere(self) -> bool:
         resources = (each["resource"] for each in self.granted)
         return self.user is None or any(
@@ -76,9 +79,11 @@ class Privileges:
 
 
 def missing_at_source(
-    privileges: Privileges, capture: Capture | None, *, databases: Collection[str], others: bool, sharded: bool
+    privileges: Privileges, capture: Capture, *, databases: Collection[str], others: bool, sharded: bool
 ) -> Iterator[str]:
-    """`databases`: those that the filter names, and those that the user sees now, whose catalog is read whatever the filter says.
+    """`capture`: the one that is asked for, or the one that was chosen after the oplog had been read.
+
+    `databases`: those that the filter names, and those that the user sees now, whose catalog is read whatever the filter says.
 
     `others`: the filter may match other databases. Without `listDatabases` a server shows some of them only, so that tables would be
     left out without an error.

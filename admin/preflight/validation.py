@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from admin.cluster_reader import ClusterReader, tables_of
-from admin.preflight.privileges import missing_at_sink
-from admin.preflight.sink_probe import TargetTables, look_at_tables, probe_sink
-from admin.preflight.source_probe import probe_source
+from admin.preflight.privileges import Privileges, missing_at_sink
+from admin.preflight.sink_probe import SinkFindings, TargetTables, look_at_tables, probe_sink
+from admin.preflight.source_probe import SourceFindings, probe_source
 from changefeed.config.capture_choice import CaptureChoice, node_obstacles
 from changefeed.config.configuration import Configuration, Start
 from changefeed.config.overlap import common_target, writes
@@ -69,14 +69,8 @@ class Validator:
             source = threads.submit(probe_source, configuration, asked, tuple(node_obstacles(nodes)))
             sink = threads.submit(probe_sink, configuration)
         found, target = source.result(), sink.result()
-        problems = [*found.problems, *target.problems]
-        if target.privileges is not None:
-            databases = _target_databases(configuration, found.tables)
-            problems += missing_at_sink(target.privileges, databases, configuration.dead_letter)
-        if found.identity.same(target.identity):
-            problems.append(
-                "sink: it is the same deployment as the source; Sluice would read its own writes again, name another target"
-            )
+        at_sink = list(_at_sink(configuration, found, target))
+        problems = [*found.problems, *at_sink]
         with self._reader.read() as view:
             others = {id: known for id, known in view.changefeeds().items() if id != configuration.id}
         problems += _shared_targets(configuration, found.tables, others)
@@ -87,14 +81,23 @@ class Validator:
         else:
             problems += _unfinished_ddls(configuration, replaces)
         warnings: list[str] = []
-        if found.read and not target.problems:
-            more_problems, warnings = _tables(configuration, found.tables, replaces)
+        if found.read and target.privileges is not None and not found.identity.same(target.identity):
+            more_problems, warnings = _tables(configuration, found.tables, target.privileges, replaces)
             problems += more_problems
         return Findings(
             problems=tuple(map(redacted, problems)),
             warnings=tuple(warnings),
             choice=found.choice and (decided or found.choice),
         )
+
+
+def _at_sink(configuration: Configuration, found: SourceFindings, target: SinkFindings) -> Iterator[str]:
+    yield from target.problems
+    if target.privileges is not None:
+        databases = _target_databases(configuration, found.tables)
+        yield from missing_at_sink(target.privileges, databases, configuration.dead_letter)
+    if found.identity.same(target.identity):
+        yield "sink: it is the same deployment as the source; Sluice would read its own writes again, name another target"
 
 
 def _decided(configuration: Configuration, replaces: OwnerView | None) -> CaptureChoice | None:
@@ -133,14 +136,14 @@ def _target_databases(configuration: Configuration, tables: Sequence[TableSchema
 
 
 def _tables(
-    configuration: Configuration, tables: Sequence[TableSchema], replaces: OwnerView | None
+    configuration: Configuration, tables: Sequence[TableSchema], privileges: Privileges, replaces: OwnerView | None
 ) -> tuple[list[str], list[str]]:
     """Problems and warnings of the tables at the target. An update copies the tables that it adds; the others are there already."""
     known = {schema.id for schema in tables_of(replaces).living} if replaces is not None else set()
     added = [table for table in tables if table.id not in known]
     targets = Counter(_target(configuration, table.name) for table in added)
     try:
-        found = look_at_tables(configuration, targets.keys())
+        found = look_at_tables(configuration, [name for name in targets if privileges.may_look_at(name)])
     except SluiceError as error:
         return [f"sink: {error}"], []
     warnings = [*_without_tables(configuration, tables), *_letters_in_reach(configuration)]

@@ -9,10 +9,16 @@ import select
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeAlias
 
+import grpc
 import pytest
 
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
+from cli.connection import Connection, ServerAddress
+from cli.failure import ExitCode, Failure
 from devstack.mongodb.server import Client
 from tests.certificates import Certificates
 from tests.component.node.server_process import SLUICE, Server
@@ -40,32 +46,39 @@ def secured(
         yield server
 
 
-Flags = Callable[[Certificates, Certificates], list[object]]
-_REFUSALS: dict[str, tuple[Flags, str]] = {
-    "no TLS": (lambda ours, theirs: [], "it speaks TLS; give the CA of its certificate with --ca"),
-    "another CA": (lambda ours, theirs: ["--ca", theirs.ca], "the CA of --ca has not signed it"),
+Flags: TypeAlias = dict[str, Path]
+_REFUSALS: dict[str, tuple[Callable[[Certificates, Certificates], Flags], str]] = {
+    "no TLS": (lambda ours, theirs: {}, "it speaks TLS; give the CA of its certificate with --ca"),
+    "another CA": (lambda ours, theirs: {"ca": theirs.ca}, "the CA of --ca has not signed it"),
     "no client certificate": (
-        lambda ours, theirs: ["--ca", ours.ca],
+        lambda ours, theirs: {"ca": ours.ca},
         "the server requires a client certificate; give --cert and --key",
     ),
     "a client certificate of another CA": (
-        lambda ours, theirs: ["--ca", ours.ca, *_client(theirs, "stranger")],
+        lambda ours, theirs: {"ca": ours.ca, **_client(theirs, "stranger")},
         "the server refuses the client certificate of --cert, since it does not know the CA",
     ),
     "an expired client certificate": (
-        lambda ours, theirs: ["--ca", ours.ca, *_client(ours, "expired", days=-1)],
+        lambda ours, theirs: {"ca": ours.ca, **_client(ours, "expired", days=-1)},
         "the client certificate of --cert has expired",
     ),
     "a key of another certificate": (
-        lambda ours, theirs: ["--ca", ours.ca, "--cert", ours.issue("one")[0], "--key", ours.issue("two")[1]],
+        lambda ours, theirs: {"ca": ours.ca, "cert": ours.issue("one")[0], "key": ours.issue("two")[1]},
         "the files of --ca, --cert and --key do not fit",
     ),
 }
 
 
-def _client(of: Certificates, name: str, *, days: int = 2) -> list[object]:
+def _client(of: Certificates, name: str, *, days: int = 2) -> Flags:
     cert, key = of.issue(name, days=days)
-    return ["--cert", cert, "--key", key]
+    return {"cert": cert, "key": key}
+
+
+def _failure(server: str, flags: Flags) -> str:
+    with pytest.raises(Failure) as refused, Connection(ServerAddress(server=server, **flags)) as api:
+        api.ask(api.nodes.ListNodes, pb.ListNodesRequest())
+    assert refused.value.exit_code is ExitCode.UNREACHABLE
+    return str(refused.value)
 
 
 @pytest.mark.parametrize("case", _REFUSALS)
@@ -74,11 +87,10 @@ def test_a_refusal_by_tls_says_what_was_refused(
 ) -> None:
     flags, told = _REFUSALS[case]
 
-    answer = secured.sluice("node", "list", *map(str, flags(certificates, strangers)))
+    failure = _failure(secured.address, flags(certificates, strangers))
 
-    assert answer.returncode == 5
-    assert f"no connection to the server at {secured.address}: " in answer.stderr
-    assert told in answer.stderr
+    assert failure.startswith(f"no connection to the server at {secured.address}: ")
+    assert told in failure
 
 
 @pytest.mark.parametrize(
@@ -89,24 +101,35 @@ def test_a_refusal_by_tls_says_what_was_refused(
     ],
 )
 def test_a_servers_certificate_that_is_refused_is_told_with_the_reason(
-    etcd_endpoint: str, tmp_path: Path, certificates: Certificates, days: int, names: str, told: str
+    certificates: Certificates, days: int, names: str, told: str
 ) -> None:
-    cert, key = map(str, certificates.issue("wrong", days=days, names=names))
-    with Server(etcd_endpoint, tmp_path / "log", "--admin-cert", cert, "--admin-key", key) as server:
-        answer = server.sluice("node", "list", "--ca", str(certificates.ca))
-    assert (answer.returncode, told in answer.stderr) == (5, True), answer.stderr
+    cert, key = (path.read_bytes() for path in certificates.issue("wrong", days=days, names=names))
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(key, cert)]))
+    server.start()
+    try:
+        assert told in _failure(f"127.0.0.1:{port}", {"ca": certificates.ca})
+    finally:
+        server.stop(0)
 
 
 def test_a_server_without_tls_is_told_from_one_that_is_not_there(server: Server, certificates: Certificates) -> None:
-    answer = server.sluice("node", "list", "--ca", str(certificates.ca))
-    assert (answer.returncode, "does not speak TLS; leave --ca out" in answer.stderr) == (5, True), answer.stderr
-    for flags in ([], ["--ca", str(certificates.ca)]):
-        nobody = server.sluice("node", "list", "--server", "127.0.0.1:1", *flags)
-        assert (nobody.returncode, "does not answer" in nobody.stderr) == (5, True), nobody.stderr
+    assert "does not speak TLS; leave --ca out" in _failure(server.address, {"ca": certificates.ca})
+    for flags in ({}, {"ca": certificates.ca}):
+        assert "does not answer" in _failure("127.0.0.1:1", flags)
 
 
-@pytest.mark.parametrize("arguments", [["version"], ["--help"], ["node", "list"], ["node", "list", "-o", "yaml"]])
-@pytest.mark.parametrize("output", ["> /dev/full", "| head -n 0", ">&-"])
+@pytest.mark.parametrize(
+    ("arguments", "output"),
+    [
+        (["version"], "> /dev/full"),
+        (["version"], ">&-"),
+        (["--help"], "> /dev/full"),
+        (["--help"], "| head -n 0"),
+        (["node", "list"], "> /dev/full"),
+        (["node", "list", "-o", "yaml"], "| head -n 0"),
+    ],
+)
 def test_an_output_that_takes_nothing_ends_without_a_traceback(
     server: Server, arguments: list[str], output: str
 ) -> None:

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from bson.binary import Binary
 
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
+from cli.connection import Connection, ServerAddress
 from devstack.mongodb.replica_set import ReplicaSet
 from devstack.mongodb.security import Security
 from devstack.process import side_by_side
@@ -53,10 +56,13 @@ class Site:
             administrator.admin.command("createUser", name, pwd=_PASSWORD, roles=granted)
         return members.uri_of(name, _PASSWORD, serverSelectionTimeoutMS="3000")
 
-    def validated(self, source: str, sink: str, **fields: Any) -> tuple[int, str]:
-        lines = [f"{name}: {value}" for name, value in {"id": "f", "source": source, "sink": sink, **fields}.items()]
-        answer = self.server.sluice("changefeed", "validate", "-", input="\n".join(lines))
-        return answer.returncode, answer.stdout + answer.stderr
+    def validated(self, source: str, sink: str, **fields: Any) -> tuple[list[str], list[str]]:
+        """Problems and warnings."""
+        configuration = {"id": "f", "source": source, "sink": sink, **fields}
+        with Connection(ServerAddress(server=self.server.address)) as api:
+            request = pb.ValidateChangefeedRequest(configuration=yaml.safe_dump(configuration))
+            answer = api.ask(api.changefeeds.ValidateChangefeed, request)
+        return list(answer.problems), list(answer.warnings)
 
 
 @pytest.fixture
@@ -81,9 +87,8 @@ def test_everything_that_is_missing_is_one_list_with_the_commands_that_grant_it(
     source = site.user(site.source, "poor-reader", ("clusterMonitor", "admin"))
     sink = site.user(site.target, "poor-writer", ("readAnyDatabase", "admin"))
 
-    code, told = site.validated(source, sink, filter='{tables: ["shop.*"]}', dead_letter="letters.rejected")
+    told = "\n".join(site.validated(source, sink, filter={"tables": ["shop.*"]}, dead_letter="letters.rejected")[0])
 
-    assert code != 0
     for granted in (
         'grantRolesToUser("poor-reader", [{role: "read", db: "shop"}])',
         'grantRolesToUser("poor-writer", [{role: "readWrite", db: "shop"}, {role: "dbAdmin", db: "shop"}])',
@@ -92,25 +97,45 @@ def test_everything_that_is_missing_is_one_list_with_the_commands_that_grant_it(
         assert granted in told
 
 
+@pytest.mark.parametrize(
+    "roles",
+    [
+        [("root", "admin")],
+        [("readAnyDatabase", "admin"), ("clusterMonitor", "admin")],
+        [("readAnyDatabase", "admin"), ("read", "local")],
+        [("read", "shop"), ("read", "local")],
+    ],
+)
+def test_roles_that_are_enough_are_enough(site: Site, roles: list[tuple[str, str]]) -> None:
+    sink = site.user(site.target, "writer", *(roles if roles[0][0] == "root" else _WRITER))
+
+    source = site.user(site.source, "reader", *roles)
+
+    for capture in ("oplog", "change_stream") if "Any" in roles[0][0] or roles[0][0] == "root" else ("oplog",):
+        problems, _ = site.validated(source, sink, filter={"tables": ["shop.*"]}, capture=capture)
+        assert problems == []
+
+
 def test_wildcards_mean_the_databases_that_they_match(site: Site) -> None:
     site.reader["audit"]["a"].insert_one({})
     source = site.user(site.source, "reader", *_READER)
     sink = site.user(site.target, "writer", ("readWrite", "shop"), ("dbAdmin", "shop"))
 
-    code, told = site.validated(source, sink)
+    [problem], _ = site.validated(source, sink)
 
-    assert code != 0
-    assert 'grantRolesToUser("writer", [{role: "readWrite", db: "audit"}, {role: "dbAdmin", db: "audit"}])' in told
-    assert 'db: "shop"' not in told
-    assert site.validated(source, sink, filter='{tables: ["s*.*"]}')[0] == 0
+    assert 'grantRolesToUser("writer", [{role: "readWrite", db: "audit"}, {role: "dbAdmin", db: "audit"}])' in problem
+    assert site.validated(source, sink, filter={"tables": ["s*.*"]}) == ([], [])
 
 
 def test_a_user_who_only_reads_is_no_sink(site: Site) -> None:
     source = site.user(site.source, "reader", *_READER)
     sink = site.user(site.target, "reader", ("readAnyDatabase", "admin"))
 
-    assert "may not insert, update" in site.validated(source, sink)[1]
-    assert "may not write in any database" in site.validated(source, sink, filter='{tables: ["none*.*"]}')[1]
+    [shop], _ = site.validated(source, sink)
+    [anywhere], _ = site.validated(source, sink, filter={"tables": ["none*.*"]})
+
+    assert "may not insert, update" in shop
+    assert "may not write in any database" in anywhere
 
 
 @pytest.mark.parametrize("side", ["source", "sink"])
@@ -121,12 +146,11 @@ def test_a_wrong_password_is_told_as_one(site: Site, side: str) -> None:
     }
     uris[side] = uris[side].replace("horse", "donkey")
 
-    code, told = site.validated(**uris)
+    [problem], _ = site.validated(**uris)
 
-    assert code != 0
-    assert f"the user or the password in the {side}'s connection string is wrong" in told
-    assert "full error" not in told
-    assert "donkey" not in told
+    assert f"the user or the password in the {side}'s connection string is wrong" in problem
+    assert "full error" not in problem
+    assert "donkey" not in problem
 
 
 def test_tables_that_the_target_has_already_are_named(site: Site) -> None:
@@ -136,12 +160,14 @@ def test_tables_that_the_target_has_already_are_named(site: Site) -> None:
     site.writer["shop"].create_collection("empty")
     site.reader["shop"].create_collection("empty")
 
-    code, told = site.validated(source, sink, filter='{tables: ["shop.*"]}')
+    [problem], _ = site.validated(source, sink, filter={"tables": ["shop.*"]})
 
-    assert code != 0
-    assert "it has documents already in shop.items, shop.orders, which an initial copy would fill" in told
-    assert site.validated(source, sink, filter='{tables: ["shop.*"]}', start="now")[0] == 0
-    assert site.validated(source, sink, filter='{tables: ["shop.*"]}', routes='[{from: "shop.*", to: "dr.*"}]')[0] == 0
+    assert "it has documents already in shop.items, shop.orders, which an initial copy would fill" in problem
+    poor = site.user(site.target, "poor-writer", ("readAnyDatabase", "admin"))
+    [privilege, occupied], _ = site.validated(source, poor, filter={"tables": ["shop.*"]})
+    assert ("may not insert" in privilege, occupied) == (True, problem), "both at once"
+    for fields in ({"start": "now"}, {"routes": [{"from": "shop.*", "to": "dr.*"}]}):
+        assert site.validated(source, sink, filter={"tables": ["shop.*"]}, **fields) == ([], [])
 
 
 def test_an_update_looks_at_the_tables_that_it_adds(site: Site, tmp_path: Path) -> None:
@@ -174,21 +200,21 @@ def test_tables_that_cannot_be_replicated_are_named(site: Site) -> None:
     encrypted = {"path": "ssn", "bsonType": "string", "keyId": Binary.from_uuid(uuid.uuid4())}
     site.reader["shop"].command("create", "patients", encryptedFields={"fields": [encrypted]})
 
-    code, told = site.validated(source, sink, filter='{tables: ["shop.*"]}')
+    [problem], _ = site.validated(source, sink, filter={"tables": ["shop.*"]})
 
-    assert (code != 0, "Queryable Encryption cannot be replicated" in told) == (True, True), told
-    assert '"!shop.patients" at the end' in told
-    assert site.validated(source, sink, filter='{tables: ["shop.*", "!shop.patients"]}')[0] == 0
+    assert "Queryable Encryption cannot be replicated" in problem
+    assert '"!shop.patients" at the end' in problem
+    assert site.validated(source, sink, filter={"tables": ["shop.*", "!shop.patients"]}) == ([], [])
 
 
 def test_a_filter_without_a_table_and_letters_within_reach_are_warned_of(site: Site) -> None:
     source, sink = site.user(site.source, "reader", *_READER), site.user(site.target, "writer", *_WRITER)
 
-    code, told = site.validated(source, sink, filter='{tables: ["shpo.*"]}')
-    assert (code, "the source has no table that matches shpo.*" in told) == (0, True), told
+    problems, [warning] = site.validated(source, sink, filter={"tables": ["shpo.*"]})
+    assert (problems, "the source has no table that matches shpo.*" in warning) == ([], True)
 
-    code, told = site.validated(source, sink, filter='{tables: ["shop.*"]}', dead_letter="shop.orders")
-    assert (code != 0, "shop.orders is where shop.orders of the source is replicated to" in told) == (True, True), told
+    [problem], _ = site.validated(source, sink, filter={"tables": ["shop.*"]}, dead_letter="shop.orders")
+    assert "shop.orders is where shop.orders of the source is replicated to" in problem
 
-    code, told = site.validated(source, sink, filter='{tables: ["shop.*"]}', dead_letter="shop.rejected")
-    assert (code, "dead_letter: shop.rejected" in told) == (0, True), told
+    problems, [warning] = site.validated(source, sink, filter={"tables": ["shop.*"]}, dead_letter="shop.rejected")
+    assert (problems, "dead_letter: shop.rejected" in warning) == ([], True)
