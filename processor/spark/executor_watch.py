@@ -12,21 +12,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-PATIENCE = timedelta(seconds=60)
-"""More than an executor needs to start: a pod has to be scheduled, and perhaps a machine for it."""
-
 _LOOK_EVERY = timedelta(seconds=5)
 
 
 class ExecutorWatch:
-    """`start` is called with each new application, `stop` once. `in_vain` is called in the watch's thread."""
+    """`patience`: more than an executor needs to start. `start` is called with each new application, `stop` once. `in_vain` is called in the watch's thread."""
 
     def __init__(
         self,
         slots: Callable[[], int],
         in_vain: Callable[[], None],
         *,
-        patience: timedelta = PATIENCE,
+        patience: timedelta,
         look_every: timedelta = _LOOK_EVERY,
     ) -> None:
         self._slots = slots

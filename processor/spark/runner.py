@@ -36,7 +36,7 @@ from pyspark.errors import PySparkException
 
 from changefeed.errors import ConfigurationError, PipelineUnavailable, SluiceError
 from processor.spark.cause import cause_of
-from processor.spark.executor_watch import PATIENCE, ExecutorWatch
+from processor.spark.executor_watch import ExecutorWatch
 from processor.task.channel import Switchboard
 
 _DEFAULTS: Mapping[str, str] = {
@@ -102,13 +102,22 @@ class SparkSettings:
 
     def all(self) -> dict[str, str]:
         place = _LOCAL if self.local else _CLUSTER
-        standalone = _STANDALONE if self.master.startswith("spark://") else {}
-        return {**_DEFAULTS, **place, **standalone, "spark.master": self.master, **self.options, **_FIXED}
+        share = _STANDALONE if self.standalone else {}
+        return {**_DEFAULTS, **place, **share, "spark.master": self.master, **self.options, **_FIXED}
 
     @property
     def local(self) -> bool:
         """Whether tasks run on this machine rather than on executors."""
         return self.master == "local" or self.master.startswith("local[")
+
+    @property
+    def standalone(self) -> bool:
+        return self.master.startswith("spark://")
+
+    @property
+    def patience(self) -> timedelta:
+        """How long an executor may take to start. The machines of a standalone cluster run already; others may have to be started."""
+        return timedelta(minutes=1 if self.standalone else 5)
 
     @property
     def grows(self) -> bool:
@@ -146,13 +155,13 @@ class Group:
 class SparkRunner:
     """Thread-safe. `stop` may be called twice, and nothing runs after it."""
 
-    def __init__(self, settings: SparkSettings | None = None, *, patience: timedelta = PATIENCE) -> None:
-        """`patience`: how long jobs wait on a cluster that has no executor for them."""
+    def __init__(self, settings: SparkSettings | None = None, *, patience: timedelta | None = None) -> None:
+        """`patience`: how long jobs wait on a cluster that has no executor for them; by default `SparkSettings.patience`."""
         self._settings = settings or SparkSettings()
         self._lock = threading.Lock()
         self._context: SparkContext | None = None
-        self._patience = patience
-        self._watch = ExecutorWatch(self.slots, self._give_up, patience=patience)
+        self._patience = patience or self._settings.patience
+        self._watch = ExecutorWatch(self.slots, self._give_up, patience=self._patience)
         self._given_up: SparkContext | None = None
         self._one: RDD[int] | None = None
         self._stopped = False

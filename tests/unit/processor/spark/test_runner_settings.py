@@ -45,6 +45,10 @@ def test_one_node_does_not_take_a_whole_standalone_cluster() -> None:
     assert "spark.cores.max" not in SparkSettings(master="k8s://https://k").all()
 
 
+def test_an_executor_may_take_longer_where_a_machine_has_to_start_first() -> None:
+    assert SparkSettings(master="spark://m:7077").patience < SparkSettings(master="k8s://https://k").patience
+
+
 def test_only_on_this_machine_spark_listens_on_the_loopback_address() -> None:
     assert SparkSettings(master="local[*]").all()["spark.driver.host"] == "127.0.0.1"
     assert "spark.driver.host" not in SparkSettings(master="spark://m:7077").all()
