@@ -76,7 +76,8 @@ def spark_cluster(stack: DevStack) -> list[Figure]:
 
 
 def _executors(count: int) -> Mapping[str, str]:
-    return {"spark.executor.cores": "1", "spark.executor.memory": "512m", "spark.cores.max": str(count)}
+    """Of two cores each. Four tasks at once are the least for which a window is divided."""
+    return {"spark.executor.cores": "2", "spark.executor.memory": "512m", "spark.cores.max": str(2 * count)}
 
 
 def _jobs(master: str, options: Mapping[str, str]) -> _Jobs:

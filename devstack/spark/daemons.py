@@ -6,7 +6,8 @@ import json
 import sys
 import urllib.request
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -128,8 +129,16 @@ class SparkWorker(_SparkDaemon):
         """Freezes the worker with everything that it has started, like a machine that stands still. Returns the frozen processes."""
         frozen = self.processes
         for process in frozen:
-            process.suspend()
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
         return frozen
+
+    @staticmethod
+    def thaw(frozen: Sequence[psutil.Process]) -> None:
+        """The first ones that wake up may end the others."""
+        for process in frozen:
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
 
     def stop(self) -> None:
         """A Python worker may outlive its executor, and a frozen process does not end by itself."""
@@ -160,7 +169,7 @@ def _runs_executor(process: psutil.Process) -> bool:
 
 def _end(processes: list[psutil.Process]) -> None:
     for process in processes:
-        if process.is_running():
+        with suppress(psutil.NoSuchProcess):
             process.kill()
     _, alive = psutil.wait_procs(processes, STOP_TIMEOUT_SECONDS)
     if alive:

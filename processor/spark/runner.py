@@ -77,9 +77,6 @@ _HAND_OVER_PORT = "spark.sluice.handOver.port"
 
 _LAST_PORT = 65_535
 _DIVIDING_SLOTS = 4
-"""On this machine, which source and target may share. On a cluster two are enough."""
-
-_DIVIDING_SLOTS_ON_A_CLUSTER = 2
 
 _FAILURES = (Py4JError, PySparkException, ConnectionError, EOFError)
 
@@ -246,15 +243,13 @@ class SparkRunner:
             return 0
 
     def divides(self) -> bool:
-        """Whether a shuffle makes a window faster. Without one, a task that reads while the target writes already keeps two cores busy.
-
-        Where executors come with the load, only many tasks bring them.
+        """Whether a shuffle makes a window faster. It costs each event half as much again, and without one a task that reads while the target
+        writes already keeps two cores busy. Where executors come with the load, only many tasks bring them.
         """
         if self._settings.grows:
             return True
         with _translated("slots"):
-            least = _DIVIDING_SLOTS if self._settings.local else _DIVIDING_SLOTS_ON_A_CLUSTER
-            return _slots(self._started()) >= least
+            return _slots(self._started()) >= _DIVIDING_SLOTS
 
     def switchboard(self) -> Switchboard:
         """Opens the port where tasks reach this driver. Starts Spark if needed."""

@@ -52,15 +52,15 @@ def test_a_worker_frozen_past_its_permit_and_woken_writes_nothing(running: Clust
     with running.held("rows_due", "insert") as held:
         running.write("gone")
         pid = held.worker()
-        frozen = running.worker_of(pid).freeze()
+        worker = running.worker_of(pid)
+        frozen = worker.freeze()
     running.until(lambda: running.arrived("gone"), "the row through another executor")
     running.delete("gone")
     running.until(lambda: not running.arrived("gone"), "its deletion")
     with running.held("task_fenced") as fenced:
         psutil.Process(pid).resume()
         running.until(lambda: pid in fenced.workers(), "the refusal of what the woken worker wants to write")
-        for process in frozen:
-            process.resume()
+        worker.thaw(frozen)
     running.until(lambda: not psutil.pid_exists(pid), "the end of the woken worker")
     assert not running.arrived("gone")
     with running.load():

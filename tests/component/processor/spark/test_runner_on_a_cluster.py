@@ -27,9 +27,12 @@ _SMALL = {"spark.executor.memory": "512m", f"spark.executorEnv.{logging.VARIABLE
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """Nothing of it is left at the end, though a part is frozen."""
     directory = tmp_path_factory.mktemp("spark")
     with SparkCluster(directory, workers=1, cores=1, environment={"PYTHONPATH": str(_ROOT)}) as started:
         yield started
+        frozen = started.workers[0].freeze()
+    assert [process for process in frozen if process.is_running()] == []
 
 
 @pytest.fixture(scope="module")
