@@ -61,6 +61,7 @@ from schema_store.store import SchemaStore
 
 _REPORT_EVERY = 0.1
 _MANY = 1_000
+"""Changed bases for which deriving everything from scratch costs no more."""
 
 _log = structlog.get_logger()
 
@@ -203,7 +204,7 @@ class ChangefeedProcessor:
         changed = _changed_bases(self._bases, stored.bases)
         gone = [self._records[position].record for position in self._records.keys() - stored.records.keys()]
         floor = before.versions.floor
-        if len(changed) > _MANY + len(stored.bases) // 4 or (floor is not None and since < floor):
+        if not self._bases or len(changed) > _MANY + len(stored.bases) // 4 or (floor is not None and since < floor):
             self._schemas = SchemaStore.from_records(stored.tables(), records)
         elif changed or gone:
             self._schemas = before.with_bases(changed, gone, partial(self._base_schema, stored), records)

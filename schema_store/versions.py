@@ -28,7 +28,7 @@ definition (`{options, indexes, shardKey}`), since its earlier changes were neve
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Self, TypeAlias
@@ -173,6 +173,10 @@ class SchemaVersions:
         """Those that have ended, including those that exist again since."""
         found = ((table, self._layers.table(table).values) for table in tables)
         return tuple(table for table, values in found if not values or None in values)
+
+    def perhaps(self, test: Callable[[TableSchema], bool]) -> AbstractSet[TableId]:
+        """The tables of which a version may pass a test that does not look at id and name."""
+        return {*self.base.like(test), *self.changed}
 
     def in_database(self, db: str, position: Position) -> tuple[TableSchema, ...]:
         found = (self.by_name(name, position) for name in sorted(self._layers.names_in(db)))

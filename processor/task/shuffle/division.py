@@ -37,7 +37,7 @@ def divided_tables(spec: JobSpec, context: JobContext) -> tuple[TableId, ...]:
     if not pipeline.pre_images or pipeline.order_by is not OrderBy.AUTO:
         return ()
     found = []
-    for table in (job.tables | job.own_windows.keys()) - spec.copied.keys():
+    for table in context.schemas.perhaps(divisible) - spec.copied.keys():
         window = job.of(table)
         if window is None or window.start < job.replay_of(table):
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,3 +74,16 @@ def test_a_thousand_tables_that_differ_in_id_and_name_alone_are_small_to_send() 
         TableSchema(id=TableId(f"{n:032x}"), name=each.name, valid_from=each.valid_from) for n, each in enumerate(alike)
     )
     assert len(pickle.dumps(base)) < 100 * len(base)
+
+
+def test_tables_that_pass_a_test_are_found_by_asking_once_for_each_form() -> None:
+    asked: list[TableSchema] = []
+
+    def sized(form: TableSchema) -> bool:
+        asked.append(form)
+        return bool(form.options.decode()["size"] == 3)
+
+    forms = [schema(1, "s.a", size=size) for size in (2, 3)]
+    alike = [replace(forms[n % 2], id=TableId(f"{n:032x}"), name=TableName("s", f"t{n}")) for n in range(100)]
+    assert list(SchemaBase.of(alike).like(sized)) == [each.id for each in alike[1::2]]
+    assert len(asked) == 2
