@@ -282,7 +282,7 @@ class WriteRun:
         elif change.document is not None and refusal.code == _DOLLAR_NAME:
             self._renew(change)
         elif refusal.duplicate and not refusal.duplicate_id:
-            self._waiting.begin(change, refusal, replay=self._replay)
+            self._waiting.begin(change, refusal, replay=self._replay or replay)
         elif change.type is RowType.UPDATE and _misfit(refusal):
             if replay:
                 self._apply_viable(change, refusal.message)
