@@ -9,6 +9,7 @@ from bench.figures.catch_up import catch_up
 from bench.figures.etcd_writes import etcd_writes
 from bench.figures.event_scan import event_scan
 from bench.figures.filtered import one_of_a_hundred
+from bench.figures.hot_table import hot_table
 from bench.figures.initial_copy import initial_copy
 from bench.figures.lag import lag, lag_beside_an_index_build
 from bench.figures.quiet_table import quiet_table
@@ -25,6 +26,7 @@ MEASUREMENTS: dict[str, Callable[[DevStack], list[Figure]]] = {
     "initial_copy": initial_copy,
     "lag": lag,
     "lag_beside_an_index_build": lag_beside_an_index_build,
+    "hot_table": hot_table,
     "one_of_a_hundred": one_of_a_hundred,
     "quiet_table": quiet_table,
     "at_rest": at_rest,

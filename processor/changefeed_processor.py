@@ -350,7 +350,13 @@ class ChangefeedProcessor:
             blamed = self._blamed(outcome.error)
             self._following = decision.failed(self._following, number, blamed, now=now, of_a_task=of_a_task)
         else:
-            limits = replace(self._session.windows, bytes=self._configuration.pipeline.max_lag_batch)
+            options = self._configuration.pipeline
+            limits = replace(
+                self._session.windows,
+                bytes=options.max_lag_batch,
+                events=options.max_lag_events,
+                seconds=options.max_lag_seconds,
+            )
             slow_seconds = self._session.lanes.slow_seconds
             self._following = decision.succeeded(
                 self._following, number, outcome, limits, now=now, slow_seconds=slow_seconds

@@ -27,7 +27,7 @@ from itertools import islice
 
 from changefeed.errors import FencedError, HistoryLost, InvariantError
 from changefeed.lifecycle import ErrorReport
-from changefeed.position import Position
+from changefeed.position import Position, Window
 from changefeed.records import AssignedTable, Assignment, Barrier, CopyProgress, PositionReport, RowCounts
 from changefeed.shards import Shards, differing
 from changefeed.table import TableId
@@ -38,7 +38,6 @@ from processor.task.job import JobOutcome
 
 FIRST_PAUSE = timedelta(milliseconds=500)
 LONGEST_PAUSE = timedelta(seconds=10)
-_LEAST_TABLES = 2
 _MOST_REPORTED = 64
 """Failed tables in one report. When the owner has stopped these, the next ones are reported."""
 FLOWS_FOR = timedelta(seconds=1)
@@ -169,22 +168,28 @@ def succeeded(
     whole = _job(following, number)
     job = whole if outcome.ended is None else whole.cut(outcome.ended)
     finished = Finished(
-        window=job.scan, bytes=outcome.tally.bytes, took=outcome.took, silent_until=outcome.silent_until
+        window=job.scan,
+        bytes=outcome.tally.bytes,
+        events=outcome.tally.applied.total(),
+        took=outcome.took,
+        silent_until=outcome.silent_until,
     )
     lanes, paces = following.lanes, following.paces
     if (apart := lanes.lane_of(whole)) is not None:
-        lanes = _after_apart_job(lanes, apart, outcome, apart.pace.after(finished, limits), slow_seconds)
+        caught_up = span_seconds(Window(job.scan.end, max(job.scan.end, lanes.checkpoint))) <= 1
+        keeps_up = caught_up and outcome.took.total_seconds() <= slow_seconds / 2
+        lanes = _after_apart_job(lanes, apart, apart.pace.after(finished, limits), keeps_up=keeps_up)
     elif whole is lanes.default_job:
         paces = replace(paces, default=paces.default.after(finished, limits))
     else:
         paces = replace(paces, own=paces.own.after(finished, limits))
-    slow = slowest(outcome, max(slow_seconds, span_seconds(job.scan)))
+    slow = slowest(outcome, max(slow_seconds, span_seconds(job.scan) - 1))
     if apart is None and slow is not None and slow in lanes.tables:
         lanes = lanes.put_apart(ApartLane(tables=frozenset({slow}), pace=paces.of(whole), slow=True))
     lasting = following.trouble if following.trouble and following.trouble.retry_at is None else None
     return replace(
         following,
-        lanes=lanes.finished(number, outcome.unsettled, outcome.ahead, outcome.ended),
+        lanes=lanes.finished(number, outcome.unsettled, outcome.ahead, outcome.ended, uneven=outcome.uneven),
         paces=paces,
         trouble=lasting,
         flowed_at=now if outcome.tally.applied else following.flowed_at,
@@ -211,20 +216,15 @@ def _job(following: Following, number: int) -> LaneJob:
     return job
 
 
-def _after_apart_job(lanes: Lanes, lane: ApartLane, outcome: JobOutcome, pace: Pace, slow_seconds: float) -> Lanes:
-    """Tables without fault, and a slow table that keeps up again, go on with the others."""
-    if lane.slow and outcome.took.total_seconds() > slow_seconds / 2:
-        return lanes.paced(lane, pace)
-    return lanes.together(lane)
+def _after_apart_job(lanes: Lanes, lane: ApartLane, pace: Pace, *, keeps_up: bool) -> Lanes:
+    """Tables without fault, and a slow table that has caught up and keeps up, go on with the others."""
+    return lanes.together(lane) if keeps_up or not lane.slow else lanes.paced(lane, pace)
 
 
 def slowest(outcome: JobOutcome, seconds: float) -> TableId | None:
     """The table that held up a window of several tables, if the window took longer than so many seconds, and most of the time for that table."""
     took = outcome.took.total_seconds()
-    if took <= seconds or len(outcome.writing) < _LEAST_TABLES:
-        return None
-    table, busy = max(outcome.writing.items(), key=lambda each: each[1])
-    return table if busy > max(took, sum(outcome.writing.values())) / 2 else None
+    return outcome.busiest(took) if took > seconds else None
 
 
 def failed(following: Following, number: int, error: ErrorReport, *, now: float, of_a_task: bool = True) -> Following:

@@ -165,6 +165,9 @@ class PipelineOptions(Options):
     order_by: OrderBy = OrderBy.AUTO
     """Which changes stay in order: with `id` those of one document, with `table` all of a table. `auto` chooses by its unique indexes."""
     max_lag_batch: Bytes = 64 << 20
+    """How much one window holds at most; `max_lag_events` and `max_lag_seconds` (of the source's time) bound it too."""
+    max_lag_events: StrictInt = Field(500_000, ge=1, le=10**9, description="write a whole number from 1 to 1000000000")
+    max_lag_seconds: StrictInt = Field(3600, ge=60, le=86400, description="write a whole number from 60 to 86400")
     pre_images: tuple[TablePattern, ...] = Field(
         (), description="write a list of table patterns, for example [shop.orders]"
     )

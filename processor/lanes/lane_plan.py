@@ -6,7 +6,7 @@ Policies, in order of precedence:
 - OneJobForTheDefaultLane: it has all tables at the default checkpoint, and starts as soon as the barrier is ahead of that checkpoint
 - NearTableJoinsTheDefaultJob: a near table waits for the running default job to end instead of getting a job of its own
 - ApartTablesHaveJobsOfTheirOwn: they come first, as a failure or a slow table is found by them, and never join other tables
-- UnsettledTableReachesFurther: its window is as wide as it has to be, wherever the other windows of its lane end
+- UnsettledTableReachesFurther: its window is as wide as it has to be, wherever the other windows of its lane end, and is not ended early
 - HindmostFirst: the other tables get jobs beside the default job, grouped by nearness, while the limit of jobs allows
 
 No table starves: a job moves each of its tables, a lane that is behind ends at the default checkpoint and merges there, and one job is
@@ -128,6 +128,7 @@ def _job(
 ) -> LaneJob:
     """No processor has ever applied anything beyond a table's barrier, so its replay ends there."""
     held = {table: barrier.of(table) for table in own_windows if barrier.of(table) < lanes.replay_of(table)}
+    unsettled = [table for table in lanes.reach if table in own_windows and not own_windows[table].empty]
     return LaneJob(
         number=lanes.next_number + offset,
         window=window,
@@ -135,6 +136,7 @@ def _job(
         own_windows=own_windows,
         replay_until=lanes.replay_until,
         own_replay={**lanes.own_replay, **held} if held else lanes.own_replay,
+        least=max((min(lanes.reach[table], own_windows[table].end) for table in unsettled), default=None),
     )
 
 

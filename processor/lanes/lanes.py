@@ -60,6 +60,8 @@ class LaneJob:
     own_windows: Mapping[TableId, Window] = field(default_factory=dict)
     replay_until: Position
     own_replay: Mapping[TableId, Position] = field(default_factory=dict)
+    least: Position | None = None
+    """The job does not end before it, however much it holds: an unsettled table needs a window as wide as that."""
 
     def of(self, table: TableId) -> Window | None:
         window = self.own_windows.get(table) or (self.window if table in self.tables else None)
@@ -70,14 +72,9 @@ class LaneJob:
         return self.own_replay.get(table, self.replay_until)
 
     def cut(self, at: Position) -> LaneJob:
-        """The job as if no window of it had gone further."""
+        """The job, ended early: no window of it goes further."""
         own = {table: _cut(window, at) for table, window in self.own_windows.items()}
         return replace(self, window=_cut(self.window, at), own_windows=own)
-
-    @property
-    def replays(self) -> bool:
-        """Whether any of its events may have been applied already."""
-        return max([self.replay_until, *self.own_replay.values()]) > self.scan.start
 
     def ends_ahead(self, table: TableId) -> bool:
         """Whether events of the table after its window may have been applied already."""
@@ -202,15 +199,18 @@ class Lanes:
         unsettled: AbstractSet[TableId] = frozenset(),
         ahead: Mapping[TableId, ClusterTime] = MappingProxyType({}),
         ended: Position | None = None,
+        *,
+        uneven: bool = False,
     ) -> Lanes:
         """Everything in the job's windows is durable downstream, except for the `unsettled` tables, whose windows have to be wider.
 
-        `ended`: the windows ended there, before their ends.
+        `ended`: the windows ended there, before their ends. `uneven`: some rows after it may have been applied.
 
         `ahead`: tables with rows that were read from the source, each with the newest time of these rows. Events up to then are replay.
         """
         whole, left = self._ended(number)
         job = whole if ended is None else whole.cut(ended)
+        left = _replaying(left, whole, default=whole is self.default_job) if uneven else left
         exceptions = dict(self.exceptions)
         for table, window in job.own_windows.items():
             if not window.empty:
@@ -224,9 +224,9 @@ class Lanes:
                 exceptions[table], reach[table] = unfinished.start, _twice(unfinished)
         exceptions = {table: at for table, at in exceptions.items() if table in self.tables}
         reach = {table: at for table, at in reach.items() if table in self.tables}
-        own_replay = dict(self.own_replay)
+        own_replay = dict(left.own_replay)
         for table in self.tables & ahead.keys():
-            own_replay[table] = max(self.replay_of(table), Position(ahead[table].next()))
+            own_replay[table] = max(left.replay_of(table), Position(ahead[table].next()))
         return _compacted(
             replace(left, checkpoint=checkpoint, exceptions=exceptions, reach=reach, own_replay=own_replay)
         )
@@ -234,13 +234,7 @@ class Lanes:
     def failed(self, number: int) -> Lanes:
         """Any part of the job's windows may have been applied. Tables that the job did not have keep their replay; they are named for that."""
         job, ended = self._ended(number)
-        replay_until = max(self.replay_until, job.window.end) if job is self.default_job else self.replay_until
-        named = {*self.exceptions, *job.own_windows, *self.own_replay} & self.tables
-        own_replay = {
-            table: max(self.replay_of(table), window.end) if (window := job.of(table)) else self.replay_of(table)
-            for table in named
-        }
-        return _compacted(replace(ended, replay_until=replay_until, own_replay=own_replay))
+        return _compacted(_replaying(ended, job, default=job is self.default_job))
 
     def check(self) -> None:
         for number, job in enumerate(self.running):
@@ -274,6 +268,17 @@ def _twice(window: Window) -> Position:
     """The end of a window twice as wide, in whole seconds."""
     start, end = window.start.ts.seconds, window.end.ts.seconds
     return Position(ClusterTime(start + 2 * max(1, end - start), 0))
+
+
+def _replaying(lanes: Lanes, job: LaneJob, *, default: bool) -> Lanes:
+    """Any part of the job's windows may have been applied."""
+    replay_until = max(lanes.replay_until, job.window.end) if default else lanes.replay_until
+    named = {*lanes.exceptions, *job.own_windows, *lanes.own_replay} & lanes.tables
+    own_replay = {
+        table: max(lanes.replay_of(table), window.end) if (window := job.of(table)) else lanes.replay_of(table)
+        for table in named
+    }
+    return replace(lanes, replay_until=replay_until, own_replay=own_replay)
 
 
 def _compacted(lanes: Lanes) -> Lanes:

@@ -1,8 +1,8 @@
 """`Pace`: how wide the next window of a lane is; `slices`: how a window is cut.
 
 A lane that follows runs a window for each move of the barrier, and these windows are small. A lane that is behind is limited by its
-`Pace`: the number of seconds of cluster time that one window may span. After each window the pace is corrected by the bytes and the
-duration of that window, so that windows stay within the limits of a job:
+`Pace`: the number of seconds of cluster time that one window may span. After each window the pace is corrected by the bytes, the events and
+the duration of that window, so that windows stay within the limits of a job:
 
     window    spans   held      took    pace before -> after      (limits: 256 MiB, 20 s)
     1         60 s    4 MiB     1 s     60 s  -> 240 s            full width and light: four times wider, not more
@@ -17,6 +17,8 @@ A change stream does not stop at the end of a window: it searches for matches un
   the end of the oplog, so several cursors would cost the source several scans;
 - when a stream has found no match for a long range after a window, the next window covers that range: narrow windows would each scan it.
 
+A pace is a forecast. A window that holds more than the limits allow, or takes too long, ends early (`processor/task/rows/early_end.py`).
+
 A wide window that has failed is narrower when it is tried again: it may have been too much, and what fails is found sooner.
 """
 
@@ -30,7 +32,6 @@ from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position, Window
 
-_WIDEST_SECONDS = 6 * 3600
 _GROWTH = 4.0
 _SHRINKAGE = 1 / 16
 _LIGHTEST = 1e-6
@@ -46,6 +47,9 @@ _END_OF_TIME = Position(ClusterTime(_LAST_SECOND, 2**32 - 1))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowLimits:
     bytes: int = 256 * 1024 * 1024
+    events: int = 500_000
+    seconds: int = 6 * 3600
+    """Of cluster time."""
     duration: timedelta = timedelta(seconds=20)
     """How long the job of one window should run. The lane's checkpoint does not move until the job ends."""
     slices: int = 4
@@ -60,6 +64,7 @@ class Finished:
     window: Window
     bytes: int
     took: timedelta
+    events: int = 0
     silent_until: Position | None = None
     """There is no match between the window's end and this position."""
 
@@ -91,12 +96,13 @@ class Pace:
         """A window with `silent_until` leaves the pace unchanged: its time went into scanning a range without matches."""
         if finished.silent_until is not None:
             return self.seconds
-        heaviness = max(finished.bytes / limits.bytes, finished.took / limits.duration, _LIGHTEST)
+        fullness = max(finished.bytes / limits.bytes, finished.events / limits.events)
+        heaviness = max(fullness, finished.took / limits.duration, _LIGHTEST)
         if heaviness < 1 and finished.window.end < self.end_of(finished.window.start, _END_OF_TIME):
             return self.seconds
         span = max(1, span_seconds(finished.window))
         seconds = min(max(span / heaviness, self.seconds * _SHRINKAGE), self.seconds * _GROWTH)
-        return min(max(1, int(seconds)), _WIDEST_SECONDS)
+        return min(max(1, int(seconds)), limits.seconds)
 
 
 def span_seconds(window: Window) -> int:

@@ -21,7 +21,7 @@ from processor.copy.steps import CopyAnswers, CopyStep, run_copy_steps
 from processor.lanes.windows import WindowLimits, slices
 from processor.spark.runner import Group, SparkRunner
 from processor.spark.stays import Stays
-from processor.task.job import JobOutcome, JobSpec
+from processor.task.job import JobOutcome, JobSpec, together
 from processor.task.job_context import ContextBase, JobContext
 from processor.task.shuffle.division import divided_tables
 from processor.task.window_task import ShuffledBlob, apply_bucket, divide_tables, read_slice, replicate_window
@@ -180,19 +180,18 @@ class Pipeline:
 
     def _run_wide(self, context: JobContext, handle: BroadcastContext, spec: JobSpec, cuts: list[Window]) -> JobOutcome:
         group, buckets = self.group(context, spec), context.configuration.pipeline.parallelism
-        outcome = JobOutcome()
         divided = divided_tables(spec, context)
-        for part in self._spark.run_shuffled(
+        parts = self._spark.run_shuffled(
             group,
-            list(enumerate(cuts)),
-            partial(_read, handle, spec, buckets, divided),
+            range(len(cuts)),
+            partial(_read, handle, spec, cuts, buckets, divided),
             buckets,
-            partial(apply_bucket, handle, spec),
+            partial(apply_bucket, handle, spec, in_order=not divided),
             partial(divide_tables, buckets) if divided else None,
-        ):
+        )
+        for part in parts:
             _expect_one_attempt(part.error)
-            outcome.add(part)
-        return outcome
+        return together(parts)
 
 
 def _expect_one_attempt(error: ErrorReport | None) -> None:
@@ -202,7 +201,6 @@ def _expect_one_attempt(error: ErrorReport | None) -> None:
 
 
 def _read(
-    handle: BroadcastContext, spec: JobSpec, buckets: int, divided: tuple[TableId, ...], cut: tuple[int, Window]
+    handle: BroadcastContext, spec: JobSpec, cuts: list[Window], buckets: int, divided: tuple[TableId, ...], number: int
 ) -> Iterator[ShuffledBlob]:
-    number, window = cut
-    return read_slice(handle, spec, number, window, buckets, divided)
+    return read_slice(handle, spec, number, cuts, buckets, divided)

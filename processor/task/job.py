@@ -5,7 +5,7 @@ Inputs that seldom change are in the job's context (`job_context.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -19,6 +19,7 @@ from processor.lanes.lanes import LaneJob
 from processor.task.copied_ranges import CopiedRanges
 
 _MOST_SAMPLES = 5
+_LEAST_TABLES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,9 +91,18 @@ class JobOutcome:
     writing: dict[TableId, float] = field(default_factory=dict)
     """The seconds for which the sink was busy with each table."""
     ended: Position | None = None
-    """The window took too long and ended here, before its end. Everything before it is durable."""
+    """The window held or took too much and ended here, before its end. Everything before it is durable."""
+    uneven: bool = False
+    """Some rows after `ended` were applied, too."""
     silent_until: Position | None = None
     """The source has no match between the window's end and this position. Set only for a window that is read in one piece."""
+
+    def busiest(self, seconds: float) -> TableId | None:
+        """The table for which the sink was busy for most of these seconds, if it was busy with others too."""
+        if len(self.writing) < _LEAST_TABLES:
+            return None
+        table, busy = max(self.writing.items(), key=lambda each: each[1])
+        return table if busy > max(seconds, sum(self.writing.values())) / 2 else None
 
     def add(self, other: JobOutcome) -> None:
         self.tally.add(other.tally)
@@ -103,6 +113,17 @@ class JobOutcome:
         for table, seconds in other.writing.items():
             self.writing[table] = self.writing.get(table, 0.0) + seconds
         self.error = _worse(self.error, other.error)
+
+
+def together(parts: Sequence[JobOutcome]) -> JobOutcome:
+    """The outcome of a window from those of its buckets. It ends where the first bucket ended."""
+    outcome = JobOutcome()
+    for part in parts:
+        outcome.add(part)
+    ends = {part.ended for part in parts}
+    outcome.ended = min((ended for ended in ends if ended is not None), default=None)
+    outcome.uneven = len(ends) > 1
+    return outcome
 
 
 def _worse(one: ErrorReport | None, other: ErrorReport | None) -> ErrorReport | None:

@@ -8,7 +8,12 @@
                       divide_tables             a stage between the two: spreads each table's components over the other buckets
 
 A task never raises one of our errors: Spark would turn it into text. It returns an outcome that contains a report. An error of a slice
-is sent to each bucket at its place in the order, so that no event after it is applied.
+is sent to each bucket at its place in the order, so that no event after it is applied. In the same way a slice that holds too much tells
+each bucket where it stopped: the window ends there, and what later slices have read is dropped.
+
+    slice 1 [100, 110)    complete                   1: all events                  2: all events
+    slice 2 [110, 120)    full, stopped at 114.3     1: those before 114.3, end     2: those before 114.3, end
+    slice 3 [120, 130)    complete                   dropped                        dropped
 """
 
 from __future__ import annotations
@@ -22,7 +27,6 @@ from typing import TypeAlias
 
 import structlog
 
-from changefeed.cluster_time import ClusterTime
 from changefeed.errors import EventTooLarge, InvariantError, SluiceError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position, Window
@@ -31,6 +35,7 @@ from coordination import failpoint
 from credentials.redaction import redacted
 from processor.task.job import JobOutcome, JobSpec
 from processor.task.rows.applier import Applier
+from processor.task.rows.early_end import UNBOUNDED, EarlyEnd, Enough
 from processor.task.rows.gate import Gate
 from processor.task.rows.mounter import MountedTable
 from processor.task.shuffle.division import divide, linked
@@ -43,7 +48,10 @@ from source.stream.events.raw_event import without_images
 
 ChunkKey: TypeAlias = tuple[int, int, int, int]
 """Bucket, slice, the bucket of the divided table that the chunk comes from (0: none), and the chunk's number within these."""
-ShuffledBlob: TypeAlias = tuple[ChunkKey, "bytes | ErrorReport"]
+ShuffledBlob: TypeAlias = tuple[ChunkKey, "bytes | ErrorReport | Position"]
+"""A position: the slice stopped there, before its end."""
+
+_LAST_ORIGIN = 1 << 31
 
 _log = structlog.get_logger()
 
@@ -56,23 +64,18 @@ def replicate_window(shared: Shared, spec: JobSpec) -> JobOutcome:
 def replicate(resources: ChangefeedResources, spec: JobSpec) -> JobOutcome:
     """Replicates a narrow window with the resources of the running task.
 
-    A window for which the sink is too slow ends early, between two cluster times: the tables that are not slow go on sooner, and a slow one
-    is found. A replay does not: the target may be ahead up to its end.
+    A window that holds too much, or for which the sink is too slow, ends early: checkpoints move sooner, and a slow table is found.
     """
     job = spec.whole(resources.context.tables)
     sole = partial(resources.sole, job, spec.copied)
     with Applier(resources.writer, job, worker_resources.beside, spec.copied, sole) as applier:
         mount, add = resources.mounter.mount, applier.add
-        may_end, last = not job.replays and not spec.copied, 0
+        early = EarlyEnd(_enough(resources), _least(resources, spec), lambda: applier.overdue)
         with closing(_events(resources, spec, job.scan, resources.rows, applier.outcome)) as events:
-            for event, header in events:
-                if applier.overdue and may_end and header.time > last:
-                    applier.outcome.ended = Position(ClusterTime.from_int(header.time))
-                    break
-                last = header.time
+            for event, header in early.before(events):
                 add(mount(event, header))
-        if applier.outcome.ended is not None:
-            applier.outcome.silent_until = None
+        if early.at is not None:
+            applier.end_at(early.at)
         failpoint.reach("window_read", resources.context.changefeed)
         applier.finish()
         failpoint.reach("window_applied", resources.context.changefeed)
@@ -80,9 +83,9 @@ def replicate(resources: ChangefeedResources, spec: JobSpec) -> JobOutcome:
 
 
 def read_slice(
-    shared: Shared, spec: JobSpec, number: int, window: Window, buckets: int, divided: Sequence[TableId] = ()
+    shared: Shared, spec: JobSpec, number: int, cuts: Sequence[Window], buckets: int, divided: Sequence[TableId] = ()
 ) -> Iterator[ShuffledBlob]:
-    """The slice's events in order, packed. Equal keys go to one bucket, and memory holds at most one chunk for each bucket."""
+    """The events of a slice in order, packed. Equal keys go to one bucket, and memory holds at most one chunk for each bucket."""
     all_buckets = buckets + len(divided)
     packed: list[list[bytes]] = [[] for _ in range(all_buckets)]
     sizes, chunks = [0] * all_buckets, [0] * all_buckets
@@ -98,39 +101,58 @@ def read_slice(
 
     try:
         with worker_resources.task(shared, spec.attempt) as resources:
-            routed = (
-                _divided(resources, spec, window, buckets, divided)
-                if divided
-                else _routed(resources, spec, window, buckets)
-            )
-            for bucket, event in routed:
+            early = EarlyEnd(_enough(resources).shared(len(cuts)), _least(resources, spec))
+            for bucket, event in _routed(resources, spec, cuts[number], early, buckets, divided):
                 packed[bucket].append(event)
                 sizes[bucket] += len(event)
                 if sizes[bucket] >= BLOB_BYTES:
                     yield from chunks_of(bucket)
                     packed[bucket], sizes[bucket] = [], 0
-            for bucket, events in enumerate(packed):
-                if events:
+            for bucket in range(all_buckets):
+                if packed[bucket]:
                     yield from chunks_of(bucket)
+                if early.at is not None:
+                    yield (bucket, number, _LAST_ORIGIN, 0), early.at
     except Exception as error:  # noqa: BLE001 - the edge of a task: the error is returned as a report
         report = report_of(error)
-        for bucket in range(all_buckets):
-            yield chunk(bucket, report)
+        yield from (chunk(bucket, report) for bucket in range(all_buckets))
 
 
-def _routed(resources: ChangefeedResources, spec: JobSpec, window: Window, buckets: int) -> Iterator[tuple[int, bytes]]:
+def _least(resources: ChangefeedResources, spec: JobSpec) -> Position:
+    return spec.job.least or spec.whole(resources.context.tables).scan.start
+
+
+def _enough(resources: ChangefeedResources) -> Enough:
+    options = resources.context.configuration.pipeline
+    return Enough(bytes=options.max_lag_batch, events=options.max_lag_events)
+
+
+def _routed(
+    resources: ChangefeedResources,
+    spec: JobSpec,
+    window: Window,
+    early: EarlyEnd,
+    buckets: int,
+    divided: Sequence[TableId],
+) -> Iterator[tuple[int, bytes]]:
+    """The events of a slice, each with its bucket."""
+    rows = resources.rows_with_images if divided else resources.rows
+    events = early.before(_events(resources, spec, window, rows))
+    if divided:
+        yield from _divided(resources, events, buckets, divided)
+        return
     table = resources.mounter.table
-    for event, header in _events(resources, spec, window, resources.rows):
+    for event, header in events:
         yield table(header).route.bucket(header.key, buckets), event
 
 
 def _divided(
-    resources: ChangefeedResources, spec: JobSpec, window: Window, buckets: int, divided: Sequence[TableId]
+    resources: ChangefeedResources, events: Iterable[tuple[bytes, Header]], buckets: int, divided: Sequence[TableId]
 ) -> Iterator[tuple[int, bytes]]:
     table = resources.mounter.table
     own_bucket = {id_: buckets + number for number, id_ in enumerate(divided)}
     of_version: dict[TableId, tuple[MountedTable, UniqueValues | None]] = {}
-    for event, header in _events(resources, spec, window, resources.rows_with_images):
+    for event, header in events:
         mounted = table(header)
         bucket = own_bucket.get(mounted.target.id)
         if bucket is None:
@@ -145,13 +167,13 @@ def _divided(
 
 
 def divide_tables(buckets: int, chunks: Iterable[ShuffledBlob]) -> Iterator[ShuffledBlob]:
-    """An error of this stage comes first in every bucket. Events of a divided table after a slice's error are dropped."""
+    """An error of this stage comes first in every bucket. Events of a divided table after a slice's error or early end are dropped."""
     try:
         for bucket, records in groupby(chunks, key=_bucket_of):
             if bucket < buckets:
                 yield from records
                 continue
-            good = takewhile(lambda chunk: not isinstance(chunk[1], ErrorReport), records)
+            good = takewhile(lambda chunk: isinstance(chunk[1], bytes), records)
             events = ((key[1], content) for key, content in good if isinstance(content, bytes))
             number = count()
             for final, slice_, blob in divide(events, bucket, buckets):
@@ -163,19 +185,39 @@ def divide_tables(buckets: int, chunks: Iterable[ShuffledBlob]) -> Iterator[Shuf
             yield (bucket, -1, 0, 0), report
 
 
-def apply_bucket(shared: Shared, spec: JobSpec, chunks: Iterable[ShuffledBlob]) -> JobOutcome:
+def apply_bucket(
+    shared: Shared, spec: JobSpec, chunks: Iterable[ShuffledBlob], *, in_order: bool = False
+) -> JobOutcome:
+    """A bucket whose events are all in order, without those of divided tables, ends early if the sink is too slow for it: earlier perhaps
+    than other buckets.
+    """
+
     def work(resources: ChangefeedResources) -> JobOutcome:
+        stopped: list[ErrorReport | Position] = []
+
+        def events() -> Iterator[tuple[bytes, Header]]:
+            parts: Iterator[ShuffledBlob] = whole(chunks)
+            for _, content in parts:
+                if not isinstance(content, bytes):
+                    stopped.append(content)
+                    return
+                for event in unpacked(content):
+                    yield event, scan(event)
+
         with Applier(
             resources.writer, spec.whole(resources.context.tables), worker_resources.beside, spec.copied
         ) as applier:
             mount, add, scan = resources.mounter.mount, applier.add, resources.rows.scan
-            for _, content in whole(chunks):
-                if isinstance(content, ErrorReport):
-                    applier.flush()
-                    applier.outcome.error = content
-                    return applier.outcome
-                for event in unpacked(content):
-                    add(mount(event, scan(event)))
+            early = EarlyEnd(UNBOUNDED, _least(resources, spec), lambda: applier.overdue and in_order)
+            for event, header in early.before(events()):
+                add(mount(event, header))
+            ended = early.at or next(iter(stopped), None)
+            if isinstance(ended, ErrorReport):
+                applier.flush()
+                applier.outcome.error = ended
+                return applier.outcome
+            if ended is not None:
+                applier.end_at(ended)
             applier.finish()
             return applier.outcome
 

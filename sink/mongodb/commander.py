@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias, TypeVar
 
 import pymongo
+from bson import ObjectId
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
@@ -18,7 +20,9 @@ from pymongo.write_concern import WriteConcern
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import (
+    Divergence,
     FencedError,
+    InvariantError,
     RetryableError,
     RowRejected,
     SinkMajorityStalled,
@@ -34,6 +38,8 @@ Permit: TypeAlias = Callable[[], float]
 """Seconds for which writing is still allowed; zero or less means never again. It is called before each command."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
+_SAY_WHEN = frozenset({"insert", "update", "delete"})
+"""Commands whose answers tell the time and the term of the write."""
 _MAJORITY_WAIT, _MAJORITY_PAUSE = 2.0, 0.1
 """The wait inside a write, then the pause between two reads of the majority commit point."""
 
@@ -78,6 +84,9 @@ class Commander:
         self._failing_since: float | None = None
         self._pause = pause
         self._deadline = 0.0
+        self._defers = False
+        self._deferred: tuple[ClusterTime, int] | None = None
+        """Time and term of the newest write that the majority has yet to confirm."""
         self.retries = 0
 
     def begin(self) -> None:
@@ -90,9 +99,54 @@ class Commander:
         """Restarts the time for retries, after a part of a slow batch, or one of many rows, has been applied."""
         self._deadline = time.monotonic() + self._retry_seconds
 
+    @contextmanager
+    def confirming_together(self, database: str) -> Iterator[None]:
+        """Writes within the block do not wait for the majority each: the block ends when the majority has all of them. Only for a replica set.
+
+        A majority that has a write has all earlier writes of the same primary. If another primary was elected meanwhile, some may be lost:
+        that is an error, and all have to be written again.
+        """
+        self._defers, self._deferred = True, None
+        try:
+            yield
+        except (Divergence, RowRejected):
+            self._confirm(database)  # an answer of a primary that lost its writes may be wrong
+            raise
+        else:
+            self._confirm(database)
+        finally:
+            self._defers, self._deferred = False, None
+
+    def _confirm(self, database: str) -> None:
+        """By a delete without a match, which waits for everything that the primary has, and creates nothing."""
+        self._defers = False
+        if self._deferred is None:
+            return
+        nothing = [{"q": {"_id": ObjectId()}, "limit": 1}]
+        command = {"delete": "sluice.majority", "deletes": nothing, "writeConcern": {"w": "majority"}}
+        doing = "waiting until the majority has the rows"
+        self._same_primary(self.send(database, command, doing).document, doing)
+
+    def _is_deferred(self, command: Mapping[str, Any]) -> bool:
+        return self._defers and next(iter(command)) in _SAY_WHEN and "writeConcern" in command
+
+    def _same_primary(self, reply: Mapping[str, Any], doing: str) -> None:
+        written = write_time(reply)
+        if written is None:
+            raise InvariantError(
+                f"{doing}: expected the time of the write in the answer of a replica set, observed none"
+            )
+        if self._deferred is not None and self._deferred[1] != written[1]:
+            raise SinkUnavailable(
+                f"{doing}: the target elected another primary before its majority had the write at {self._deferred[0]}"
+            )
+        self._deferred = written
+
     def send(self, database: str, command: dict[str, Any], doing: str, *, divisible: bool = False) -> TargetReply:
         """A `divisible` command that takes too long is not sent again: it raises `TakesTooLong`."""
         (document, results), again = self._patiently(lambda: self._once(database, command, doing), divisible=divisible)
+        if self._is_deferred(command):
+            self._same_primary(document, doing)
         return TargetReply(document=document, results=results, again=again)
 
     def found(self, find: tuple[str, dict[str, Any]], doing: str) -> list[RawBSONDocument]:
@@ -145,7 +199,9 @@ class Commander:
         seconds = self._seconds(doing)
         try:
             with pymongo.timeout(seconds), self._client.start_session() as session:
-                bounded = _bounded(command, seconds)
+                bounded = (
+                    {**command, "writeConcern": {"w": 1}} if self._is_deferred(command) else _bounded(command, seconds)
+                )
                 document = self._client[database].command(bounded, session=session, codec_options=_REPLY)
                 results = self._results(document, session)
         except (PyMongoError, BSONError) as error:

@@ -23,12 +23,14 @@ import owner.deployments.connections
 import owner.etcd_view
 import owner.owner
 import processor.copy.steps
+import processor.lanes.windows
 import processor.processor
 import processor.spark.attempts
 import processor.task.permit
 import processor.task.rows.applier
 import processor.task.window_task
 import processor.task.worker_resources
+import sink.mongodb.rows.write_run
 import source.oplog.row_reader
 from changefeed.capture import Capture
 from changefeed.errors import CoordinationFull, FencedError, PipelineUnavailable, RetryableError
@@ -437,7 +439,14 @@ def wired(cluster: Cluster) -> Iterator[None]:
         (coordination.failpoint, "reach", lambda point, *_: cluster.reached(point)),
         (coordination.decoded, "decode", decoder),
         (processor.task.permit, "decode", decoder),
+        (processor.lanes.windows, "_OPLOG_SLICE_BYTES", 1),
+        (processor.lanes.windows, "_SLICE_BYTES", 1),
         (processor.task.rows.applier, "BATCH_CHANGES", 3),
+        (processor.task.rows.applier, "FIRST_CHANGES", 3),
+        (processor.task.rows.applier, "_LEAST_CHANGES", 1),
+        (processor.task.rows.applier, "LONGEST_SECONDS", 0.02),
+        (processor.task.rows.applier, "HELD_UP_SECONDS", 0.01),
+        (sink.mongodb.rows.write_run, "FIRST", 1),
         (processor.task.worker_resources, "connect_to_source", source_client),
         (processor.task.worker_resources, "connect_to_target", target),
         (processor.task.worker_resources, "EtcdClient", lambda _: cluster.line()),

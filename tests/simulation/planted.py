@@ -20,6 +20,7 @@ import processor.changefeed_processor
 import processor.decision
 import processor.lanes.lane_plan
 import processor.spark.pipeline
+import processor.task.job
 import processor.task.permit
 import source.oplog.command_entry
 import source.oplog.ddl_entry
@@ -47,8 +48,10 @@ from processor.lanes.windows import Pace
 from processor.task.job import JobOutcome
 from processor.task.rows.applier import Applier
 from processor.task.window_task import replicate_window
+from sink.mongodb.commander import Commander
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
 from sink.mongodb.ddl.ddl_effect import DdlEffect
+from sink.mongodb.majority import write_time
 from source.connection import HELLO
 from source.oplog.command_entry import CommandEntry
 from source.oplog.ddl_watch import OplogDdlWatch
@@ -222,6 +225,39 @@ def _failed_windows_count_as_done() -> AbstractContextManager[Any]:
         return replace(troubled, lanes=following.lanes.finished(number))
 
     return patch("processor.decision.failed", done)
+
+
+def _outcomes_lose(**lost: Any) -> AbstractContextManager[Any]:
+    succeeded = processor.decision.succeeded
+
+    def without(following: Any, number: int, outcome: JobOutcome, *rest: Any, **more: Any) -> Any:
+        return succeeded(following, number, replace(outcome, **lost), *rest, **more)
+
+    return patch("processor.decision.succeeded", without)
+
+
+def _windows_that_ended_early_count_as_whole() -> AbstractContextManager[Any]:
+    return _outcomes_lose(ended=None)
+
+
+def _buckets_that_went_further_are_forgotten() -> AbstractContextManager[Any]:
+    return _outcomes_lose(uneven=False)
+
+
+def _a_window_ends_where_its_last_bucket_ended() -> AbstractContextManager[Any]:
+    def last(parts: Sequence[JobOutcome]) -> JobOutcome:
+        ends = [part.ended for part in parts if part.ended is not None]
+        whole = len(ends) < len(parts)
+        return replace(processor.task.job.together(parts), ended=None if whole else max(ends), uneven=False)
+
+    return patch("processor.spark.pipeline.together", last)
+
+
+def _writes_of_two_primaries_are_confirmed_together() -> AbstractContextManager[Any]:
+    def any_primary(self: Commander, reply: Mapping[str, Any], doing: str) -> None:
+        self._deferred = write_time(reply)
+
+    return patch.object(Commander, "_same_primary", any_primary)
 
 
 def _windows_keep_the_schemas_of_before_a_ddl() -> AbstractContextManager[Any]:
@@ -471,6 +507,10 @@ BUGS: Mapping[str, Bug] = {
     "tasks end before their last batch is written": Bug(_tasks_end_before_their_last_batch_is_written, 10),
     "windows are reported before they are acknowledged": Bug(_windows_are_reported_before_they_are_acknowledged, 20),
     "failed windows count as done": Bug(_failed_windows_count_as_done, 20),
+    "windows that ended early count as whole": Bug(_windows_that_ended_early_count_as_whole, 10),
+    "buckets that went further are forgotten": Bug(_buckets_that_went_further_are_forgotten, 600, rare=True),
+    "a window ends where its last bucket ended": Bug(_a_window_ends_where_its_last_bucket_ended, 60),
+    "writes of two primaries are confirmed together": Bug(_writes_of_two_primaries_are_confirmed_together, 200),
     "windows keep the schemas of before a DDL": Bug(_windows_keep_the_schemas_of_before_a_ddl, 10),
     "resume tokens are taken as inclusive": Bug(_resume_tokens_are_taken_as_inclusive, 20),
     "an answer counts for the moment at which it is looked at": Bug(

@@ -149,7 +149,7 @@ def _configuration(random: Random, agreement: Agreement, capture: Capture | None
         "sink": "mongodb://target",
         "start": random.choice(("initial", "now")),
         "ddl": {"async_indexes": random.random() < 0.5},
-        "pipeline": random.choice(images),
+        "pipeline": {**random.choice(images), "max_lag_events": random.choice((3, 20, 1000))},
         "on_divergence": random.choice(("fail", "repair")),
     }
 

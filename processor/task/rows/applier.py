@@ -4,6 +4,9 @@ While the sink writes one batch, the next is collected, so that the source, this
 
     collects  1   2   3   4            end
     writes        1   2   3   4   rest, settle
+
+Batches begin small and grow unless the sink is slow for one of the tables, so that this is noticed soon: a window that takes too long, or that
+one table holds up, is overdue and may end early.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from datetime import timedelta
 from operator import attrgetter
 from types import TracebackType
 from typing import Self
@@ -33,7 +37,14 @@ from sink.row import RowChange, RowWriter, Sole, Write, WriteResult
 
 BATCH_CHANGES = 5_000
 BATCH_BYTES = 16 << 20
+FIRST_CHANGES = 500
+_LEAST_CHANGES = 50
+_BATCH_SECONDS = 0.25
+"""How long the sink should be busy with one batch."""
+_GROWTH = 4
 LONGEST_SECONDS = 3.0
+HELD_UP_SECONDS = 0.5
+"""How long one table may hold up the others of its window."""
 
 _type = attrgetter("type")
 _log = structlog.get_logger()
@@ -74,11 +85,11 @@ class Applier:
         self._selective = self._replay.possible or bool(self._filters)
         self._again: list[RowChange] = []
         self._first_time: list[RowChange] = []
-        self._room = BATCH_CHANGES
-        """How many changes in `_first_time` the batch may contain."""
+        self._most = self._room = FIRST_CHANGES
+        """`_room`: how many changes in `_first_time` the batch may contain."""
         self._bytes = 0
         self._writing: Future[JobOutcome] | None = None
-        self._deadline = time.monotonic() + LONGEST_SECONDS
+        self._begun_at = time.monotonic()
         self.overdue = False
         """The sink is too slow for the whole window: what was added takes long enough."""
         self.outcome = JobOutcome()
@@ -94,7 +105,7 @@ class Applier:
             _log.info("batch_under_way_failed_too", error=str(failure))
 
     def _ends_ahead(self, table: TableId) -> bool:
-        """Whether changes of the table after its window may have been applied already, or may be contained in chunks of its copy."""
+        """Whether changes of the table after the end of its window may have been applied already, or may be contained in chunks of its copy."""
         window, ranges = self._job.of(table), self._copied.get(table)
         in_copy = window is not None and ranges is not None and window.end.ts.to_int() <= ranges.last
         return in_copy or self._job.ends_ahead(table)
@@ -121,6 +132,11 @@ class Applier:
                 self._write_beside()
         return True
 
+    def end_at(self, at: Position) -> None:
+        """The window ends early: there, all changes before it were added, and none after it."""
+        self._job = self._job.cut(at)
+        self.outcome.ended, self.outcome.silent_until = at, None
+
     def finish(self) -> None:
         """Writes everything that was added and settles. Nothing may be added after it."""
         self.flush()
@@ -135,17 +151,28 @@ class Applier:
     def _write_beside(self) -> None:
         batch = self._taken()
         self._wait()
-        self.overdue = time.monotonic() > self._deadline
+        took = time.monotonic() - self._begun_at
+        held_up = took > HELD_UP_SECONDS and self.outcome.busiest(took) is not None
+        self.overdue = took > LONGEST_SECONDS or held_up
         self._writing = self._beside.submit(self._written, batch)
 
     def _wait(self) -> None:
         writing, self._writing = self._writing, None
         if writing is not None:
-            self.outcome.add(writing.result())
+            written = writing.result()
+            self._adapt(written)
+            self.outcome.add(written)
+
+    def _adapt(self, written: JobOutcome) -> None:
+        """Only the batches of one slow table become smaller: with fewer rows of many tables, each command would only have fewer rows."""
+        most, seconds = min(BATCH_CHANGES, _GROWTH * self._most), written.took.total_seconds()
+        if seconds > 0 and (len(written.writing) == 1 or written.busiest(seconds) is not None):
+            most = min(most, int(written.tally.applied.total() * _BATCH_SECONDS / seconds))
+        self._most = max(_LEAST_CHANGES, most)
 
     def _taken(self) -> _Batch:
         again, first_time, size = self._again, self._first_time, self._bytes
-        self._again, self._first_time, self._room, self._bytes = [], [], BATCH_CHANGES, 0
+        self._again, self._first_time, self._room, self._bytes = [], [], self._most, 0
         applied = Counter(map(_type, again))
         applied.update(map(_type, first_time))
         writes = [
@@ -158,9 +185,11 @@ class Applier:
     def _written(self, batch: _Batch) -> JobOutcome:
         """Counts events before folding."""
         failpoint.reach("rows_due", *batch.applied)
+        begun_at = time.monotonic()
         outcome = JobOutcome(tally=RowTally(applied=batch.applied, bytes=batch.bytes))
         for write in batch.writes:
             _count(write(), outcome)
+        outcome.took = timedelta(seconds=time.monotonic() - begun_at)
         return outcome
 
 

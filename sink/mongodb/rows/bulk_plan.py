@@ -40,6 +40,8 @@ class Limits:
     """
 
     joined: bool
+    defers: bool = False
+    """Whether the commands of several batches may wait for the majority together: a router's replies do not tell of which primary they are."""
     changes: int = 100_000
     bytes: int = 16 << 20
     joined_changes: int = 1_000

@@ -10,6 +10,7 @@ from sink.mongodb.commander import Commander, Permit
 from sink.mongodb.connection import Client
 from sink.mongodb.letters.open_letters import LetterBox, OpenLetters
 from sink.mongodb.rows.bulk_plan import Limits
+from sink.mongodb.rows.insert_sizes import InsertSizes
 from sink.mongodb.rows.write_run import WriteRun
 from sink.row import FetchRow, RowChange, Sole, Unfinished, WriteResult
 
@@ -47,6 +48,7 @@ class MongoRowWriter:
             client, permit=permit, retry_for=self._options.retry_for, patience=self._options.patience
         )
         self._limits: Limits | None = None
+        self._sizes = InsertSizes()
 
     def begin(self, unfinished: Unfinished, sole: Sole | None = None) -> WriteRun:
         box = self._options.letters
@@ -57,6 +59,7 @@ class MongoRowWriter:
             unfinished,
             sole,
             limits=self._known_limits,
+            sizes=self._sizes,
             repairs=self._repairs,
         )
 
@@ -76,6 +79,7 @@ class MongoRowWriter:
             hello = self._commander.send("admin", {"hello": 1}, "hello").document
             self._limits = Limits(
                 joined=hello["maxWireVersion"] >= _BULK_WRITE_WIRE_VERSION,
+                defers="setName" in hello,
                 changes=hello["maxWriteBatchSize"],
                 bytes=hello["maxBsonObjectSize"],
             )

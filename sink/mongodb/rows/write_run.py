@@ -36,6 +36,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import bson
@@ -65,8 +66,9 @@ from sink.mongodb.rows.bulk_command import (
     too_large_to_replace,
     viable_command,
 )
-from sink.mongodb.rows.bulk_plan import Batch, Limits, plan, upserted
+from sink.mongodb.rows.bulk_plan import Batch, Limits, phase, plan, upserted
 from sink.mongodb.rows.exact_insert import holds_zero_time, may_hold_zero_time
+from sink.mongodb.rows.insert_sizes import FIRST, InsertSizes
 from sink.mongodb.rows.row_look import Compared, RowLook
 from sink.mongodb.rows.unexplained import OpenRow, Unexplained
 from sink.mongodb.rows.waiting import Chain, WaitingRows
@@ -103,6 +105,7 @@ class WriteRun:
         sole: Sole | None = None,
         *,
         limits: Callable[[], Limits],
+        sizes: InsertSizes,
         repairs: bool,
     ) -> None:
         self._commander = commander
@@ -112,6 +115,7 @@ class WriteRun:
         self._unfinished = unfinished
         self._sole = sole
         self._limits = limits
+        self._sizes = sizes
         self._replay = False
         self._most = sys.maxsize
         """The largest number of changes in a batch; halved when a batch takes too long."""
@@ -147,11 +151,19 @@ class WriteRun:
         self._begin(replay=replay)
         if self._letters is not None:
             self._letters.meet({change.table.id for change in changes})
-        for batch in batches:
-            self._apply(batch)
+        with self._confirming(changes, batches):
+            for batch in batches:
+                self._apply(batch)
         self._explain(changes)
         self._bound()
         return self._ended()
+
+    def _confirming(self, changes: Sequence[RowChange], batches: Sequence[Batch]) -> AbstractContextManager[None]:
+        """One command waits for the majority itself, several wait together."""
+        several = len(batches) > 1 or len(changes) > FIRST
+        if not several or not self._limits().defers or any(batch.joined for batch in batches):
+            return nullcontext()
+        return self._commander.confirming_together(changes[0].table.name.db)
 
     def _begin(self, *, replay: bool) -> None:
         """Starts the result of the changes that come next."""
@@ -165,7 +177,7 @@ class WriteRun:
 
     def _apply(self, batch: Batch, *, again: bool = False) -> None:
         """Returns when each change of the batch is applied, waits, or is in the result. `again`: some may have been applied before."""
-        if len(batch.changes) > self._most:
+        if len(batch.changes) > self._most_of(batch):
             self._in_parts(batch, again=again)
             return
         replay, attempt = self._replay or again, 0
@@ -197,11 +209,18 @@ class WriteRun:
             batch = Batch(left, batch.ordered, batch.joined)
 
     def _in_parts(self, batch: Batch, *, again: bool) -> None:
-        """Applies a batch in parts that are small enough for a slow target to apply in time."""
-        most = self._most
-        for at in range(0, len(batch.changes), most):
-            self._apply(Batch(batch.changes[at : at + most], batch.ordered, batch.joined), again=again)
+        """Applies a batch in parts that are small enough for a slow target."""
+        at = 0
+        while at < len(batch.changes):
+            until = at + self._most_of(batch)
+            self._apply(Batch(batch.changes[at:until], batch.ordered, batch.joined), again=again)
             self._commander.go_on()
+            at = until
+
+    def _most_of(self, batch: Batch) -> int:
+        if batch.joined or phase(batch.changes[0]) != 0:
+            return self._most
+        return min(self._most, self._sizes.most(batch.changes[0].table.id) or self._most)
 
     def _send(self, batch: Batch, *, divisible: bool = False) -> tuple[BulkOutcome, bool]:
         database, command = batch.command or command_of(batch)
@@ -216,6 +235,8 @@ class WriteRun:
         """A command for several tables counts for each by its changes."""
         if not batch.joined:
             self._result.took(batch.changes[0].table.id, seconds)
+            if phase(batch.changes[0]) == 0:
+                self._sizes.took(batch.changes[0].table.id, len(batch.changes), seconds)
             return
         each = seconds / len(batch.changes)
         for change in batch.changes:
@@ -261,7 +282,7 @@ class WriteRun:
         elif change.document is not None and refusal.code == _DOLLAR_NAME:
             self._renew(change)
         elif refusal.duplicate and not refusal.duplicate_id:
-            self._waiting.begin(change, refusal, replay=self._replay)
+            self._waiting.begin(change, refusal, replay=self._replay or replay)
         elif change.type is RowType.UPDATE and _misfit(refusal):
             if replay:
                 self._apply_viable(change, refusal.message)

@@ -23,7 +23,7 @@ from coordination.layout import encode
 from credentials.secret_files import SecretFiles
 from devstack.mongodb.server import Client
 from processor.lanes.lanes import LaneJob
-from processor.task.job import JobOutcome, JobSpec
+from processor.task.job import JobOutcome, JobSpec, together
 from processor.task.job_context import ContextBase, Fence, JobContext
 from processor.task.shuffle.division import divided_tables
 from processor.task.table_set import TableSet
@@ -138,18 +138,19 @@ class Windowing:
         divided = divided_tables(spec, self.shared.context)
         chunks = _shuffled(
             chunk
-            for number, cut in enumerate(cuts)
-            for chunk in read_slice(self.shared, spec, number, cut, buckets, divided)
+            for number in range(len(cuts))
+            for chunk in read_slice(self.shared, spec, number, cuts, buckets, divided)
         )
         if divided:
             parts = [[chunk for chunk in chunks if chunk[0][0] % buckets == bucket] for bucket in range(buckets)]
             chunks = _shuffled(chunk for part in parts for chunk in divide_tables(buckets, part))
-        outcome = JobOutcome()
         self.used = Counter(chunk[0][0] for chunk in chunks)
-        for bucket in range(buckets):
-            if bucket in only:
-                outcome.add(apply_bucket(self.shared, spec, [chunk for chunk in chunks if chunk[0][0] == bucket]))
-        return _good(outcome)
+        outcomes = [
+            apply_bucket(self.shared, spec, [chunk for chunk in chunks if chunk[0][0] == bucket], in_order=not divided)
+            for bucket in range(buckets)
+            if bucket in only
+        ]
+        return _good(together(outcomes))
 
     def differences(self) -> list[str]:
         return differences(self.source, self.database, self.target, f"{self.database}_to")

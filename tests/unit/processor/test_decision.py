@@ -379,6 +379,21 @@ def test_a_table_that_cannot_keep_up_does_not_set_the_pace_of_the_others() -> No
     assert node.apart() == [], "it keeps up again"
 
 
+def test_a_slow_table_is_not_back_before_it_has_caught_up() -> None:
+    """A short window ends quickly, however far behind it is."""
+    node, given = Node(), orders(101, assignment(a=100, b=100))
+    [job] = node.tick(given)
+    node.succeed(job, took=3.0, a=2.8, b=0.1)
+    rest, slow = node.tick(orders(140, given.assignment))
+    node.succeed(rest, took=0.1, b=0.1)
+    outcome = JobOutcome(took=timedelta(seconds=0.1), writing={A: 0.1}, ended=at(103))
+    node.following = decision.succeeded(node.following, slow.number, outcome, WINDOWS, now=node.now, slow_seconds=0.4)
+    assert node.apart() == [{"a"}]
+    [slow] = node.tick(orders(140, given.assignment))
+    node.succeed(slow, took=0.1, a=0.1)
+    assert node.apart() == []
+
+
 def test_of_tables_that_are_written_side_by_side_none_is_slow_for_its_share_alone() -> None:
     node, given = Node(), orders(101, assignment(a=100, b=100, c=100))
     [job] = node.tick(given)

@@ -90,7 +90,7 @@ def main(way: str, etcd: str, source: str, sink: str, database: str, start: str,
     if way == "narrow":
         outcome = replicate_window(shared, spec)
     else:
-        outcome = apply_bucket(shared, spec, _shuffled(read_slice(shared, spec, 0, window, 1)))
+        outcome = apply_bucket(shared, spec, _shuffled(read_slice(shared, spec, 0, [window], 1)))
     if outcome.error is not None:
         raise SystemExit(f"{outcome.error.code}: {outcome.error.message}")
     largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

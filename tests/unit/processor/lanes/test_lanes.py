@@ -189,3 +189,22 @@ def test_a_table_is_named_only_while_it_differs() -> None:
     lanes, [job] = start(lanes, Barrier(epoch=1, position=at(110), held={TableId("0007"): at(103)}))
     assert job.own_windows == {TableId("0007"): Window(at(100), at(103))}
     assert lanes.finished(job.number).reported() == (at(110), {TableId("0007"): at(103)})
+
+
+def test_a_window_may_end_early_and_an_unsettled_table_goes_at_least_twice_as_far_then() -> None:
+    lanes, [job] = start(lanes_at(a=100, b=100), barrier(160))
+    assert job.least is None
+    lanes = lanes.finished(job.number, {A}, ended=at(110))
+    assert stand(lanes) == {"a": 100, "b": 110}
+    lanes, [job] = start(lanes, barrier(160))
+    assert job.least == at(120)
+    lanes = lanes.finished(job.number, {A}, ended=at(125))
+    lanes, jobs = start(lanes, barrier(140))
+    assert [(job.least, ranges(lanes, job)) for job in jobs if job.of(A)] == [(at(140), {"a": (100, 140)})]
+
+
+def test_a_window_whose_buckets_ended_at_different_places_is_replay_after_the_first_of_them() -> None:
+    lanes, [job] = start(lanes_at(a=100, b=100), barrier(160))
+    lanes = lanes.finished(job.number, ended=at(110), uneven=True)
+    assert stand(lanes) == {"a": 110, "b": 110}
+    assert (lanes.replay_of(A), lanes.replay_of(B)) == (at(160), at(160))

@@ -105,17 +105,24 @@ class LanesMachine(RuleBasedStateMachine):
         self.touched |= {table: max(end, self.touched[table]) for table, end in ends.items()}
 
     @precondition(lambda self: self.lanes.running)
-    @rule(choice=st.integers(0, 5), after=st.integers(0, 80))
-    def finish_early(self, choice: int, after: int) -> None:
-        """The sink was too slow for the whole window."""
+    @rule(
+        choice=st.integers(0, 5),
+        after=st.integers(0, 80),
+        tables=st.sets(st.sampled_from(TABLES)),
+        uneven=st.booleans(),
+    )
+    def finish_early(self, choice: int, after: int, tables: set[TableId], uneven: bool) -> None:
+        """The window held too much, or the sink was too slow. A target that is ahead of some rows is so here, too."""
         job = self.lanes.running[choice % len(self.lanes.running)]
-        ended = at(job.scan.start.ts.seconds + after)
-        windows = {table: window for table in self.lanes.tables if (window := job.of(table))}
-        ends = {table: max(window.start, min(window.end, ended)) for table, window in windows.items()}
-        self.lanes = self.lanes.finished(job.number, ended=ended)
-        self.applied |= ends
-        self.touched |= {table: max(end, self.touched[table]) for table, end in ends.items()}
-        self.wider = {table: end for table, end in self.wider.items() if table not in windows}
+        ended = max(at(job.scan.start.ts.seconds + after), job.least or at(0))
+        whole, early = self.ends(job), job.cut(ended)
+        ends = {table: early.of(table).end if early.of(table) else self.applied[table] for table in whole}  # type: ignore[union-attr]
+        unsettled = {table for table in tables & ends.keys() if early.ends_ahead(table)}
+        self.lanes = self.lanes.finished(job.number, unsettled, ended=ended, uneven=uneven)
+        self.applied |= {table: end for table, end in ends.items() if table not in unsettled}
+        touched = whole if uneven else ends
+        self.touched |= {table: max(end, self.touched[table]) for table, end in touched.items()}
+        self.wider |= {table: ends[table] for table in unsettled}
 
     @precondition(lambda self: self.lanes.running)
     @rule(choice=st.integers(0, 5), tables=st.sets(st.sampled_from(TABLES)))

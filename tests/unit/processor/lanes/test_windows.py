@@ -99,6 +99,22 @@ def test_the_worked_example() -> None:
     assert seen == [240, 120, 153, 153]
 
 
+def test_a_window_of_many_small_events_narrows_the_next() -> None:
+    limits = WindowLimits(bytes=256 * MIB, events=1000)
+    many = Finished(window=Window(at(1000), at(1060)), bytes=10, events=2000, took=timedelta(seconds=1))
+    assert Pace(seconds=60).after(many, limits).seconds == 30
+
+
+def test_a_window_never_spans_more_than_its_limit_of_cluster_time() -> None:
+    pace = Pace(seconds=60)
+    for _ in range(9):
+        pace = pace.after(
+            Finished(window=Window(at(1000), at(1000 + pace.seconds)), bytes=0, took=timedelta(0)),
+            WindowLimits(seconds=3600),
+        )
+    assert pace.seconds == 3600
+
+
 def test_a_slow_window_narrows_the_next_even_when_it_was_not_at_full_width() -> None:
     assert Pace(seconds=100).after(finished(50, 1, 40), LIMITS).seconds == 25
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import bson
@@ -94,10 +95,11 @@ def test_events_are_counted_as_they_came_though_they_were_folded() -> None:
 def test_a_batch_is_written_when_it_is_large() -> None:
     writer = RecordingWriter()
     applying = Applier(writer, job(), BESIDE)
-    for id in range(applier.BATCH_CHANGES + 1):
+    for id in range(20_001):
         applying.add(change(A, 110, id))
     applying.finish()
-    assert [len(rows) for rows, _ in writer.written] == [applier.BATCH_CHANGES, 1]
+    sizes = [len(rows) for rows, _ in writer.written]
+    assert (sizes[0], max(sizes), sum(sizes)) == (applier.FIRST_CHANGES, applier.BATCH_CHANGES, 20_001)
 
 
 class SlowWriter(RecordingWriter):
@@ -115,13 +117,13 @@ class SlowWriter(RecordingWriter):
 def test_the_next_batch_is_gathered_while_one_is_written() -> None:
     writer = SlowWriter()
     with Applier(writer, job(), BESIDE) as applying:
-        for id in range(2 * applier.BATCH_CHANGES - 1):
+        for id in range(2 * applier.FIRST_CHANGES - 1):
             applying.add(change(A, 110, id))
         assert writer.written == []
         writer.let_go.set()
         applying.finish()
     ids = [id for rows, _ in writer.written for _, id in rows]
-    assert ids == list(range(2 * applier.BATCH_CHANGES - 1))
+    assert ids == list(range(2 * applier.FIRST_CHANGES - 1))
 
 
 def test_a_task_that_fails_has_written_the_batch_under_way() -> None:
@@ -129,7 +131,7 @@ def test_a_task_that_fails_has_written_the_batch_under_way() -> None:
 
     def fail() -> None:
         with Applier(writer, job(), BESIDE) as applying:
-            for id in range(applier.BATCH_CHANGES):
+            for id in range(applier.FIRST_CHANGES):
                 applying.add(change(A, 110, id))
             threading.Timer(0.2, writer.let_go.set).start()
             raise SourceUnavailable("gone")
@@ -149,3 +151,53 @@ def test_rows_of_a_table_that_is_replayed_beyond_its_window_may_stay_unsettled()
     applying = Applier(RecordingWriter(), job(replay_until=at(200), own_replay={B: at(201)}), BESIDE)
     applying.finish()
     assert applying.outcome.unsettled == {B}
+
+
+class TakesItsTime(RecordingWriter):
+    """Each change of A takes a virtual millisecond, each change of B nothing."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.now = 0.0
+        # the applier reads the clock itself, as a task does; the module's own name for it is replaced, not the clock of the test
+        monkeypatch.setattr("processor.task.rows.applier.time", SimpleNamespace(monotonic=lambda: self.now))
+
+    def _write(self, changes: Sequence[RowChange], *, replay: bool) -> WriteResult:
+        result = super()._write(changes, replay=replay)
+        for table, seconds in ((A, 0.001), (B, 0.0)):
+            if count := sum(change.table.id == table for change in changes):
+                self.now += count * seconds
+                result.took(table, count * seconds)
+        return result
+
+
+@pytest.mark.parametrize(("share", "overdue_after"), [(1, 3.0), (2, 0.5)], ids=["alone", "holds up another"])
+def test_a_window_is_overdue_when_it_takes_too_long_or_one_table_holds_up_the_others(
+    monkeypatch: pytest.MonkeyPatch, share: int, overdue_after: float
+) -> None:
+    writer = TakesItsTime(monkeypatch)
+    with Applier(writer, job(), BESIDE) as applying:
+        for id in range(100_000):
+            applying.add(change(B if id % share else A, 110, id))
+            if applying.overdue:
+                break
+        applying.finish()
+    assert overdue_after < writer.now < overdue_after + 1.0
+    assert max(len(rows) for rows, _ in writer.written[3:]) <= 250 * share, "a quarter of a second"
+
+
+def test_a_window_that_ended_early_may_have_a_target_that_is_ahead_of_its_end() -> None:
+    class Asking(RecordingWriter):
+        def begin(self, unfinished: Unfinished, sole: Sole | None = None) -> RecordingWriter:
+            self.asked = unfinished
+            return super().begin(unfinished, sole)
+
+        def settle(self) -> WriteResult:
+            return WriteResult(unsettled={table for table in (A, B) if self.asked(table)})
+
+    applying = Applier(Asking(), job(replay_until=at(150), own_replay={B: at(120)}), BESIDE)
+    assert applying.outcome.unsettled == set()
+    applying.add(change(A, 110, 1))
+    applying.end_at(at(130))
+    applying.finish()
+    assert (applying.outcome.ended, applying.outcome.unsettled) == (at(130), {A})

@@ -1,0 +1,167 @@
+"""`hot_table`: the lag of fifty calm tables beside one table that gets five times the writes that the target can take.
+
+The target cannot take more because of a unique index that only it has, over all elements of an array; the source takes the same writes with
+ease. First the target alone shows how many it takes. Then one changefeed replicates the calm tables, without and with writes to the hot one.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pymongo.errors import PyMongoError
+from rich.console import Console
+
+from bench.figures.at_rest import shares
+from bench.hot_writer import TARGET_INDEX, HotWriter, hot_document
+from bench.product import Product, target_of
+from bench.result import Figure
+from bench.usage import Usage
+from devstack.stack import DevStack
+from source.connection import Client, connect
+
+_CALM, _RATE_EACH, _WRITERS = 50, 10, 5
+_RATE = _CALM * _RATE_EACH
+_BEGINNING, _STEADY = 10 * _RATE, 30 * _RATE
+"""In the first writes the hot table is found."""
+_TIMES, _LEAST_TIMES = 5, 4
+"""With fewer writes than this times what the target can take, the figure shows nothing."""
+_PROBE_SECONDS, _PROBE_BATCH = 5.0, 100
+_HOT = "hot"
+_DEADLINE_SECONDS = 60.0
+
+_console = Console(stderr=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lags:
+    """Milliseconds from each write's acknowledgement until a change stream of the target shows it, in the steady state."""
+
+    values: list[float]
+    usage: Usage
+
+    @property
+    def p99(self) -> float:
+        return statistics.quantiles(self.values, n=100)[98]
+
+    def __str__(self) -> str:
+        median = statistics.median(self.values)
+        return f"median {median:.0f} ms, p99 {self.p99:.0f} ms, CPU {shares(self.usage)}"
+
+
+def hot_table(stack: DevStack) -> list[Figure]:
+    database = f"bench_{uuid.uuid4().hex[:8]}"
+    with connect(stack.source_uri) as source, connect(stack.target_uri) as target, Product(stack) as product:
+        product.warm_up(source)
+        most = _most(target)
+        _create_tables(source, target, database)
+        id = product.create(database)
+        product.until_begun(id)
+        calm = _CalmTables(source, target, product, database)
+        without = calm.lags()
+        _console.print(f"the calm tables alone: {without}")
+        with HotWriter(uri=stack.source_uri, database=database, table=_HOT, rate=most * _TIMES).running() as written:
+            begun_at = time.monotonic()
+            beside = calm.lags()
+            reached = written.value / (time.monotonic() - begun_at)
+        _console.print(f"beside the hot one, with {reached:,.0f} writes/s: {beside}")
+        product.remove(id)
+    if reached < most * _LEAST_TIMES:
+        raise RuntimeError(
+            f"the hot table got {reached:.0f} writes/s, and the target takes {most:.0f}: run it on a machine at rest"
+        )
+    note = f"{reached:,.0f} writes/s to the hot one, of which the target takes {most:,.0f} at most"
+    medians = statistics.median(beside.values), statistics.median(without.values)
+    return [
+        Figure.less_is_better("lag_median_beside_hot_table", medians[0], "ms", baseline=medians[1]),
+        Figure.less_is_better("lag_p99_beside_hot_table", beside.p99, "ms", baseline=without.p99, note=note),
+    ]
+
+
+def _create_tables(source: Client, target: Client, database: str) -> None:
+    for number in range(_CALM):
+        source[database].create_collection(_name(number))
+    source[database][_HOT].create_index("n", unique=True)
+    hot = target[target_of(database)][_HOT]
+    hot.create_index("n", unique=True)
+    hot.create_index(TARGET_INDEX, unique=True)
+
+
+def _name(number: int) -> str:
+    return f"table{number % _CALM:02}"
+
+
+def _most(target: Client) -> float:
+    """How many of the hot table's documents the target takes in a second."""
+    table = target[f"probe_{uuid.uuid4().hex[:8]}"][_HOT]
+    table.create_index(TARGET_INDEX, unique=True)
+    randomness, count, begun_at = random.Random(1), 0, time.monotonic()
+    while time.monotonic() < begun_at + _PROBE_SECONDS:
+        table.insert_many([hot_document(count + each, randomness) for each in range(_PROBE_BATCH)], ordered=False)
+        count += _PROBE_BATCH
+    most = count / (time.monotonic() - begun_at)
+    target.drop_database(table.database.name)
+    _console.print(f"the target takes {most:,.0f} writes/s of the hot table")
+    return most
+
+
+@dataclass(frozen=True, slots=True)
+class _CalmTables:
+    source: Client
+    target: Client
+    product: Product
+    database: str
+
+    def lags(self) -> _Lags:
+        first, count = time.time_ns(), _BEGINNING + _STEADY
+        written: dict[int, float] = {}
+        with self._arrivals(count) as (arrived, complete), ThreadPoolExecutor(_WRITERS) as writers:
+            begun_at = time.monotonic()
+
+            def write(part: range) -> None:
+                for number in part:
+                    time.sleep(max(0.0, begun_at + number / _RATE - time.monotonic()))
+                    self.source[self.database][_name(number)].insert_one({"_id": first + number})
+                    written[first + number] = time.monotonic()
+
+            writing = [writers.submit(write, range(each, count, _WRITERS)) for each in range(_WRITERS)]
+            time.sleep(_BEGINNING / _RATE)
+            with self.product.usage() as usage:
+                for part in writing:
+                    part.result()
+            if not complete.wait(_DEADLINE_SECONDS):
+                raise TimeoutError(f"{len(arrived)} of {count} writes arrived within {_DEADLINE_SECONDS:g} s")
+        steady = range(first + _BEGINNING, first + count)
+        return _Lags(values=[max(0.0, arrived[id] - written[id]) * 1e3 for id in steady], usage=usage)
+
+    @contextmanager
+    def _arrivals(self, count: int) -> Iterator[tuple[dict[int, float], threading.Event]]:
+        """When each `_id` arrived, and whether all have."""
+        arrived: dict[int, float] = {}
+        complete = threading.Event()
+        database = target_of(self.database)
+        calm = {"operationType": "insert", "ns.db": database, "ns.coll": {"$ne": _HOT}}
+        stream = self.target[database].watch([{"$match": calm}], batch_size=1000)
+
+        def look() -> None:
+            try:
+                for change in stream:
+                    arrived[change["documentKey"]["_id"]] = time.monotonic()
+                    if len(arrived) == count:
+                        complete.set()
+                        return
+            except PyMongoError:
+                return  # it was closed before all had arrived
+
+        threading.Thread(target=look, daemon=True).start()
+        try:
+            yield arrived, complete
+        finally:
+            stream.close()

@@ -1,0 +1,76 @@
+"""What a run concludes from answers that a real target gives rarely."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import bson
+import pytest
+from bson.raw_bson import RawBSONDocument
+
+from changefeed.errors import Divergence
+from changefeed.event import RowType
+from changefeed.table import TableId, TableName
+from sink.mongodb.commander import Commander, TargetReply
+from sink.mongodb.rows.bulk_plan import Limits
+from sink.mongodb.rows.insert_sizes import InsertSizes
+from sink.mongodb.rows.write_run import WriteRun
+from sink.row import RowChange, TargetTable, WriteResult
+
+_TAKEN = {"index": 0, "code": 11000, "errmsg": "u is taken", "keyPattern": {"u": 1}}
+_OF_ANOTHER_SHAPE = {"index": 0, "code": 28, "errmsg": "Cannot create field 'b' in element {a: 1}"}
+
+
+class Answers(Commander):
+    """Gives the answers in turn. The permit and the retries of the real one are not needed."""
+
+    def __init__(self, *answers: tuple[Mapping[str, Any], bool]) -> None:
+        self._answers: Iterator[tuple[Mapping[str, Any], bool]] = iter(answers)
+        self.retries = 0
+
+    def begin(self) -> None:
+        pass
+
+    def send(self, database: str, command: dict[str, Any], doing: str, *, divisible: bool = False) -> TargetReply:
+        document, again = next(self._answers)
+        return TargetReply(document=document, results=[], again=again)
+
+    def found(self, find: tuple[str, dict[str, Any]], doing: str) -> list[RawBSONDocument]:
+        return []
+
+
+def _written(*answers: tuple[Mapping[str, Any], bool]) -> WriteResult:
+    """Of one update of a table with a unique index, on its first pass."""
+    name = TableName("shop", "rows")
+    table = TargetTable(id=TableId("ab" * 16), source=name, name=name, ordered=True)
+    update = bson.encode({"updatedFields": {"a.b": 1, "u": 2}, "removedFields": [], "truncatedArrays": []})
+    change = RowChange(table, RowType.UPDATE, bson.encode({"_id": 1}), None, update, 1 << 32, b"82")
+    commander = Answers(*answers)
+    run = WriteRun(
+        commander,
+        None,
+        None,
+        lambda _: True,
+        limits=lambda: Limits(joined=False),
+        sizes=InsertSizes(),
+        repairs=False,
+    )
+    result = run.prepare([change], replay=False)()
+    result.add(run.settle())
+    return result
+
+
+def test_a_change_that_waits_after_it_was_sent_twice_may_have_been_applied() -> None:
+    """Its first answer was lost. The later changes of the batch, applied then, may have given the row another shape."""
+    refused = {"n": 0, "writeErrors": [_TAKEN]}, True
+    misfits = {"n": 0, "writeErrors": [_OF_ANOTHER_SHAPE]}, False
+    in_part = {"n": 1}, False
+    assert _written(refused, misfits, in_part).tally.skipped == 1
+
+
+def test_a_change_that_waits_and_was_sent_once_was_not_applied() -> None:
+    refused = {"n": 0, "writeErrors": [_TAKEN]}, False
+    misfits = {"n": 0, "writeErrors": [_OF_ANOTHER_SHAPE]}, False
+    with pytest.raises(Divergence):
+        _written(refused, misfits)
