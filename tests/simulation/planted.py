@@ -227,21 +227,13 @@ def _failed_windows_count_as_done() -> AbstractContextManager[Any]:
     return patch("processor.decision.failed", done)
 
 
-def _outcomes_lose(**lost: Any) -> AbstractContextManager[Any]:
+def _windows_that_ended_early_count_as_whole() -> AbstractContextManager[Any]:
     succeeded = processor.decision.succeeded
 
-    def without(following: Any, number: int, outcome: JobOutcome, *rest: Any, **more: Any) -> Any:
-        return succeeded(following, number, replace(outcome, **lost), *rest, **more)
+    def whole(following: Any, number: int, outcome: JobOutcome, *rest: Any, **more: Any) -> Any:
+        return succeeded(following, number, replace(outcome, ended=None), *rest, **more)
 
-    return patch("processor.decision.succeeded", without)
-
-
-def _windows_that_ended_early_count_as_whole() -> AbstractContextManager[Any]:
-    return _outcomes_lose(ended=None)
-
-
-def _buckets_that_went_further_are_forgotten() -> AbstractContextManager[Any]:
-    return _outcomes_lose(uneven=False)
+    return patch("processor.decision.succeeded", whole)
 
 
 def _a_window_ends_where_its_last_bucket_ended() -> AbstractContextManager[Any]:
@@ -508,7 +500,6 @@ BUGS: Mapping[str, Bug] = {
     "windows are reported before they are acknowledged": Bug(_windows_are_reported_before_they_are_acknowledged, 20),
     "failed windows count as done": Bug(_failed_windows_count_as_done, 20),
     "windows that ended early count as whole": Bug(_windows_that_ended_early_count_as_whole, 10),
-    "buckets that went further are forgotten": Bug(_buckets_that_went_further_are_forgotten, 600, rare=True),
     "a window ends where its last bucket ended": Bug(_a_window_ends_where_its_last_bucket_ended, 60),
     "writes of two primaries are confirmed together": Bug(_writes_of_two_primaries_are_confirmed_together, 200),
     "windows keep the schemas of before a DDL": Bug(_windows_keep_the_schemas_of_before_a_ddl, 10),
