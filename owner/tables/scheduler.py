@@ -38,7 +38,7 @@ from changefeed.shards import Shards
 from changefeed.table import TableId
 from owner.tables.progress import NodeState, TableProgress
 
-MOST_ASSIGNED = 10_000
+MOST_ASSIGNED = 25_000
 """In one decision, so that a tick stays short: the other tables wait for the next one."""
 MOST_REBALANCING = 16
 """The most tables that move at one time only to keep the nodes even."""
