@@ -43,7 +43,8 @@ from node.membership import Membership
 from processor.lanes.windows import WindowLimits
 from processor.processor import Processor
 from processor.spark.pipeline import Pipeline
-from processor.spark.runner import SparkRunner, SparkSettings
+from processor.spark.runner import SparkRunner
+from processor.spark.settings import SparkSettings
 from processor.spark.stays import Stays
 
 VERSION = version("sluice")

@@ -20,7 +20,8 @@ from changefeed.position import Position, Window
 from devstack.mongodb.server import Client
 from processor.lanes.windows import WindowLimits
 from processor.spark.pipeline import Pipeline, SharedContext
-from processor.spark.runner import SparkRunner, SparkSettings
+from processor.spark.runner import SparkRunner
+from processor.spark.settings import SparkSettings
 from tests.component.processor.windowing import Windowing
 
 pytestmark = pytest.mark.since("6.0")
