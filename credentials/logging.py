@@ -1,6 +1,6 @@
 """`set_up`: a process logs one line for each event to standard error, as JSON for machines or in columns for people.
 
-A node's Spark workers log in the form of their node, whose runner sets the variable in their environment (`processor/spark/runner.py`).
+A node's Spark workers log in the form of their node, which sets the variable in their environment (`node/process.py`).
 
 Whatever Python would write there by itself is logged too: warnings, and exceptions that end a thread. No line contains a secret
 (`credentials.redaction`), and no traceback contains the values of variables.
