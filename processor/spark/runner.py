@@ -203,7 +203,8 @@ class SparkRunner:
             if self._stopped:
                 raise PipelineUnavailable("Spark has been stopped with its node")
             if self._context is not None and _ended(self._context):
-                self._bury(self._context)
+                _log.error("spark_died", jvm="dead" if _dead(self._context) else "alive")
+                _bury(self._context)
                 self._context = None
             if self._context is None:
                 self._context = self._start()
@@ -232,20 +233,18 @@ class SparkRunner:
             context, self._context = self._context, None
             self._given_up = context
             if context is not None:
-                _log.error("spark_without_executors", master=context.master, application=context.applicationId)
-                context.stop()
+                _log.error("spark_without_executors", master=self._settings.master)
+                _bury(context)
 
-    @staticmethod
-    def _bury(context: SparkContext) -> None:
-        """PySpark keeps one gateway for the life of the process. This makes it forget a dead one."""
-        dead = _dead(context)
-        _log.error("spark_died", jvm="dead" if dead else "alive", application=context.applicationId)
-        try:
-            context.stop()
-        except _FAILURES:
-            context.stop()  # the first call fails since the JVM is dead, the second cleans up in this process
-        if dead:
-            SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - there is no other way to get another JVM
+
+def _bury(context: SparkContext) -> None:
+    """Asks a dead JVM nothing. PySpark keeps one gateway for the life of the process. This makes it forget a dead one."""
+    try:
+        context.stop()
+    except _FAILURES:
+        context.stop()  # the first call fails since the JVM is dead, the second cleans up in this process
+    if _dead(context):
+        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - there is no other way to get another JVM
 
 
 def _ended(context: SparkContext) -> bool:
