@@ -28,6 +28,7 @@ from credentials.secret_files import SecretFiles
 from processor.lanes.lanes import LaneJob
 from processor.task.job import JobSpec
 from processor.task.job_context import Fence, JobContext
+from processor.task.rows import applier
 from processor.task.table_set import TableSet
 from processor.task.window_task import ShuffledBlob, apply_bucket, read_slice, replicate_window
 from schema_store.versions import SchemaVersions
@@ -52,7 +53,7 @@ def _context(etcd: str, source: str, sink: str, database: str, start: Position) 
     place, config = f"/memory-{uuid.uuid4().hex[:8]}", EtcdConfig(endpoints=(etcd,))
     status = ChangefeedStatus(lifecycle=Lifecycle(), run=1, info_version=1, epoch=1)
     fields = {"id": "memory", "source": source, "sink": sink, "filter": {"tables": [f"{database}.*"]}}
-    configuration = Configuration.parse(fields)
+    configuration = Configuration.parse({**fields, "pipeline": {"max_lag_batch": "1GiB"}})
     info = ChangefeedInfo(configuration=configuration, created_at=datetime.now(UTC))
     with EtcdClient(config) as client:
         records = {f"{place}/node": b"{}", f"{place}/status": encode(status), f"{place}/info": encode(info)}
@@ -82,7 +83,13 @@ def _shuffled(chunks: Iterable[ShuffledBlob]) -> Iterator[ShuffledBlob]:
     return (pickle.loads(path.read_bytes()) for path in paths)
 
 
+def _without_early_end() -> None:
+    """However slow the machine is: what is measured is the memory of a whole window."""
+    applier.LONGEST_SECONDS = applier.HELD_UP_SECONDS = float("inf")
+
+
 def main(way: str, etcd: str, source: str, sink: str, database: str, start: str, end: str) -> None:
+    _without_early_end()
     window = Window(Position.parse(start), Position.parse(end))
     shared = Handed(_context(etcd, source, sink, database, window.start))
     job = LaneJob(number=1, window=window, tables=shared.context.tables, replay_until=window.start)
