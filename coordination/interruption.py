@@ -10,11 +10,11 @@ from typing import Any
 class Interruption:
     """For one thread. `begins` and `ends` are the names of the two events in the log."""
 
-    def __init__(self, log: Any, begins: str, ends: str, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, log: Any, begins: str, ends: str, monotonic: Callable[[], float] | None = None) -> None:
         self._log = log
         self._begins = begins
         self._ends = ends
-        self._monotonic = monotonic
+        self._monotonic = monotonic or time.monotonic
         self._since: float | None = None
 
     def occurred(self, error: Exception, **facts: object) -> None:
