@@ -501,7 +501,9 @@ BUGS: Mapping[str, Bug] = {
     "failed windows count as done": Bug(_failed_windows_count_as_done, 20),
     "windows that ended early count as whole": Bug(_windows_that_ended_early_count_as_whole, 10),
     "a window ends where its last bucket ended": Bug(_a_window_ends_where_its_last_bucket_ended, 60),
-    "writes of two primaries are confirmed together": Bug(_writes_of_two_primaries_are_confirmed_together, 200),
+    "writes of two primaries are confirmed together": Bug(
+        _writes_of_two_primaries_are_confirmed_together, 200, rare=True
+    ),
     "windows keep the schemas of before a DDL": Bug(_windows_keep_the_schemas_of_before_a_ddl, 10),
     "resume tokens are taken as inclusive": Bug(_resume_tokens_are_taken_as_inclusive, 110),
     "an answer counts for the moment at which it is looked at": Bug(
@@ -537,11 +539,11 @@ BUGS: Mapping[str, Bug] = {
     "drops do not wait for the node of a stopped table": Bug(
         _drops_do_not_wait_for_the_node_of_a_stopped_table, 1000, rare=True
     ),
-    "refused DDLs hold the checkpoint": Bug(_refused_ddls_hold_the_checkpoint, 220),
+    "refused DDLs hold the checkpoint": Bug(_refused_ddls_hold_the_checkpoint, 220, rare=True),
     "nodes obey a stop only by their report": Bug(_nodes_obey_a_stop_only_by_their_report, 110),
-    "only tables of today are expected in history": Bug(_only_tables_of_today_are_expected_in_history, 250),
-    "versions are dropped up to the checkpoint": Bug(_versions_are_dropped_up_to_the_checkpoint, 230),
-    "a stopped table that ends is renamed first": Bug(_a_stopped_table_that_ends_is_renamed_first, 500),
+    "only tables of today are expected in history": Bug(_only_tables_of_today_are_expected_in_history, 250, rare=True),
+    "versions are dropped up to the checkpoint": Bug(_versions_are_dropped_up_to_the_checkpoint, 230, rare=True),
+    "a stopped table that ends is renamed first": Bug(_a_stopped_table_that_ends_is_renamed_first, 500, rare=True),
     "a table goes on when its end is released": Bug(_a_table_goes_on_when_its_end_is_released, 10),
-    "what a release creates is no straggler": Bug(_what_a_release_creates_is_no_straggler, 160),
+    "what a release creates is no straggler": Bug(_what_a_release_creates_is_no_straggler, 160, rare=True),
 }

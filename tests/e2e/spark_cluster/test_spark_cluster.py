@@ -67,6 +67,7 @@ def test_a_worker_frozen_past_its_permit_and_woken_writes_nothing(running: Clust
         running.until_replicated()
 
 
+@pytest.mark.soak
 def test_another_node_continues_when_the_driver_is_killed(running: ClusteredNodes) -> None:
     with running.load():
         running.nodes["n2"].start()
