@@ -369,7 +369,7 @@ class Judge:
             upto[id] = min(checkpoint, placed(straggler.at))
         for at, record in self._open():
             if record.event.id is not None and record.event.id not in record.scope.tables:
-                upto[record.event.id] = min(checkpoint, placed(at))
+                upto[record.event.id] = min(upto.get(record.event.id, checkpoint), placed(at))
         for id, table in self._source.by_id.items():
             self._check_table(id, table, there.get(id), upto[id])
 
