@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any
 
 from bson.timestamp import Timestamp
@@ -14,8 +13,6 @@ from pydantic_core import CoreSchema, core_schema
 
 _TEXT = re.compile(r"(\d{1,10})\.(\d{1,10})")
 _MAX = 2**32 - 1
-_REMEMBERED = 4096
-"""The same position stands in the records of many tables: it is parsed once, and kept once."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -88,10 +85,9 @@ class ClusterTime:
 
 def as_text(kind: Any) -> CoreSchema:
     """The schema of a type with `parse` and `__str__`: configuration and etcd hold its values as text."""
-    parse = lru_cache(_REMEMBERED)(kind.parse)
 
     def validate(value: object) -> object:
-        return value if isinstance(value, kind) else parse(str(value))
+        return value if isinstance(value, kind) else kind.parse(str(value))
 
     return core_schema.no_info_plain_validator_function(
         validate, serialization=core_schema.plain_serializer_function_ser_schema(str)

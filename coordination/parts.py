@@ -107,6 +107,8 @@ class JoinedAssignment:
 
     assignment: Assignment = field(default_factory=Assignment)
     rev: int = 0
+    outdated: bool = False
+    """0.1 wrote it."""
     source: KeyGroup = field(default_factory=KeyGroup)
     _parts: Mapping[str, AssignmentPart] = field(default_factory=dict)
 
@@ -120,14 +122,10 @@ class JoinedAssignment:
         return JoinedAssignment(
             assignment=_assignment_of(parts.values(), self.assignment, gone),
             rev=max((kv.mod_rev for kv in source.values()), default=0),
+            outdated=not all(map(_of_this_format, known)),
             source=source,
             _parts=known,
         )
-
-    @property
-    def outdated(self) -> bool:
-        """0.1 wrote it."""
-        return not all(map(_of_this_format, self._parts))
 
 
 def _assignment_of(

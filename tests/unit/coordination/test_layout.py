@@ -5,9 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.config.tables.pattern import TablePattern
 from changefeed.documents.document import Document
@@ -38,21 +36,12 @@ from coordination.layout import (
     decode,
     encode,
 )
+from tests.unit.coordination.strategies import positions, tables
 
 LAYOUT = Layout("prod")
 ORDERS = ChangefeedId("orders")
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 AT = Position.parse("100.1/8264AB")
-
-positions = st.builds(
-    Position,
-    st.builds(ClusterTime, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)),
-    st.text("0123456789ABCDEF", max_size=8),
-)
-tables = st.one_of(
-    st.uuids().map(lambda uuid: TableId(uuid.hex)),
-    st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(lambda coll: TableId(f"view:db.{coll}")),
-)
 
 
 def kv(value: bytes, key: str = "/k", mod_rev: int = 7) -> KeyValue:

@@ -20,18 +20,10 @@ from coordination.parts import (
     report_txns,
     upgraded_assignment,
 )
+from tests.unit.coordination.strategies import positions, tables
 
 AT = Position.parse("100.1/8264AB")
 
-positions = st.builds(
-    Position,
-    st.builds(ClusterTime, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)),
-    st.text("0123456789ABCDEF", max_size=8),
-)
-tables = st.one_of(
-    st.uuids().map(lambda uuid: TableId(uuid.hex)),
-    st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(lambda coll: TableId(f"view:db.{coll}")),
-)
 assignments = st.builds(
     Assignment,
     tables=st.dictionaries(tables, st.builds(AssignedTable, start=positions, copy=st.booleans()), max_size=8),
