@@ -207,6 +207,9 @@ class DdlRecord:
     """A rename of a stopped table that ends later at the source. The table is dropped downstream, now."""
     background: bool = False
     """An index build that runs while rows are applied: it holds no table, but keeps its order among the DDLs that its scope meets."""
+    taken: bool = False
+    """It brings its table under a name downstream that another table has, and no route asks for that: the table stops there, and is copied anew when
+    the name is free. `refused` says so. Nothing of the table's later DDLs is sent to the target."""
     note: str = ""
     seen_at: datetime
     executing_at: datetime | None = None

@@ -37,7 +37,7 @@ from changefeed.errors import (
     InvariantError,
     SluiceError,
 )
-from changefeed.event import DdlEvent
+from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import Command, ErrorReport, Lifecycle, Sign, State
 from changefeed.position import Position
 from changefeed.records import ChangefeedId, ChangefeedStatus, DdlRecord, NodeId
@@ -468,8 +468,12 @@ class ChangefeedOwner:
         touched = record.scope.tables | record.scope.apart
         before = {table: tip.before(table, record.position) for table in touched}
         names = {table: schema.name for table, schema in before.items() if schema is not None}
+        if record.event.type is DdlType.DROP_DATABASE:
+            named = record.scope.names  # a table without a name downstream is not among them
+            names = {table: name for table, name in names.items() if self.configuration.routes.target(name) in named}
         translate = dropped_instead if record.drops else downstream
-        return translate(record.event, Routing(route=route, tables=names))
+        event = replace(record.event, drop_target=None) if record.taken else record.event
+        return translate(event, Routing(route=route, tables=names))
 
     def _schedule(self, known: OwnerView) -> None:
         actions = scheduler.decide(self._memory.progress, known.moves, now=time.monotonic(), margin=self._term.margin)

@@ -74,6 +74,7 @@ class Validator:
         with self._reader.read() as view:
             others = {id: known for id, known in view.changefeeds().items() if id != configuration.id}
         problems += _shared_targets(configuration, found.tables, others)
+        problems += _merged(configuration, found.tables)
         problems += _not_replicable(configuration, found.tables)
         problems += _replicated_letters(configuration, found.tables, others)
         if replaces is None:
@@ -159,6 +160,14 @@ def _without_tables(configuration: Configuration, tables: Sequence[TableSchema])
         yield (
             f"filter.tables: the source has no table that matches {patterns}; the changefeed waits until one is created. Check the names if "
             "there should be one already"
+        )
+
+
+def _merged(configuration: Configuration, tables: Sequence[TableSchema]) -> Iterator[str]:
+    for target, names in configuration.routes.merged(table.name for table in tables).items():
+        yield (
+            f"routes: {_named(names)} would all be {target} at the target, and no rule asks for that; give them different names, leave one out "
+            f"(filter.tables), or write a rule whose `to` is {target}, without a wildcard, for all of them"
         )
 
 

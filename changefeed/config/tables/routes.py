@@ -6,12 +6,16 @@
     shop.items     shop_dr.items         the `*` of `to` becomes what the `*` of `from` matched, separately for database and collection
     crm.people     crm.people            no rule: its own name
 
-A `to` without `*` gives every table of its rule the same name (fan-in). That is allowed within one rule; two rules with the same
-`to` are an error.
+A `to` without `*` gives every table of its rule the same name (fan-in): such a rule asks for it. Two rules with the same `to` are an error, and
+so are two tables that come under one name without such a rule (`merged`), which depends on the tables that there are:
+
+    routes: [{from: "r1.*", to: "r2.*"}], tables r1.a and r2.a        both would be r2.a downstream
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from enum import Enum
 
 from pydantic import ConfigDict, Field, RootModel, field_validator, model_validator
@@ -46,6 +50,11 @@ class Route(Options):
                     "or with one * where from has one *"
                 )
         return self
+
+    @property
+    def fan_in(self) -> bool:
+        """Whether it asks for one name for all its tables."""
+        return literal(self.to.db) is not None and literal(self.to.coll) is not None
 
     def target(self, name: TableName) -> TableName:
         try:
@@ -108,7 +117,27 @@ class Routes(RootModel[tuple[Route, ...]]):
         return self
 
     def target(self, name: TableName) -> TableName:
-        return next((route.target(name) for route in self.root if route.from_.matches(name)), name)
+        route = self._of(name)
+        return name if route is None else route.target(name)
+
+    def _of(self, name: TableName) -> Route | None:
+        return next((route for route in self.root if route.from_.matches(name)), None)
+
+    def joins(self, one: TableName, other: TableName) -> bool:
+        """Whether one rule asks for both tables under one name."""
+        route = self._of(one)
+        return route is not None and route.fan_in and route is self._of(other)
+
+    def merged(self, names: Iterable[TableName]) -> Mapping[TableName, tuple[TableName, ...]]:
+        """The names downstream under which several tables would come without a rule that asks for it."""
+        found: dict[TableName, list[TableName]] = defaultdict(list)
+        for name in names:
+            found[self.target(name)].append(name)
+        return {
+            target: tuple(sorted(tables))
+            for target, tables in sorted(found.items())
+            if not all(self.joins(tables[0], other) for other in tables[1:])
+        }
 
     def origins(self, target: TableName) -> frozenset[TableName] | None:
         """The tables that have this name downstream, if they exist. None if the fan-in of a rule makes their number unlimited."""

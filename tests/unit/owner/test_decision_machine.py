@@ -83,6 +83,9 @@ class SameName:
     def target(self, name: TableName) -> TableName:
         return name
 
+    def joins(self, one: TableName, other: TableName) -> bool:
+        return False
+
 
 CLASSIFIER = DdlClassifier(filter=Everything(), routes=SameName(), background_indexes=True)
 
