@@ -444,6 +444,7 @@ def _status(
         copied_from=status.copied_from,
         taken_in_at=status.taken_in_at,
         tables=status.tables,
+        routes=status.routes if status.routes is not None else state.info.configuration.routes,
         checkpoint=checkpoint,
         resolved=resolved,
         current_at=_current_at(state, checkpoint, now),
