@@ -7,11 +7,12 @@ They are created before the beginning is recorded: a restarted owner finds them 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 
 from changefeed.config.configuration import Configuration
 from changefeed.config.tables.routes import Routes
+from changefeed.errors import DdlUnsupported
 from changefeed.records import Reroute
 from changefeed.table import TableKind, TableName, TableSchema
 from owner.tables.route_change import Place
@@ -55,6 +56,16 @@ def remake_views(
                 sink.apply(DropTables(names=(old.name,)), there)
         for _, new in changed:
             sink.apply(new, sink.observe(names_of(new)))
+
+
+def view_problems(places: Iterable[Place], configuration: Configuration) -> Iterator[str]:
+    """Why views cannot follow the tables that they read to their new names."""
+    for place in places:
+        if place.table.kind is TableKind.VIEW:
+            try:
+                _created(place.table, configuration, configuration.routes)
+            except DdlUnsupported as error:
+                yield str(error)
 
 
 def _created(view: TableSchema, configuration: Configuration, routes: Routes) -> CreateTable:

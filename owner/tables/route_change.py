@@ -74,7 +74,7 @@ def rename_problems(places: Iterable[Place]) -> Iterator[str]:
 
 def undecided(places: Iterable[Place]) -> str:
     """For a user who has not said how tables come to their new names."""
-    moving = [place for place in places if place.moves]
+    moving = sorted((place for place in places if place.moves), key=lambda place: place.at)
     named = ", ".join(f"{place.at} becomes {place.to}" for place in moving[:_MOST_NAMED])
     more = f", and {len(moving) - _MOST_NAMED} more" if len(moving) > _MOST_NAMED else ""
     return (
