@@ -29,7 +29,7 @@ from owner.decision import commanded, published
 from owner.error_reports import ErrorReports
 from owner.etcd_view import OwnerView
 from owner.etcd_writes import ChangefeedWriter
-from owner.starts.catalog_at_start import Beginning, Catalog, begin, tables_at
+from owner.starts.catalog_at_start import Beginning, Catalog, begin, check_names, tables_at
 from owner.starts.target_renames import TargetRenames
 from owner.starts.views import make_views, remake_views
 from owner.tables import filter_change, route_change
@@ -93,6 +93,7 @@ class TableStarts:
 
     def _beginning(self, resume_from: Position | None) -> Beginning:
         beginning = begin(self._source, self._configuration, resume_from)
+        check_names(self._configuration.routes, beginning.tables)
         if beginning.copied:
             make_views(beginning.tables, self._configuration, self._open_sink)
         return beginning
@@ -172,9 +173,8 @@ class TableStarts:
         patterns, routes, records = self._configuration.filter, self._configuration.routes, known.records.values()
         found = tables_at(self._source, patterns.wants_table, position)
         free, taken = filter_change.with_free_names(routes, records, found)
-        if taken and not status.follows(self._configuration):
-            refused = (record.refused for table, record in nameless(records).items() if table in taken)
-            raise ConfigurationError([f"routes: {report.message}" for report in refused if report is not None])
+        if not status.follows(self._configuration):
+            check_names(routes, found)
         copied = {place.table.id for place in places if place.moves and place.table.kind is not TableKind.VIEW}
         change = filter_change.plan(
             patterns, position, known.bases, records, found, anew=free | copied, without_name=taken

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from changefeed.lifecycle import State
 from changefeed.records import ChangefeedId, TableVerb
 from tests.component.owner.conftest import Cluster
 from tests.component.owner.tables.test_filter_change import id_of
@@ -105,3 +106,19 @@ def test_a_swap_of_the_names_at_the_source_is_no_conflict(led: Cluster, fresh_da
     led.source[one]["a"].create_index("x", unique=True)
     led.until(lambda: led.settled(feed, 4))
     assert "x_1" in indexes(led, two, "a")
+
+
+def test_a_changefeed_does_not_begin_with_tables_under_one_name(
+    led: Cluster, fresh_database: Callable[[], str]
+) -> None:
+    """The admin API refuses such a changefeed; the second table may be created just after its check."""
+    one, two = fresh_database(), fresh_database()
+    for database in (one, two):
+        led.source[database].create_collection("a")
+    rules = [{"from": f"{one}.*", "to": f"{two}.*"}]
+    feed = led.create(f"merged-{one}", one, two, filter={"tables": [f"{one}.*", f"{two}.*"]}, routes=rules)
+    led.until(lambda: led.state(feed) is State.FAILED)
+    assert f"would all be {two}.a at the target" in led.error(feed)
+    led.source[one]["a"].drop()
+    led.change(feed, routes=rules)
+    led.until(lambda: led.began(feed))
