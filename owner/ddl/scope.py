@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
@@ -39,14 +39,12 @@ from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import DdlRecord, Scope
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
+from owner.ddl.target_names import NamedTables, NameRouter, TargetNames
 
 
-class Tables(Protocol):
+class Tables(NamedTables, Protocol):
     """The replicated tables as they are once every DDL seen so far has happened, done or not."""
 
-    def at(self, table: TableId, position: Position) -> TableSchema | None: ...
-    def by_name(self, name: TableName, position: Position) -> TableSchema | None: ...
-    def tables_at(self, position: Position) -> Iterable[TableSchema]: ...
     def in_database(self, db: str, position: Position) -> Iterable[TableSchema]: ...
 
 
@@ -56,9 +54,7 @@ class DdlFilter(Protocol):
         """None: out of scope."""
 
 
-class Router(Protocol):
-    def origins(self, target: TableName) -> frozenset[TableName] | None: ...
-    def target(self, name: TableName) -> TableName: ...
+class Router(NameRouter, Protocol):
     def joins(self, one: TableName, other: TableName) -> bool: ...
 
 
@@ -67,6 +63,10 @@ class DdlClassifier:
     filter: DdlFilter
     routes: Router
     background_indexes: bool
+    _names: TargetNames = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_names", TargetNames(self.routes))
 
     def enters(self, event: DdlEvent) -> bool:
         """Whether a rename brings a table into the filter. Only the source's catalog describes such a table."""
@@ -95,11 +95,11 @@ class DdlClassifier:
         subject = _named_table(event, touched)
         without_name = subject in nameless
         names = self._targets(event, touched, nameless) if not without_name else frozenset()
-        sharing = [schema for schema in self._sharing(names, event.position, tables) if schema.id not in nameless]
+        sharing = [schema for schema in self._names.having(names, event.position, tables) if schema.id not in nameless]
         taken = self._taken_by(event, subject, sharing) if not without_name else None
         if taken is not None:
             names = frozenset({self.routes.target(schema.name) for schema in touched if schema.id == subject})
-            sharing = self._sharing(names, event.position, tables)
+            sharing = self._names.having(names, event.position, tables)
         apart = self._apart(event, (*touched, *sharing))
         return DdlRecord(
             event=event,
@@ -122,7 +122,7 @@ class DdlClassifier:
         self, event: DdlEvent, touched: Iterable[TableSchema], nameless: AbstractSet[TableId]
     ) -> frozenset[TableName]:
         named = [schema for schema in touched if schema.id not in nameless]
-        return frozenset(self.routes.target(name) for name in self._names(event, named))
+        return frozenset(self.routes.target(name) for name in _names(event, named))
 
     def _taken_by(self, event: DdlEvent, subject: TableId, sharing: Iterable[TableSchema]) -> TableSchema | None:
         """The table that has the new name downstream."""
@@ -182,19 +182,12 @@ class DdlClassifier:
             case _:
                 return frozenset()
 
-    @staticmethod
-    def _names(event: DdlEvent, touched: Iterable[TableSchema]) -> Iterable[TableName]:
-        """The names at the source. A name outside the filter may be among them; downstream it does not exist."""
-        if event.type is DdlType.DROP_DATABASE:
-            return [schema.name for schema in touched]
-        return [name for name in (event.table, event.renamed_to) if name is not None]
 
-    def _sharing(self, names: frozenset[TableName], position: Position, tables: Tables) -> list[TableSchema]:
-        origins = [self.routes.origins(name) for name in names]
-        if None in origins:
-            return [schema for schema in tables.tables_at(position) if self.routes.target(schema.name) in names]
-        found = (tables.by_name(name, position) for names in origins if names for name in names)
-        return [schema for schema in found if schema is not None]
+def _names(event: DdlEvent, touched: Iterable[TableSchema]) -> Iterable[TableName]:
+    """The names at the source. A name outside the filter may be among them; downstream it does not exist."""
+    if event.type is DdlType.DROP_DATABASE:
+        return [schema.name for schema in touched]
+    return [name for name in (event.table, event.renamed_to) if name is not None]
 
 
 def _refuse_unknown(event: DdlEvent) -> None:

@@ -27,6 +27,11 @@ from changefeed.errors import ConfigurationError
 from changefeed.table import TableName
 
 
+class _Origin(Enum):
+    NONE = "none"
+    COUNTLESS = "countless"
+
+
 class Route(Options):
     from_: TablePattern = Field(alias="from", description="write a table pattern, for example shop.*")
     to: TablePattern = Field(description="write a table name, or one with the * of from, for example shop_dr.*")
@@ -56,11 +61,27 @@ class Route(Options):
         """Whether it asks for one name for all its tables."""
         return literal(self.to.db) is not None and literal(self.to.coll) is not None
 
+    @property
+    def gathers(self) -> bool:
+        """Whether it may bring any number of tables under one name."""
+        parts = (self.to.db, self.from_.db), (self.to.coll, self.from_.coll)
+        return any(literal(given) is not None and literal(taken) is None for given, taken in parts)
+
     def target(self, name: TableName) -> TableName:
         try:
             return TableName(self.target_database(name.db), _filled_in(self.to.coll, self.from_.coll, name.coll))
         except ValueError as error:
             raise ConfigurationError([f"routes: {name} has no name under {self.to}: {error}"]) from None
+
+    def origin(self, target: TableName) -> TableName | _Origin:
+        """The table of which the rule makes `target`."""
+        db, coll = (
+            _origin(self.to.db, self.from_.db, target.db),
+            _origin(self.to.coll, self.from_.coll, target.coll),
+        )
+        if isinstance(db, str) and isinstance(coll, str):
+            return TableName(db, coll)
+        return _Origin.NONE if _Origin.NONE in (db, coll) else _Origin.COUNTLESS
 
     def target_database(self, db: str) -> str:
         return _filled_in(self.to.db, self.from_.db, db)
@@ -73,11 +94,6 @@ def _filled_in(given: str, taken: str, name: str) -> str:
     before, after = around_star(taken) or ("", "")
     new_before, new_after = around_star(given) or ("", "")
     return name if given == taken else new_before + name[len(before) : len(name) - len(after)] + new_after
-
-
-class _Origin(Enum):
-    NONE = "none"
-    COUNTLESS = "countless"
 
 
 def _origin(given: str, taken: str, name: str) -> str | _Origin:
@@ -141,16 +157,19 @@ class Routes(RootModel[tuple[Route, ...]]):
 
     def origins(self, target: TableName) -> frozenset[TableName] | None:
         """The tables that have this name downstream, if they exist. None if the fan-in of a rule makes their number unlimited."""
-        candidates = {target}
-        for route in self.root:
-            dbs = _origin(route.to.db, route.from_.db, target.db)
-            colls = _origin(route.to.coll, route.from_.coll, target.coll)
-            if dbs is _Origin.NONE or colls is _Origin.NONE:
-                continue
-            if dbs is _Origin.COUNTLESS or colls is _Origin.COUNTLESS:
-                return None
-            candidates.add(TableName(dbs, colls))
+        found = [origin for route in self.root if (origin := route.origin(target)) is not _Origin.NONE]
+        return None if _Origin.COUNTLESS in found else self.few_origins(target)
+
+    def few_origins(self, target: TableName) -> frozenset[TableName]:
+        """Those of the `origins` that no rule gathers."""
+        found = (route.origin(target) for route in self.root)
+        candidates = {target, *(origin for origin in found if isinstance(origin, TableName))}
         return frozenset(name for name in candidates if self.target(name) == target)
+
+    def gathers(self, name: TableName) -> bool:
+        """Whether the rule of this table may bring any number of tables under its name downstream."""
+        route = self._of(name)
+        return route is not None and route.gathers
 
     def target_databases(self, db: str) -> frozenset[str]:
         """The databases downstream that may hold tables of `db`."""

@@ -80,6 +80,12 @@ class SameName:
     def origins(self, target: TableName) -> frozenset[TableName]:
         return frozenset({target})
 
+    def few_origins(self, target: TableName) -> frozenset[TableName]:
+        return frozenset({target})
+
+    def gathers(self, name: TableName) -> bool:
+        return False
+
     def target(self, name: TableName) -> TableName:
         return name
 
