@@ -4,8 +4,8 @@ A position means something in one deployment's history only, and what was replic
 deployment they lead to; the id of its replica set or sharded cluster does.
 
     known and found ids                        decide, whatever the host names are
-    one of them is unknown, the source         the same if its oplog has an entry at a position of the changefeed, and it has one of its tables
     one of them is unknown, the same hosts     nothing was changed
+    one of them is unknown, the source         the same if its oplog has an entry at a position of the changefeed, and it has one of its tables
     otherwise                                  refused, with the privilege that would prove it
 """
 
@@ -59,8 +59,9 @@ def _another(side: Side) -> str | None:
     if side.known_id and side.found_id:
         another = f"it is another deployment, {side.found_id}, and was {side.known_id}"
         return another if side.known_id != side.found_id else None
-    if side.proven is False:
-        return "it is another deployment, or a restored one: its oplog has no entry at a position of the changefeed, or it has none of its tables"
     if side.proven or side.same_hosts:
         return None
-    return f"nothing proves that it is the deployment that it was: its id is unknown{side.grant and f': {side.grant}'}"
+    unknown = f"its id is unknown{side.grant and f': {side.grant}'}"
+    if side.proven is False:
+        return f"its oplog has no entry at a position of the changefeed, or it has none of its tables, and {unknown}"
+    return f"nothing proves that it is the deployment that it was: {unknown}"

@@ -80,7 +80,7 @@ def _tables(
     without_name: frozenset[TableId],
 ) -> Iterator[ChangedTable]:
     for place in places:
-        if place.moves and place.table.id not in without_name:
+        if place.moves:
             moved = TableEffect.COPIED if reroute is Reroute.COPY else TableEffect.RENAMED
             yield ChangedTable(name=place.table.name, effect=moved, before=place.at, now=place.to)
     ids = {table.id for table in known} - without_name

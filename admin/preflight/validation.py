@@ -76,9 +76,10 @@ class Update:
         return nameless(self.known.records.values())
 
     def places(self, configuration: Configuration) -> list[Place]:
-        """The places of the tables that stay."""
+        """The places of the tables that stay. One whose name was taken is copied as a new one."""
         before = (self.known.status and self.known.status.routes) or self.known.info.configuration.routes
-        stays = [table for table in self.tables if configuration.filter.wants_table(table.name)]
+        wants, waiting = configuration.filter.wants_table, self.without_name
+        stays = [table for table in self.tables if wants(table.name) and table.id not in waiting]
         return route_change.places(stays, before, configuration.routes, self.known.renames)
 
     def positions(self) -> list[Position]:
@@ -132,14 +133,15 @@ class Validator:
         with self._reader.read() as view:
             others = {id: known for id, known in view.changefeeds().items() if id != configuration.id}
         problems += _shared_targets(configuration, found.tables, others)
-        problems += _merged(configuration, found.tables)
+        merged = list(_merged(configuration, found.tables))
+        problems += merged
         problems += _not_replicable(configuration, found.tables)
         problems += _replicated_letters(configuration, found.tables, others)
         if replaces is None:
             problems += _older_target(found.version, target.version)
         else:
             problems += _unfinished_ddls(configuration, replaces)
-            problems += _new_names(configuration, replaces)
+            problems += _new_names(configuration, replaces) if not merged else []
         warnings: list[str] = []
         if found.read and target.privileges is not None and not found.identity.same(target.identity):
             more_problems, warnings = _tables(configuration, found.tables, target.privileges, replaces)
@@ -224,7 +226,7 @@ def _new_names(configuration: Configuration, replaces: Update) -> Iterator[str]:
         yield "routes: the owner has not recorded yet by which routes the tables have their names; try again in a moment"
         return
     places = replaces.places(configuration)
-    moving = [place for place in places if place.moves and place.table.id not in replaces.without_name]
+    moving = [place for place in places if place.moves]
     if moving and replaces.reroute is None:
         yield route_change.undecided(moving)
     if replaces.reroute is Reroute.RENAME:

@@ -156,13 +156,17 @@ class TableStarts:
         places = route_change.places(self._wanted(known), status.routes or routes, routes, known.renames)
         if known.info.reroute is None and any(place.moves for place in places):
             raise ConfigurationError([route_change.undecided(places)])
+        if known.info.reroute is Reroute.RENAME and (problems := list(route_change.rename_problems(places))):
+            raise ConfigurationError([f"routes: {problem}" for problem in problems])
         return places
 
     def _wanted(self, known: OwnerView) -> Sequence[TableSchema]:
-        """The tables that stay. Derived once: thousands of renames take many ticks, and neither bases nor records change meanwhile."""
+        """The tables that stay; one whose name was taken does not. Derived once: thousands of renames take many ticks, and neither bases nor records change meanwhile."""
         if self._tables[:2] != (known.bases, known.records):
             found = SchemaStore.from_records(known.bases.values(), known.records.values()).versions.living()
-            wanted = [schema for _, schema in found if self._configuration.filter.wants_table(schema.name)]
+            waiting = nameless(known.records.values())
+            wants = self._configuration.filter.wants_table
+            wanted = [schema for _, schema in found if wants(schema.name) and schema.id not in waiting]
             self._tables = (known.bases, known.records, wanted)
         return self._tables[2]
 

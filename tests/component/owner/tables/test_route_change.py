@@ -91,6 +91,24 @@ def test_changed_routes_without_a_word_about_the_tables_fail_and_say_what_to_wri
     led.until(lambda: led.obeyed(feed) and led.state(feed) is State.NORMAL)
 
 
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        ([("a", "b"), ("b", "a")], "exchange their names"),
+        ([("?", "all")], "would come into one table"),
+    ],
+)
+def test_names_that_cannot_be_changed_by_renames_are_left_as_they_are(
+    led: Cluster, database: str, rules: Rules, told: str
+) -> None:
+    """The admin API refuses such a change; this test bypasses the API."""
+    feed, to = replicated(led, database, "a", "b"), f"{database}_to"
+    rerouted(led, feed, Reroute.RENAME, [(f"{database}.{old}", f"{to}.{new}") for old, new in rules])
+    led.until(lambda: led.state(feed) is State.FAILED)
+    assert told in led.error(feed)
+    assert rows(led, to) == {"a": ["a"], "b": ["b"]}
+
+
 def test_routes_for_tables_that_come_later_change_no_table(led: Cluster, database: str) -> None:
     feed = replicated(led, database, "a")
     to = f"{database}_to"
