@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.component.admin.preflight.test_validation import _READER, _WRITER, Site, server, sets, site
+from tests.component.admin.preflight.test_validation import _IDENTIFIED, _READER, _WRITER, Site, server, sets, site
 from tests.component.node.server_process import until
 
 __all__ = ["server", "sets", "site"]
