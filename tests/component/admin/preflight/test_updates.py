@@ -146,6 +146,9 @@ def test_changed_names_are_refused_until_the_user_says_what_becomes_of_the_rows(
     assert "the target has dr.items already" in feed.refused("--routes", "rename", routes=moved)
     assert "it has documents already in dr.items" in feed.refused("--routes", "copy", routes=moved)
     site.writer.drop_database("dr")
+    handed_on = [{"from": "shop.orders", "to": "shop.items"}, {"from": "shop.items", "to": "shop.parts"}]
+    told = feed.refused("--routes", "copy", routes=handed_on, on_occupied="drop")
+    assert "shop.items would stay at the target as what a table was before, and be the new name of another one" in told
 
     before = feed.version()
     shown = feed.ask("update", "shop", feed.file(**feed.fields, routes=moved), "--routes", "rename", "--dry-run")
