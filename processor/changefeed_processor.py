@@ -73,6 +73,10 @@ class Jobs(Protocol):
 
     def copy(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers: ...
 
+    def look(self, shared: SharedContext, attempt: str) -> ErrorReport | None:
+        """Whether a task reaches everything that the changefeed's windows need."""
+        ...
+
     def cancel(self, shared: SharedContext, spec: JobSpec) -> None: ...
 
 
@@ -97,6 +101,14 @@ class _Running:
     spec: JobSpec
     shared: SharedContext
     future: Future[JobOutcome]
+
+
+@dataclass(slots=True)
+class _Look:
+    """Whether an error is over."""
+
+    shared: SharedContext
+    future: Future[ErrorReport | None]
 
 
 class ChangefeedProcessor:
@@ -127,6 +139,7 @@ class ChangefeedProcessor:
         self._shared: SharedContext | None = None
         self._retired: list[SharedContext] = []
         self._running: dict[int, _Running] = {}
+        self._look: _Look | None = None
         self._reported: PositionReport | None = None
         self._reported_at = float("-inf")
         self._unreported = True
@@ -146,6 +159,7 @@ class ChangefeedProcessor:
             self._unreported
             or self._copies_written
             or self._copies.has_finished
+            or (self._look is not None and self._look.future.done())
             or any(running.future.done() for running in self._running.values())
         ):
             return True
@@ -180,6 +194,8 @@ class ChangefeedProcessor:
         self._following = decision.follow_orders(self._following, stored.orders, self._copies.tables_with_tasks)
         limits = self._tick_copies(view, stored, now)
         self._begin_jobs(stored, now, {**limits, **self._ended()})
+        if self._look is None and decision.may_look(self._following, stored.orders, now=now):
+            self._begin_look(stored)
 
     def _ended(self) -> Mapping[TableId, Position]:
         """Tables that the assignment names but that do not exist at their checkpoint. They stop there: a table that comes back is assigned again."""
@@ -265,6 +281,22 @@ class ChangefeedProcessor:
         self._running[spec.job.number] = _Running(spec, shared, future)
         future.add_done_callback(lambda _: self._session.wake())
 
+    def _begin_look(self, stored: ProcessorView) -> None:
+        shared = self._context_for(frozenset(), stored)
+        future = self._session.threads.submit(_run_look, self._session, shared)
+        self._look = _Look(shared, future)
+        future.add_done_callback(lambda _: self._session.wake())
+
+    def _take_look(self, now: float) -> None:
+        if self._look is None or not self._look.future.done():
+            return
+        error, self._look = self._look.future.result(), None
+        if error is None:
+            self._log.info("reached_again")
+            self._following = decision.recovered(self._following)
+        else:
+            self._following = decision.with_error(self._following, error, now=now)
+
     def _context_for(self, tables: AbstractSet[TableId], stored: ProcessorView) -> SharedContext:
         """The context is renewed when the schemas, the tables or the run have changed. Its tables are those of the default lane."""
         shared = self._shared
@@ -322,11 +354,13 @@ class ChangefeedProcessor:
         if self._copies.tables_with_tasks:
             return
         used = {id(running.shared) for running in self._running.values()}
+        used |= {id(self._look.shared)} if self._look is not None else set()
         for shared in [shared for shared in self._retired if id(shared) not in used]:
             self._retired.remove(shared)
             self._session.threads.submit(shared.close)
 
     def _take_finished(self, now: float) -> None:
+        self._take_look(now)
         for number, running in list(self._running.items()):
             if running.future.done():
                 del self._running[number]
@@ -422,6 +456,17 @@ def _held(stored: ProcessorView) -> Held:
 
 def _run_window(session: ProcessorSession, shared: SharedContext, spec: JobSpec) -> JobOutcome:
     return session.attempts.until_over(spec.attempt, lambda: session.jobs.run(shared, spec))
+
+
+def _run_look(session: ProcessorSession, shared: SharedContext) -> ErrorReport | None:
+    try:
+        return session.jobs.look(shared, session.attempts.new())
+    except SluiceError as error:
+        return ErrorReport.of(error, datetime.now(UTC))
+    except Exception as error:  # noqa: BLE001 - the edge of the look's thread: the error is returned as a report
+        _log.exception("look_failed")
+        bug = InvariantError(f"a look failed with {type(error).__name__}: {redacted(str(error))}")
+        return ErrorReport.of(bug, datetime.now(UTC))
 
 
 def _run_copy(session: ProcessorSession, shared: SharedContext, steps: Sequence[CopyStep]) -> CopyAnswers:

@@ -133,6 +133,16 @@ def may_begin(following: Following, orders: Orders, *, now: float) -> bool:
     return orders.running and following.run == orders.run and not paused
 
 
+def may_look(following: Following, orders: Orders, *, now: float) -> bool:
+    """Whether to look if a passing error is over. A node without tables has no job that would show it."""
+    return following.trouble is not None and not following.lanes.tables and may_begin(following, orders, now=now)
+
+
+def recovered(following: Following) -> Following:
+    """A look has found that everything can be reached."""
+    return replace(following, trouble=None)
+
+
 def begin(
     following: Following, orders: Orders, limits: LaneLimits, *, now: float, copying: Mapping[TableId, Position]
 ) -> list[LaneJob]:

@@ -47,8 +47,14 @@ class NodeState:
     assignment_rev: int = 0
     report: PositionReport | None = None
     draining: bool = False
+    unfit: bool = False
+    """It cannot run jobs, or fails this changefeed while others do not."""
     gone_at: float | None = None
     """When this owner first saw that the node's lease is gone, on this owner's monotonic clock. None while the node lives."""
+
+    @property
+    def takes_tables(self) -> bool:
+        return self.gone_at is None and not self.draining and not self.unfit
 
     @property
     def reported_rev(self) -> int:

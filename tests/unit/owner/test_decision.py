@@ -124,7 +124,7 @@ class Feed:
             status=self.status,
             barrier=barrier,
             records=self.records,
-            reports=(),
+            node_errors=(),
             wishes=wishes or TableWishes(),
             isolates=isolates,
             checkpoints=Checkpoints(places or {}, failed),

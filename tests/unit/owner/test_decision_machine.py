@@ -278,7 +278,7 @@ class World(RuleBasedStateMachine):
             status=self.etcd.status,
             barrier=self.etcd.barrier,
             records=dict(self.etcd.records),
-            reports=(),
+            node_errors=(),
             wishes=TableWishes(
                 stragglers=dict(self.etcd.stragglers),
                 requests=dict(self.etcd.requests),
