@@ -415,6 +415,8 @@ class PositionReport:
     """Counted by this node since it takes part in the changefeed."""
     flowing: bool = False
     """Rows in scope have arrived lately, so the owner publishes the barrier more often."""
+    reaches: bool = False
+    """It has no tables, and while the changefeed has an error it has found that it reaches source and target."""
 
     def of(self, table: TableId) -> Position:
         return self.exceptions.get(table, self.checkpoint)

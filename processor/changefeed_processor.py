@@ -122,6 +122,7 @@ class ChangefeedProcessor:
         self._session = session
         self._info_rev = stored.info_rev
         self._log = _log.bind(changefeed=id, node=session.node)
+        self._orders = stored.orders
         self._following = Following(lanes=Lanes.empty(stored.orders.barrier.position))
         self._copies = TableCopies(id, session.layout)
         self._copies_written = False
@@ -163,6 +164,8 @@ class ChangefeedProcessor:
             or any(running.future.done() for running in self._running.values())
         ):
             return True
+        if self._look is None and decision.may_look(self._following, self._orders, now=now):
+            return True
         trouble = self._following.trouble
         return trouble is not None and trouble.retry_at is not None and now >= trouble.retry_at
 
@@ -187,6 +190,7 @@ class ChangefeedProcessor:
         self._report(stored, now)
 
     def _go_on(self, view: View, stored: ProcessorView, now: float) -> None:
+        self._orders = stored.orders
         self._derive_schemas(stored)
         if (stored.configuration, stored.capture) != (self._configuration, self._capture):
             self._configuration, self._capture = stored.configuration, stored.capture
@@ -291,11 +295,7 @@ class ChangefeedProcessor:
         if self._look is None or not self._look.future.done():
             return
         error, self._look = self._look.future.result(), None
-        if error is None:
-            self._log.info("reached_again")
-            self._following = decision.recovered(self._following)
-        else:
-            self._following = decision.with_error(self._following, error, now=now)
+        self._following = decision.looked(self._following, error, now=now)
 
     def _context_for(self, tables: AbstractSet[TableId], stored: ProcessorView) -> SharedContext:
         """The context is renewed when the schemas, the tables or the run have changed. Its tables are those of the default lane."""

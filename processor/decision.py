@@ -40,6 +40,7 @@ FIRST_PAUSE = timedelta(milliseconds=500)
 LONGEST_PAUSE = timedelta(seconds=10)
 _MOST_REPORTED = 64
 """Failed tables in one report. When the owner has stopped these, the next ones are reported."""
+LOOK_EVERY = timedelta(seconds=5)
 FLOWS_FOR = timedelta(seconds=1)
 """How long rows count as flowing after the last row in scope."""
 
@@ -58,6 +59,8 @@ class Orders:
     barrier_rev: int
     assignment: Assignment = field(default_factory=Assignment)
     assignment_rev: int = 0
+    troubled: bool = False
+    """The changefeed has an error, on whichever node."""
     stops: Mapping[TableId, int] = field(default_factory=dict)
     """The stopped tables, with the revisions of their stops."""
 
@@ -86,6 +89,10 @@ class Following:
     failed: Mapping[TableId, ErrorReport] = field(default_factory=dict)
     """Tables that cannot go on in this run, each for a reason of its own. They get no more work until the owner has stopped them."""
     rows: RowCounts = field(default_factory=RowCounts)
+    looked_at: float | None = None
+    """When a look last ended, in monotonic seconds. None: not since the changefeed was last without errors."""
+    reaches: bool = False
+    """That look found that everything can be reached."""
     flowed_at: float | None = None
     """When rows in scope were last applied, in monotonic seconds."""
 
@@ -113,6 +120,8 @@ def follow_orders(following: Following, orders: Orders, copying: AbstractSet[Tab
             following = replace(following, assignment_rev=orders.assignment_rev)
     if orders.running and following.run != orders.run and not lanes.running and not copying:
         following = replace(following, run=orders.run, trouble=None, failed={})
+    if not orders.troubled or lanes.tables:
+        following = replace(following, looked_at=None, reaches=False)
     failed = {
         table: error for table, error in following.failed.items() if table in lanes.tables and table not in orders.stops
     }
@@ -134,13 +143,21 @@ def may_begin(following: Following, orders: Orders, *, now: float) -> bool:
 
 
 def may_look(following: Following, orders: Orders, *, now: float) -> bool:
-    """Whether to look if a passing error is over. A node without tables has no job that would show it."""
-    return following.trouble is not None and not following.lanes.tables and may_begin(following, orders, now=now)
+    """Whether to look at source and target. A node without tables has no job that would show whether its own error is over, or whether
+    it could do what another node fails to do.
+    """
+    return not following.lanes.tables and may_begin(following, orders, now=now) and look_due(following, orders, now)
 
 
-def recovered(following: Following) -> Following:
-    """A look has found that everything can be reached."""
-    return replace(following, trouble=None)
+def look_due(following: Following, orders: Orders, now: float) -> bool:
+    if following.trouble is not None:
+        return True
+    return orders.troubled and (following.looked_at is None or now >= following.looked_at + LOOK_EVERY.total_seconds())
+
+
+def looked(following: Following, error: ErrorReport | None, *, now: float) -> Following:
+    after = replace(following, trouble=None) if error is None else with_error(following, error, now=now)
+    return replace(after, looked_at=now, reaches=error is None)
 
 
 def begin(
@@ -334,4 +351,5 @@ def report(
         },
         rows=following.rows,
         flowing=flowing(following, now),
+        reaches=following.reaches,
     )

@@ -4,6 +4,7 @@ A node may run jobs and still not do for a changefeed: its network does not reac
 nodes do what it cannot, the fault is its own, and its tables are better off with them:
 
     n1 reports an error for PATIENCE, n2's tables move on           n1 fails the changefeed: its tables move, as in a drain
+    the same, and n2 has no tables, but reaches both                as well
     n1 and n2 report errors, or nothing moves anywhere              nobody's fault: the source or the target is down. No table moves
     n1 has no tables left, and reports that it reaches both again   n1 gets tables again, once HOLD has passed
     n1 fails again                                                  it waits for twice as long
@@ -43,6 +44,8 @@ class NodeStanding:
     place: _Place | None = None
     moved_at: float = float("-inf")
     """When its tables last moved on, without an error."""
+    reaches: bool = False
+    """It has no tables, and has found that it could serve."""
     erring_since: float | None = None
     failing: bool = False
     failed_at: float = float("-inf")
@@ -103,7 +106,7 @@ def _error(report: PositionReport | None, run: int) -> ErrorReport | None:
 def _seen(before: NodeStanding, state: NodeState, run: int, now: float) -> NodeStanding:
     report = state.report
     if report is None or report.run != run:
-        return replace(before, place=None, erring_since=None)
+        return replace(before, place=None, erring_since=None, reaches=False)
     error, place = report.error, (report.checkpoint, report.exceptions)
     errs = error is not None and error.retryable and not error.passes_at_once
     since = before.erring_since if before.erring_since is not None else now
@@ -112,12 +115,13 @@ def _seen(before: NodeStanding, state: NodeState, run: int, now: float) -> NodeS
         before,
         place=place,
         moved_at=now if moved else before.moved_at,
+        reaches=report.reaches and error is None and state.takes_tables,
         erring_since=since if errs else None,
     )
 
 
 def _serves(it: NodeStanding, now: float) -> bool:
-    return it.erring_since is None and now - it.moved_at < SERVES_FOR.total_seconds()
+    return it.erring_since is None and (it.reaches or now - it.moved_at < SERVES_FOR.total_seconds())
 
 
 def _judged(it: NodeStanding, others_serve: bool, now: float) -> NodeStanding:

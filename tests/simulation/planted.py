@@ -41,7 +41,8 @@ from owner.ddl.feed import Subscription, Taken
 from owner.ddl.steps import Apply, Observed, RecordExecuting, next_step
 from owner.decision import PublishBarrier, RecordDdls
 from owner.etcd_writes import ChangefeedWriter
-from owner.tables.progress import Floor, TableProgress
+from owner.tables.node_standings import NodeStandings
+from owner.tables.progress import Floor, NodeState, TableProgress
 from processor.etcd_view import ProcessorView
 from processor.lanes.lanes import Lanes
 from processor.lanes.windows import Pace
@@ -190,6 +191,15 @@ def _tables_count_from_the_start_of_their_assignment() -> AbstractContextManager
 
 def _tables_are_taken_over_without_waiting() -> AbstractContextManager[Any]:
     return patch.dict(owner.owner.Owner.__init__.__kwdefaults__, {"margin": timedelta(0)})
+
+
+def _tables_are_given_to_nodes_that_are_not_ready() -> AbstractContextManager[Any]:
+    takes = property(lambda self: self.gone_at is None and not self.draining)
+    return patch.object(NodeState, "takes_tables", takes)
+
+
+def _a_node_that_fails_keeps_its_tables() -> AbstractContextManager[Any]:
+    return patch.object(NodeStandings, "failing", lambda self, processors: frozenset())
 
 
 def _tables_are_released_while_at_work() -> AbstractContextManager[Any]:
@@ -494,6 +504,8 @@ BUGS: Mapping[str, Bug] = {
         _tables_count_from_the_start_of_their_assignment, 500, rare=True
     ),
     "tables are taken over without waiting": Bug(_tables_are_taken_over_without_waiting, 300, rare=True),
+    "tables are given to nodes that are not ready": Bug(_tables_are_given_to_nodes_that_are_not_ready, 60),
+    "a node that fails keeps its tables": Bug(_a_node_that_fails_keeps_its_tables, 300),
     "tables are released while at work": Bug(_tables_are_released_while_at_work, 300, rare=True),
     "tasks ask for no permit": Bug(_tasks_ask_for_no_permit, 600, rare=True),
     "tasks end before their last batch is written": Bug(_tasks_end_before_their_last_batch_is_written, 10),

@@ -18,7 +18,7 @@ from changefeed.config.tables.pattern import TablePattern
 from changefeed.documents.document import Document
 from changefeed.errors import ConflictError, SinkUnavailable
 from changefeed.event import DdlEvent, DdlType
-from changefeed.lifecycle import ErrorReport
+from changefeed.lifecycle import ErrorReport, Lifecycle, State
 from changefeed.position import Position
 from changefeed.records import (
     AssignedTable,
@@ -237,6 +237,24 @@ def test_a_node_that_lost_its_tables_to_an_error_looks_until_that_is_over() -> N
         cluster.tick()
         cluster.jobs.let_run()
     assert cluster.jobs.looks == 2
+
+
+def test_a_node_without_tables_looks_whether_it_could_do_better_while_the_changefeed_has_an_error() -> None:
+    cluster = Cluster()
+    cluster.tick()
+    cluster.give_up()
+    for state, looks in ((State.NORMAL, 0), (State.WARNING, 1), (State.NORMAL, 1)):
+        away = ErrorReport.of(SinkUnavailable("away"), datetime.now(UTC))
+        lifecycle = Lifecycle(state=state, error=away if looks and state is State.WARNING else None)
+        status = ChangefeedStatus(
+            lifecycle=lifecycle, checkpoint=at(100), resolved=at(100), run=1, info_version=1, epoch=1
+        )
+        cluster.put(LAYOUT.status(FEED), status)
+        for _ in range(3):
+            cluster.tick()
+            cluster.jobs.let_run()
+        assert cluster.report is not None
+        assert (cluster.jobs.looks, cluster.report.reaches) == (looks, state is State.WARNING)
 
 
 def test_a_job_with_an_error_moves_nothing_and_says_why() -> None:

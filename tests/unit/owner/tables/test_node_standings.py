@@ -107,6 +107,19 @@ def test_a_node_that_only_waits_serves_nobody() -> None:
     assert watched.failing == frozenset()
 
 
+def test_a_node_without_tables_that_reaches_everything_serves() -> None:
+    """Where one node has all the tables, nothing else would show that the fault is its own."""
+    standings = NodeStandings()
+    idle = node(0, tables=False)
+    assert idle.report is not None
+    well = replace(idle, report=replace(idle.report, reaches=True))
+    for now in range(60):
+        standings = standings.next({N1: node(0, DOWN), N2: idle if now < 30 else well}, 1, now)
+        assert standings.failing(BOTH) == (frozenset() if now < 30 else {N1})
+    drained = replace(well, draining=True)
+    assert NodeStandings().next({N2: drained}, 1, 0).of[N2].reaches is False
+
+
 def test_a_stalled_majority_is_no_nodes_fault() -> None:
     watched = Watched()
     watched.go(60, SourceMajorityStalled("stands still"), None)
