@@ -8,6 +8,7 @@ nodes do what it cannot, the fault is its own, and its tables are better off wit
     n1 and n2 report errors, or nothing moves anywhere              nobody's fault: the source or the target is down. No table moves
     n1 has no tables left, and reports that it reaches both again   n1 gets tables again, once HOLD has passed
     n1 fails again                                                  it waits for twice as long
+    n1's tables have moved to n2, and n2 reports errors now         the trouble came with a table: none moves for it again
 
 A new owner knows nothing of this, and finds it out again. Only retryable errors count: the others are the changefeed's, or a table's.
 """
@@ -29,6 +30,8 @@ PATIENCE = timedelta(seconds=20)
 """More than an election at the source or the target takes: all nodes wait for that, and some notice it first."""
 SERVES_FOR = timedelta(seconds=10)
 """How long a node counts as serving after its last step."""
+INHERITS = timedelta(minutes=2)
+"""How long after a node's failure its tables may take to arrive on another node, and to fail there."""
 HOLD = timedelta(minutes=1)
 LONGEST_HOLD = timedelta(minutes=30)
 _FORGET = 2
@@ -65,7 +68,8 @@ class NodeStandings:
         living = {node: state for node, state in nodes.items() if state.gone_at is None}
         seen = {node: _seen(self.of.get(node, NodeStanding()), state, run, now) for node, state in living.items()}
         serving = {node for node, it in seen.items() if _serves(it, now)}
-        return NodeStandings(of={node: _judged(it, bool(serving - {node}), now) for node, it in seen.items()})
+        others = {node: bool(serving - {node}) and not _inherited(node, seen) for node in seen}
+        return NodeStandings(of={node: _judged(it, others[node], now) for node, it in seen.items()})
 
     def failing(self, processors: Mapping[NodeId, NodeRecord]) -> frozenset[NodeId]:
         """The nodes that are to have no tables. None if no other node takes any."""
@@ -122,6 +126,15 @@ def _seen(before: NodeStanding, state: NodeState, run: int, now: float) -> NodeS
 
 def _serves(it: NodeStanding, now: float) -> bool:
     return it.erring_since is None and (it.reaches or now - it.moved_at < SERVES_FOR.total_seconds())
+
+
+def _inherited(node: NodeId, seen: Mapping[NodeId, NodeStanding]) -> bool:
+    """Whether its errors began when it got the tables of a node that failed."""
+    since = seen[node].erring_since
+    if since is None:
+        return False
+    ends = INHERITS.total_seconds()
+    return any(it.failed_at <= since <= it.failed_at + ends for other, it in seen.items() if other != node)
 
 
 def _judged(it: NodeStanding, others_serve: bool, now: float) -> NodeStanding:

@@ -462,6 +462,7 @@ def wired(cluster: Cluster) -> Iterator[None]:
         (owner.changefeed_owner, "_HISTORY", 2),
         (owner.tables.node_standings, "PATIENCE", timedelta(seconds=3)),
         (owner.tables.node_standings, "SERVES_FOR", timedelta(seconds=2)),
+        (owner.tables.node_standings, "INHERITS", timedelta(seconds=6)),
         (owner.tables.node_standings, "HOLD", timedelta(seconds=4)),
         (owner.tables.node_standings, "LONGEST_HOLD", timedelta(seconds=16)),
         (processor.spark.fitness, "DOUBT", timedelta(seconds=3)),

@@ -504,8 +504,8 @@ BUGS: Mapping[str, Bug] = {
         _tables_count_from_the_start_of_their_assignment, 500, rare=True
     ),
     "tables are taken over without waiting": Bug(_tables_are_taken_over_without_waiting, 300, rare=True),
-    "tables are given to nodes that are not ready": Bug(_tables_are_given_to_nodes_that_are_not_ready, 60),
-    "a node that fails keeps its tables": Bug(_a_node_that_fails_keeps_its_tables, 300),
+    "tables are given to nodes that are not ready": Bug(_tables_are_given_to_nodes_that_are_not_ready, 20),
+    "a node that fails keeps its tables": Bug(_a_node_that_fails_keeps_its_tables, 30),
     "tables are released while at work": Bug(_tables_are_released_while_at_work, 300, rare=True),
     "tasks ask for no permit": Bug(_tasks_ask_for_no_permit, 600, rare=True),
     "tasks end before their last batch is written": Bug(_tasks_end_before_their_last_batch_is_written, 10),
@@ -556,6 +556,6 @@ BUGS: Mapping[str, Bug] = {
     "only tables of today are expected in history": Bug(_only_tables_of_today_are_expected_in_history, 250, rare=True),
     "versions are dropped up to the checkpoint": Bug(_versions_are_dropped_up_to_the_checkpoint, 230, rare=True),
     "a stopped table that ends is renamed first": Bug(_a_stopped_table_that_ends_is_renamed_first, 500, rare=True),
-    "a table goes on when its end is released": Bug(_a_table_goes_on_when_its_end_is_released, 10),
+    "a table goes on when its end is released": Bug(_a_table_goes_on_when_its_end_is_released, 60),
     "what a release creates is no straggler": Bug(_what_a_release_creates_is_no_straggler, 160, rare=True),
 }

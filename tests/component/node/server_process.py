@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+import psutil
+
 from devstack.ports import free_port
 
 SLUICE = Path(sys.executable).with_name("sluice")
@@ -57,6 +59,16 @@ class Server:
     def start(self) -> None:
         """Does not wait until the server is ready. May be called again after `kill`."""
         self._process = subprocess.Popen(self._command, stderr=self._log.open("ab"), env=self._environment)
+
+    @property
+    def processes(self) -> list[psutil.Process]:
+        """The server, its JVM and the workers."""
+        assert self._process is not None
+        try:
+            process = psutil.Process(self._process.pid)
+            return [process, *process.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
 
     def kill(self) -> None:
         assert self._process is not None

@@ -120,6 +120,16 @@ def test_a_node_without_tables_that_reaches_everything_serves() -> None:
     assert NodeStandings().next({N2: drained}, 1, 0).of[N2].reaches is False
 
 
+def test_a_trouble_that_moves_with_the_tables_does_not_move_them_round() -> None:
+    watched = Watched()
+    watched.go(5, None, None)
+    watched.go(PATIENCE.total_seconds() + 1, DOWN, None)
+    assert watched.failing == {N1}
+    watched.go(10, None, None, without=[N1])
+    watched.go(3 * HOLD.total_seconds(), None, DOWN)
+    assert watched.failing == frozenset()
+
+
 def test_a_stalled_majority_is_no_nodes_fault() -> None:
     watched = Watched()
     watched.go(60, SourceMajorityStalled("stands still"), None)
