@@ -83,10 +83,13 @@ def nodes(view: ClusterView, serving: ServingNode) -> Iterator[pb.Node]:
     counts: dict[NodeId, int] = {}
     reports: dict[NodeId, list[tuple[ChangefeedId, PositionReport]]] = {}
     for id in view.ids:
-        for node, assigned in view.assignments(id).items():
+        assigned_to = view.assignments(id)
+        for node, assigned in assigned_to.items():
             counts[node] = counts.get(node, 0) + len(assigned.record.tables)
         for node, report in view.present_reports(id).items():
-            reports.setdefault(node, []).append((id, report))
+            given = assigned_to.get(node)
+            if (given is not None and given.record.tables) or report.error is not None or report.reaches:
+                reports.setdefault(node, []).append((id, report))
     for node, stored in sorted(view.nodes.items()):
         record, own = stored.record, node == serving.node()
         found = faults(record.health, reports.get(node, ()))

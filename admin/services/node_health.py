@@ -38,7 +38,7 @@ def not_ready(health: NodeHealth) -> str:
         return ""
     if health.error is None:
         return "Spark has not run a job yet, or not for long enough since it last failed"
-    return f"Spark runs no jobs since {health.error.at:%H:%M:%S} UTC: {health.error.message}"
+    return f"Spark runs no jobs, last tried at {health.error.at:%H:%M:%S} UTC: {health.error.message}"
 
 
 def faults(health: NodeHealth | None, reports: Iterable[tuple[ChangefeedId, PositionReport]]) -> NodeFaults:
