@@ -107,9 +107,10 @@ class ErrorReport:
     @property
     def keeps_running(self) -> bool:
         """Whether the changefeed stays in `warning`, however long the error lasts. A pause would stop the tables of other nodes too, and
-        a node whose Spark does not run tries again by itself.
+        a node whose Spark does not run tries again by itself. So does a single table.
         """
-        return self.passes_at_once or self.node is not None or self.code == PipelineUnavailable.code
+        alone = self.node is not None or (self.table is not None and self.retryable)
+        return self.passes_at_once or alone or self.code == PipelineUnavailable.code
 
     def on(self, node: str, *, alone: bool) -> ErrorReport:
         """The same error, as reported by a node. `alone`: other nodes do not have it."""

@@ -95,6 +95,9 @@ class TableCheckpoints(Protocol):
     def failed(self, run: int) -> Iterable[tuple[TableId, NodeId, ErrorReport]]:
         """The tables that cannot go on in this run."""
 
+    def retried(self, run: int) -> Iterable[tuple[TableId, NodeId, ErrorReport]]:
+        """The tables that fail again and again while others of their nodes go on."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangefeedState:

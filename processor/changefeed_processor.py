@@ -166,8 +166,8 @@ class ChangefeedProcessor:
             return True
         if self._look is None and decision.may_look(self._following, self._orders, now=now):
             return True
-        trouble = self._following.trouble
-        return trouble is not None and trouble.retry_at is not None and now >= trouble.retry_at
+        retry_at = decision.retry_at(self._following)
+        return retry_at is not None and now >= retry_at
 
     def cancel(self) -> None:
         """Asks Spark to end the running jobs. Does not wait for them."""

@@ -169,7 +169,8 @@ def _error_on(known: OwnerView, node: NodeId, table: TableId) -> ErrorReport | N
     report, record = known.reports.get(node), known.processors.get(node)
     error = record.health.error if record is not None and record.health is not None else None
     if error is None and report is not None and known.status is not None and report.run == known.status.run:
-        error = report.failed.get(table) or report.error
+        others = report.error is not None and report.error.table not in (None, table)
+        error = report.failed.get(table) or report.retried.get(table) or (None if others else report.error)
     return error.on(node, alone=True) if error is not None else None
 
 

@@ -112,7 +112,7 @@ def _seen(before: NodeStanding, state: NodeState, run: int, now: float) -> NodeS
     if report is None or report.run != run:
         return replace(before, place=None, erring_since=None, reaches=False)
     error, place = report.error, (report.checkpoint, report.exceptions)
-    errs = error is not None and error.retryable and not error.passes_at_once
+    errs = error is not None and error.retryable and not error.passes_at_once and error.table is None
     since = before.erring_since if before.erring_since is not None else now
     moved = bool(state.assignment.tables) and before.place is not None and place != before.place and error is None
     return replace(

@@ -171,6 +171,14 @@ class TableProgress:
                     if self.home.get(table) == node and table in self.tables and table not in self._uncovered[node]:
                         yield table, node, error
 
+    def retried(self, run: int) -> Iterator[tuple[TableId, NodeId, ErrorReport]]:
+        """The tables that fail again and again while others of their nodes go on."""
+        for node, state in self.nodes.items():
+            if state.report is not None and state.report.run == run:
+                for table, error in state.report.retried.items():
+                    if self.home.get(table) == node and table in self.tables and table not in self._uncovered[node]:
+                        yield table, node, error
+
     def _homes(self, nodes: Mapping[NodeId, NodeState], touched: set[TableId]) -> Shards[NodeId]:
         """Adds the tables whose home may have changed to `touched`."""
         moved = dict[TableId, NodeId]()

@@ -163,6 +163,9 @@ class Known:
     def failed(self, run: int) -> Iterable[tuple[TableId, NodeId, ErrorReport]]:
         return [(table, NodeId("n1"), error) for table, error in self.etcd.failed.items()]
 
+    def retried(self, run: int) -> Iterable[tuple[TableId, NodeId, ErrorReport]]:
+        return []
+
     def _unassigned(self) -> list[TableSchema]:
         return [
             schema
