@@ -56,6 +56,7 @@ from coordination.session import open_session
 from node.membership import Membership
 from owner.capture_change import obstacle
 from processor.copy.steps import CopyAnswer, CopyStep
+from processor.lanes.lane_plan import LaneLimits
 from processor.lanes.windows import WindowLimits
 from processor.spark.pipeline import Pipeline
 from processor.spark.runner import Group
@@ -76,6 +77,7 @@ LOOK_EVERY = timedelta(seconds=1)
 LAYOUT = Layout("simulated")
 FEED = ChangefeedId("feed")
 _WINDOWS = WindowLimits(slice_seconds=1)
+_LANES = LaneLimits(copy_follows_after=-1)
 
 
 class ObservedEtcd(MemoryEtcd):
@@ -223,7 +225,7 @@ class Node:
                 pipeline = Pipeline(self.spark, _WINDOWS)  # type: ignore[arg-type]  # stands in for Spark
                 jobs = WatchedJobs(pipeline, watch)
                 replicating = processor.processor.Processor(
-                    session, store, mirror, LAYOUT, EtcdConfig(), jobs, windows=_WINDOWS
+                    session, store, mirror, LAYOUT, EtcdConfig(), jobs, windows=_WINDOWS, lanes=_LANES
                 )
             membership = Membership(
                 session,
