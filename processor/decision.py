@@ -311,7 +311,9 @@ def _tried_again(following: Following, job: LaneJob, error: ErrorReport, *, now:
         return replace(after, trouble=None, lanes=lanes.put_apart(*halves))
     divides = not error.passes_at_once and error.code != FencedError.code
     failures = lane.failures + 1 if divides else 1
-    paused = replace(lane, failures=failures, retry_at=now + _pause(failures).total_seconds(), error=error)
+    paused = replace(
+        lane, failures=failures, retry_at=now + _pause(failures).total_seconds(), error=replace(error, table=None)
+    )
     most = _MOST_APART if _witnessed(following, lane) else _MOST_IN_THE_DARK
     if not divides or lane.alone is not None or len(lanes.apart) >= most:
         return replace(following, lanes=lanes.with_lane(lane, paused))
@@ -378,9 +380,10 @@ def moved(following: Following, places: Mapping[TableId, Position], orders: Orde
 
 
 def with_error(following: Following, error: ErrorReport, *, now: float) -> Following:
-    """Records an error. The pause doubles from half a second to ten, but restarts at half a second for an error that passes at once.
+    """Records an error of this node: a copy may have met it with one table, and nothing says that it is the table's. The pause doubles from half a second to ten, but restarts at half a second for an error that passes at once.
     A permanent error waits for the next run.
     """
+    error = error if error.lasting else replace(error, table=None)
     failures = following.trouble.failures + 1 if following.trouble and not error.passes_at_once else 1
     pause = _pause(failures)
     passing = error.retryable or error.code == FencedError.code

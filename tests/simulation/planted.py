@@ -507,7 +507,7 @@ BUGS: Mapping[str, Bug] = {
     "DDL runs before it is recorded as executing": Bug(_ddl_runs_before_it_is_recorded_as_executing, 10),
     "DDLs are done again without a look": Bug(_ddls_are_done_again_without_a_look, 300, rare=True),
     "checkpoint passes open DDLs": Bug(_checkpoint_passes_open_ddls, 10),
-    "stale reports count": Bug(_stale_reports_count, 90),
+    "stale reports count": Bug(_stale_reports_count, 220),
     "tables count from the start of their assignment": Bug(
         _tables_count_from_the_start_of_their_assignment, 500, rare=True
     ),
@@ -527,7 +527,7 @@ BUGS: Mapping[str, Bug] = {
     "windows keep the schemas of before a DDL": Bug(_windows_keep_the_schemas_of_before_a_ddl, 10),
     "resume tokens are taken as inclusive": Bug(_resume_tokens_are_taken_as_inclusive, 110),
     "an answer counts for the moment at which it is looked at": Bug(
-        _an_answer_counts_for_the_moment_at_which_it_is_looked_at, 40
+        _an_answer_counts_for_the_moment_at_which_it_is_looked_at, 90
     ),
     "the last write before a silence counts as a note": Bug(
         _the_last_write_before_a_silence_counts_as_a_note, 60, rare=True

@@ -500,3 +500,14 @@ def test_a_node_that_loses_its_failing_tables_still_says_why() -> None:
     assert error is not None
     assert (error.code, error.table) == ("sink_unavailable", None)
     assert decision.may_look(node.following, none, now=node.now)
+
+
+def test_a_passing_error_that_a_copy_meets_with_one_table_is_the_nodes() -> None:
+    """A node that does not reach the target says so of whichever table it copies: its tables have to move."""
+    node, given = Node(), orders(110, assignment(a=100, b=100))
+    node.tick(given)
+    met = ErrorReport.of(SinkUnavailable("away").about(A), datetime.now(UTC))
+    node.following = decision.with_error(node.following, met, now=node.now)
+    error = reported(node.following, given).error
+    assert error is not None
+    assert (error.table, error.keeps_running) == (None, False)
