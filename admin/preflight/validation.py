@@ -12,7 +12,7 @@ from admin.preflight.privileges import Privileges, missing_at_sink
 from admin.preflight.sink_probe import SinkFindings, TargetTables, look_at_tables, probe_sink
 from admin.preflight.source_probe import SourceFindings, probe_source
 from changefeed.config.capture_choice import CaptureChoice, node_obstacles
-from changefeed.config.configuration import Configuration, Start
+from changefeed.config.configuration import Configuration, OnOccupied, Start
 from changefeed.config.overlap import common_target, writes
 from changefeed.config.read_preference import refused_at_target
 from changefeed.errors import ConfigurationError, SluiceError
@@ -150,7 +150,10 @@ def _tables(
     if configuration.start is not Start.INITIAL and replaces is None:
         return [], [*warnings, *_uncopied(configuration, added, found)]
     copied = [table for table in added if table.kind is not TableKind.VIEW]
-    return list(_occupied(configuration, copied, targets, found)), warnings
+    occupied = _occupied(configuration, copied, targets, found)
+    if configuration.on_occupied is OnOccupied.REFUSE:
+        return list(_refused(occupied)), warnings
+    return [], [*warnings, *_taken(configuration, occupied)]
 
 
 def _without_tables(configuration: Configuration, tables: Sequence[TableSchema]) -> Iterator[str]:
@@ -177,15 +180,25 @@ def _not_replicable(configuration: Configuration, tables: Sequence[TableSchema])
 
 def _occupied(
     configuration: Configuration, copied: Sequence[TableSchema], targets: Mapping[TableName, int], found: TargetTables
-) -> Iterator[str]:
+) -> list[TableName]:
     """A name that several tables share is not empty for long: it is not looked at, here or before a copy."""
     names = sorted({_target(configuration, table.name) for table in copied} & found.occupied)
-    names = [name for name in names if targets[name] == 1]
-    if names:
+    return [name for name in names if targets[name] == 1]
+
+
+def _refused(occupied: Sequence[TableName]) -> Iterator[str]:
+    if occupied:
         yield (
-            f"sink: it has documents already in {_named(names)}, which an initial copy would fill; drop them there, route the tables to "
-            "other names (routes), or write start: now if the target has the source's data already"
+            f"sink: it has documents already in {_named(occupied)}, which an initial copy would fill; drop them there, write on_occupied: drop "
+            "or keep, route the tables to other names (routes), or write start: now if the target has the source's data already"
         )
+
+
+def _taken(configuration: Configuration, occupied: Sequence[TableName]) -> Iterator[str]:
+    if occupied:
+        kept = configuration.on_occupied is OnOccupied.KEEP
+        fate = "stay, and remain if the source does not have them" if kept else "are dropped before the copy"
+        yield f"on_occupied: the target has documents in {_named(occupied)}; they {fate}"
 
 
 def _replicated_letters(

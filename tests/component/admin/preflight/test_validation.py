@@ -163,6 +163,10 @@ def test_tables_that_the_target_has_already_are_named(site: Site) -> None:
     [problem], _ = site.validated(source, sink, filter={"tables": ["shop.*"]})
 
     assert "it has documents already in shop.items, shop.orders, which an initial copy would fill" in problem
+    for choice, fate in (("drop", "are dropped before the copy"), ("keep", "stay, and remain")):
+        problems, warnings = site.validated(source, sink, filter={"tables": ["shop.*"]}, on_occupied=choice)
+        assert problems == []
+        assert [fate in warning for warning in warnings if "shop.items, shop.orders" in warning] == [True]
     poor = site.user(site.target, "poor-writer", ("readAnyDatabase", "admin"))
     [privilege, occupied], _ = site.validated(source, poor, filter={"tables": ["shop.*"]})
     assert ("may not insert" in privilege, occupied) == (True, problem), "both at once"
