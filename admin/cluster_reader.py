@@ -15,7 +15,7 @@ from datetime import timedelta
 from changefeed.errors import CoordinationUnavailable, NotFoundError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import Assignment, ChangefeedId, NodeId, NodeRecord
+from changefeed.records import Assignment, ChangefeedId, ChangefeedStatus, NodeId, NodeRecord, PositionReport
 from changefeed.table import TableId, TableSchema
 from coordination import decoded
 from coordination.decoded import Decoded
@@ -74,6 +74,14 @@ class ClusterView:
 
     def changefeeds(self) -> dict[ChangefeedId, OwnerView]:
         return {id: self.changefeed(id) for id in self.ids}
+
+    def present_reports(self, id: ChangefeedId) -> Mapping[NodeId, PositionReport]:
+        """The reports of the changefeed's present run. Those of an earlier run say nothing about now."""
+        status = self._reader.one(ChangefeedStatus, self._view, self._layout.status(id))
+        if status is None or not status.record.lifecycle.running:
+            return {}
+        reports = self._reader.reports(self._view, id)
+        return {node: report for node, report in reports.items() if report.run == status.record.run}
 
     def assignments(self, id: ChangefeedId) -> Mapping[NodeId, decoded.StoredRecord[Assignment]]:
         return self._reader.assignments(self._view, id)

@@ -19,7 +19,7 @@ from admin.services.messages import lifecycle_now
 from admin.services.table_troubles import troubles
 from changefeed.errors import SluiceError
 from changefeed.lifecycle import ErrorReport, State
-from changefeed.records import ChangefeedId, DdlState
+from changefeed.records import ChangefeedId, DdlState, Role
 from changefeed.row_tally import RowTally
 from owner.etcd_view import OwnerView
 
@@ -106,11 +106,13 @@ class _ClusterCollector(Collector):
             with self._reader.read() as view:
                 if view.owner is None or view.owner.node != self._reader.serving.node():
                     return
-                nodes, found = len(view.nodes), view.changefeeds()
+                nodes, found = view.nodes.values(), view.changefeeds()
+                unready = sum(Role.PROCESSOR in node.record.roles and not node.record.ready for node in nodes)
                 tables = {id: _tables(view, id) for id in found}
         except SluiceError:
             return  # sluice_owner and /readyz show it
-        yield GaugeMetricFamily("sluice_nodes", "Live nodes", nodes)
+        yield GaugeMetricFamily("sluice_nodes", "Live nodes", len(nodes))
+        yield GaugeMetricFamily("sluice_unready_nodes", "Live nodes whose Spark runs no jobs", unready)
         now = datetime.now(UTC)
         yield from _states(found, self._reader.serving.unwritable())
         yield from _gauges(found, now)

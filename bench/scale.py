@@ -48,6 +48,7 @@ from owner.ddl.steps import Applied, DdlProgress
 from owner.decision import ChangefeedState, Decision, PublishBarrier, RecordDdls, ReleaseDdls, decide
 from owner.etcd_writes import whole_parts
 from owner.tables import scheduler
+from owner.tables.node_standings import NodeStandings
 from owner.tables.progress import Floor, NodeState, TableProgress
 from owner.tables.wishes import TableWishes
 from schema_store.versions import SchemaVersions
@@ -97,6 +98,7 @@ class Cluster:
     )
     owner: Traffic = field(default_factory=Traffic)
     processors: Traffic = field(default_factory=Traffic)
+    standings: NodeStandings = field(default_factory=NodeStandings)
     ticks: int = 0
     cpu: float = 0.0
     slowest: float = 0.0
@@ -123,6 +125,7 @@ class Cluster:
     def _owned(self) -> int:
         floor = Floor(_START, self.records.values())
         self.progress = self.progress.next(self.tables, self.nodes, floor)
+        self.standings = self.standings.next(self.nodes, 1, self.now)
         written = self._decided(self._decision())
         actions = scheduler.decide(self.progress, {}, now=self.now, margin=BUDGET)
         before = {node: state.assignment for node, state in self.nodes.items()}
@@ -152,7 +155,7 @@ class Cluster:
             barrier=None,
             records=self.records,
             wishes=TableWishes(replicated=self.tables.keys()),
-            reports=[state.report for state in self.nodes.values() if state.report is not None],
+            node_errors=self.standings.errors(self.nodes, 1, self.now),
             checkpoints=self.progress,
             tip=SchemaVersions(),
             arrived=(),

@@ -17,7 +17,8 @@ short network outage stops nothing. If the error is still reported PATIENCE afte
 moved meanwhile, further retries would keep an overloaded server overloaded: the changefeed goes to `pending`. Its pipelines
 stop for a back-off, which doubles with each round without progress. Then they run again, still in `warning` until the
 checkpoint moves. A stalled majority is different: the primary answers, and calls that wait for the majority return as soon as
-it moves. The changefeed stays in `warning`, however long that takes.
+it moves. The changefeed stays in `warning`, however long that takes. So it does while a single node has an error, or cannot run
+jobs: the tables of the other nodes go on, and that node tries again by itself, with pauses of its own.
 
 A fenced error concerns the process that raised it, not the changefeed: it changes nothing. The first permanent error is
 the cause and stays. A paused changefeed fails too, since its position may leave the oplog while it is paused. Late reports
@@ -36,6 +37,7 @@ from changefeed.errors import (
     ConflictError,
     FencedError,
     InvariantError,
+    PipelineUnavailable,
     RetryableError,
     SinkMajorityStalled,
     SinkUnavailable,
@@ -84,6 +86,8 @@ class ErrorReport:
     at: datetime
     table: TableId | None = None
     """The only table that the error concerns. None: it may concern all."""
+    node: str | None = None
+    """The only node that has the error, while others go on. None: it may be all."""
 
     @classmethod
     def of(cls, error: SluiceError, at: datetime) -> ErrorReport:
@@ -99,6 +103,18 @@ class ErrorReport:
     def passes_at_once(self) -> bool:
         """Whether the error ends as soon as the majority moves. A growing back-off would only outlast it."""
         return self.code in _PASSING_AT_ONCE
+
+    @property
+    def keeps_running(self) -> bool:
+        """Whether the changefeed stays in `warning`, however long the error lasts. A pause would stop the tables of other nodes too, and
+        a node whose Spark does not run tries again by itself. So does a single table.
+        """
+        alone = self.node is not None or (self.table is not None and self.retryable)
+        return self.passes_at_once or alone or self.code == PipelineUnavailable.code
+
+    def on(self, node: str, *, alone: bool) -> ErrorReport:
+        """The same error, as reported by a node. `alone`: other nodes do not have it."""
+        return replace(self, message=f"node {node}: {self.message}", node=node if alone and self.retryable else None)
 
     def explains(self, other: ErrorReport) -> bool:
         """Whether `other` is a consequence of this error: a stalled majority makes other calls time out."""
@@ -184,8 +200,10 @@ class Lifecycle:
         match self.state:
             case State.NORMAL:
                 return Lifecycle(state=State.WARNING, error=error, since_at=now)
-            case State.WARNING if error.passes_at_once:
+            case State.WARNING if error.keeps_running:
                 return replace(self, error=error)
+            case State.WARNING if self.error is not None and self.error.keeps_running:
+                return replace(self, error=error, since_at=now)
             case State.WARNING if self.since_at is not None and now - self.since_at >= PATIENCE:
                 retry_at = now + back_off(self.attempts + 1, random)
                 return Lifecycle(

@@ -37,6 +37,16 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeHealth:
+    """Whether a processor can run tables at all. What it cannot reach is said for each changefeed, in its reports."""
+
+    ready: bool
+    """Its Spark has run a job, and can run the next one."""
+    error: ErrorReport | None = None
+    """Why it is not ready. None while its Spark starts for the first time, and while it has to prove itself after an error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRecord:
     """Exists while the node's session lives. The create-revision of its key is the processor's epoch."""
 
@@ -51,6 +61,16 @@ class NodeRecord:
     """The captures that it supports. The default is for a release that did not record them: it supports change streams only."""
     isolates: bool = False
     """Whether it knows stragglers. A release that does not would take each table to be at the changefeed's checkpoint."""
+    health: NodeHealth | None = None
+    """None: it has no Spark, or it is of a release that did not record it, and counts as ready."""
+
+    @property
+    def takes_tables(self) -> bool:
+        return Role.PROCESSOR in self.roles and not self.draining and self.ready
+
+    @property
+    def ready(self) -> bool:
+        return self.health is None or self.health.ready
 
 
 class DesiredState(StrEnum):
@@ -424,12 +444,16 @@ class PositionReport:
     error: ErrorReport | None = None
     failed: Mapping[TableId, ErrorReport] = field(default_factory=dict)
     """Tables that cannot go on, each for a reason of its own. This node starts no more work for them in this run."""
+    retried: Mapping[TableId, ErrorReport] = field(default_factory=dict)
+    """Tables that fail again and again while others of this node go on. They are tried again, each with pauses of its own."""
     stops: Mapping[TableId, int] = field(default_factory=dict)
     """Its stopped tables of which nothing is being written any more, with the revisions of the stops that it obeys."""
     rows: RowCounts = field(default_factory=RowCounts)
     """Counted by this node since it takes part in the changefeed."""
     flowing: bool = False
     """Rows in scope have arrived lately, so the owner publishes the barrier more often."""
+    reaches: bool = False
+    """It has no tables, and while the changefeed has an error it has found that it reaches source and target."""
 
     def of(self, table: TableId) -> Position:
         return self.exceptions.get(table, self.checkpoint)

@@ -97,8 +97,10 @@ def _value(message: Message, field: Any) -> Any:
     value = getattr(message, field.name)
     if field.is_repeated:
         return [plain(each) if isinstance(each, Message) else each for each in value]
+    if field.has_presence and not message.HasField(field.name):
+        return None
     if field.message_type is not None:
-        return _of_message(value) if message.HasField(field.name) else None
+        return _of_message(value)
     if field.enum_type is not None:
         prefix = field.enum_type.values[0].name.removesuffix("UNSPECIFIED")
         return field.enum_type.values_by_number[value].name.removeprefix(prefix).lower()

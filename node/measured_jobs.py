@@ -1,29 +1,34 @@
-"""`MeasuredJobs`: runs windows through `Pipeline` and counts their results in the metrics."""
+"""`MeasuredJobs`: runs windows and copies, and counts the results of windows in the metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from admin.metrics import Metrics
+from changefeed.lifecycle import ErrorReport
 from changefeed.records import ChangefeedId
 from processor.copy.steps import CopyAnswers, CopyStep
-from processor.spark.pipeline import Pipeline, SharedContext
+from processor.spark.pipeline import SharedContext
+from processor.spark.spark_watch import WatchedJobs
 from processor.task.job import JobOutcome, JobSpec
 
 
 class MeasuredJobs:
-    def __init__(self, pipeline: Pipeline, metrics: Metrics) -> None:
-        self._pipeline = pipeline
+    def __init__(self, jobs: WatchedJobs, metrics: Metrics) -> None:
+        self._jobs = jobs
         self._metrics = metrics
 
     def run(self, shared: SharedContext, spec: JobSpec) -> JobOutcome:
-        outcome = self._pipeline.run(shared, spec)
+        outcome = self._jobs.run(shared, spec)
         changefeed, failed = ChangefeedId(shared.context.changefeed), outcome.error is not None
         self._metrics.window_done(changefeed, outcome.tally, outcome.took, failed=failed)
         return outcome
 
     def copy(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:
-        return self._pipeline.copy(shared, steps, attempt)
+        return self._jobs.copy(shared, steps, attempt)
+
+    def look(self, shared: SharedContext, attempt: str) -> ErrorReport | None:
+        return self._jobs.look(shared, attempt)
 
     def cancel(self, shared: SharedContext, spec: JobSpec) -> None:
-        self._pipeline.cancel(shared, spec)
+        self._jobs.cancel(shared, spec)

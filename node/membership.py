@@ -6,17 +6,19 @@ owner that resigned, or that lost only its owner key, becomes a candidate again 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
-from changefeed.records import ChangefeedId, NodeId, NodeRecord
+from changefeed.records import ChangefeedId, NodeHealth, NodeId, NodeRecord
 from coordination.election import Candidate
 from coordination.etcd.protocol import Etcd
 from coordination.layout import Layout, decode
 from coordination.mirror import Mirror, View
 from coordination.session import Session
+from node.health_publisher import HealthPublisher
 from owner.deployments.connections import Connections
 from owner.owner import Owner
 from processor.processor import Processor
@@ -35,6 +37,7 @@ class Membership:
         owner_role: bool,
         processor: Processor | None,
         elected: Callable[[], None],
+        health: Callable[[], NodeHealth | None] = lambda: None,
     ) -> None:
         self._session = session
         self._etcd = etcd
@@ -47,6 +50,8 @@ class Membership:
         self._led = False
         self._elected = elected
         self._processor = processor
+        self._health = health
+        self._publisher = HealthPublisher(etcd, layout.node(session.node))
 
     def __enter__(self) -> Self:
         self._session.start()
@@ -93,6 +98,7 @@ class Membership:
         return self._owner.oplog_left if self._owner is not None and self.leads else {}
 
     def tick(self) -> None:
+        self._publish_health()
         if self._owner is None:
             return
         if self._owner.ended and self._session.alive:
@@ -100,6 +106,12 @@ class Membership:
         if self.leads and not self._led:
             self._elected()
         self._led = self.leads
+
+    def _publish_health(self) -> None:
+        view, health = self._mirror.view(), self._health()
+        record, found = self.record(view), view.get(self._layout.node(self.node))
+        if health is not None and record is not None and found is not None and self._session.alive:
+            self._publisher.publish(record, found, health, time.monotonic())
 
     def _stand(self) -> None:
         if not self._owner_role:

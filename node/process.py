@@ -24,9 +24,10 @@ from admin.desired.desired_store import DesiredStore
 from admin.http_server import HttpServer
 from admin.metrics import Metrics
 from admin.server import AdminServer
+from admin.services.node_health import not_ready
 from changefeed.capture import DECIDED
 from changefeed.errors import FencedError, NotFoundError, RetryableError
-from changefeed.records import ChangefeedId, NodeId, NodeRecord, Role
+from changefeed.records import ChangefeedId, NodeHealth, NodeId, NodeRecord, Role
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig, Tls
 from coordination.fenced import FencedStore
@@ -45,6 +46,7 @@ from processor.processor import Processor
 from processor.spark.pipeline import Pipeline
 from processor.spark.runner import SparkRunner
 from processor.spark.settings import SparkSettings
+from processor.spark.spark_watch import SparkWatch, WatchedJobs
 from processor.spark.stays import Stays
 
 VERSION = version("sluice")
@@ -81,6 +83,7 @@ class NodeProcess:
         options = {**log_format, **configuration.spark.conf}
         self._spark = SparkRunner(SparkSettings(master=configuration.spark.master, options=options))
         self._stays = Stays(self._spark)
+        self._watch = SparkWatch(self._spark.probe) if Role.PROCESSOR in configuration.roles else None
         self._metrics.describe_cluster(self._reader, self._oplog_left)
         self._admin = AdminServer(
             configuration.admin.address,
@@ -107,8 +110,8 @@ class NodeProcess:
         self._stopping.set()
 
     def run(self) -> None:
-        if Role.PROCESSOR in self._configuration.roles:
-            self._spark.warm_up()
+        if self._watch is not None:
+            self._watch.start()
         self._etcd.start()
         self._mirror.start()
         self._admin.start()
@@ -124,6 +127,11 @@ class NodeProcess:
 
     def not_ready(self) -> str:
         """Why the node is not ready; empty when it is."""
+        health = self._health
+        return self._cannot_serve() or (not_ready(health) if health is not None else "")
+
+    def _cannot_serve(self) -> str:
+        """Why the node cannot take part in the cluster, and so not answer for it either."""
         membership, trouble = self._membership, self._etcd.trouble
         if self._stopping.is_set():
             return "the node is stopping"
@@ -134,6 +142,10 @@ class NodeProcess:
         if trouble is not None:
             return f"the node cannot write to etcd since {trouble.at:%H:%M:%S} UTC: {trouble.message}"
         return "" if membership.record(self._mirror.view()) else "the node does not see itself in etcd yet"
+
+    @property
+    def _health(self) -> NodeHealth | None:
+        return self._watch.health if self._watch is not None else None
 
     def _join(self) -> Membership | None:
         """Opens a session. None if the process is stopped before."""
@@ -157,9 +169,9 @@ class NodeProcess:
 
     def _member(self, session: Session, store: FencedStore) -> Membership:
         processor = None
-        if Role.PROCESSOR in self._configuration.roles:
+        if self._watch is not None:
             limits = WindowLimits()
-            jobs = MeasuredJobs(Pipeline(self._spark, limits, self._stays), self._metrics)
+            jobs = MeasuredJobs(WatchedJobs(Pipeline(self._spark, limits, self._stays), self._watch), self._metrics)
             processor = Processor(session, store, self._mirror, self._layout, self._etcd_config, jobs, windows=limits)
         return Membership(
             session,
@@ -169,6 +181,7 @@ class NodeProcess:
             owner_role=Role.OWNER in self._configuration.roles,
             processor=processor,
             elected=self._metrics.owner_elected,
+            health=lambda: self._health,
         )
 
     def _describe(self, node: NodeId) -> NodeRecord:
@@ -182,6 +195,7 @@ class NodeProcess:
             draining=self._draining,
             captures=CAPTURES,
             isolates=True,
+            health=self._health,
         )
 
     def _live(self, membership: Membership) -> None:
@@ -205,7 +219,7 @@ class NodeProcess:
         if record is not None:
             self._draining = record.draining
         self._metrics.leads(membership.leads)
-        self._admin.healthy(serving=not self.not_ready())
+        self._admin.healthy(serving=not self._cannot_serve())
 
     def _hand_over(self, membership: Membership) -> None:
         """Drains this node, and waits until other nodes have its tables, or no other node accepts tables."""
@@ -233,9 +247,7 @@ class NodeProcess:
         """Whether this node has tables of running changefeeds, and another node accepts tables."""
         with self._reader.read() as view:
             others = [
-                node
-                for node, stored in view.nodes.items()
-                if node != membership.node and Role.PROCESSOR in stored.record.roles and not stored.record.draining
+                node for node, stored in view.nodes.items() if node != membership.node and stored.record.takes_tables
             ]
             running = [
                 id
@@ -249,6 +261,8 @@ class NodeProcess:
         """Stops the servers first, then the Spark work, then the connections to etcd."""
         self._admin.stop()
         self._http.stop()
+        if self._watch is not None:
+            self._watch.stop()
         self._stays.close()
         self._spark.stop()
         self._mirror.stop()

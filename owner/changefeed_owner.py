@@ -77,6 +77,7 @@ from owner.starts.catalog_at_start import Catalog, look_up
 from owner.starts.table_starts import TableStarts
 from owner.tables import filter_change, scheduler
 from owner.tables.known_tables import KnownTables
+from owner.tables.node_standings import NodeStandings, without_nodes
 from owner.tables.progress import TableProgress
 from owner.tables.wishes import Forget, Mark, Resume, TableWishes
 from schema_store.store import fold
@@ -125,6 +126,7 @@ class _Memory:
 
     tables: KnownTables | None = None
     progress: TableProgress = field(default_factory=TableProgress)
+    standings: NodeStandings = field(default_factory=NodeStandings)
     entered: dict[Position, Document] = field(default_factory=dict)
     arrived: list[DdlEvent] = field(default_factory=list)
     error: SluiceError | None = None
@@ -332,7 +334,9 @@ class ChangefeedOwner:
         memory.tables.take(known.records.values())
         assert status.checkpoint is not None
         floor = known.floor(status.checkpoint)
-        memory.progress = memory.progress.next(memory.tables.replicated, known.nodes(self._gone_at), floor)
+        nodes = known.nodes(self._gone_at, memory.standings.failing(known.processors))
+        memory.progress = memory.progress.next(memory.tables.replicated, nodes, floor)
+        memory.standings = memory.standings.next(nodes, status.run, time.monotonic())
         decision = decide(
             self._state(known, status, memory.tables),
             self._classifier,
@@ -366,7 +370,8 @@ class ChangefeedOwner:
             taken = self._memory.subscription.take()
             self._memory.take(taken)
             resolved = taken.resolved
-            errors += [error for error in (taken.error, self._memory.error) if error is not None]
+            nobody = without_nodes(known.processors) if tables.replicated else None
+            errors += [error for error in (taken.error, self._memory.error, nobody) if error is not None]
         else:
             self._memory.leave_feed()
         return ChangefeedState(
@@ -381,10 +386,10 @@ class ChangefeedOwner:
                 skips=known.skips,
                 lost=self._lost(known),
                 replicated=tables.replicated.keys(),
-                processors={node for node, record in known.processors.items() if not record.draining},
+                processors={node for node, state in self._memory.progress.nodes.items() if state.takes_tables},
             ),
             isolates=known.isolates,
-            reports=[report for node, report in known.reports.items() if node in known.processors],
+            node_errors=self._memory.standings.errors(self._memory.progress.nodes, status.run, time.monotonic()),
             checkpoints=self._memory.progress,
             tip=tables.tip,
             arrived=self._memory.arrived,

@@ -40,7 +40,6 @@ from changefeed.records import (
     DdlState,
     DesiredState,
     NodeId,
-    PositionReport,
     Straggler,
 )
 from changefeed.table import TableId
@@ -96,6 +95,9 @@ class TableCheckpoints(Protocol):
     def failed(self, run: int) -> Iterable[tuple[TableId, NodeId, ErrorReport]]:
         """The tables that cannot go on in this run."""
 
+    def retried(self, run: int) -> Iterable[tuple[TableId, NodeId, ErrorReport]]:
+        """The tables that fail again and again while others of their nodes go on."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangefeedState:
@@ -105,7 +107,8 @@ class ChangefeedState:
     barrier: Barrier | None
     records: Mapping[Position, DdlRecord]
     wishes: TableWishes = field(default_factory=TableWishes)
-    reports: Iterable[PositionReport]
+    node_errors: Sequence[ErrorReport] = ()
+    """What nodes with tables report in this run, each with its node's name."""
     checkpoints: TableCheckpoints
     tip: Tip
     arrived: Sequence[DdlEvent]
@@ -515,12 +518,12 @@ def commanded(info: ChangefeedInfo, status: ChangefeedStatus, *, now: datetime, 
 
 
 def _errors(state: ChangefeedState) -> list[ErrorReport]:
-    """The errors of this run, without those that another error explains. Errors of an earlier run say nothing about this one."""
-    reported = [report.error for report in state.reports if report.error is not None and report.run == state.status.run]
-    errors = [*state.errors, *reported]
+    """The errors of this run, without those that another error explains. Those that may lead to a pause are not hidden by others."""
+    errors = [*state.errors, *state.node_errors]
     if not state.isolates:
         errors += [error for _, _, error in state.checkpoints.failed(state.status.run)]
-    return [error for error in errors if not any(other.explains(error) for other in errors)]
+    errors = [error for error in errors if not any(other.explains(error) for other in errors)]
+    return [error for error in errors if not error.keeps_running] or errors
 
 
 def _ddl_failures(state: ChangefeedState) -> list[ErrorReport]:

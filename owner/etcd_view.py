@@ -66,14 +66,17 @@ class OwnerView:
     isolates: bool
     """Whether all living nodes know stragglers."""
 
-    def nodes(self, gone_at: Mapping[NodeId, float]) -> dict[NodeId, NodeState]:
-        """The living processors, and gone nodes that have left an assignment or a report behind."""
+    def nodes(
+        self, gone_at: Mapping[NodeId, float], failing: AbstractSet[NodeId] = frozenset()
+    ) -> dict[NodeId, NodeState]:
+        """The living processors, and gone nodes that have left an assignment or a report behind. `failing`: nodes that fail this changefeed."""
         return {
             node: NodeState(
                 assignment=assigned.record if assigned else Assignment(),
                 assignment_rev=assigned.mod_rev if assigned else 0,
                 report=self.reports.get(node),
                 draining=node in self.processors and self.processors[node].draining,
+                unfit=node in failing or (node in self.processors and not self.processors[node].ready),
                 gone_at=gone_at.get(node),
             )
             for node in sorted(self.processors.keys() | self.left_behind)

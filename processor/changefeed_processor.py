@@ -73,6 +73,10 @@ class Jobs(Protocol):
 
     def copy(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers: ...
 
+    def look(self, shared: SharedContext, attempt: str) -> ErrorReport | None:
+        """Whether a task reaches everything that the changefeed's windows need."""
+        ...
+
     def cancel(self, shared: SharedContext, spec: JobSpec) -> None: ...
 
 
@@ -99,6 +103,14 @@ class _Running:
     future: Future[JobOutcome]
 
 
+@dataclass(slots=True)
+class _Look:
+    """Whether an error is over."""
+
+    shared: SharedContext
+    future: Future[ErrorReport | None]
+
+
 class ChangefeedProcessor:
     """For the processor's thread only. A changefeed that is restarted or created again gets a new one."""
 
@@ -110,6 +122,7 @@ class ChangefeedProcessor:
         self._session = session
         self._info_rev = stored.info_rev
         self._log = _log.bind(changefeed=id, node=session.node)
+        self._orders = stored.orders
         self._following = Following(lanes=Lanes.empty(stored.orders.barrier.position))
         self._copies = TableCopies(id, session.layout, session.lanes.copy_follows_after)
         self._copies_written = False
@@ -127,6 +140,7 @@ class ChangefeedProcessor:
         self._shared: SharedContext | None = None
         self._retired: list[SharedContext] = []
         self._running: dict[int, _Running] = {}
+        self._look: _Look | None = None
         self._reported: PositionReport | None = None
         self._reported_at = float("-inf")
         self._unreported = True
@@ -146,11 +160,14 @@ class ChangefeedProcessor:
             self._unreported
             or self._copies_written
             or self._copies.has_finished
+            or (self._look is not None and self._look.future.done())
             or any(running.future.done() for running in self._running.values())
         ):
             return True
-        trouble = self._following.trouble
-        return trouble is not None and trouble.retry_at is not None and now >= trouble.retry_at
+        if self._look is None and decision.may_look(self._following, self._orders, now=now):
+            return True
+        retry_at = decision.retry_at(self._following)
+        return retry_at is not None and now >= retry_at
 
     def cancel(self) -> None:
         """Asks Spark to end the running jobs. Does not wait for them."""
@@ -173,6 +190,7 @@ class ChangefeedProcessor:
         self._report(stored, now)
 
     def _go_on(self, view: View, stored: ProcessorView, now: float) -> None:
+        self._orders = stored.orders
         self._derive_schemas(stored)
         if (stored.configuration, stored.capture) != (self._configuration, self._capture):
             self._configuration, self._capture = stored.configuration, stored.capture
@@ -180,6 +198,8 @@ class ChangefeedProcessor:
         self._following = decision.follow_orders(self._following, stored.orders, self._copies.tables_with_tasks)
         limits = self._tick_copies(view, stored, now)
         self._begin_jobs(stored, now, {**limits, **self._ended()})
+        if self._look is None and decision.may_look(self._following, stored.orders, now=now):
+            self._begin_look(stored)
 
     def _ended(self) -> Mapping[TableId, Position]:
         """Tables that the assignment names but that do not exist at their checkpoint. They stop there: a table that comes back is assigned again."""
@@ -266,6 +286,18 @@ class ChangefeedProcessor:
         self._running[spec.job.number] = _Running(spec, shared, future)
         future.add_done_callback(lambda _: self._session.wake())
 
+    def _begin_look(self, stored: ProcessorView) -> None:
+        shared = self._context_for(frozenset(), stored)
+        future = self._session.threads.submit(_run_look, self._session, shared)
+        self._look = _Look(shared, future)
+        future.add_done_callback(lambda _: self._session.wake())
+
+    def _take_look(self, now: float) -> None:
+        if self._look is None or not self._look.future.done():
+            return
+        error, self._look = self._look.future.result(), None
+        self._following = decision.looked(self._following, error, now=now)
+
     def _context_for(self, tables: AbstractSet[TableId], stored: ProcessorView) -> SharedContext:
         """The context is renewed when the schemas, the tables or the run have changed. Its tables are those of the default lane."""
         shared = self._shared
@@ -323,11 +355,13 @@ class ChangefeedProcessor:
         if self._copies.tables_with_tasks:
             return
         used = {id(running.shared) for running in self._running.values()}
+        used |= {id(self._look.shared)} if self._look is not None else set()
         for shared in [shared for shared in self._retired if id(shared) not in used]:
             self._retired.remove(shared)
             self._session.threads.submit(shared.close)
 
     def _take_finished(self, now: float) -> None:
+        self._take_look(now)
         for number, running in list(self._running.items()):
             if running.future.done():
                 del self._running[number]
@@ -423,6 +457,17 @@ def _held(stored: ProcessorView) -> Held:
 
 def _run_window(session: ProcessorSession, shared: SharedContext, spec: JobSpec) -> JobOutcome:
     return session.attempts.until_over(spec.attempt, lambda: session.jobs.run(shared, spec))
+
+
+def _run_look(session: ProcessorSession, shared: SharedContext) -> ErrorReport | None:
+    try:
+        return session.jobs.look(shared, session.attempts.new())
+    except SluiceError as error:
+        return ErrorReport.of(error, datetime.now(UTC))
+    except Exception as error:  # noqa: BLE001 - the edge of the look's thread: the error is returned as a report
+        _log.exception("look_failed")
+        bug = InvariantError(f"a look failed with {type(error).__name__}: {redacted(str(error))}")
+        return ErrorReport.of(bug, datetime.now(UTC))
 
 
 def _run_copy(session: ProcessorSession, shared: SharedContext, steps: Sequence[CopyStep]) -> CopyAnswers:

@@ -38,8 +38,14 @@ from processor.task.job import JobOutcome
 
 FIRST_PAUSE = timedelta(milliseconds=500)
 LONGEST_PAUSE = timedelta(seconds=10)
+_DIVIDED_AFTER = 4
+"""Failures of a window in a row, over about eight seconds: more than an election takes."""
+_MOST_APART = 64
+_MOST_IN_THE_DARK = 8
+"""Parts of a window while no job at all succeeds."""
 _MOST_REPORTED = 64
 """Failed tables in one report. When the owner has stopped these, the next ones are reported."""
+LOOK_EVERY = timedelta(seconds=5)
 FLOWS_FOR = timedelta(seconds=1)
 """How long rows count as flowing after the last row in scope."""
 
@@ -58,6 +64,8 @@ class Orders:
     barrier_rev: int
     assignment: Assignment = field(default_factory=Assignment)
     assignment_rev: int = 0
+    troubled: bool = False
+    """The changefeed has an error, on whichever node."""
     stops: Mapping[TableId, int] = field(default_factory=dict)
     """The stopped tables, with the revisions of their stops."""
 
@@ -86,6 +94,12 @@ class Following:
     failed: Mapping[TableId, ErrorReport] = field(default_factory=dict)
     """Tables that cannot go on in this run, each for a reason of its own. They get no more work until the owner has stopped them."""
     rows: RowCounts = field(default_factory=RowCounts)
+    succeeded_at: float = float("-inf")
+    """When a job last succeeded, in monotonic seconds."""
+    looked_at: float | None = None
+    """When a look last ended, in monotonic seconds. None: not since the changefeed was last without errors."""
+    reaches: bool = False
+    """That look found that everything can be reached."""
     flowed_at: float | None = None
     """When rows in scope were last applied, in monotonic seconds."""
 
@@ -96,6 +110,7 @@ def follow_orders(following: Following, orders: Orders, copying: AbstractSet[Tab
     `copying` are the tables whose initial copy has a running task.
     """
     lanes, given = following.lanes, orders.assignment
+    before = _error_of_lanes(following)
     if following.assignment_rev != orders.assignment_rev:
         changed = differing(following.given, given.tables)
         returned = {table for table in lanes.leaving - given.leaving if table in given.tables}
@@ -112,7 +127,12 @@ def follow_orders(following: Following, orders: Orders, copying: AbstractSet[Tab
         if not waiting:
             following = replace(following, assignment_rev=orders.assignment_rev)
     if orders.running and following.run != orders.run and not lanes.running and not copying:
-        following = replace(following, run=orders.run, trouble=None, failed={})
+        following, lanes = replace(following, run=orders.run, trouble=None, failed={}), lanes.afresh()
+    elif before is not None and following.trouble is None and not lanes.tables:
+        error = replace(before, table=None)
+        following = replace(following, trouble=Trouble(error=error, failures=1, retry_at=0.0))
+    if not orders.troubled or lanes.tables:
+        following = replace(following, looked_at=None, reaches=False)
     failed = {
         table: error for table, error in following.failed.items() if table in lanes.tables and table not in orders.stops
     }
@@ -133,6 +153,24 @@ def may_begin(following: Following, orders: Orders, *, now: float) -> bool:
     return orders.running and following.run == orders.run and not paused
 
 
+def may_look(following: Following, orders: Orders, *, now: float) -> bool:
+    """Whether to look at source and target. A node without tables has no job that would show whether its own error is over, or whether
+    it could do what another node fails to do.
+    """
+    return not following.lanes.tables and may_begin(following, orders, now=now) and look_due(following, orders, now)
+
+
+def look_due(following: Following, orders: Orders, now: float) -> bool:
+    if following.trouble is not None:
+        return True
+    return orders.troubled and (following.looked_at is None or now >= following.looked_at + LOOK_EVERY.total_seconds())
+
+
+def looked(following: Following, error: ErrorReport | None, *, now: float) -> Following:
+    after = replace(following, trouble=None) if error is None else with_error(following, error, now=now)
+    return replace(after, looked_at=now, reaches=error is None)
+
+
 def begin(
     following: Following, orders: Orders, limits: LaneLimits, *, now: float, copying: Mapping[TableId, Position]
 ) -> list[LaneJob]:
@@ -141,7 +179,8 @@ def begin(
         return []
     lanes = following.lanes
     at_most = {table: min(limit, orders.barrier.of(table)) for table, limit in copying.items()}
-    at_most |= {table: lanes.checkpoint_of(table) for table in standing_still(following, orders)}
+    paused = [table for lane in lanes.apart if now < lane.retry_at for table in lane.tables]
+    at_most |= {table: lanes.checkpoint_of(table) for table in (*paused, *standing_still(following, orders))}
     barrier = replace(orders.barrier, held={**orders.barrier.held, **at_most})
     return plan(following.lanes, barrier, following.paces, limits)
 
@@ -192,6 +231,7 @@ def succeeded(
         lanes=lanes.finished(number, outcome.unsettled, outcome.ahead, outcome.ended, uneven=outcome.uneven),
         paces=paces,
         trouble=lasting,
+        succeeded_at=now,
         flowed_at=now if outcome.tally.applied else following.flowed_at,
     )
 
@@ -218,7 +258,10 @@ def _job(following: Following, number: int) -> LaneJob:
 
 def _after_apart_job(lanes: Lanes, lane: ApartLane, pace: Pace, *, keeps_up: bool) -> Lanes:
     """Tables without fault, and a slow table that has caught up and keeps up, go on with the others."""
-    return lanes.together(lane) if keeps_up or not lane.slow else lanes.paced(lane, pace)
+    if keeps_up or not lane.slow:
+        return lanes.together(lane)
+    well = replace(lane, pace=pace, failures=0, retry_at=0.0, error=None)
+    return lanes.with_lane(lane, well)
 
 
 def slowest(outcome: JobOutcome, seconds: float) -> TableId | None:
@@ -240,7 +283,7 @@ def failed(following: Following, number: int, error: ErrorReport, *, now: float,
         return table_failed(following, error.table, error)
     following = _narrowed(following, job)
     if not error.lasting:
-        return with_error(following, error, now=now)
+        return _tried_again(following, job, error, now=now)
     if error.code == HistoryLost.code and not job.tables:
         for table in sorted(table for table, window in windows.items() if window.start == job.scan.start):
             following = table_failed(following, table, error)
@@ -250,18 +293,73 @@ def failed(following: Following, number: int, error: ErrorReport, *, now: float,
     return _separated(following, sorted(windows), error, Pace(seconds=max(1, span_seconds(job.scan))))
 
 
+def _tried_again(following: Following, job: LaneJob, error: ErrorReport, *, now: float) -> Following:
+    """The reason may pass. Until it does, one table that meets it must not stop the others of its window, so a window that fails again and
+    again is divided. If the source, the target or Spark is away, all parts fail: then few are made, and they are together again afterwards.
+    """
+    lanes = following.lanes
+    lane = lanes.lane_of(job)
+    if lane is None:
+        after = with_error(following, error, now=now)
+        again = after.trouble is not None and after.trouble.failures >= _DIVIDED_AFTER
+        if not again or error.passes_at_once or error.code == FencedError.code or not job.tables or lanes.apart:
+            return after
+        tables = sorted(table for table in lanes.tables if job.of(table) is not None)
+        if len(tables) == 1:
+            return after
+        halves = _halves(tables, ApartLane(tables=frozenset(tables), pace=Pace(seconds=1), since=now, error=error))
+        return replace(after, trouble=None, lanes=lanes.put_apart(*halves))
+    divides = not error.passes_at_once and error.code != FencedError.code
+    failures = lane.failures + 1 if divides else 1
+    paused = replace(
+        lane, failures=failures, retry_at=now + _pause(failures).total_seconds(), error=replace(error, table=None)
+    )
+    most = _MOST_APART if _witnessed(following, lane) else _MOST_IN_THE_DARK
+    if not divides or lane.alone is not None or len(lanes.apart) >= most:
+        return replace(following, lanes=lanes.with_lane(lane, paused))
+    return replace(following, lanes=lanes.put_apart(*_halves(sorted(lane.tables), replace(paused, since=now))))
+
+
+def _witnessed(following: Following, lane: ApartLane) -> bool:
+    """Whether other tables go on, so that the lane's failures are its own."""
+    return following.succeeded_at > lane.since
+
+
+def _halves(tables: Sequence[TableId], lane: ApartLane) -> list[ApartLane]:
+    middle = len(tables) // 2
+    return [replace(lane, tables=frozenset(half)) for half in (tables[:middle], tables[middle:])]
+
+
+def retried(following: Following) -> Mapping[TableId, ErrorReport]:
+    """The tables that fail alone while others go on."""
+    return {
+        lane.alone: replace(lane.error, table=lane.alone)
+        for lane in following.lanes.apart
+        if lane.alone is not None and lane.error is not None
+        if lane.failures >= _DIVIDED_AFTER and _witnessed(following, lane)
+    }
+
+
+def _error_of_lanes(following: Following) -> ErrorReport | None:
+    """The error of several tables says more than that of one."""
+    erring = [lane for lane in following.lanes.apart if lane.error is not None]
+    lane = max(erring, key=lambda lane: (len(lane.tables), sorted(lane.tables)), default=None)
+    if lane is None or lane.error is None:
+        return None
+    return replace(lane.error, table=lane.alone if _witnessed(following, lane) else None)
+
+
 def _separated(following: Following, tables: Sequence[TableId], error: ErrorReport, pace: Pace) -> Following:
     if len(tables) == 1:
         return table_failed(following, tables[0], error)
-    halves = tables[: len(tables) // 2], tables[len(tables) // 2 :]
-    apart = [ApartLane(tables=frozenset(half), pace=pace) for half in halves]
-    return replace(following, lanes=following.lanes.put_apart(*apart))
+    halves = _halves(tables, ApartLane(tables=frozenset(tables), pace=pace))
+    return replace(following, lanes=following.lanes.put_apart(*halves))
 
 
 def _narrowed(following: Following, job: LaneJob) -> Following:
     lanes, paces = following.lanes, following.paces
     if (apart := lanes.lane_of(job)) is not None:
-        return replace(following, lanes=lanes.paced(apart, apart.pace.after_failure(job.scan)))
+        return replace(following, lanes=lanes.with_lane(apart, replace(apart, pace=apart.pace.after_failure(job.scan))))
     narrowed = paces.of(job).after_failure(job.scan)
     return replace(following, paces=replace(paces, **{"default" if job.tables else "own": narrowed}))
 
@@ -282,17 +380,30 @@ def moved(following: Following, places: Mapping[TableId, Position], orders: Orde
 
 
 def with_error(following: Following, error: ErrorReport, *, now: float) -> Following:
-    """Records an error. The pause doubles from half a second to ten, but restarts at half a second for an error that passes at once.
+    """Records an error of this node: a copy may have met it with one table, and nothing says that it is the table's. The pause doubles from half a second to ten, but restarts at half a second for an error that passes at once.
     A permanent error waits for the next run.
     """
+    error = error if error.lasting else replace(error, table=None)
     failures = following.trouble.failures + 1 if following.trouble and not error.passes_at_once else 1
-    pause = min(FIRST_PAUSE * 2 ** min(failures - 1, 10), LONGEST_PAUSE)
+    pause = _pause(failures)
     passing = error.retryable or error.code == FencedError.code
     trouble = Trouble(error=error, failures=failures, retry_at=now + pause.total_seconds() if passing else None)
     lasting = following.trouble
     if lasting is not None and lasting.retry_at is None:
         trouble = lasting
     return replace(following, trouble=trouble)
+
+
+def _pause(failures: int) -> timedelta:
+    return min(FIRST_PAUSE * (1 << min(failures - 1, 10)), LONGEST_PAUSE)
+
+
+def retry_at(following: Following) -> float | None:
+    """When the next pause is over. None: there is none."""
+    moments = [lane.retry_at for lane in following.lanes.apart if lane.error is not None]
+    if following.trouble is not None and following.trouble.retry_at is not None:
+        moments.append(following.trouble.retry_at)
+    return min(moments, default=None)
 
 
 def report(
@@ -306,7 +417,7 @@ def report(
     checkpoint, exceptions = following.lanes.reported()
     released = following.lanes.released()
     takes_part = orders.running and following.run == orders.run
-    error = following.trouble.error if following.trouble else None
+    error = following.trouble.error if following.trouble else _error_of_lanes(following)
     return PositionReport(
         run=following.run if takes_part or following.lanes.running or copying else 0,
         barrier_rev=orders.barrier_rev,
@@ -317,6 +428,7 @@ def report(
         copies=copies or {},
         error=None if error is None or error.code == FencedError.code else error,
         failed=dict(islice(sorted(following.failed.items()), _MOST_REPORTED)),
+        retried=dict(islice(sorted(retried(following).items()), _MOST_REPORTED)),
         stops={
             table: rev
             for table, rev in orders.stops.items()
@@ -324,4 +436,5 @@ def report(
         },
         rows=following.rows,
         flowing=flowing(following, now),
+        reaches=following.reaches,
     )

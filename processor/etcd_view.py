@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
+from changefeed.lifecycle import State
 from changefeed.position import Position
 from changefeed.records import (
     Assignment,
@@ -71,6 +72,7 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId, node: No
     orders = Orders(
         life=barrier.create_rev,
         running=status.record.lifecycle.running and status.record.follows(info.record.configuration),
+        troubled=status.record.lifecycle.state is State.WARNING,
         run=status.record.run,
         barrier=barrier.record.holding(stored.record for stored in records.values()),
         barrier_rev=barrier.mod_rev,

@@ -12,7 +12,7 @@ from dataclasses import replace
 import structlog
 
 from admin.cluster_reader import no_such_changefeed
-from changefeed.errors import ConflictError, FencedError, NotFoundError
+from changefeed.errors import ConflictError, NotFoundError, WrongState
 from changefeed.position import Position
 from changefeed.records import (
     ChangefeedId,
@@ -93,21 +93,45 @@ class DesiredStore:
             raise no_such_changefeed(id)
         return compare_and_swap(self._etcd, (CreateRevIs(info, found.create_rev),), (put,))
 
-    def drain(self, node: NodeId) -> int:
+    def drain(self, node: NodeId, *, force: bool = True) -> int:
+        """Without `force` it is refused if no other node takes tables, also if two drains come at the same time."""
+        return self._set_draining(node, draining=True, force=force)
+
+    def undrain(self, node: NodeId) -> int:
+        return self._set_draining(node, draining=False, force=True)
+
+    def _set_draining(self, node: NodeId, *, draining: bool, force: bool) -> int:
+        for attempts_left in range(_ATTEMPTS, 0, -1):
+            try:
+                return self._try_draining(node, draining=draining, force=force)
+            except ConflictError:  # the node, or the one that would take its tables, has written its record meanwhile
+                if attempts_left == 1:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def _try_draining(self, node: NodeId, *, draining: bool, force: bool) -> int:
         """Keeps the node's key and lease, so its epoch does not change."""
         key = self._layout.node(node)
-        found = self._etcd.get(key)
+        nodes = {kv.key: kv for kv in self._etcd.range(self._layout.nodes).items}
+        found = nodes.get(key)
         if found is None:
             raise NotFoundError(f"node {node!r} no longer exists")
         record = decode(NodeRecord, found)
-        if record.draining:
+        if record.draining is draining:
             return found.mod_rev
-        put = Put(key, encode(replace(record, draining=True)), found.lease)
-        try:
-            rev = compare_and_swap(self._etcd, (ModRevIs(key, found.mod_rev),), (put,))
-        except FencedError:
-            raise NotFoundError(f"node {node!r} no longer exists") from None
-        _log.info("node_drained", drained=node)
+        others = (kv for kv in nodes.values() if kv.key != key and decode(NodeRecord, kv).takes_tables)
+        taker = next(others, None)
+        if taker is None and not force:
+            raise WrongState(
+                f"no other node takes tables, so those of {node!r} would stay where they are; start another node, or undrain or mend one "
+                "(`sluice node list`), or drain it nevertheless with --force"
+            )
+        present = [
+            ModRevIs(kv.key, kv.mod_rev) for kv in (found, *([taker] if taker is not None and not force else []))
+        ]
+        put = Put(key, encode(replace(record, draining=draining)), found.lease)
+        rev = compare_and_swap(self._etcd, present, (put,))
+        _log.info("node_drained" if draining else "node_undrained", which=node)
         return rev
 
     def resign(self, owner: ElectedOwner) -> int:

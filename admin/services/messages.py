@@ -13,11 +13,12 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from admin.cluster_reader import ChangefeedTables, ClusterView, ServingNode, tables_of
 from admin.preflight.update_effect import UpdateEffect
-from admin.services.table_troubles import troubles
+from admin.services.node_health import faults, not_ready
+from admin.services.table_troubles import TableFacts, TableTrouble, standing, troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, CopyProgress, NodeId, RowCounts
+from changefeed.records import ChangefeedId, CopyProgress, NodeId, PositionReport, RowCounts
 from changefeed.table import TableId, TableKind, TableName, TableSchema
 from owner.ddl import barrier
 from owner.etcd_view import OwnerView
@@ -99,11 +100,20 @@ def lifecycle_now(known: OwnerView, unwritable: ErrorReport | None) -> Lifecycle
 def nodes(view: ClusterView, serving: ServingNode) -> Iterator[pb.Node]:
     leader = view.owner
     counts: dict[NodeId, int] = {}
+    reports: dict[NodeId, list[tuple[ChangefeedId, PositionReport]]] = {}
     for id in view.ids:
-        for node, assigned in view.assignments(id).items():
+        assigned_to = view.assignments(id)
+        for node, assigned in assigned_to.items():
             counts[node] = counts.get(node, 0) + len(assigned.record.tables)
+        for node, report in view.present_reports(id).items():
+            given = assigned_to.get(node)
+            if (given is not None and given.record.tables) or report.error is not None or report.reaches:
+                reports.setdefault(node, []).append((id, report))
     for node, stored in sorted(view.nodes.items()):
-        record = stored.record
+        record, own = stored.record, node == serving.node()
+        found = faults(record.health, reports.get(node, ()))
+        feed, error = found.last or (None, None)
+        takes_part = node in reports
         yield pb.Node(
             id=record.id,
             name=record.name,
@@ -114,30 +124,73 @@ def nodes(view: ClusterView, serving: ServingNode) -> Iterator[pb.Node]:
             owner=leader is not None and leader.node == node,
             draining=record.draining,
             tables=counts.get(node, 0),
-            not_ready=serving.not_ready() if node == serving.node() else "",
+            not_ready=serving.not_ready() if own else not_ready(record.health) if record.health else "",
+            spark=record.health.ready if record.health else None,
+            etcd_writable=serving.unwritable() is None if own else None,
+            source_reachable=not found.source if takes_part else None,
+            target_reachable=not found.target if takes_part else None,
+            last_error=_error(error),
+            last_error_changefeed=feed or "",
         )
 
 
-def tables(known: OwnerView, found: ChangefeedTables) -> Iterator[pb.Table]:
+def tables(known: OwnerView, found: ChangefeedTables, *, now: datetime) -> Iterator[pb.Table]:
     in_copy, in_trouble = copies(known), troubles(known.stragglers, known.records.values())
     for schema in sorted(found.living, key=lambda schema: schema.name):
-        node = found.progress.home.get(schema.id)
-        has_rows = schema.kind is not TableKind.VIEW
+        facts = _facts(known, found, schema, in_trouble.get(schema.id), copying=schema.id in in_copy, now=now)
+        stands, trouble = standing(facts, now), facts.trouble
         yield pb.Table(
             id=schema.id,
             name=str(schema.name),
             target=_target(known, schema),
             kind=schema.kind,
-            node=node or "",
-            checkpoint=text(found.of(schema.id)),
-            barrier=text(known.barrier.of(schema.id)) if known.barrier and has_rows else "",
-            held=known.barrier is not None and schema.id in known.barrier.held,
-            leaving=node is not None and schema.id in known.assignments[node].record.leaving,
+            node=facts.node or "",
+            checkpoint=text(facts.at),
+            barrier=text(facts.barrier),
+            held=facts.held,
+            leaving=facts.leaving,
             schema_valid_from=text(schema.valid_from),
-            copy=copy_progress({schema.id: in_copy[schema.id]} if schema.id in in_copy else {}),
-            trouble=in_trouble[schema.id].kind if schema.id in in_trouble else "",
-            error=_error(in_trouble[schema.id].error) if schema.id in in_trouble else None,
+            copy=copy_progress({schema.id: in_copy[schema.id]} if facts.copying else {}),
+            trouble=trouble.kind if trouble else "",
+            error=_error(stands.error or (trouble.error if trouble else None)),
+            state=stands.state,
         )
+
+
+def _facts(
+    known: OwnerView,
+    found: ChangefeedTables,
+    schema: TableSchema,
+    trouble: TableTrouble | None,
+    *,
+    copying: bool,
+    now: datetime,
+) -> TableFacts:
+    table, node, status, barrier = schema.id, found.progress.home.get(schema.id), known.status, known.barrier
+    has_rows = schema.kind is not TableKind.VIEW
+    return TableFacts(
+        kind=schema.kind,
+        state=status.lifecycle.state if status else None,
+        node=node,
+        failing=_error_on(known, node, table) if node is not None else None,
+        trouble=trouble,
+        leaving=node is not None and table in known.assignments[node].record.leaving,
+        copying=copying,
+        held=barrier is not None and table in barrier.held,
+        at=found.of(table),
+        barrier=barrier.of(table) if barrier and has_rows else None,
+        lag=status.lag(now) if status else None,
+    )
+
+
+def _error_on(known: OwnerView, node: NodeId, table: TableId) -> ErrorReport | None:
+    """Why the table's node does not replicate it: its Spark does not run, or it says so in the present run."""
+    report, record = known.reports.get(node), known.processors.get(node)
+    error = record.health.error if record is not None and record.health is not None else None
+    if error is None and report is not None and known.status is not None and report.run == known.status.run:
+        others = report.error is not None and report.error.table not in (None, table)
+        error = report.failed.get(table) or report.retried.get(table) or (None if others else report.error)
+    return error.on(node, alone=True) if error is not None else None
 
 
 def stopped_tables(known: OwnerView, found: ChangefeedTables) -> list[pb.StoppedTable]:

@@ -28,11 +28,22 @@ class NodeService(NodeServiceServicer):
 
     @unary(Access.OPERATOR)
     def DrainNode(self, request: pb.DrainNodeRequest, context: Any) -> pb.Node:
+        node = self._processor(request.id)
+        return self._written(node, self._store.drain(node, force=request.force))
+
+    @unary(Access.OPERATOR)
+    def UndrainNode(self, request: pb.UndrainNodeRequest, context: Any) -> pb.Node:
+        node = self._processor(request.id)
+        return self._written(node, self._store.undrain(node))
+
+    def _processor(self, text: str) -> NodeId:
         with self._reader.read() as view:
-            node = find_node(view, request.id)
+            node = find_node(view, text)
             if Role.PROCESSOR not in view.nodes[node].record.roles:
                 raise WrongState(f"node {node!r} is not a processor; it has no tables to give up")
-        rev = self._store.drain(node)
+        return node
+
+    def _written(self, node: NodeId, rev: int) -> pb.Node:
         with self._reader.read(rev) as view:
             found = [each for each in messages.nodes(view, self._reader.serving) if each.id == node]
         if not found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 from admin.access import Access, Guard
@@ -16,7 +17,7 @@ from admin.services.table_troubles import TroubleKind, troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1.admin_pb2_grpc import DdlServiceServicer, TableServiceServicer
 from changefeed.errors import NotFoundError, RetryableError, WrongState
-from changefeed.records import ChangefeedId, DdlRecord, Role, TableVerb
+from changefeed.records import ChangefeedId, DdlRecord, NodeRecord, Role, TableVerb
 from changefeed.table import TableId, TableKind, TableSchema
 from owner.ddl.stragglers import SKIPPABLE, known_tables, nameless
 from owner.etcd_view import OwnerView
@@ -33,7 +34,7 @@ class TableService(TableServiceServicer):
     @streaming(Access.VIEWER)
     def ListTables(self, request: pb.ListTablesRequest, context: Any) -> Iterator[pb.Table]:
         known = _known(self._reader, request.changefeed)
-        yield from messages.tables(known, tables_of(known))
+        yield from messages.tables(known, tables_of(known), now=datetime.now(UTC))
 
     @unary(Access.OPERATOR)
     def MoveTable(self, request: pb.MoveTableRequest, context: Any) -> pb.MoveTableResponse:
@@ -44,9 +45,8 @@ class TableService(TableServiceServicer):
         table = _find_table(request.changefeed, tables_of(known), request.table)
         if table.kind is TableKind.VIEW:
             raise WrongState(f"{table.name} is a view; it has no rows, so it is not assigned to a node")
-        if Role.PROCESSOR not in record.roles or record.draining:
-            why = "is being drained" if record.draining else "is not a processor"
-            raise WrongState(f"node {node!r} {why}; it accepts no tables")
+        if not record.takes_tables:
+            raise WrongState(f"node {node!r} {_why_not(record)}; it accepts no tables")
         self._store.move(ChangefeedId(request.changefeed), table.id, node)
         return pb.MoveTableResponse(table=table.id, node=node)
 
@@ -91,7 +91,7 @@ class TableService(TableServiceServicer):
     def _obeyed(self, id: ChangefeedId, table: TableId, rev: int) -> pb.Table:
         """Waits until the owner has answered the request."""
         known = _until(self._reader, id, rev, lambda known: table not in known.requests)
-        found = {message.id: message for message in messages.tables(known, tables_of(known))}
+        found = {message.id: message for message in messages.tables(known, tables_of(known), now=datetime.now(UTC))}
         return found.get(table, pb.Table(id=table))
 
 
@@ -122,6 +122,12 @@ class DdlService(DdlServiceServicer):
     def ListDdl(self, request: pb.ListDdlRequest, context: Any) -> Iterator[pb.Ddl]:
         known = _known(self._reader, request.changefeed)
         yield from messages.ddls(known, tables_of(known))
+
+
+def _why_not(record: NodeRecord) -> str:
+    if Role.PROCESSOR not in record.roles:
+        return "is not a processor"
+    return "is being drained" if record.draining else "is not ready (`sluice node list` says why)"
 
 
 def _known(reader: ClusterReader, id: str) -> OwnerView:

@@ -1,4 +1,4 @@
-"""`troubles`: which tables of a changefeed are not where the others are, and why. Pure.
+"""`troubles`: which tables of a changefeed are not where the others are, and why. `standing`: what a table does now. Pure.
 
 Of several troubles of a table the first one counts:
 
@@ -10,14 +10,21 @@ Of several troubles of a table the first one counts:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
 
-from changefeed.lifecycle import ErrorReport
-from changefeed.records import DdlRecord
-from changefeed.table import TableId
+from changefeed.lifecycle import ErrorReport, State
+from changefeed.position import Position
+from changefeed.records import DdlRecord, NodeId
+from changefeed.table import TableId, TableKind
 from owner.ddl.stragglers import StoredStraggler, known_tables
+
+_BEHIND_SECONDS = 30
+"""How far a table may be behind its barrier, in cluster time, and still count as following."""
+_OLD = timedelta(minutes=1)
+"""The age of a barrier that does not move, with a lag as large. A quiet source moves it every ten seconds."""
 
 
 class TroubleKind(StrEnum):
@@ -52,6 +59,69 @@ def troubles(
                 if table not in found or not found[table].waits_for_user or found[table].kind is TroubleKind.REFUSED:
                     found[table] = TableTrouble(TroubleKind.REFUSED, record.refused)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class TableStanding:
+    """`error`: why it stands still, if that is known."""
+
+    state: str
+    error: ErrorReport | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFacts:
+    """What etcd says about a table. `at`: its checkpoint. `barrier`: its own. `lag`: the changefeed's."""
+
+    kind: TableKind
+    state: State | None
+    """The changefeed's. None: it has not begun."""
+    node: NodeId | None
+    failing: ErrorReport | None = None
+    """Why its node does not replicate it."""
+    trouble: TableTrouble | None = None
+    leaving: bool = False
+    copying: bool = False
+    held: bool = False
+    at: Position | None = None
+    barrier: Position | None = None
+    lag: timedelta | None = None
+
+
+def standing(facts: TableFacts, now: datetime) -> TableStanding:
+    """The first reason that holds counts."""
+    return next(_standings(facts, now))
+
+
+def _standings(facts: TableFacts, now: datetime) -> Iterator[TableStanding]:
+    trouble, runs = facts.trouble, facts.state in (State.NORMAL, State.WARNING)
+    if facts.kind is TableKind.VIEW:
+        yield TableStanding("view")
+    if trouble is not None and trouble.waits_for_user:
+        yield TableStanding(trouble.kind, trouble.error)
+    if not runs:
+        yield TableStanding(f"changefeed {facts.state or 'starting'}")
+    if facts.node is None:
+        yield TableStanding("no node")
+    if facts.leaving:
+        yield TableStanding("moving", facts.failing)
+    if facts.failing is not None:
+        yield TableStanding("failing", facts.failing)
+    if facts.copying:
+        yield TableStanding("copy")
+    if trouble is not None:
+        yield TableStanding(trouble.kind, trouble.error)
+    yield TableStanding(_progress(facts, now))
+
+
+def _progress(facts: TableFacts, now: datetime) -> str:
+    at, barrier = facts.at, facts.barrier
+    if barrier is None or at is None or barrier.ts.seconds - at.ts.seconds > _BEHIND_SECONDS:
+        return "behind"
+    if facts.held:
+        return "held"
+    still = facts.lag is not None and min(facts.lag, now - barrier.ts.to_datetime()) > _OLD
+    return "waiting" if still else "following"
 
 
 def _trouble(stored: StoredStraggler) -> TableTrouble:

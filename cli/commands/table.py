@@ -41,15 +41,13 @@ def _target(table: pb.Table) -> str:
 
 
 def _standing(table: pb.Table) -> str:
-    if table.HasField("copy"):
+    if table.HasField("copy") and table.state in ("copy", ""):
         return f"copy {cells.copy(table)}"
     if table.leaving:
         return "moving"
     if table.kind == "view":
         return "view"
-    if table.trouble:
-        return str(table.trouble)
-    return "held" if table.held else "following"
+    return table.state or table.trouble or ("held" if table.held else "following")
 
 
 def _why(table: pb.Table) -> str:

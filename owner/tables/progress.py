@@ -47,8 +47,14 @@ class NodeState:
     assignment_rev: int = 0
     report: PositionReport | None = None
     draining: bool = False
+    unfit: bool = False
+    """It cannot run jobs, or fails this changefeed while others do not."""
     gone_at: float | None = None
     """When this owner first saw that the node's lease is gone, on this owner's monotonic clock. None while the node lives."""
+
+    @property
+    def takes_tables(self) -> bool:
+        return self.gone_at is None and not self.draining and not self.unfit
 
     @property
     def reported_rev(self) -> int:
@@ -162,6 +168,14 @@ class TableProgress:
         for node, state in self.nodes.items():
             if state.report is not None and state.report.run == run:
                 for table, error in state.report.failed.items():
+                    if self.home.get(table) == node and table in self.tables and table not in self._uncovered[node]:
+                        yield table, node, error
+
+    def retried(self, run: int) -> Iterator[tuple[TableId, NodeId, ErrorReport]]:
+        """The tables that fail again and again while others of their nodes go on."""
+        for node, state in self.nodes.items():
+            if state.report is not None and state.report.run == run:
+                for table, error in state.report.retried.items():
                     if self.home.get(table) == node and table in self.tables and table not in self._uncovered[node]:
                         yield table, node, error
 

@@ -19,7 +19,7 @@ Policies, in order of precedence:
     ATableThatHasEndedIsRemoved
     ATableWithoutANodeIsAssigned                to the requested node, else to the one with the fewest tables; ties by id
     ARequestedMoveIsMade
-    ADrainingNodeGivesUpEverything              unless no other node takes tables
+    ANodeThatTakesNoTablesGivesUpEverything     one that drains or is unfit; unless no other node takes tables
     NodesAreKeptEven                            only beyond a tolerance, few tables at a time, until even; tables in copy last
 """
 
@@ -118,7 +118,7 @@ class _Loads:
         self.counts: dict[NodeId, int] = {
             node: len(state.assignment.tables) - len(state.assignment.leaving)
             for node, state in progress.nodes.items()
-            if state.gone_at is None and not state.draining
+            if state.takes_tables
         }
         self._heap = [(count, node) for node, count in self.counts.items()]
         heapq.heapify(self._heap)
@@ -155,7 +155,7 @@ class _Loads:
 
 def _settled(progress: TableProgress, table: TableId, target: NodeId) -> bool:
     state = progress.nodes.get(target)
-    if table not in progress.tables or state is None or state.gone_at is not None or state.draining:
+    if table not in progress.tables or state is None or not state.takes_tables:
         return True
     return progress.home.get(table) == target and table not in state.assignment.leaving
 
@@ -200,7 +200,7 @@ def _drained(progress: TableProgress) -> dict[TableId, Withdraw]:
     return {
         table: Withdraw(table, node)
         for node, state in sorted(progress.nodes.items())
-        if state.draining and state.gone_at is None
+        if state.gone_at is None and not state.takes_tables
         for table in sorted(state.assignment.tables.keys() - state.assignment.leaving)
         if table in progress.tables
     }

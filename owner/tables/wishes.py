@@ -4,6 +4,7 @@ The first column is what this decision knows, the second its action:
 
     a node says that a table cannot go on              Mark, stopped: the others have gone on already
     it cannot say whether that is its own fault        Mark, to be moved to another node; stopped, if it fails there too
+    a table fails again and again, others do not       Mark, to be moved to another node, which goes on trying; once
     a user asks to stop a table                        Mark, stopped
     a straggler's history is lost                      Mark, stopped for good
     a table has reached a blocked DDL                  Mark, before the checkpoint passes it
@@ -39,6 +40,7 @@ class TablePlaces(Protocol):
     def of(self, table: TableId) -> Position | None: ...
     def obeys(self, table: TableId, stop_rev: int) -> bool: ...
     def failed(self, run: int) -> Iterable[tuple[TableId, NodeId, ErrorReport]]: ...
+    def retried(self, run: int) -> Iterable[tuple[TableId, NodeId, ErrorReport]]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,10 +147,26 @@ def _marks(
             yield Mark(table, tried, moves_to=others[0])
         else:
             yield Mark(table, _straggler(stored, at, now, stopped=True, error=error))
+    for table, node, error in sorted(places.retried(run) if run is not None else (), key=lambda each: each[0]):
+        others = sorted(wishes.processors - {node})
+        if (at := places.of(table)) is not None and table not in known and table not in failed and others:
+            elsewhere = replace(_straggler(None, at, now, error=error), moved_from=node)
+            yield Mark(table, elsewhere, moves_to=others[0])
     for table, error in sorted(wishes.lost.items()):
         if (at := places.of(table)) is not None and table not in failed:
             yield Mark(table, _straggler(known.get(table), at, now, stopped=True, error=error))
-    standing = waiting.standing - failed.keys() - wishes.lost.keys()
+    yield from _standing_marks(wishes, without_name, waiting.standing - failed.keys() - wishes.lost.keys(), places, now)
+
+
+def _standing_marks(
+    wishes: TableWishes,
+    without_name: Mapping[TableId, DdlRecord],
+    standing: AbstractSet[TableId],
+    places: TablePlaces,
+    now: datetime,
+) -> Iterator[Mark]:
+    """Of tables that wait for a DDL which waits for a user, and of those whose name at the target is taken."""
+    known = wishes.stragglers
     for table in sorted(standing & without_name.keys()):
         stored, at, taken = known.get(table), places.of(table), without_name[table]
         if at == taken.position and not (stored is not None and stored.record.stopped):

@@ -44,6 +44,7 @@ from types import MappingProxyType
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import InvariantError
+from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position, Window
 from changefeed.records import Barrier
 from changefeed.table import TableId
@@ -90,11 +91,25 @@ class LaneJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApartLane:
-    """`slow`: one table that cannot keep up. Otherwise, tables of which one may be the cause of a failure."""
+    """`slow`: one table that cannot keep up. Otherwise, tables of which one may be the cause of a failure.
+
+    A lane whose jobs fail for a reason that may pass has pauses of its own. All moments are monotonic seconds.
+    """
 
     tables: frozenset[TableId]
     pace: Pace
     slow: bool = False
+    since: float = 0.0
+    """When it was put apart."""
+    failures: int = 0
+    """In a row, for reasons that may pass."""
+    retry_at: float = 0.0
+    error: ErrorReport | None = None
+
+    @property
+    def alone(self) -> TableId | None:
+        """Its table, if it has only one."""
+        return next(iter(self.tables)) if len(self.tables) == 1 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,8 +201,12 @@ class Lanes:
         """The tables of an apart lane are as any others."""
         return replace(self, apart=tuple(other for other in self.apart if other is not lane))
 
-    def paced(self, lane: ApartLane, pace: Pace) -> Lanes:
-        return replace(self, apart=tuple(replace(it, pace=pace) if it is lane else it for it in self.apart))
+    def afresh(self) -> Lanes:
+        """What failed is tried again at once."""
+        return replace(self, apart=tuple(replace(it, failures=0, retry_at=0.0, error=None) for it in self.apart))
+
+    def with_lane(self, lane: ApartLane, changed: ApartLane) -> Lanes:
+        return replace(self, apart=tuple(changed if it is lane else it for it in self.apart))
 
     def started(self, job: LaneJob) -> Lanes:
         return replace(

@@ -23,6 +23,7 @@ from processor.spark.runner import Group, SparkRunner
 from processor.spark.stays import Stays
 from processor.task.job import JobOutcome, JobSpec, together
 from processor.task.job_context import ContextBase, JobContext
+from processor.task.look import look_around
 from processor.task.shuffle.division import divided_tables
 from processor.task.window_task import ShuffledBlob, apply_bucket, divide_tables, read_slice, replicate_window
 
@@ -151,6 +152,12 @@ class Pipeline:
             if isinstance(answer, ErrorReport):
                 _expect_one_attempt(answer)
         return answers
+
+    def look(self, shared: SharedContext, attempt: str) -> ErrorReport | None:
+        """Whether a task reaches the source, the target and etcd; None if it does."""
+        group = Group(shared.context.changefeed, f"{shared.context.fence.run}-look")
+        with self._broadcast(shared) as handle:
+            return self._spark.run_one(group, partial(look_around, handle, attempt))
 
     @contextmanager
     def _broadcast(self, shared: SharedContext) -> Iterator[BroadcastContext]:

@@ -16,6 +16,7 @@ task would write the same rows.
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -81,15 +82,9 @@ class SparkRunner:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def warm_up(self) -> None:
-        """Starts Spark and a worker in the background. This takes seconds, for which the first table would otherwise wait."""
-        threading.Thread(target=self._warm_up, name="spark-warm-up", daemon=True).start()
-
-    def _warm_up(self) -> None:
-        try:
-            self.run_one(Group("sluice", "warm-up"), _nothing)
-        except SluiceError as error:
-            _log.warning("spark_not_warm", error=str(error))
+    def probe(self) -> None:
+        """Starts Spark and a worker if there is none, and runs a job that does nothing. This takes seconds at first."""
+        self.run_one(Group("sluice", "probe"), _nothing)
 
     def stop(self) -> None:
         self._watch.stop()
@@ -218,14 +213,18 @@ class SparkRunner:
         try:
             context = SparkContext(conf=SparkConf().setAll(list(settings.items())))
         except _FAILURES as error:
-            master = self._settings.master
-            raise PipelineUnavailable(
-                f"Spark, start: {master} cannot be reached, or refuses this node's application: {cause_of(error)}"
-            ) from error
+            raise PipelineUnavailable(f"Spark, start: {self._not_started()}: {cause_of(error)}") from error
         context.pythonExec = self._settings.python
         context.setLogLevel(settings["spark.log.level"])
         _log.info("spark_started", master=context.master, version=context.version, application=context.applicationId)
         return context
+
+    def _not_started(self) -> str:
+        if not self._settings.local:
+            return f"{self._settings.master} cannot be reached, or refuses this node's application"
+        home = os.environ.get("JAVA_HOME")
+        where = f"JAVA_HOME ({home})" if home else "the PATH"
+        return f"it cannot start on this machine; check that {where} has a JDK 17 or newer, and that spark.driver.memory fits"
 
     def _give_up(self) -> None:
         """The jobs of the application end with an error, and the next job starts another application."""
@@ -279,7 +278,7 @@ def _alone(release: str, task: Callable[[], T], numbers: Iterable[int]) -> Itera
 
 
 def _nothing() -> None:
-    """The task of a warm-up: loads the modules that a window's task needs."""
+    """The task of a probe: loads the modules that a window's task needs."""
     import_module("processor.task.window_task")
 
 

@@ -148,6 +148,13 @@ class ChangefeedResources:
         schema = self.context.schemas.at(table, window.start)
         return None if schema is None else SoleTable(self.mounter.mounted(schema).target, window.start)
 
+    def check_reachable(self) -> None:
+        """Raises if the source, the target or etcd does not answer here."""
+        deployment_of(self.source)
+        if self._target is not None:
+            is_sharded(self._target)
+        self._permit()
+
     def loader(self, schema: TableSchema, *, once: bool) -> DocumentLoader:
         """`once`: no document may be sent twice."""
         if self._target is None:

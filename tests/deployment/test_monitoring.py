@@ -60,6 +60,7 @@ def test_alerts_cover_what_stops_replication(chart: Chart) -> None:
         "SluiceChangefeedFailed",
         "SluiceNoOwner",
         "SluiceEtcdNotWritable",
+        "SluiceNodeNotReady",
     } <= names
 
 

@@ -22,10 +22,13 @@ import owner.ddl.jobs
 import owner.deployments.connections
 import owner.etcd_view
 import owner.owner
+import owner.tables.node_standings
 import processor.copy.steps
 import processor.lanes.windows
 import processor.processor
 import processor.spark.attempts
+import processor.spark.fitness
+import processor.task.look
 import processor.task.permit
 import processor.task.rows.applier
 import processor.task.window_task
@@ -57,6 +60,7 @@ from processor.lanes.lane_plan import LaneLimits
 from processor.lanes.windows import WindowLimits
 from processor.spark.pipeline import Pipeline
 from processor.spark.runner import Group
+from processor.spark.spark_watch import SparkWatch, WatchedJobs
 from processor.task.worker_resources import ChangefeedResources, WorkerResources
 from sink.mongodb import commander
 from tests.simulation.clockwork import substitutes
@@ -105,6 +109,8 @@ class Cluster:
         self.resources_by_process: dict[Process, WorkerResources] = {}
         self.judge: Any = None
         self.decoder = Decoder()
+        self.broken_sparks: set[str] = set()
+        """The nodes whose Spark runs no jobs."""
         self.reached: Callable[[str], None] = lambda point: None
         """Called when a process reaches one of the product's failpoints."""
         self.capture_may_change = False
@@ -189,6 +195,7 @@ class Node:
         self.name = name
         self.roles = roles
         self.stopping = False
+        self.watch: SparkWatch | None = None
         self.process = cluster.machine.process(name)
         self.spark = Spark(cluster, self)
         self.process.on_death.append(self.spark.orphaned)
@@ -203,6 +210,8 @@ class Node:
         etcd = self.cluster.line()
         mirror = Mirror(etcd, LAYOUT.root)
         mirror.start()
+        watch = self.watch = SparkWatch(self.spark.probe)
+        watch.start()
         while not self.stopping:
             try:
                 session, store = open_session(
@@ -214,8 +223,9 @@ class Node:
             replicating = None
             if Role.PROCESSOR in self.roles:
                 pipeline = Pipeline(self.spark, _WINDOWS)  # type: ignore[arg-type]  # stands in for Spark
+                jobs = WatchedJobs(pipeline, watch)
                 replicating = processor.processor.Processor(
-                    session, store, mirror, LAYOUT, EtcdConfig(), pipeline, windows=_WINDOWS, lanes=_LANES
+                    session, store, mirror, LAYOUT, EtcdConfig(), jobs, windows=_WINDOWS, lanes=_LANES
                 )
             membership = Membership(
                 session,
@@ -225,11 +235,13 @@ class Node:
                 owner_role=Role.OWNER in self.roles,
                 processor=replicating,
                 elected=lambda: None,
+                health=lambda: watch.health,
             )
             with membership:
                 while membership.alive and not self.stopping:
                     membership.tick()
                     substitutes.sleep(0.3)
+        watch.stop()
         mirror.stop()
 
     def _describe(self, node: NodeId) -> NodeRecord:
@@ -241,6 +253,7 @@ class Node:
             version="1",
             started_at=datetime(2026, 11, 21, tzinfo=UTC),
             isolates=True,
+            health=self.watch.health if self.watch is not None else None,
         )
 
 
@@ -278,6 +291,9 @@ class Spark:
     def broadcast(self, value: object) -> _Broadcast:
         return _Broadcast(value)
 
+    def probe(self) -> None:
+        self.run_one(Group("sluice", "probe"), lambda: None)
+
     def run_one(self, group: Group, task: Callable[[], Any]) -> Any:
         return self._begin(group, task).result()
 
@@ -309,6 +325,14 @@ class Spark:
             if machine.random.random() < 0.5:
                 machine.after(machine.random.random() * 0.1, partial(machine.kill, task.worker))
 
+    def break_down(self) -> None:
+        """The JVM dies, and none starts. The workers go on: they notice it sooner or later."""
+        self._cluster.broken_sparks.add(self._node.name)
+        for task in list(self._busy):
+            _settle(task.answer, PipelineUnavailable("the JVM has died"))
+        self.orphaned()
+        self._idle.clear()
+
     def lose_one(self, random: Random) -> bool:
         """Loses a task, as when Spark loses an executor: the job fails, and its worker goes on."""
         pending = [task for task in self._busy if not task.answer.done()]
@@ -327,6 +351,9 @@ class Spark:
 
     def _begin(self, group: Group, call: Callable[[], Any]) -> substitutes.Future:
         machine = self._cluster.machine
+        if self._node.name in self._cluster.broken_sparks:
+            machine.sleep(0.3)
+            raise PipelineUnavailable("the JVM does not start")
         worker = self._worker()
         answer = substitutes.Future()
         task = _Task(group, worker, answer)
@@ -435,6 +462,16 @@ def wired(cluster: Cluster) -> Iterator[None]:
         (owner.owner, "_TICK", timedelta(seconds=0.5)),
         (owner.owner, "_LEAST_PAUSE", timedelta(seconds=0.1)),
         (owner.changefeed_owner, "_HISTORY", 2),
+        (owner.tables.node_standings, "PATIENCE", timedelta(seconds=3)),
+        (owner.tables.node_standings, "SERVES_FOR", timedelta(seconds=2)),
+        (owner.tables.node_standings, "INHERITS", timedelta(seconds=6)),
+        (owner.tables.node_standings, "HOLD", timedelta(seconds=4)),
+        (owner.tables.node_standings, "LONGEST_HOLD", timedelta(seconds=16)),
+        (processor.spark.fitness, "DOUBT", timedelta(seconds=3)),
+        (processor.spark.fitness, "TRIAL", timedelta(seconds=1)),
+        (processor.spark.fitness, "LONGEST_TRIAL", timedelta(seconds=8)),
+        (processor.spark.fitness, "TRIAL_PAUSE", timedelta(seconds=0.5)),
+        (processor.spark.fitness, "LONGEST_PAUSE", timedelta(seconds=4)),
         (processor.processor, "_TICK", timedelta(seconds=0.5)),
         (processor.processor, "_LEAST_PAUSE", timedelta(seconds=0.05)),
         (source.oplog.row_reader, "_LOOKED_AT", 10),
@@ -455,6 +492,7 @@ def wired(cluster: Cluster) -> Iterator[None]:
         (processor.task.worker_resources, "_make_lasting", lambda: None),
         (processor.task.window_task, "worker_resources", resources_by_process),
         (processor.copy.steps, "worker_resources", resources_by_process),
+        (processor.task.look, "worker_resources", resources_by_process),
         (processor.copy.steps, "_done", copying),
     ]
     defaults: list[tuple[Any, dict[str, Any]]] = [

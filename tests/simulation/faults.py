@@ -39,6 +39,8 @@ class Faults:
             self._freeze_node,
             self._freeze_worker,
             self._lose_worker,
+            self._spark_breaks,
+            self._node_is_walled_off,
             self._cut_off,
             self._etcd_outage,
             self._source_outage,
@@ -92,6 +94,7 @@ class Faults:
         self._cluster.source.hold_majority(0.0)
         self._cluster.source.slow_reads = self._cluster.source.slow_scan = 0.0
         self._elections_go_on()
+        self._mend_nodes()
         for node in list(self._cluster.nodes.values()):
             if node.process.frozen:
                 self._machine.thaw(node.process)
@@ -232,6 +235,46 @@ class Faults:
             if node.alive and node.spark.lose_one(self._random):
                 self._machine.note(node.process.name, "loses sight of a worker")
                 return
+
+    # nodes that live, and cannot work
+
+    def _spark_breaks(self) -> None:
+        node, broken = self._node(), self._cluster.broken_sparks
+        if node is not None:
+            self._machine.note(node.name, "its Spark breaks")
+            node.spark.break_down()
+            self._mended_later(lambda: broken.discard(node.name))
+
+    def _node_is_walled_off(self) -> None:
+        """Its workers do not reach the source or the target any more."""
+        node, unreachable = self._node(), self._cluster.network.unreachable
+        if node is not None:
+            wall = node.name, self._random.choice(("the source", "the target"))
+            self._machine.note(node.name, f"does not reach {wall[1]} any more")
+            unreachable.add(wall)
+            self._mended_later(lambda: unreachable.discard(wall))
+
+    def _mended_later(self, mend: Callable[[], None]) -> None:
+        def unless_over() -> None:
+            if not self._over:
+                mend()
+
+        self._machine.after(self._random.choice((1.0, 6.0, 20.0)), unless_over)
+
+    def _mend_nodes(self) -> None:
+        """Where there are others, one node may stay as it is for good: they have to do without it."""
+        broken, unreachable = self._cluster.broken_sparks, self._cluster.network.unreachable
+        broken.clear()
+        unreachable.clear()
+        names = sorted(self._cluster.nodes)
+        if len(names) == 1:
+            return
+        if self._spark_breaks in self._chosen and self._random.random() < 0.5:
+            self._machine.count("one node's Spark stays broken for good")
+            self._cluster.nodes[self._random.choice(names)].spark.break_down()
+        elif self._node_is_walled_off in self._chosen and self._random.random() < 0.5:
+            self._machine.count("one node stays walled off for good")
+            unreachable.add((self._random.choice(names), self._random.choice(("the source", "the target"))))
 
     # accidents of services
 

@@ -11,6 +11,7 @@ I5 DDL once         each effect of a DDL: its record is executing, no overlappin
 I6 converge         at the end
 I7 progress         at the end; a changefeed may stop if the source's oplog has lost what it needs, or at a row that another client changed.
                     What waits for a user holds nothing else
+ready               no table is given to a node that has not been ready for a while
 stops               nothing is written of a table whose node has reported that it obeys the table's stop
 lag                 each status: everything of the moment that it names is downstream
 """
@@ -38,6 +39,7 @@ from changefeed.records import (
     DdlRecord,
     DdlState,
     NodeId,
+    NodeRecord,
     PositionReport,
     Straggler,
 )
@@ -48,12 +50,14 @@ from coordination.parts import AssignmentPart, join_report
 from tests.simulation.agreement import Agreement, definition_differences
 from tests.simulation.clockwork.machine import Thread, Violation
 from tests.simulation.clockwork.substitutes import EPOCH
-from tests.simulation.cluster import FEED, LAYOUT, Cluster
+from tests.simulation.cluster import FEED, LAYOUT, TTL, Cluster
 from tests.simulation.source.oplog import placed
 from tests.simulation.source.server import Ddl, Table
 from tests.simulation.target.server import Collection, DdlEffect
 
 Row = dict[str, Any]
+
+_READY_SECONDS = 2 * TTL.total_seconds()
 
 
 class Judge:
@@ -79,6 +83,7 @@ class Judge:
         self._report_keys: dict[NodeId, dict[str, KeyValue]] = {}
         self._assignments: dict[NodeId, dict[str, KeyValue]] = {}
         self._homes: dict[TableId, set[NodeId]] | None = None
+        self._unready_since: dict[NodeId, float] = {}
         self._copied: set[TableId] = set()
         """The tables to be copied, among those that a node has."""
         self._last_home: dict[TableId, NodeId] = {}
@@ -260,28 +265,34 @@ class Judge:
 
     def written(self, changes: Iterable[Change]) -> None:
         for change in changes:
-            key = change.key
-            if key.startswith(LAYOUT.ddls(self._id)):
-                if change.now is None:
-                    self._records.pop(key, None)
-                else:
-                    self._recorded(key, self._decode(DdlRecord, change.now))
-            elif key.startswith(LAYOUT.assignments(self._id)):
-                self._assigned(change)
-            elif (
-                key.startswith(LAYOUT.copies(self._id))
-                and change.now
-                and key.count("/") == LAYOUT.copies(self._id).count("/")
-            ):
-                self._count(f"copy {self._decode(CopyRecord, change.now).stage}")
-            elif key.startswith((LAYOUT.stragglers(self._id), LAYOUT.positions(self._id))):
-                self._fell_behind_or_reported(change)
-            elif key == LAYOUT.barrier(self._id) and change.now is not None:
-                self._barrier = self._decode(Barrier, change.now)
+            if change.key.startswith(LAYOUT.nodes):
+                self._joined_or_left(change)
+            else:
+                self._written_of_feed(change)
         self._excused |= self._waiting().keys()
         for change in changes:
             if change.key == LAYOUT.status(self._id) and change.now is not None:
                 self._check_status(self._decode(ChangefeedStatus, change.now))
+
+    def _written_of_feed(self, change: Change) -> None:
+        key = change.key
+        if key.startswith(LAYOUT.ddls(self._id)):
+            if change.now is None:
+                self._records.pop(key, None)
+            else:
+                self._recorded(key, self._decode(DdlRecord, change.now))
+        elif key.startswith(LAYOUT.assignments(self._id)):
+            self._assigned(change)
+        elif (
+            key.startswith(LAYOUT.copies(self._id))
+            and change.now
+            and key.count("/") == LAYOUT.copies(self._id).count("/")
+        ):
+            self._count(f"copy {self._decode(CopyRecord, change.now).stage}")
+        elif key.startswith((LAYOUT.stragglers(self._id), LAYOUT.positions(self._id))):
+            self._fell_behind_or_reported(change)
+        elif key == LAYOUT.barrier(self._id) and change.now is not None:
+            self._barrier = self._decode(Barrier, change.now)
 
     def _recorded(self, key: str, record: DdlRecord) -> None:
         self._records[key] = record
@@ -309,9 +320,28 @@ class Judge:
             why = straggler.error.code if straggler.error else "a user asked for it"
             self._count(f"straggler: {f'stopped, {why}' if straggler.stopped else 'goes on, or waits for a DDL'}")
 
+    def _joined_or_left(self, change: Change) -> None:
+        node = NodeId(child(change.key, LAYOUT.nodes))
+        if change.now is None or self._decode(NodeRecord, change.now).ready:
+            self._unready_since.pop(node, None)
+        else:
+            self._unready_since.setdefault(node, self._cluster.machine.now)
+
+    def _check_ready(self, node: NodeId, before: KeyValue | None, now: KeyValue) -> None:
+        """The owner decides on a state that is at most as old as its lease."""
+        since, had = self._unready_since.get(node), before.value if before is not None else None
+        if since is None or self._cluster.machine.now - since <= _READY_SECONDS or had == now.value:
+            return
+        known = {table for table, _ in self._decode(AssignmentPart, before).tables()} if before is not None else set()
+        new = {table for table, _ in self._decode(AssignmentPart, now).tables()} - known
+        if new:
+            raise Violation(f"ready: {sorted(new)} given to {node}, which is not ready since {since:.1f}")
+
     def _assigned(self, change: Change) -> None:
         node = NodeId(child(change.key, LAYOUT.assignments(self._id)))
         parts = self._assignments.setdefault(node, {})
+        if change.now is not None:
+            self._check_ready(node, parts.get(change.key), change.now)
         if change.now is None:
             parts.pop(change.key, None)
         else:

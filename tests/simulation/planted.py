@@ -42,7 +42,8 @@ from owner.ddl.feed import Subscription, Taken
 from owner.ddl.steps import Apply, Observed, RecordExecuting, next_step
 from owner.decision import PublishBarrier, RecordDdls
 from owner.etcd_writes import ChangefeedWriter
-from owner.tables.progress import Floor, TableProgress
+from owner.tables.node_standings import NodeStandings
+from owner.tables.progress import Floor, NodeState, TableProgress
 from processor.etcd_view import ProcessorView
 from processor.lanes.lanes import Lanes
 from processor.lanes.windows import Pace
@@ -191,6 +192,15 @@ def _tables_count_from_the_start_of_their_assignment() -> AbstractContextManager
 
 def _tables_are_taken_over_without_waiting() -> AbstractContextManager[Any]:
     return patch.dict(owner.owner.Owner.__init__.__kwdefaults__, {"margin": timedelta(0)})
+
+
+def _tables_are_given_to_nodes_that_are_not_ready() -> AbstractContextManager[Any]:
+    takes = property(lambda self: self.gone_at is None and not self.draining)
+    return patch.object(NodeState, "takes_tables", takes)
+
+
+def _a_node_that_fails_keeps_its_tables() -> AbstractContextManager[Any]:
+    return patch.object(NodeStandings, "failing", lambda self, processors: frozenset())
 
 
 def _tables_are_released_while_at_work() -> AbstractContextManager[Any]:
@@ -497,11 +507,13 @@ BUGS: Mapping[str, Bug] = {
     "DDL runs before it is recorded as executing": Bug(_ddl_runs_before_it_is_recorded_as_executing, 10),
     "DDLs are done again without a look": Bug(_ddls_are_done_again_without_a_look, 300, rare=True),
     "checkpoint passes open DDLs": Bug(_checkpoint_passes_open_ddls, 10),
-    "stale reports count": Bug(_stale_reports_count, 90),
+    "stale reports count": Bug(_stale_reports_count, 220),
     "tables count from the start of their assignment": Bug(
         _tables_count_from_the_start_of_their_assignment, 500, rare=True
     ),
     "tables are taken over without waiting": Bug(_tables_are_taken_over_without_waiting, 300, rare=True),
+    "tables are given to nodes that are not ready": Bug(_tables_are_given_to_nodes_that_are_not_ready, 20),
+    "a node that fails keeps its tables": Bug(_a_node_that_fails_keeps_its_tables, 30),
     "tables are released while at work": Bug(_tables_are_released_while_at_work, 300, rare=True),
     "tasks ask for no permit": Bug(_tasks_ask_for_no_permit, 600, rare=True),
     "tasks end before their last batch is written": Bug(_tasks_end_before_their_last_batch_is_written, 10),
@@ -515,7 +527,7 @@ BUGS: Mapping[str, Bug] = {
     "windows keep the schemas of before a DDL": Bug(_windows_keep_the_schemas_of_before_a_ddl, 10),
     "resume tokens are taken as inclusive": Bug(_resume_tokens_are_taken_as_inclusive, 110),
     "an answer counts for the moment at which it is looked at": Bug(
-        _an_answer_counts_for_the_moment_at_which_it_is_looked_at, 40
+        _an_answer_counts_for_the_moment_at_which_it_is_looked_at, 90
     ),
     "the last write before a silence counts as a note": Bug(
         _the_last_write_before_a_silence_counts_as_a_note, 60, rare=True
@@ -552,7 +564,7 @@ BUGS: Mapping[str, Bug] = {
     "only tables of today are expected in history": Bug(_only_tables_of_today_are_expected_in_history, 250, rare=True),
     "versions are dropped up to the checkpoint": Bug(_versions_are_dropped_up_to_the_checkpoint, 230, rare=True),
     "a stopped table that ends is renamed first": Bug(_a_stopped_table_that_ends_is_renamed_first, 500, rare=True),
-    "a table goes on when its end is released": Bug(_a_table_goes_on_when_its_end_is_released, 10),
+    "a table goes on when its end is released": Bug(_a_table_goes_on_when_its_end_is_released, 60),
     "copies are followed past chunks that are being read": Bug(
         _copies_are_followed_past_chunks_that_are_being_read, 500, rare=True
     ),

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+import psutil
+
 from devstack.ports import free_port
 
 SLUICE = Path(sys.executable).with_name("sluice")
@@ -32,11 +34,13 @@ class Server:
         name: str = "n1",
         roles: str = "owner",
         host: str = "127.0.0.1",
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.cluster = cluster or f"test-{uuid.uuid4().hex[:12]}"
         self.address = f"{host}:{free_port()}"
         self.http = f"127.0.0.1:{free_port()}"
         self._log = log
+        self._environment = {**os.environ, **(environment or {})}
         self._command = [
             *(str(SLUICE), "server", "--etcd", etcd_endpoint, "--cluster", self.cluster, "--name", name),
             *("--roles", roles, "--admin-address", self.address, "--http-address", self.http),
@@ -54,7 +58,17 @@ class Server:
 
     def start(self) -> None:
         """Does not wait until the server is ready. May be called again after `kill`."""
-        self._process = subprocess.Popen(self._command, stderr=self._log.open("ab"))
+        self._process = subprocess.Popen(self._command, stderr=self._log.open("ab"), env=self._environment)
+
+    @property
+    def processes(self) -> list[psutil.Process]:
+        """The server, its JVM and the workers."""
+        assert self._process is not None
+        try:
+            process = psutil.Process(self._process.pid)
+            return [process, *process.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
 
     def kill(self) -> None:
         assert self._process is not None

@@ -47,6 +47,8 @@ class Network:
         self.etcd_down = Outage()
         self.cut_off: set[Process] = set()
         """Processes that cannot reach etcd."""
+        self.unreachable: set[tuple[str, str]] = set()
+        """Nodes whose workers cannot reach the source or the target, with the name of that service."""
 
     def chance(self, rate: float) -> bool:
         return rate > 0 and self.machine.random.random() < rate
@@ -62,9 +64,14 @@ class Network:
         self.machine.sleep(self.latency())
         self.machine.step()
 
+    def _walled_off(self, service: str) -> bool:
+        current = self.machine.current
+        node, is_worker, _ = current.process.name.partition("/") if current is not None else ("", "", "")
+        return bool(is_worker) and (node, service) in self.unreachable
+
     def travel(self, outage: Outage, service: str) -> None:
         self.move()
-        if outage.until > self.machine.now:
+        if outage.until > self.machine.now or self._walled_off(service):
             self.machine.sleep(_CONNECTION_TIMEOUT)
             raise AutoReconnect(f"{service} does not answer")
         if service == "the source" and self.chance(self.weather.source_broken):

@@ -18,6 +18,7 @@ from changefeed.errors import (
     HistoryLost,
     InvariantError,
     NotFoundError,
+    PipelineUnavailable,
     SinkMajorityStalled,
     SinkUnavailable,
     SluiceError,
@@ -262,3 +263,28 @@ def test_a_majority_that_stands_still_stays_a_warning_however_long_and_ends_with
         lifecycle = step(lifecycle, stalled, NOW + timedelta(hours=hours))
         assert (lifecycle.state, lifecycle.error, lifecycle.attempts) == (State.WARNING, stalled, 0)
     assert step(lifecycle, Sign.PROGRESS, NOW + timedelta(hours=6)).state is State.NORMAL
+
+
+@pytest.mark.parametrize(
+    "own",
+    [RETRYABLE.on("n1", alone=True), ErrorReport.of(PipelineUnavailable("no Java"), NOW).on("n1", alone=False)],
+)
+def test_the_trouble_of_a_node_stays_a_warning_however_long(own: ErrorReport) -> None:
+    """A pause would stop the tables of the nodes that are well."""
+    lifecycle = step(Lifecycle(), own)
+    for minutes in range(1, 120):
+        lifecycle = step(lifecycle, own, NOW + timedelta(minutes=minutes))
+    assert (lifecycle.state, lifecycle.error) == (State.WARNING, own)
+
+
+def test_an_outage_after_the_trouble_of_a_node_has_the_same_patience_as_any_other() -> None:
+    lifecycle, later = step(Lifecycle(), RETRYABLE.on("n1", alone=True)), NOW + timedelta(hours=1)
+    lifecycle = step(lifecycle, RETRYABLE, later)
+    assert lifecycle.state is State.WARNING
+    assert step(lifecycle, RETRYABLE, later + PATIENCE - timedelta(seconds=1)).state is State.WARNING
+    assert step(lifecycle, RETRYABLE, later + PATIENCE).state is State.PENDING
+
+
+def test_a_permanent_error_of_one_node_is_the_changefeeds() -> None:
+    assert PERMANENT.on("n1", alone=True).node is None
+    assert step(Lifecycle(), PERMANENT.on("n1", alone=True)).state is State.FAILED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -9,6 +10,18 @@ import pytest
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from cli import cells
 from cli.output import Column, Output, plain, print_messages
+
+
+def test_an_absent_value_is_null_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    node = pb.Node(id="n1", spark=False)
+    print_messages([node], (), Output.JSON, empty="none")
+    [found] = json.loads(capsys.readouterr().out)
+    assert (found["spark"], found["etcd_writable"], found["last_error"], found["draining"]) == (
+        False,
+        None,
+        None,
+        False,
+    )
 
 
 def test_plain_values_name_every_field_and_need_no_protobuf() -> None:

@@ -82,6 +82,9 @@ class Checkpoints:
     def failed(self, run: int) -> Iterable[tuple[TableId, NodeId, ErrorReport]]:
         return [(table, NodeId("n1"), error) for table, error in self._failed.items()]
 
+    def retried(self, run: int) -> Iterable[tuple[TableId, NodeId, ErrorReport]]:
+        return []
+
 
 class Feed:
     """One changefeed at rest at 5, with the given tables; `decide` returns an owner's decision for the given inputs."""
@@ -125,7 +128,7 @@ class Feed:
             status=self.status,
             barrier=barrier,
             records=self.records,
-            reports=(),
+            node_errors=(),
             wishes=wishes or TableWishes(),
             isolates=isolates,
             checkpoints=Checkpoints(places or {}, failed),

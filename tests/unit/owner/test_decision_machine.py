@@ -172,6 +172,9 @@ class Known:
     def failed(self, run: int) -> Iterable[tuple[TableId, NodeId, ErrorReport]]:
         return [(table, NodeId("n1"), error) for table, error in self.etcd.failed.items()]
 
+    def retried(self, run: int) -> Iterable[tuple[TableId, NodeId, ErrorReport]]:
+        return []
+
     def _unassigned(self) -> list[TableSchema]:
         return [
             schema
@@ -287,7 +290,7 @@ class World(RuleBasedStateMachine):
             status=self.etcd.status,
             barrier=self.etcd.barrier,
             records=dict(self.etcd.records),
-            reports=(),
+            node_errors=(),
             wishes=TableWishes(
                 stragglers=dict(self.etcd.stragglers),
                 requests=dict(self.etcd.requests),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
@@ -17,7 +18,7 @@ from changefeed.config.tables.pattern import TablePattern
 from changefeed.documents.document import Document
 from changefeed.errors import ConflictError, SinkUnavailable
 from changefeed.event import DdlEvent, DdlType
-from changefeed.lifecycle import ErrorReport
+from changefeed.lifecycle import ErrorReport, Lifecycle, State
 from changefeed.position import Position
 from changefeed.records import (
     AssignedTable,
@@ -72,6 +73,8 @@ class HeldJobs(Executor):
         self.answer: JobOutcome = JobOutcome()
         self.copy_answer: CopyAnswer | ErrorReport = None
         self.copy_answers: CopyAnswers | None = None
+        self.looks = 0
+        self.unreached: ErrorReport | None = None
         self._calls: list[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = []
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -95,6 +98,10 @@ class HeldJobs(Executor):
             return [self.copy_answer for _ in steps]
         answers, self.copy_answers = self.copy_answers, None
         return answers
+
+    def look(self, shared: SharedContext, attempt: str) -> ErrorReport | None:
+        self.looks += 1
+        return self.unreached
 
     def cancel(self, shared: SharedContext, spec: JobSpec) -> None:
         pass
@@ -139,6 +146,11 @@ class Cluster:
         before, _ = join_assignment(self.server.range(group).items)
         after = Assignment(tables={table: AssignedTable(start=at(100), copy=copy) for table in tables or (A,)})
         self.server.txn([], assignment_puts(group, before, after))
+
+    def give_up(self) -> None:
+        group = LAYOUT.assignment(FEED, NODE)
+        before, _ = join_assignment(self.server.range(group).items)
+        self.server.txn([], assignment_puts(group, before, Assignment()))
 
     def tick(self) -> None:
         view, known = self.look()
@@ -194,6 +206,55 @@ def test_a_checkpoint_is_published_only_after_its_job_has_answered() -> None:
     assert cluster.checkpoint == 100
     cluster.tick()
     assert cluster.checkpoint == 110
+
+
+def test_a_node_that_lost_its_tables_to_an_error_looks_until_that_is_over() -> None:
+    """Otherwise it would say for ever that it reaches nothing, and never get a table again."""
+    cluster = Cluster()
+    cluster.barrier(110)
+    away = ErrorReport.of(SinkUnavailable("away"), datetime.now(UTC))
+    cluster.jobs.answer, cluster.jobs.unreached = JobOutcome(error=away), away
+    cluster.tick()
+    cluster.jobs.let_run()
+    cluster.tick()
+    assert cluster.jobs.looks == 0, "its tables are tried again, and show it"
+    cluster.give_up()
+
+    def until_looked(times: int) -> PositionReport:
+        deadline = time.monotonic() + 30
+        while cluster.jobs.looks < times:
+            assert time.monotonic() < deadline
+            cluster.tick()
+            cluster.jobs.let_run()
+        cluster.tick()
+        assert cluster.report is not None
+        return cluster.report
+
+    assert until_looked(1).error is not None
+    cluster.jobs.unreached = None
+    assert until_looked(2).error is None
+    for _ in range(3):
+        cluster.tick()
+        cluster.jobs.let_run()
+    assert cluster.jobs.looks == 2
+
+
+def test_a_node_without_tables_looks_whether_it_could_do_better_while_the_changefeed_has_an_error() -> None:
+    cluster = Cluster()
+    cluster.tick()
+    cluster.give_up()
+    for state, looks in ((State.NORMAL, 0), (State.WARNING, 1), (State.NORMAL, 1)):
+        away = ErrorReport.of(SinkUnavailable("away"), datetime.now(UTC))
+        lifecycle = Lifecycle(state=state, error=away if looks and state is State.WARNING else None)
+        status = ChangefeedStatus(
+            lifecycle=lifecycle, checkpoint=at(100), resolved=at(100), run=1, info_version=1, epoch=1
+        )
+        cluster.put(LAYOUT.status(FEED), status)
+        for _ in range(3):
+            cluster.tick()
+            cluster.jobs.let_run()
+        assert cluster.report is not None
+        assert (cluster.jobs.looks, cluster.report.reaches) == (looks, state is State.WARNING)
 
 
 def test_a_job_with_an_error_moves_nothing_and_says_why() -> None:

@@ -421,3 +421,93 @@ def test_a_window_for_which_the_target_was_too_slow_ends_early_and_the_rest_is_r
     rest, slow = node.tick(given)
     assert [(rest.of(table), slow.of(table) is not None) for table in (A,)] == [(None, True)]
     assert rest.window.start == at(103)
+
+
+def test_one_table_that_fails_again_and_again_does_not_stop_the_others() -> None:
+    """Until it is found, the window is divided; then it is tried again alone, with pauses of its own."""
+    node, tables = Node(), dict.fromkeys("abcdefgh", 100)
+    away = SinkUnavailable("its shard is away")
+    for second in range(60):
+        given = orders(110 + second, assignment("", **tables))
+        for job in node.tick(given):
+            if job.of(TableId("d")):
+                node.fail(job, away)
+            else:
+                node.succeed(job)
+        node.now += 1
+    places, report = node.places(given), decision.report(node.following, given, now=node.now)
+    assert {table for table, at in places.items() if at < 165} == {"d"}
+    assert node.apart() == [{"d"}]
+    assert report.retried.keys() == {"d"}
+    assert report.error is not None
+    assert (report.error.message, report.error.table, report.error.keeps_running) == (str(away), "d", True)
+    for second in range(60, 80):
+        given = orders(110 + second, assignment("", **tables))
+        for job in node.tick(given):
+            node.succeed(job)
+        node.now += 1
+    report = decision.report(node.following, given, now=node.now)
+    assert (node.apart(), report.error, report.retried) == ([], None, {})
+    assert set(node.places(given).values()) == {189}
+
+
+def test_where_everything_is_away_a_window_is_divided_into_few_parts_and_no_table_is_named() -> None:
+    node, tables = Node(), {f"t{number:03}": 100 for number in range(200)}
+    given = orders(110, assignment("", **tables))
+    begun = 0
+    for _ in range(300):
+        for job in node.tick(given):
+            begun += 1
+            node.fail(job, SinkUnavailable("away"))
+        node.now += 1
+    report = decision.report(node.following, given, now=node.now)
+    assert len(node.apart()) <= 8
+    assert begun < 300 * 8 / 9, "each part has pauses of up to ten seconds"
+    assert report.error is not None
+    assert (report.error.table, report.error.keeps_running, report.retried) == (None, False, {})
+    for _ in range(30):
+        for job in node.tick(given):
+            node.succeed(job)
+        node.now += 1
+    assert node.apart() == []
+    assert set(node.places(given).values()) == {110}
+
+
+def test_what_failed_is_tried_again_at_once_in_a_new_run() -> None:
+    node = Node()
+    given = orders(110, assignment(a=100, b=100))
+    for _ in range(30):
+        for job in node.tick(given):
+            node.fail(job, SinkUnavailable("away"))
+        node.now += 1
+    assert node.apart() == [{"a"}, {"b"}]
+    again = orders(110, assignment(a=100, b=100), run=2)
+    assert {table for job in node.tick(again) for table in job.own_windows} == {"a", "b"}
+    assert reported(node.following, again).error is None
+
+
+def test_a_node_that_loses_its_failing_tables_still_says_why() -> None:
+    """So that it looks whether that is over, before it gets tables again."""
+    node = Node()
+    given = orders(110, assignment(a=100, b=100))
+    for _ in range(30):
+        for job in node.tick(given):
+            node.fail(job, SinkUnavailable("away"))
+        node.now += 1
+    none = orders(110, assignment(), rev=11)
+    node.tick(none)
+    error = reported(node.following, none).error
+    assert error is not None
+    assert (error.code, error.table) == ("sink_unavailable", None)
+    assert decision.may_look(node.following, none, now=node.now)
+
+
+def test_a_passing_error_that_a_copy_meets_with_one_table_is_the_nodes() -> None:
+    """A node that does not reach the target says so of whichever table it copies: its tables have to move."""
+    node, given = Node(), orders(110, assignment(a=100, b=100))
+    node.tick(given)
+    met = ErrorReport.of(SinkUnavailable("away").about(A), datetime.now(UTC))
+    node.following = decision.with_error(node.following, met, now=node.now)
+    error = reported(node.following, given).error
+    assert error is not None
+    assert (error.table, error.keeps_running) == (None, False)

@@ -373,3 +373,28 @@ def test_more_tables_than_one_decision_holds_are_assigned_by_the_next_ones(monke
     gone = node(B, C, D, rev=1, gone_at=0.0)
     actions = decided(seen(tables(A, B, C, D), n1=node(), n2=gone), now=1_000.0)
     assert [action.table for action in actions if isinstance(action, Assign)] == [A, B]
+
+
+def test_an_unfit_node_gets_no_tables_and_gives_up_those_that_it_has() -> None:
+    cluster = Cluster(numbered(6), n1=node(), n2=replace(node(), unfit=True))
+    cluster.settle()
+    assert cluster.loads() == [6, 0]
+    cluster.nodes[N2] = replace(cluster.nodes[N2], unfit=False)
+    cluster.settle()
+    assert cluster.loads() == [3, 3]
+    cluster.nodes[N1] = replace(cluster.nodes[N1], unfit=True)
+    cluster.settle()
+    assert cluster.loads() == [0, 6]
+
+
+def test_tables_stay_where_they_are_while_every_node_is_unfit() -> None:
+    cluster = Cluster(numbered(4), n1=node(), n2=node())
+    cluster.settle()
+    cluster.nodes = {name: replace(state, unfit=True) for name, state in cluster.nodes.items()}
+    assert cluster.settle() == []
+    assert cluster.loads() == [2, 2]
+
+
+def test_a_move_to_an_unfit_node_is_forgotten() -> None:
+    progress = seen(tables(A), n1=node(A), n2=replace(node(), unfit=True))
+    assert decided(progress, {A: N2}) == (ForgetMove(A),)

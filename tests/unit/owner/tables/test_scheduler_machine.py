@@ -14,7 +14,7 @@ from changefeed.position import Position
 from changefeed.records import AssignedTable, Assignment, NodeId, PositionReport
 from changefeed.table import TableId
 from owner.tables.progress import Floor, NodeState, TableProgress
-from owner.tables.scheduler import ForgetMove, ForgetNode, SchedulerAction, assignments_after, decide
+from owner.tables.scheduler import Assign, ForgetMove, ForgetNode, SchedulerAction, assignments_after, decide
 
 MARGIN = 10
 
@@ -71,6 +71,7 @@ class World(RuleBasedStateMachine):
         self.assignments: dict[NodeId, tuple[Assignment, int]] = {}
         self.reports: dict[NodeId, PositionReport] = {}
         self.draining: set[NodeId] = set()
+        self.unfit: set[NodeId] = set()
         self.moves: dict[TableId, NodeId] = {}
         self.elect()
         self.node_joins()
@@ -105,6 +106,11 @@ class World(RuleBasedStateMachine):
     @rule(data=st.data())
     def node_drains_or_not(self, data: st.DataObject) -> None:
         self.draining ^= {data.draw(st.sampled_from(self.living))}
+
+    @precondition(lambda self: self.living)
+    @rule(data=st.data())
+    def node_is_unfit_or_well_again(self, data: st.DataObject) -> None:
+        self.unfit ^= {data.draw(st.sampled_from(self.living))}
 
     @rule(count=st.integers(1, 5))
     def tables_are_created(self, count: int) -> None:
@@ -196,6 +202,7 @@ class World(RuleBasedStateMachine):
                 assignment_rev=rev,
                 report=self.reports.get(id),
                 draining=id in self.draining,
+                unfit=id in self.unfit,
                 gone_at=self.known_gone.get(id),
             )
         self.progress = self.progress.next(self.wanted, states, Floor(at(0), ()))
@@ -203,6 +210,8 @@ class World(RuleBasedStateMachine):
     def carry_out(self, action: SchedulerAction) -> None:
         """One transaction for each action, the hardest case."""
         self.rev += 1
+        if isinstance(action, Assign):
+            assert self.progress.nodes[action.node].takes_tables, f"{action.node} gets a table"
         if isinstance(action, ForgetMove):
             del self.moves[action.table]
         elif isinstance(action, ForgetNode):
@@ -257,7 +266,7 @@ class World(RuleBasedStateMachine):
         assert self.progress.least() == min(places, default=None)
 
     def teardown(self) -> None:
-        """I7: if one live node is left undisturbed, every table is replicated, and the owner has no more actions."""
+        """I7: if one live node is left undisturbed, every table is replicated, and the owner has no more actions. Nodes stay unfit."""
         if not hasattr(self, "nodes"):
             return
         self.draining.clear()
@@ -277,7 +286,10 @@ class World(RuleBasedStateMachine):
             quiet = 0 if actions else quiet + 1
         running = [table for node in self.living for table in self.nodes[node].running]
         assert sorted(running) == sorted(self.wanted), "a table is lost"
-        loads = [len(self.nodes[node].running) for node in self.living]
+        assert not any(self.nodes[node].running for node in self.unfit.intersection(self.living)), (
+            "an unfit node has tables"
+        )
+        loads = [len(self.nodes[node].running) for node in self.living if node not in self.unfit]
         assert max(loads) - min(loads) <= max(1, sum(loads) // len(loads) // 5)
         assert not self.moves
         assert set(self.assignments) <= set(self.living)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import DdlRefused, HistoryLost, InvariantError, RowRejected
+from changefeed.errors import DdlRefused, HistoryLost, InvariantError, RowRejected, SinkUnavailable
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
@@ -44,6 +44,7 @@ class Places:
     places: Mapping[TableId, Position]
     obeyed: bool = True
     failing: Mapping[TableId, ErrorReport] = field(default_factory=dict)
+    retrying: Mapping[TableId, ErrorReport] = field(default_factory=dict)
     home: NodeId = N1
 
     def of(self, table: TableId) -> Position | None:
@@ -54,6 +55,9 @@ class Places:
 
     def failed(self, run: int) -> Iterable[tuple[TableId, NodeId, ErrorReport]]:
         return [(table, self.home, error) for table, error in self.failing.items()]
+
+    def retried(self, run: int) -> Iterable[tuple[TableId, NodeId, ErrorReport]]:
+        return [(table, self.home, error) for table, error in self.retrying.items()]
 
 
 def stored(increment: int, *, stopped: bool = False, error: ErrorReport | None = None) -> StoredStraggler:
@@ -97,6 +101,17 @@ def test_a_table_that_fails_for_an_unknown_reason_is_tried_once_on_another_node(
     assert answers(tried, Places({A: at(26)}, home=N2)) == [Forget(stragglers=frozenset({A}))]
     alone = TableWishes(processors={N1})
     assert answers(alone, on_n1) == [Mark(A, Straggler(at=at(25), stopped=True, error=BUG, since=NOW))]
+
+
+def test_a_table_that_fails_again_and_again_goes_on_trying_on_another_node() -> None:
+    busy = ErrorReport.of(SinkUnavailable("its shard is away"), NOW)
+    wishes, on_n1 = TableWishes(processors={N1, N2}), Places({A: at(25)}, retrying={A: busy})
+    moved = Straggler(at=at(25), error=busy, moved_from=N1, since=NOW)
+    assert answers(wishes, on_n1) == [Mark(A, moved, moves_to=N2)]
+    tried = replace(wishes, stragglers={A: StoredStraggler(moved, 7)})
+    assert answers(tried, on_n1) == []
+    assert answers(tried, replace(on_n1, home=N2)) == [], "it is moved once, and nothing stops it"
+    assert answers(TableWishes(processors={N1}), on_n1) == [], "there is no other node"
 
 
 def test_a_table_at_a_blocked_ddl_is_marked_before_the_checkpoint_passes_it() -> None:

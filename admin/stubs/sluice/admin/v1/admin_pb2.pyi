@@ -292,7 +292,7 @@ class WatchChangefeedRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("id", "name", "admin_address", "roles", "version", "started_at", "owner", "draining", "tables", "not_ready")
+    __slots__ = ("id", "name", "admin_address", "roles", "version", "started_at", "owner", "draining", "tables", "not_ready", "spark", "etcd_writable", "source_reachable", "target_reachable", "last_error", "last_error_changefeed")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ADMIN_ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -303,6 +303,12 @@ class Node(_message.Message):
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
     NOT_READY_FIELD_NUMBER: _ClassVar[int]
+    SPARK_FIELD_NUMBER: _ClassVar[int]
+    ETCD_WRITABLE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_REACHABLE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_REACHABLE_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_CHANGEFEED_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     admin_address: str
@@ -313,7 +319,13 @@ class Node(_message.Message):
     draining: bool
     tables: int
     not_ready: str
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., admin_address: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., owner: _Optional[bool] = ..., draining: _Optional[bool] = ..., tables: _Optional[int] = ..., not_ready: _Optional[str] = ...) -> None: ...
+    spark: bool
+    etcd_writable: bool
+    source_reachable: bool
+    target_reachable: bool
+    last_error: ErrorReport
+    last_error_changefeed: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., admin_address: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., owner: _Optional[bool] = ..., draining: _Optional[bool] = ..., tables: _Optional[int] = ..., not_ready: _Optional[str] = ..., spark: _Optional[bool] = ..., etcd_writable: _Optional[bool] = ..., source_reachable: _Optional[bool] = ..., target_reachable: _Optional[bool] = ..., last_error: _Optional[_Union[ErrorReport, _Mapping]] = ..., last_error_changefeed: _Optional[str] = ...) -> None: ...
 
 class ListNodesRequest(_message.Message):
     __slots__ = ()
@@ -326,6 +338,14 @@ class ListNodesResponse(_message.Message):
     def __init__(self, nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ...) -> None: ...
 
 class DrainNodeRequest(_message.Message):
+    __slots__ = ("id", "force")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    force: bool
+    def __init__(self, id: _Optional[str] = ..., force: _Optional[bool] = ...) -> None: ...
+
+class UndrainNodeRequest(_message.Message):
     __slots__ = ("id",)
     ID_FIELD_NUMBER: _ClassVar[int]
     id: str
@@ -342,7 +362,7 @@ class ResignOwnerResponse(_message.Message):
     def __init__(self, former_owner: _Optional[str] = ...) -> None: ...
 
 class Table(_message.Message):
-    __slots__ = ("id", "name", "target", "kind", "node", "checkpoint", "barrier", "held", "leaving", "schema_valid_from", "copy", "trouble", "error")
+    __slots__ = ("id", "name", "target", "kind", "node", "checkpoint", "barrier", "held", "leaving", "schema_valid_from", "copy", "trouble", "error", "state")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
@@ -356,6 +376,7 @@ class Table(_message.Message):
     COPY_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     target: str
@@ -369,7 +390,8 @@ class Table(_message.Message):
     copy: CopyProgress
     trouble: str
     error: ErrorReport
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., target: _Optional[str] = ..., kind: _Optional[str] = ..., node: _Optional[str] = ..., checkpoint: _Optional[str] = ..., barrier: _Optional[str] = ..., held: _Optional[bool] = ..., leaving: _Optional[bool] = ..., schema_valid_from: _Optional[str] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ..., trouble: _Optional[str] = ..., error: _Optional[_Union[ErrorReport, _Mapping]] = ...) -> None: ...
+    state: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., target: _Optional[str] = ..., kind: _Optional[str] = ..., node: _Optional[str] = ..., checkpoint: _Optional[str] = ..., barrier: _Optional[str] = ..., held: _Optional[bool] = ..., leaving: _Optional[bool] = ..., schema_valid_from: _Optional[str] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ..., trouble: _Optional[str] = ..., error: _Optional[_Union[ErrorReport, _Mapping]] = ..., state: _Optional[str] = ...) -> None: ...
 
 class ListTablesRequest(_message.Message):
     __slots__ = ("changefeed",)

@@ -555,6 +555,11 @@ class NodeServiceStub:
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.DrainNodeRequest.SerializeToString,
                 response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Node.FromString,
                 _registered_method=True)
+        self.UndrainNode = channel.unary_unary(
+                '/sluice.admin.v1.NodeService/UndrainNode',
+                request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.UndrainNodeRequest.SerializeToString,
+                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Node.FromString,
+                _registered_method=True)
         self.ResignOwner = channel.unary_unary(
                 '/sluice.admin.v1.NodeService/ResignOwner',
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ResignOwnerRequest.SerializeToString,
@@ -572,7 +577,14 @@ class NodeServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DrainNode(self, request, context):
-        """The node gives up its tables and takes no new ones until its process starts again.
+        """The node gives up its tables and takes no new ones until UndrainNode, or until its process starts again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UndrainNode(self, request, context):
+        """A drained node takes tables again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -596,6 +608,11 @@ def add_NodeServiceServicer_to_server(servicer, server):
             'DrainNode': grpc.unary_unary_rpc_method_handler(
                     servicer.DrainNode,
                     request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.DrainNodeRequest.FromString,
+                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Node.SerializeToString,
+            ),
+            'UndrainNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.UndrainNode,
+                    request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.UndrainNodeRequest.FromString,
                     response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Node.SerializeToString,
             ),
             'ResignOwner': grpc.unary_unary_rpc_method_handler(
@@ -657,6 +674,33 @@ class NodeService:
             target,
             '/sluice.admin.v1.NodeService/DrainNode',
             admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.DrainNodeRequest.SerializeToString,
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Node.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UndrainNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sluice.admin.v1.NodeService/UndrainNode',
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.UndrainNodeRequest.SerializeToString,
             admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Node.FromString,
             options,
             channel_credentials,

@@ -1,0 +1,51 @@
+"""`HealthPublisher`: keeps the health in a node's own record in etcd up to date, with few writes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import structlog
+
+from changefeed.errors import ConflictError, RetryableError
+from changefeed.records import NodeHealth, NodeRecord
+from coordination.etcd.protocol import Etcd, KeyValue, ModRevIs, Put
+from coordination.fenced import compare_and_swap
+from coordination.layout import encode
+
+_SAME_STATE_EVERY = timedelta(minutes=1)
+"""How often another error of a node that is not ready is written: a Spark that starts in vain may say something else each time."""
+
+_log = structlog.get_logger()
+
+
+class HealthPublisher:
+    """For one thread. A write keeps the key, its lease and everything else in the record, such as a drain."""
+
+    def __init__(self, etcd: Etcd, key: str) -> None:
+        self._etcd = etcd
+        self._key = key
+        self._written_at = float("-inf")
+
+    def publish(self, record: NodeRecord, found: KeyValue, health: NodeHealth, now: float) -> None:
+        """`found`: the record as the mirror has it. If it has changed since, a later call writes. `now`: monotonic seconds."""
+        if not self._due(record.health, health, now):
+            return
+        put = Put(self._key, encode(replace(record, health=health)), found.lease)
+        try:
+            compare_and_swap(self._etcd, (ModRevIs(self._key, found.mod_rev),), (put,))
+        except (ConflictError, RetryableError) as error:
+            _log.info("health_not_published_yet", error=str(error))
+            return
+        self._written_at = now
+        _log.info("health_published", ready=health.ready, error=health.error and health.error.message)
+
+    def _due(self, before: NodeHealth | None, health: NodeHealth, now: float) -> bool:
+        if before is None or before.ready is not health.ready:
+            return True
+        news = _said(before) != _said(health)
+        return news and now - self._written_at >= _SAME_STATE_EVERY.total_seconds()
+
+
+def _said(health: NodeHealth) -> tuple[str, str] | None:
+    return (health.error.code, health.error.message) if health.error is not None else None
