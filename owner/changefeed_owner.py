@@ -40,7 +40,7 @@ from changefeed.errors import (
 from changefeed.event import DdlEvent
 from changefeed.lifecycle import Command, ErrorReport, Lifecycle, Sign, State
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, ChangefeedStatus, DdlRecord, NodeId
+from changefeed.records import ChangefeedId, ChangefeedStatus, DdlRecord, LetterTotals, NodeId
 from changefeed.table import TableId, TableName
 from coordination import failpoint
 from coordination.decoded import Decoded
@@ -67,6 +67,7 @@ from owner.decision import (
     decide,
 )
 from owner.deployments.heartbeats import Heartbeats, HeartbeatWriter
+from owner.deployments.letter_count import LetterCount
 from owner.deployments.oplog_guard import OplogGuard, OplogLeft
 from owner.error_reports import ErrorReports
 from owner.etcd_view import OwnerView
@@ -102,6 +103,7 @@ class Clusters(Protocol):
     def acquire(self, uri: ConnectionUri, capture: Capture) -> OwnerSource: ...
     def release(self, uri: ConnectionUri, capture: Capture) -> None: ...
     def open_sink(self, configuration: Configuration) -> DdlApplier: ...
+    def open_letters(self, configuration: Configuration, before: LetterTotals) -> LetterTotals: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +172,8 @@ class ChangefeedOwner:
         self._run = 0
         self._guard = OplogGuard(id, self._background, self._source.oplog_window)
         self._heartbeats = Heartbeats(f"{term.layout.cluster}/{id}", self._background, self._source)
+        count = partial(term.clusters.open_letters, configuration)
+        self._letters = LetterCount(id, self._background, count)
         self._reports = ErrorReports()
         self._table_starts = TableStarts(
             configuration, self._source, self._open_sink, self._writer, self._background, self._reports, self._random
@@ -391,6 +395,7 @@ class ChangefeedOwner:
             still=status.lifecycle.resting and (status.still or self._stands_still(known)),
             copying=self.configuration.target is not None and bool(tables.to_copy - known.copied),
             entered=self._memory.entered,
+            letters=self._letters.look(status.letters, known.all_rows.rejected),
             errors=[self._reports.of(error) for error in errors],
         )
 

@@ -32,6 +32,9 @@ from owner.etcd_view import OwnerView
 _MOST_STREAMS = 32
 """Each stream uses a thread; the remaining threads answer the other calls."""
 
+_LAG_STEP_SECONDS = 10
+_RUNNING = frozenset({pb.CHANGEFEED_STATE_NORMAL, pb.CHANGEFEED_STATE_WARNING})
+
 _STILL_SECONDS, _LOOK_AGAIN = 20.0, 0.1
 """The pipelines of a changefeed end soon after a pause; those of a dead node end when its permits have expired."""
 
@@ -137,7 +140,7 @@ class ChangefeedService(ChangefeedServiceServicer):
                     if shown is None:
                         raise
                     return
-                if shown is None or _without_lag(now) != _without_lag(shown):
+                if shown is None or _in_steps(now) != _in_steps(shown):
                     yield now
                     shown = now
 
@@ -204,9 +207,13 @@ def _start(text: str, configuration: Configuration) -> Position | None:
     )
 
 
-def _without_lag(message: pb.Changefeed) -> pb.Changefeed:
-    """Without the lag, which grows with time: growing lag alone is no change."""
+def _in_steps(message: pb.Changefeed) -> pb.Changefeed:
+    """Without what changes with time alone. A lag that grows while the changefeed runs is told in steps."""
     rest = pb.Changefeed()
     rest.CopyFrom(message)
-    rest.ClearField("lag")
+    steps = message.lag.seconds // _LAG_STEP_SECONDS if message.state in _RUNNING else 0
+    rest.lag.FromSeconds(steps)
+    rest.ClearField("slowest")
+    if rest.HasField("copy"):
+        rest.copy.ClearField("left")
     return rest

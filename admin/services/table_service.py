@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 from admin.access import Access, Guard
@@ -33,7 +34,7 @@ class TableService(TableServiceServicer):
     @streaming(Access.VIEWER)
     def ListTables(self, request: pb.ListTablesRequest, context: Any) -> Iterator[pb.Table]:
         known = _known(self._reader, request.changefeed)
-        yield from messages.tables(known, tables_of(known))
+        yield from messages.tables(known, tables_of(known), datetime.now(UTC))
 
     @unary(Access.OPERATOR)
     def MoveTable(self, request: pb.MoveTableRequest, context: Any) -> pb.MoveTableResponse:
@@ -90,7 +91,7 @@ class TableService(TableServiceServicer):
     def _obeyed(self, id: ChangefeedId, table: TableId, rev: int) -> pb.Table:
         """Waits until the owner has answered the request."""
         known = _until(self._reader, id, rev, lambda known: table not in known.requests)
-        found = {message.id: message for message in messages.tables(known, tables_of(known))}
+        found = {message.id: message for message in messages.tables(known, tables_of(known), datetime.now(UTC))}
         return found.get(table, pb.Table(id=table))
 
 

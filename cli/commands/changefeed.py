@@ -16,6 +16,7 @@ from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.capture import Capture
 from changefeed.config import yaml_text
 from changefeed.config.configuration import Configuration
+from changefeed.errors import RowRejected
 from changefeed.lifecycle import State
 from cli import cells
 from cli.changefeed_view import LISTED, changed_line, facts
@@ -338,6 +339,9 @@ def _tell(feed: pb.Changefeed, output: Output, line: str) -> None:
 
 
 def _has_begun(feed: pb.Changefeed) -> bool:
+    """Dead letters that an earlier changefeed of this name has left are no failure of this one."""
+    if feed.open_letters.count and feed.error.code == RowRejected.code:
+        return bool(feed.checkpoint)
     if cells.state_of(feed) in (State.FAILED, State.WARNING, State.PENDING):
         reason = feed.error.message
         raise Failure(ExitCode.FAILED, f"changefeed {feed.id} was created, but is {cells.state_of(feed)}: {reason}")

@@ -24,6 +24,7 @@ _LISTED: Sequence[Column] = (
     Column("ROLES", lambda node: ",".join(node.roles)),
     Column("OWNER", lambda node: "yes" if node.owner else ""),
     Column("TABLES", lambda node: f"{node.tables:,}", right=True),
+    Column("LAG", cells.lag, right=True),
     Column("DRAINING", lambda node: "yes" if node.draining else ""),
     Column("NOT READY", lambda node: node.not_ready, rigid=False),
     Column("ADDRESS", lambda node: cells.dash(node.admin_address), optional=True),
