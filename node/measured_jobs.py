@@ -1,11 +1,11 @@
-"""`MeasuredJobs`: runs windows through `Pipeline` and counts their results in the metrics."""
+"""`MeasuredJobs`: runs windows and copies through `Pipeline` and counts their results in the metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from admin.metrics import Metrics
-from changefeed.records import ChangefeedId
+from changefeed.records import ChangefeedId, CopiedChunk
 from processor.copy.steps import CopyAnswers, CopyStep
 from processor.spark.pipeline import Pipeline, SharedContext
 from processor.task.job import JobOutcome, JobSpec
@@ -23,7 +23,10 @@ class MeasuredJobs:
         return outcome
 
     def copy(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:
-        return self._pipeline.copy(shared, steps, attempt)
+        answers = self._pipeline.copy(shared, steps, attempt)
+        chunks = [answer for answer in answers if isinstance(answer, CopiedChunk)]
+        self._metrics.chunks_copied(ChangefeedId(shared.context.changefeed), chunks)
+        return answers
 
     def cancel(self, shared: SharedContext, spec: JobSpec) -> None:
         self._pipeline.cancel(shared, spec)

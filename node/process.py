@@ -82,6 +82,7 @@ class NodeProcess:
         self._spark = SparkRunner(SparkSettings(master=configuration.spark.master, options=options))
         self._stays = Stays(self._spark)
         self._metrics.describe_cluster(self._reader, self._oplog_left)
+        self._metrics.describe_process(VERSION, self._spark.health if self._processes else None)
         self._admin = AdminServer(
             configuration.admin.address,
             reader=self._reader,
@@ -91,6 +92,10 @@ class NodeProcess:
             version=VERSION,
         )
         self._http = HttpServer(configuration.http_address, self._metrics.registry, self.not_ready)
+
+    @property
+    def _processes(self) -> bool:
+        return Role.PROCESSOR in self._configuration.roles
 
     @property
     def admin_address(self) -> str:
@@ -107,7 +112,7 @@ class NodeProcess:
         self._stopping.set()
 
     def run(self) -> None:
-        if Role.PROCESSOR in self._configuration.roles:
+        if self._processes:
             self._spark.warm_up()
         self._etcd.start()
         self._mirror.start()
@@ -157,7 +162,7 @@ class NodeProcess:
 
     def _member(self, session: Session, store: FencedStore) -> Membership:
         processor = None
-        if Role.PROCESSOR in self._configuration.roles:
+        if self._processes:
             limits = WindowLimits()
             jobs = MeasuredJobs(Pipeline(self._spark, limits, self._stays), self._metrics)
             processor = Processor(session, store, self._mirror, self._layout, self._etcd_config, jobs, windows=limits)
@@ -209,7 +214,7 @@ class NodeProcess:
 
     def _hand_over(self, membership: Membership) -> None:
         """Drains this node, and waits until other nodes have its tables, or no other node accepts tables."""
-        if Role.PROCESSOR not in self._configuration.roles or not membership.alive:
+        if not self._processes or not membership.alive:
             return
         deadline = time.monotonic() + self._configuration.grace.total_seconds()
         asked = False
