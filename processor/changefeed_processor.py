@@ -111,7 +111,7 @@ class ChangefeedProcessor:
         self._info_rev = stored.info_rev
         self._log = _log.bind(changefeed=id, node=session.node)
         self._following = Following(lanes=Lanes.empty(stored.orders.barrier.position))
-        self._copies = TableCopies(id, session.layout)
+        self._copies = TableCopies(id, session.layout, session.lanes.copy_follows_after)
         self._copies_written = False
         self._schemas = SchemaStore()
         self._strangers = Strangers()
@@ -232,6 +232,7 @@ class ChangefeedProcessor:
         if tick.ops:
             self._session.store.commit_in_parts(tick.ops)
         self._following = decision.moved(self._following, tick.moved, stored.orders)
+        self._following = replace(self._following, lanes=self._following.lanes.passed(tick.passed))
         for error in map(self._blamed, tick.errors):
             self._log.warning("copy_failed", table=error.table, code=error.code, error=error.message)
             if error.table is None or not error.lasting:

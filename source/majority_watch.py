@@ -42,7 +42,7 @@ class MajorityWatch:
             self._moved(committed_ts, now)
         elif now - self._asked_at >= _ASK_EVERY:
             self._asked_at = now
-            self._judge(self._point(), now)
+            self._judge(majority_point(self._client), now)
         return self._trouble
 
     def _moved(self, committed_ts: ClusterTime, now: float) -> None:
@@ -59,6 +59,8 @@ class MajorityWatch:
             self._trouble = SourceMajorityStalled(f"the source: {point}")
             log.warning("source_majority_stands_still", since=str(point.majority_ts), primary=point.primary)
 
-    def _point(self) -> MajorityPoint | None:
-        with translated("reading the majority commit point of the source"):
-            return MajorityPoint.of_hello(read_command(self._client, "admin", {HELLO: 1}))
+
+def majority_point(client: Client) -> MajorityPoint | None:
+    """None through a router."""
+    with translated("reading the majority commit point of the source"):
+        return MajorityPoint.of_hello(read_command(client, "admin", {HELLO: 1}))

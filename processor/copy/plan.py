@@ -10,8 +10,11 @@
          └── Begin at D, when the DDL is done           ▼
                                                        done
 
-The checkpoint of a table in copy stays at the copy's start until `CatchUp`. Indexes are built after that: only then does the target's
-table equal the source's at one time. Before that, a unique value that moved may be in two documents, one copied before and one after.
+Indexes are built after `CatchUp`: only then does the target's table equal the source's at one time. Before that, a unique value that
+moved may be in two documents, one copied before and one after.
+
+The checkpoint of a table in copy stays at the copy's start until `CatchUp`, unless the copy takes long: then it follows, so that the source's
+oplog need not reach back to that start (`follows_to`, docs/decisions/0055).
 
 A chunk read at T contains the effect of DDLs before T. These may be unknown when the chunk is read, so the copy does not build on its
 chunks before the barrier has passed all of them. Policies for a DDL that holds the table at D, in order of precedence:
@@ -44,7 +47,8 @@ A worked example, three chunks, two at once, a unique createIndexes at 100.7:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from changefeed.errors import InvariantError
@@ -52,7 +56,7 @@ from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records import CopyStage
 from changefeed.table import TableId
-from processor.copy.table_copy import TableCopy
+from processor.copy.table_copy import TableCopy, beyond
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +135,11 @@ class CopyInputs:
     held_by: DdlEvent | None = None
     index_to_come: bool = False
     """An index is still to be built in the background, by a DDL before `held_by`."""
-    running: frozenset[int] = frozenset()
-    """The chunks being copied."""
+    running: Mapping[int, Position] = field(default_factory=dict)
+    """The chunks being copied: none is read at a time before its position."""
+    follow_after: int | None = None
+    """How many seconds of cluster time the checkpoint may be behind before it follows. None: it stays, since a DDL holds the table, or since
+    another table may get the target's name of this one and changes are replayed since the copy's start."""
     catching_up: bool = False
     """A window of the table is running in its lane: it writes to the table, and moves its checkpoint when it ends."""
     parallelism: int
@@ -145,7 +152,7 @@ def decide(copy: TableCopy | None, inputs: CopyInputs) -> CopyAction:
     if inputs.held_by is not None:
         return _held(copy, inputs, inputs.held_by)
     if copy is None or copy.stage is CopyStage.RESTART:
-        start = inputs.start if copy is None else copy.start
+        start = max(inputs.checkpoint, inputs.start if copy is None else copy.start)
         return Begin(start) if copy is None or inputs.barrier > start else Wait()
     return _copying(copy, inputs)
 
@@ -180,6 +187,34 @@ def _copying(copy: TableCopy, inputs: CopyInputs) -> CopyAction:
     free = max(0, inputs.parallelism - len(inputs.running))
     wanted = tuple(number for number in copy.missing() if number not in inputs.running)[:free]
     return CopyChunks(wanted) if wanted else Wait()
+
+
+def read_not_before(inputs: CopyInputs) -> Position:
+    """When a chunk that starts now is read at the earliest. Changes below it may be dropped for the chunk from now on."""
+    return inputs.barrier if _follows(inputs, inputs.barrier) else inputs.checkpoint
+
+
+def follows_to(copy: TableCopy | None, inputs: CopyInputs) -> Position:
+    """How far the lane may go while chunks are missing: no further than any of these can have been read.
+
+        chunks 0 and 1 copied at 100 and 130, 2 is read not before 160, 3 not at all; the barrier is 300
+            up to 160       changes of 0 after 100 and of 1 after 130 are new; those of 2 and 3 will be in what is copied
+        2 copied at 170, 3 is read not before 310
+            up to 310
+
+    A window does not end between the two times of a chunk that was read without a snapshot: it would wait there for changes beyond its end.
+    Nor does it end at an event. That event may be a DDL, to which the table must not come before the copy is ready for it (`_held`).
+    """
+    furthest = Position(min([inputs.barrier, *inputs.running.values()]).ts)
+    for chunk in sorted(copy.copied.values() if copy else (), key=lambda chunk: chunk.after, reverse=True):
+        if beyond(chunk.after) < furthest < beyond(chunk.until):
+            furthest = beyond(chunk.after)
+    return furthest if _follows(inputs, furthest) else inputs.checkpoint
+
+
+def _follows(inputs: CopyInputs, position: Position) -> bool:
+    behind = position.ts.seconds - inputs.checkpoint.ts.seconds
+    return inputs.follow_after is not None and behind > inputs.follow_after
 
 
 def ends(ddl: DdlEvent, table: TableId) -> bool:

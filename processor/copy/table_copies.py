@@ -34,7 +34,10 @@ from processor.copy.plan import (
     EndCopy,
     ForgetChunks,
     MoveCheckpoint,
+    Wait,
     decide,
+    follows_to,
+    read_not_before,
 )
 from processor.copy.steps import CopyAnswer, CopyAnswers, CopyChunk, CopyStep, IndexTable, MakeEmpty, Prepare
 from processor.copy.table_copy import TableCopy, part_of
@@ -50,10 +53,13 @@ Submit = Callable[[Sequence[CopyStep]], "Future[CopyAnswers]"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyTick:
-    """The result of a tick. `limits`: how far the lanes may go. `moved`: checkpoints that move without a lane. `ops`: to be written."""
+    """The result of a tick. `limits`: how far the lanes may go. `moved`: checkpoints that move without a lane. `passed`: those that move
+    past changes which the copy will contain. `ops`: to be written.
+    """
 
     limits: Mapping[TableId, Position] = field(default_factory=dict)
     moved: Mapping[TableId, Position] = field(default_factory=dict)
+    passed: Mapping[TableId, Position] = field(default_factory=dict)
     ops: tuple[Op, ...] = ()
     errors: tuple[ErrorReport, ...] = ()
 
@@ -89,8 +95,9 @@ class _KnownCopy:
 class TableCopies:
     """For the processor's thread."""
 
-    def __init__(self, id: ChangefeedId, layout: Layout) -> None:
+    def __init__(self, id: ChangefeedId, layout: Layout, follow_after: int) -> None:
         self._id = id
+        self._follow_after = follow_after
         self._layout = layout
         self._known: dict[TableId, _KnownCopy] = {}
         self._begun: dict[TableId, list[_Begun]] = {}
@@ -140,6 +147,7 @@ class TableCopies:
         self._forget_others(stored)
         limits: dict[TableId, Position] = {}
         moved: dict[TableId, Position] = {}
+        passed: dict[TableId, Position] = {}
         ops: list[Op] = []
         errors: list[ErrorReport] = []
         running = sum(not task.done() for task in self._tasks())
@@ -152,20 +160,24 @@ class TableCopies:
                 ops += taken
                 continue
             leaving = table in stored.orders.assignment.leaving
-            if submit is None or leaving or table in still or schemas.at(table, checkpoint) is None:
+            schema = schemas.at(table, checkpoint)
+            if submit is None or leaving or table in still or schema is None:
                 continue
-            action = decide(copy, self._inputs(table, given.start, lanes, stored, sharing.room))
+            inputs = self._inputs(schema, given.start, lanes, stored, sharing.room)
+            action = decide(copy, inputs)
+            if isinstance(action, Wait | Begin | CopyChunks):
+                _follow(copy, inputs, stored, limits, passed)
             match action:
                 case CatchUp(until):
                     limits[table] = until
                 case MoveCheckpoint() | EndCopy() | ForgetChunks() if table not in self._begun:
                     ops += self._recorded(table, copy, action, moved)
                 case _ if sharing.room and (isinstance(action, CopyChunks) or table not in self._begun):
-                    for step in _steps(table, copy, action, schemas, checkpoint):
+                    for step in _steps(table, copy, action, schemas, inputs):
                         sharing.add(step, small=step.small)
         if submit is not None:
             self._begin(sharing, submit)
-        return CopyTick(limits=limits, moved=moved, ops=tuple(ops), errors=tuple(errors))
+        return CopyTick(limits=limits, moved=moved, passed=passed, ops=tuple(ops), errors=tuple(errors))
 
     def _recorded(
         self, table: TableId, copy: TableCopy | None, action: CopyAction, moved: dict[TableId, Position]
@@ -215,10 +227,12 @@ class TableCopies:
         return known.copy
 
     def _inputs(
-        self, table: TableId, start: Position, lanes: Lanes, stored: ProcessorView, parallelism: int
+        self, schema: TableSchema, start: Position, lanes: Lanes, stored: ProcessorView, parallelism: int
     ) -> CopyInputs:
+        table, routes = schema.id, stored.configuration.routes
         steps = [begun.step.step for begun in self._begun.get(table, ())]
-        running = frozenset(step.number for step in steps if isinstance(step, CopyChunk))
+        running = {step.number: step.not_before for step in steps if isinstance(step, CopyChunk)}
+        alone = routes.origins(routes.target(schema.name)) == frozenset({schema.name})
         held_at = stored.orders.barrier.held.get(table)
         meeting = [record for record in stored.ddls() if table in record.scope.tables] if held_at else []
         holding = [record.event for record in meeting if record.position == held_at]
@@ -231,6 +245,7 @@ class TableCopies:
             held_by=holding[0] if holding else None,
             index_to_come=bool(to_come),
             running=running,
+            follow_after=self._follow_after if held_at is None and alone else None,
             catching_up=lanes.busy(table),
             parallelism=parallelism + len(running),
         )
@@ -282,7 +297,7 @@ class TableCopies:
 
 
 def _steps(
-    table: TableId, copy: TableCopy | None, action: CopyAction, schemas: SchemaVersions, checkpoint: Position
+    table: TableId, copy: TableCopy | None, action: CopyAction, schemas: SchemaVersions, inputs: CopyInputs
 ) -> Iterator[_PlannedStep]:
     match action:
         case Begin(at):
@@ -292,11 +307,11 @@ def _steps(
         case CopyChunks(numbers) if copy is not None:
             for number in numbers:
                 step = CopyChunk(
-                    schema=_schema(schemas, table, checkpoint),
+                    schema=_schema(schemas, table, inputs.checkpoint),
                     number=number,
                     range=copy.chunks[number],
                     whole=copy.record.whole,
-                    not_before=checkpoint,
+                    not_before=read_not_before(inputs),
                     copied_from=copy.start,
                 )
                 yield _PlannedStep(table, step, copy.start, small=_small(copy))
@@ -306,6 +321,31 @@ def _steps(
             yield _PlannedStep(table, MakeEmpty(schema=_before(schemas, table, at)), at, small=True)
         case _:
             return
+
+
+def _follow(
+    copy: TableCopy | None,
+    inputs: CopyInputs,
+    stored: ProcessorView,
+    limits: dict[TableId, Position],
+    passed: dict[TableId, Position],
+) -> None:
+    """What follows needs a window only if something is copied already."""
+    table, furthest = inputs.table, follows_to(copy, inputs)
+    if copy is not None and copy.copied:
+        limits[table] = furthest
+    elif furthest > inputs.checkpoint and not inputs.catching_up and _may_pass(copy, table, furthest, stored):
+        passed[table] = limits[table] = furthest
+
+
+def _may_pass(copy: TableCopy | None, table: TableId, furthest: Position, stored: ProcessorView) -> bool:
+    """A DDL that holds no table, an index built in the background, begins once the checkpoint has passed it: the target's table must be there
+    by then, and must not be created again.
+    """
+    if copy is not None and copy.stage is CopyStage.COPYING and copy.stands:
+        return True
+    below = (record for record in stored.ddls() if record.open and record.position < furthest)
+    return not any(table in record.scope.tables for record in below)
 
 
 def _small(copy: TableCopy | None) -> bool:

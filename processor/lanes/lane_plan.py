@@ -32,6 +32,8 @@ class LaneLimits:
     """How many seconds of cluster time are worth reading again so that a table can join the default job."""
     jobs: int = 4
     """Jobs at once, one of them reserved for the default lane: at least two."""
+    copy_follows_after: int = 60
+    """How many seconds of cluster time the checkpoint of a table in copy may be behind before it moves."""
     slow_seconds: float = 0.4
     """A window that takes longer, and longer than it spans, and more than half of that for one table, is held up by that table."""
 

@@ -167,6 +167,10 @@ class Lanes:
         )
         return _compacted(left)
 
+    def passed(self, places: Mapping[TableId, Position]) -> Lanes:
+        """Moves checkpoints past changes that need not be applied. No job has these tables."""
+        return _compacted(replace(self, exceptions={**self.exceptions, **places})) if places else self
+
     def lane_of(self, job: LaneJob) -> ApartLane | None:
         """The apart lane whose job it is."""
         named = {table for table in job.own_windows if job.of(table)}

@@ -37,13 +37,14 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.key_range import LAST_KEY, KeyRange
-from changefeed.errors import InvariantError, SourceUnavailable
+from changefeed.errors import InvariantError, SluiceError, SourceUnavailable
 from changefeed.position import Position
 from changefeed.table import TableKind, TableName
 from source.connection import Client
 from source.errors import translate
 from source.oplog.window import majority_time, newest_time
 from source.raw.raw_find import Found, RawFind, key_of
+from source.tables.one_term import one_term
 
 _MOST_DOCUMENTS = 5_000
 """In a reply, so that small documents too are read while others are loaded. Large documents fill a reply at 16 MB."""
@@ -66,6 +67,10 @@ log = structlog.get_logger(__name__)
 
 class SnapshotLost(SourceUnavailable):
     """The chunk has to be read by watermark, from its beginning."""
+
+
+class MemberBehind(SourceUnavailable):
+    """The member that was asked does not have the time yet at which the chunk is to be read."""
 
 
 class ReadWay(StrEnum):
@@ -128,10 +133,11 @@ class ChunkReader:
     def _by_watermark(self) -> Iterator[list[bytes]]:
         self._after = self._late_enough(majority_time(self._client))
         concern = {"level": "majority", "afterClusterTime": self._after.to_bson()}
-        try:
-            yield from self._find(concern)
-        except (PyMongoError, BSONError) as error:
-            raise translate(error, f"reading {self._chunk}") from error
+        with one_term(self._client, f"reading {self._chunk}"):
+            try:
+                yield from self._find(concern)
+            except (PyMongoError, BSONError) as error:
+                raise translate(error, f"reading {self._chunk}") from error
         self._until = newest_time(self._client)
 
     def _by_snapshot(self) -> Iterator[list[bytes]]:
@@ -140,7 +146,7 @@ class ChunkReader:
         while True:
             try:
                 yield from self._find(concern)
-            except (PyMongoError, BSONError) as error:
+            except (PyMongoError, BSONError, MemberBehind) as error:
                 if failing_at != self._last_key:
                     failing_since, failing_at = time.monotonic(), self._last_key
                 retry_after = self._resumable(error, time.monotonic() - failing_since)
@@ -150,8 +156,11 @@ class ChunkReader:
             else:
                 return
 
-    def _resumable(self, error: PyMongoError | BSONError, failing_seconds: float) -> timedelta:
-        failure = translate(error, f"reading {self._chunk} at {self._after}")
+    def _resumable(self, error: PyMongoError | BSONError | MemberBehind, failing_seconds: float) -> timedelta:
+        if isinstance(error, MemberBehind):
+            failure: SluiceError = error
+        else:
+            failure = translate(error, f"reading {self._chunk} at {self._after}")
         if isinstance(error, OperationFailure) and error.code in _NO_SNAPSHOT:
             raise SnapshotLost(str(failure)) from error
         if not isinstance(failure, SourceUnavailable) or self._chunk.whole or failing_seconds > self._patience:
@@ -205,7 +214,7 @@ class ChunkReader:
     def _late_enough(self, ts: ClusterTime) -> ClusterTime:
         """After an election a server may be behind the times that its predecessor reported."""
         if Position(ts.next()) < self._chunk.not_before:
-            raise SourceUnavailable(
+            raise MemberBehind(
                 f"{self._chunk}: expected the source to be at {self._chunk.not_before}, where the copy starts, found it at {ts}; "
                 "the source's member is behind"
             )

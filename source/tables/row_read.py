@@ -20,6 +20,7 @@ from changefeed.table import TableId, TableName
 from source.connection import Client, deployment_of, read_command
 from source.errors import readable, translated
 from source.raw.raw_find import parse_found
+from source.tables.one_term import one_term
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 _LONGEST_WAIT_MS = 5_000
@@ -55,6 +56,9 @@ def read_row(
         guard = {"collectionUUID": _uuid(id_)} if deployment_of(client).shows_all_ddl else {}
         for _ in range(_LOOKS):
             name = _name(client, table.db, id_, not_before)
+            if name is None:
+                with one_term(client, f"looking for {table}"):
+                    name = _name(client, table.db, id_, not_before)
             if name is None:
                 return None
             row = _found(client, table.db, {"find": name, **find, **guard})

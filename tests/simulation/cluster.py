@@ -53,6 +53,7 @@ from coordination.session import open_session
 from node.membership import Membership
 from owner.capture_change import obstacle
 from processor.copy.steps import CopyAnswer, CopyStep
+from processor.lanes.lane_plan import LaneLimits
 from processor.lanes.windows import WindowLimits
 from processor.spark.pipeline import Pipeline
 from processor.spark.runner import Group
@@ -72,6 +73,7 @@ LOOK_EVERY = timedelta(seconds=1)
 LAYOUT = Layout("simulated")
 FEED = ChangefeedId("feed")
 _WINDOWS = WindowLimits(slice_seconds=1)
+_LANES = LaneLimits(copy_follows_after=-1)
 
 
 class ObservedEtcd(MemoryEtcd):
@@ -213,7 +215,7 @@ class Node:
             if Role.PROCESSOR in self.roles:
                 pipeline = Pipeline(self.spark, _WINDOWS)  # type: ignore[arg-type]  # stands in for Spark
                 replicating = processor.processor.Processor(
-                    session, store, mirror, LAYOUT, EtcdConfig(), pipeline, windows=_WINDOWS
+                    session, store, mirror, LAYOUT, EtcdConfig(), pipeline, windows=_WINDOWS, lanes=_LANES
                 )
             membership = Membership(
                 session,

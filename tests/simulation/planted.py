@@ -17,6 +17,7 @@ import owner.ddl.feed
 import owner.decision
 import owner.owner
 import processor.changefeed_processor
+import processor.copy.plan
 import processor.decision
 import processor.lanes.lane_plan
 import processor.spark.pipeline
@@ -470,6 +471,13 @@ def _a_table_goes_on_when_its_end_is_released() -> AbstractContextManager[Any]:
     return patch.object(ChangefeedWriter, "release", forgotten)
 
 
+def _copies_are_followed_past_chunks_that_are_being_read() -> AbstractContextManager[Any]:
+    follows_to = processor.copy.plan.follows_to
+    return patch(
+        "processor.copy.table_copies.follows_to", lambda copy, inputs: follows_to(copy, replace(inputs, running={}))
+    )
+
+
 def _what_a_release_creates_is_no_straggler() -> AbstractContextManager[Any]:
     return patch("owner.decision.after_release", lambda *_: {})
 
@@ -545,5 +553,8 @@ BUGS: Mapping[str, Bug] = {
     "versions are dropped up to the checkpoint": Bug(_versions_are_dropped_up_to_the_checkpoint, 230, rare=True),
     "a stopped table that ends is renamed first": Bug(_a_stopped_table_that_ends_is_renamed_first, 500, rare=True),
     "a table goes on when its end is released": Bug(_a_table_goes_on_when_its_end_is_released, 10),
+    "copies are followed past chunks that are being read": Bug(
+        _copies_are_followed_past_chunks_that_are_being_read, 500, rare=True
+    ),
     "what a release creates is no straggler": Bug(_what_a_release_creates_is_no_straggler, 160, rare=True),
 }

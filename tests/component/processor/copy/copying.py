@@ -22,7 +22,16 @@ from coordination.etcd.config import EtcdConfig
 from coordination.layout import Layout, decode
 from processor.copy import etcd_writes as copy_store
 from processor.copy.chunk_copy import CopyOrder, CopyPlace, copy_chunk
-from processor.copy.plan import Begin, BuildIndexes, CatchUp, CopyChunks, CopyInputs, decide
+from processor.copy.plan import (
+    Begin,
+    BuildIndexes,
+    CatchUp,
+    CopyChunks,
+    CopyInputs,
+    decide,
+    follows_to,
+    read_not_before,
+)
 from processor.copy.table_copy import TableCopy
 from processor.copy.target_table import Creation, build_indexes, creation_of, prepare
 from processor.task.copied_ranges import CopiedFilter, Overlap
@@ -57,6 +66,7 @@ class Copying:
     name: TableName
     chunk_bytes: int
     on_chunk: Callable[[int], object] = lambda _: None
+    follow_after: int | None = None
 
     def __post_init__(self) -> None:
         self.source, self.target = connect(self.source_uri), connect_to_target(self.target_uri)
@@ -96,14 +106,22 @@ class Copying:
                 return copy
             barrier = Position(majority_time(self.source))
             sight = CopyInputs(
-                table=self.schema.id, start=self.checkpoint, checkpoint=self.checkpoint, barrier=barrier, parallelism=2
+                table=self.schema.id,
+                start=self.checkpoint,
+                checkpoint=self.checkpoint,
+                barrier=barrier,
+                follow_after=self.follow_after,
+                parallelism=2,
             )
             try:
-                self.act(copy, decide(copy, sight))
+                if copy is not None and not copy.complete and follows_to(copy, sight) > self.checkpoint:
+                    self.catch_up(copy, follows_to(copy, sight))
+                else:
+                    self.act(copy, decide(copy, sight), read_not_before(sight))
             except RetryableError as error:
                 sys.stdout.write(f"again after: {error}\n")
 
-    def act(self, copy: TableCopy | None, action: object) -> None:
+    def act(self, copy: TableCopy | None, action: object, not_before: Position) -> None:
         match action:
             case Begin(start):
                 prepare(self.creation, self.ddl, self.loader(whole=False), ours=copy is not None)
@@ -111,7 +129,7 @@ class Copying:
                 self.record(TableCopy.planned(start, division.bounds, whole=division.whole))
             case CopyChunks(numbers) if copy is not None:
                 for number in numbers:
-                    copy = self.copy_one(copy, number)
+                    copy = self.copy_one(copy, number, not_before)
             case CatchUp(until) if copy is not None:
                 self.catch_up(copy, until)
             case BuildIndexes() if copy is not None:
@@ -124,21 +142,21 @@ class Copying:
         for op in copy_store.written(self.layout, ID, self.schema.id, copy):
             self.etcd.txn((), [op])
 
-    def order(self, copy: TableCopy, number: int) -> CopyOrder:
+    def order(self, copy: TableCopy, number: int, not_before: Position) -> CopyOrder:
         chunk = Chunk(
             table=self.name,
             kind=self.schema.kind,
             range=copy.chunks[number],
             whole=copy.record.whole,
-            not_before=self.checkpoint,
+            not_before=not_before,
         )
         version = deployment_of(self.source).version
         return CopyOrder(chunk=chunk, creation=self.creation, copied_from=copy.start, version=version)
 
-    def copy_one(self, copy: TableCopy, number: int) -> TableCopy:
+    def copy_one(self, copy: TableCopy, number: int, not_before: Position) -> TableCopy:
         loader = self.loader(whole=copy.record.whole)
         place = CopyPlace(source=self.source, loader=loader, ddl=self.ddl, check_wanted=permit)
-        copy = copy.with_chunk(number, copy_chunk(self.order(copy, number), place))
+        copy = copy.with_chunk(number, copy_chunk(self.order(copy, number, not_before), place))
         self.etcd.txn((), [copy_store.chunk_written(self.layout, ID, self.schema.id, copy, number)])
         self.on_chunk(number)
         return copy

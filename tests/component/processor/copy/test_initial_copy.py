@@ -21,10 +21,12 @@ from bson.min_key import MinKey
 from bson.objectid import ObjectId
 from bson.regex import Regex
 from bson.timestamp import Timestamp
+from pymongo import MongoClient
 
 from changefeed.errors import TargetOccupied
 from changefeed.table import TableName
-from devstack.mongodb.server import Client
+from devstack.mongodb.server import Client, MongoDB
+from devstack.process import wait_until
 from tests.component.processor.copy.copying import Copying
 from tests.independent_compare import differences, documents
 
@@ -265,3 +267,45 @@ def test_an_empty_table_made_beforehand_is_used_without_its_unique_indexes(
     target_client[database]["rows"].create_index("u", unique=True)
     copying().run()
     assert different(source_client, target_client, database) == []
+
+
+@pytest.mark.soak
+def test_a_copy_takes_longer_than_the_oplog_lasts(
+    own_mongodb: Callable[..., MongoDB],
+    target_uri: str,
+    target_client: Client,
+    etcd_endpoint: str,
+    etcd_prefix: str,
+    database: str,
+) -> None:
+    """Rows of each chunk change before and after it is read. The oplog holds what is written during the copying of a few chunks."""
+    small = own_mongodb("small", oplog_mb=16, options=("--syncdelay", "1"))
+    source: Client = MongoClient(small.uri)
+    rows = source[database]["rows"]
+    rows.insert_many([{"_id": number, "n": 0, "f": "x" * 100} for number in range(8_000)])
+    name = TableName(database, "rows")
+    copy = Copying(small.uri, target_uri, etcd_endpoint, etcd_prefix, name, 128 * _KIB, follow_after=-1)
+    began = copy.checkpoint.ts.to_bson()
+    chunks: list[int] = []
+
+    def change(number: int) -> None:
+        chunks.append(number)
+        rows.update_many({"_id": {"$mod": [50, number]}}, {"$inc": {"n": 1}})
+        rows.delete_many({"_id": {"$mod": [500, 100 + number]}})
+        rows.insert_many([{"_id": at + 0.5 + number / 100} for at in range(0, 8_000, 1_000)])
+        for filling in range(8):
+            source["other"]["filling"].replace_one({"_id": 0}, {"filling": bytes([filling]) * 500_000}, upsert=True)
+        if number == 6:
+            assert wait_until(forgotten, 60)
+
+    def forgotten() -> bool:
+        source["other"]["filling"].update_one({"_id": 0}, {"$inc": {"n": 1}})
+        return bool(source["local"]["oplog.rs"].find().sort("$natural", 1).limit(1).next()["ts"] > began)
+
+    copy.on_chunk = change
+    copy.run()
+    copy.catch_up_to_now()
+    assert len(chunks) > 7
+    assert different(source, target_client, database) == []
+    copy.close()
+    source.close()

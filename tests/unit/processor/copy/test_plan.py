@@ -27,6 +27,8 @@ from processor.copy.plan import (
     MoveCheckpoint,
     Wait,
     decide,
+    follows_to,
+    read_not_before,
 )
 from processor.copy.table_copy import TableCopy
 
@@ -54,7 +56,7 @@ def inputs(barrier: int, *, checkpoint: Position | None = None, running: tuple[i
         start=at(1),
         checkpoint=checkpoint or at(1),
         barrier=at(barrier),
-        running=frozenset(running),
+        running=dict.fromkeys(running, at(1)),
         parallelism=2,
     )
 
@@ -209,3 +211,61 @@ def test_a_ddl_that_comes_before_the_copy_has_begun_finds_an_empty_and_complete_
         decision: CopyAction = decide(None, held(by))
         assert decision == Empty(by.position)
         assert decide(TableCopy.restarting(at(3, "82")), held(by, checkpoint=at(3, "82"))) == Empty(by.position)
+
+
+def second(seconds: int) -> Position:
+    return Position(ClusterTime(seconds, 1))
+
+
+def long_copy(*times: tuple[int, int] | None) -> TableCopy:
+    """Three chunks, read between these seconds."""
+    chunks = {
+        number: CopiedChunk(after=ClusterTime(time[0], 1), until=ClusterTime(time[1], 1), documents=1, bytes=1)
+        for number, time in enumerate(times)
+        if time is not None
+    }
+    return replace(copy(), copied=chunks)
+
+
+def far(barrier: int, checkpoint: int = 100, running: dict[int, Position] | None = None) -> CopyInputs:
+    return replace(
+        inputs(0, checkpoint=second(checkpoint)), barrier=second(barrier), running=running or {}, follow_after=60
+    )
+
+
+def test_a_copy_that_takes_long_is_followed_as_far_as_its_missing_chunks_allow() -> None:
+    found = long_copy((130, 130), None, None)
+    assert read_not_before(far(300)) == second(300)
+    assert follows_to(found, far(300)) == second(300)
+    assert follows_to(found, far(300, running={1: second(290), 2: second(200)})) == second(200)
+    assert follows_to(found, far(300, running={1: second(160)})) == second(100), "it is not worth a window"
+
+
+def test_the_checkpoint_of_a_short_copy_stays_at_its_start() -> None:
+    assert read_not_before(far(160)) == second(100)
+    assert follows_to(long_copy((130, 130)), far(160)) == second(100)
+
+
+def test_a_held_or_shared_table_is_not_followed() -> None:
+    stays = replace(far(300), follow_after=None)
+    assert read_not_before(stays) == second(100)
+    assert follows_to(long_copy((130, 130)), stays) == second(100)
+
+
+def test_no_window_ends_between_the_two_times_of_a_chunk() -> None:
+    overlapping = long_copy((180, 250), (200, 290), None)
+    assert follows_to(overlapping, far(300)) == second(300)
+    assert follows_to(overlapping, far(270)) == Position(ClusterTime(180, 2))
+    assert follows_to(overlapping, far(250)) == Position(ClusterTime(180, 2))
+    assert follows_to(overlapping, far(170)) == second(170)
+
+
+def test_a_copy_does_not_come_to_a_ddl_that_is_not_held_yet() -> None:
+    """The barrier stands at the DDL before its record says what it holds."""
+    barrier = Position(ClusterTime(300, 7), "82")
+    assert follows_to(long_copy((130, 130)), replace(far(0), barrier=barrier)) == Position(ClusterTime(300, 7))
+
+
+def test_a_copy_that_waited_begins_where_its_checkpoint_is() -> None:
+    assert decide(None, far(300, checkpoint=250)) == Begin(second(250))
+    assert decide(TableCopy.restarting(second(100)), far(300, checkpoint=250)) == Begin(second(250))
