@@ -13,6 +13,7 @@ from admin.changes import Changes
 from admin.cluster_reader import ClusterReader
 from admin.desired import verbs
 from admin.desired.desired_store import DesiredStore
+from admin.desired.drift import differences
 from admin.preflight.source_probe import check_start, newest_start
 from admin.preflight.validation import Validator
 from admin.services import messages
@@ -53,7 +54,8 @@ class ChangefeedService(ChangefeedServiceServicer):
     def CreateChangefeed(self, request: pb.CreateChangefeedRequest, context: Any) -> pb.Changefeed:
         configuration = Configuration.from_yaml(request.configuration)
         accepted = self._validator.check(configuration)
-        rev = self._store.create(verbs.created(configuration, accepted.choice, datetime.now(UTC)))
+        info = verbs.created(configuration, accepted.choice, datetime.now(UTC))
+        rev = self._store.create(info, unless_removed=request.unless_removed)
         message = self._message(configuration.id, rev)
         message.warnings.extend(accepted.warnings)
         return message
@@ -72,6 +74,18 @@ class ChangefeedService(ChangefeedServiceServicer):
             capture=found.choice.capture if found.choice else "",
             capture_reason=found.choice.reason if found.choice else "",
         )
+
+    @unary(Access.OPERATOR)
+    def CompareChangefeed(self, request: pb.CompareChangefeedRequest, context: Any) -> pb.CompareChangefeedResponse:
+        """Only for operators: a viewer could find out a password by trying."""
+        configuration = Configuration.from_yaml(request.configuration)
+        id = ChangefeedId(configuration.id)
+        try:
+            present, _ = self._store.read(id)
+        except NotFoundError:
+            return pb.CompareChangefeedResponse(removed_at=messages.moment(self._store.removed_at(id)))
+        found = differences(configuration, present.configuration)
+        return pb.CompareChangefeedResponse(present=self._message(id), differences=found)
 
     @unary(Access.VIEWER)
     def GetChangefeed(self, request: pb.GetChangefeedRequest, context: Any) -> pb.Changefeed:

@@ -45,7 +45,7 @@ from cli.output import (
 
 app = typer.Typer(no_args_is_help=True, help="Create, show and control changefeeds.")
 
-_VALIDATION_SECONDS = 90.0
+VALIDATION_SECONDS = 90.0
 
 FileArgument = Annotated[
     str | None, typer.Argument(help="A configuration file; - reads standard input.", metavar="[FILE]")
@@ -94,10 +94,10 @@ def create(
         tables,
     )
     request = pb.CreateChangefeedRequest(configuration=text)
-    feed = connection.ask(connection.changefeeds.CreateChangefeed, request, timeout=_VALIDATION_SECONDS)
+    feed = connection.ask(connection.changefeeds.CreateChangefeed, request, timeout=VALIDATION_SECONDS)
     print_warnings(feed.warnings)
     if wait:
-        feed = _until(connection, feed.id, _has_begun, timeout, "begun")
+        feed = until(connection, feed.id, _has_begun, timeout, "begun")
     _tell(feed, output, f"changefeed {feed.id} created\n{_captured(feed.capture, feed.capture_reason)}")
 
 
@@ -123,7 +123,7 @@ def validate(
         tables,
     )
     request = pb.ValidateChangefeedRequest(configuration=text)
-    answer = connection.ask(connection.changefeeds.ValidateChangefeed, request, timeout=_VALIDATION_SECONDS)
+    answer = connection.ask(connection.changefeeds.ValidateChangefeed, request, timeout=VALIDATION_SECONDS)
     if answer.problems:
         found = len(answer.problems)
         heading = "1 problem:" if found == 1 else f"{found} problems:"
@@ -161,7 +161,7 @@ def pause(
     """Stop replicating; resume continues at the same position."""
     connection.ask(connection.changefeeds.PauseChangefeed, pb.PauseChangefeedRequest(id=id))
     if wait:
-        _until(connection, id, lambda feed: feed.obeyed, timeout, "stopped")
+        until(connection, id, lambda feed: feed.obeyed, timeout, "stopped")
     print_line(f"changefeed {id} paused")
 
 
@@ -186,7 +186,7 @@ def resume(
     request = pb.ResumeChangefeedRequest(id=id, start=start or "")
     connection.ask(connection.changefeeds.ResumeChangefeed, request)
     if wait:
-        _until(connection, id, lambda feed: feed.obeyed, timeout, "resumed")
+        until(connection, id, lambda feed: feed.obeyed, timeout, "resumed")
     print_line(f"changefeed {id} resumed")
 
 
@@ -213,9 +213,9 @@ def update(
     alone = capture is not None and file is None and config is None
     text = "" if alone else _checked(_read(file, config, "update"))
     request = pb.UpdateChangefeedRequest(id=id, configuration=text, expected_version=version, capture=capture or "")
-    feed = connection.ask(connection.changefeeds.UpdateChangefeed, request, timeout=_VALIDATION_SECONDS)
+    feed = connection.ask(connection.changefeeds.UpdateChangefeed, request, timeout=VALIDATION_SECONDS)
     if wait:
-        feed = _until(connection, id, lambda feed: feed.obeyed, timeout, "updated")
+        feed = until(connection, id, lambda feed: feed.obeyed, timeout, "updated")
     _tell(feed, output, f"changefeed {id} updated to version {feed.version}; resume it to continue")
 
 
@@ -348,7 +348,7 @@ def _has_begun(feed: pb.Changefeed) -> bool:
     return bool(feed.checkpoint)
 
 
-def _until(
+def until(
     connection: Connection, id: str, condition: Callable[[pb.Changefeed], bool], timeout: float, what: str
 ) -> pb.Changefeed:
     for feed in _watched(connection, id, timeout, what):

@@ -172,10 +172,28 @@ class CopyProgress(_message.Message):
     def __init__(self, documents: _Optional[int] = ..., bytes: _Optional[int] = ..., chunks_done: _Optional[int] = ..., chunks: _Optional[int] = ..., tables: _Optional[int] = ..., tables_done: _Optional[int] = ..., share: _Optional[float] = ..., left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class CreateChangefeedRequest(_message.Message):
+    __slots__ = ("configuration", "unless_removed")
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    UNLESS_REMOVED_FIELD_NUMBER: _ClassVar[int]
+    configuration: str
+    unless_removed: bool
+    def __init__(self, configuration: _Optional[str] = ..., unless_removed: _Optional[bool] = ...) -> None: ...
+
+class CompareChangefeedRequest(_message.Message):
     __slots__ = ("configuration",)
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     configuration: str
     def __init__(self, configuration: _Optional[str] = ...) -> None: ...
+
+class CompareChangefeedResponse(_message.Message):
+    __slots__ = ("present", "differences", "removed_at")
+    PRESENT_FIELD_NUMBER: _ClassVar[int]
+    DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_AT_FIELD_NUMBER: _ClassVar[int]
+    present: Changefeed
+    differences: _containers.RepeatedScalarFieldContainer[str]
+    removed_at: _timestamp_pb2.Timestamp
+    def __init__(self, present: _Optional[_Union[Changefeed, _Mapping]] = ..., differences: _Optional[_Iterable[str]] = ..., removed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ValidateChangefeedRequest(_message.Message):
     __slots__ = ("configuration",)
