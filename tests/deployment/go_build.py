@@ -40,7 +40,8 @@ def _build(go: str, folder: Path, module: str, package: str, version: str, to: P
     replaced = _staged(_run(go, folder, "mod", "download", "-json", f"{module}@{version}"), version)
     _run(go, folder, "mod", "edit", f"-require={module}@{version}", *replaced)
     _run(go, folder, "mod", "tidy", "-e")
-    _run(go, folder, "build", "-ldflags", "-s -w", "-o", str(to), package)
+    flags = f"-s -w -X k8s.io/component-base/version.gitVersion={version}"
+    _run(go, folder, "build", "-ldflags", flags, "-o", str(to), package)
 
 
 def _staged(downloaded: str, version: str) -> list[str]:
