@@ -8,6 +8,8 @@ the majority has the note, and must not block while the majority is stalled.
 
 from __future__ import annotations
 
+from typing import Any
+
 import structlog
 from pymongo.errors import OperationFailure
 from pymongo.write_concern import WriteConcern
@@ -62,7 +64,7 @@ class NoteKeeper:
 
     def _nothing_at(self, ts: ClusterTime) -> bool:
         """Whether no change stream shows an entry at this time, the newest one. Through mongos the answer would prove nothing."""
-        stages = [
+        stages: list[dict[str, Any]] = [
             {"$changeStream": {"startAtOperationTime": ts.to_bson(), "allChangesForCluster": True}},
             {"$project": {"clusterTime": 1}},
         ]
