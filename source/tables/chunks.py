@@ -4,7 +4,7 @@
     up to the size of a chunk                  one
     sharded by {_id: 1}                        the bounds of its ranges in config.chunks, if there are enough
     a replica set whose primary is read        splitVector, which walks the index on `_id`
-    if that is refused, takes too long,        the `_id`s of a random sample, sorted by the server: cheap for any size
+    if that is refused, takes too long,        the `_id`s of a random sample, sorted by the server; a smaller sample if that takes too long
       or finds too few
 
 Bounds only have to be in ascending order. The ranges between them contain every document, also those with `_id`s of other types, since
@@ -36,10 +36,12 @@ CHUNK_BYTES = 64 << 20
 MOST_CHUNKS = 10_000
 _LONGEST_BOUND = 1024
 """A longer `_id` is not used as a bound, since bounds are stored in etcd."""
-_SAMPLES_PER_CHUNK = 16
+_SAMPLES_PER_CHUNK = (16, 4, 1, 0.1)
+"""Each sampled document may be one read of the disk."""
 _SMALLEST_FRACTION = 20
 """A sample of more than a twentieth would make the server read the whole table."""
 _SPLITTING_MS = 20_000
+_TOOK_TOO_LONG = 50
 _NAMESPACE_NOT_FOUND = 26
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
@@ -123,11 +125,19 @@ def _shard_ranges(client: Client, schema: TableSchema) -> list[RawBSONDocument]:
 
 
 def _sampled(client: Client, name: TableName, documents: int, wanted: int) -> list[RawBSONDocument]:
-    size = min(wanted * _SAMPLES_PER_CHUNK, documents // _SMALLEST_FRACTION)
-    if size < 1:
-        return []
     table = client[name.db].get_collection(name.coll).with_options(_RAW)
-    return list(table.aggregate([{"$sample": {"size": size}}, {"$project": {"_id": 1}}, {"$sort": {"_id": 1}}]))
+    for per_chunk in _SAMPLES_PER_CHUNK:
+        size = min(int(wanted * per_chunk), documents // _SMALLEST_FRACTION)
+        if size < 1:
+            break
+        stages: list[dict[str, Any]] = [{"$sample": {"size": size}}, {"$project": {"_id": 1}}, {"$sort": {"_id": 1}}]
+        try:
+            return list(table.aggregate(stages, maxTimeMS=_SPLITTING_MS))
+        except OperationFailure as error:
+            if error.code != _TOOK_TOO_LONG:
+                raise
+            log.info("sample_took_too_long", table=str(name), documents=size)
+    return []
 
 
 def _ascending(found: Iterable[RawBSONDocument]) -> Iterator[Document]:
