@@ -21,6 +21,7 @@ SluiceError
 │   ├── ddl_refused                 the target refused a DDL
 │   ├── ddl_unsupported             the sink cannot express a DDL
 │   ├── ddl_ambiguous               after a crash the downstream is neither as before a DDL nor as after it
+│   ├── name_taken                  a table comes under the name of another one downstream, and no route asks for that
 │   ├── target_occupied             the collection that a copy would fill already holds documents
 │   ├── row_rejected                the target refused a row because of its content
 │   ├── divergence                  an event does not fit the downstream's document
@@ -141,6 +142,10 @@ class DdlUnsupported(PermanentError):
 
 class DdlAmbiguous(PermanentError):
     code = "ddl_ambiguous"
+
+
+class NameTaken(PermanentError):
+    code = "name_taken"
 
 
 class TargetOccupied(PermanentError):

@@ -17,6 +17,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.config.tables.filter import Disposition
 from changefeed.config.tables.pattern import TablePattern
+from changefeed.config.tables.routes import Routes
 from changefeed.documents.document import Document
 from changefeed.event import DdlEvent
 from changefeed.lifecycle import ErrorReport, Lifecycle
@@ -58,6 +59,15 @@ class DesiredState(StrEnum):
     REMOVED = "removed"
 
 
+class Reroute(StrEnum):
+    """How tables come to the names that changed routes give them downstream."""
+
+    RENAME = "rename"
+    """The target's tables are renamed."""
+    COPY = "copy"
+    """The tables are copied anew, to the new names. What has the old names stays as it is."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangefeedInfo:
     """What the user asked for. `version` counts the user's changes."""
@@ -73,6 +83,11 @@ class ChangefeedInfo:
     """The reason of that decision, as text."""
     leaves_stopped: bool = False
     """It may finish while tables of it are stopped."""
+    reroute: Reroute | None = None
+    """What the user said to changed routes. None: no table changes its name."""
+    source_id: str = ""
+    """The id of the replica set or the sharded cluster that it reads. Empty: it could not be read, or an earlier release did not."""
+    sink_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +119,8 @@ class ChangefeedStatus:
     """Where the tables start that a wider filter added later. They are copied too."""
     tables: tuple[TablePattern, ...] | None = None
     """The patterns by which its tables were found. None: those of its configuration. Empty: the tables are about to be changed."""
+    routes: Routes | None = None
+    """The routes by which its tables have their names downstream. None: those of its configuration, until the owner has recorded them."""
     checkpoint: Position | None = None
     resolved: Position | None = None
     """Every DDL below it is recorded."""
@@ -142,8 +159,12 @@ class ChangefeedStatus:
         return age if self.behind or age > CURRENT_FOR else timedelta(0)
 
     def follows(self, configuration: Configuration) -> bool:
-        """Whether its tables are those of the configuration. Nothing may run before they are."""
-        return self.tables is None or self.tables == configuration.filter.tables
+        """Whether its tables are those of the configuration, under their names downstream. Nothing may run before they are."""
+        same_tables = self.tables is None or self.tables == configuration.filter.tables
+        return same_tables and not self.reroutes(configuration)
+
+    def reroutes(self, configuration: Configuration) -> bool:
+        return self.routes is not None and self.routes != configuration.routes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +234,17 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TargetRename:
+    """A rename of a target's table for changed routes. The key names the table as the routes of the status do."""
+
+    name: TableName
+    to: TableName
+    before: Observation
+    """The two names, as they were at the target before the rename."""
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DdlRecord:
     """One DDL on its way downstream. A `done` or `skipped` record *is* the schema change."""
 
@@ -227,6 +259,9 @@ class DdlRecord:
     """A rename of a stopped table that ends later at the source. The table is dropped downstream, now."""
     background: bool = False
     """An index build that runs while rows are applied: it holds no table, but keeps its order among the DDLs that its scope meets."""
+    taken: bool = False
+    """It brings its table under a name downstream that another table has, and no route asks for that: the table stops there, and is copied anew when
+    the name is free. `refused` says so. Nothing of the table's later DDLs is sent to the target."""
     note: str = ""
     seen_at: datetime
     executing_at: datetime | None = None

@@ -1,8 +1,9 @@
-"""`facts`, `changed_line`: show a changefeed as text."""
+"""`facts`, `changed_line`, `update_lines`: show a changefeed, and what an update does to it, as text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from rich.text import Text
 
@@ -58,6 +59,31 @@ def facts(feed: pb.Changefeed) -> list[tuple[str, str | Text]]:
     if feed.HasField("retry_at"):
         found.append(("tries again", cells.moment(feed, "retry_at")))
     return [*found, ("configuration", feed.configuration.rstrip())]
+
+
+_MOST_TABLES = 10
+"""Of one kind of change. `-o json` shows all."""
+_EFFECTS = {
+    "added": "copied to {target}, then followed",
+    "followed": "followed as {target}",
+    "removed": "no longer replicated; it stays at the target as it is",
+    "renamed": "{target_before} is renamed to {target} at the target",
+    "copied": "copied anew to {target}; {target_before} stays at the target as it is",
+}
+
+
+def update_lines(preview: pb.UpdatePreview) -> Iterator[str]:
+    """What an update does, for a user to confirm."""
+    for option in preview.options:
+        yield f"{option.path}: {option.before} -> {option.now}"
+    yield from preview.notes
+    for effect, tables in groupby(preview.tables, lambda table: table.effect):
+        found = list(tables)
+        for table in found[:_MOST_TABLES]:
+            what = _EFFECTS.get(effect, effect).format(target=table.target, target_before=table.target_before)
+            yield f"table {table.name}: {what}"
+        if len(found) > _MOST_TABLES:
+            yield f"and {len(found) - _MOST_TABLES:,} more tables are {effect}"
 
 
 def changed_line(feed: pb.Changefeed) -> str:

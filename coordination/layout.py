@@ -47,7 +47,7 @@ from pydantic import TypeAdapter, ValidationError
 from changefeed.errors import InvariantError, RecordUnreadable
 from changefeed.position import Position
 from changefeed.records import Barrier, ChangefeedId, NodeId
-from changefeed.table import TableId
+from changefeed.table import TableId, TableName
 from coordination.etcd.protocol import KeyValue
 
 _VERSIONS: Mapping[str, int] = {"AssignmentPart": 2, "Barrier": 2, "PositionReport": 2}
@@ -180,6 +180,13 @@ class Layout:
     def rows(self, id: ChangefeedId) -> str:
         """The row counts of nodes that are gone."""
         return f"{self.changefeed(id)}rows"
+
+    def renames(self, id: ChangefeedId) -> str:
+        """The renames of the target's tables for changed routes, while these are carried out."""
+        return f"{self.changefeed(id)}rename/"
+
+    def rename(self, id: ChangefeedId, name: TableName) -> str:
+        return self.renames(id) + _quote(str(name))
 
     def moves(self, id: ChangefeedId) -> str:
         return f"{self.changefeed(id)}move/"

@@ -37,7 +37,7 @@ from changefeed.errors import (
     InvariantError,
     SluiceError,
 )
-from changefeed.event import DdlEvent
+from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import Command, ErrorReport, Lifecycle, Sign, State
 from changefeed.position import Position
 from changefeed.records import ChangefeedId, ChangefeedStatus, DdlRecord, LetterTotals, NodeId
@@ -65,6 +65,7 @@ from owner.decision import (
     ReleaseDdls,
     commanded,
     decide,
+    published,
 )
 from owner.deployments.heartbeats import Heartbeats, HeartbeatWriter
 from owner.deployments.letter_count import LetterCount
@@ -75,7 +76,7 @@ from owner.etcd_writes import ChangefeedWriter
 from owner.phase import Phase, never_began, phase_of
 from owner.starts.catalog_at_start import Catalog, look_up
 from owner.starts.table_starts import TableStarts
-from owner.tables import scheduler
+from owner.tables import filter_change, scheduler
 from owner.tables.known_tables import KnownTables
 from owner.tables.progress import TableProgress
 from owner.tables.wishes import Forget, Mark, Resume, TableWishes
@@ -221,7 +222,9 @@ class ChangefeedOwner:
     def _step(self, known: OwnerView) -> None:
         status = known.status or self._unbegun(known)
         to_run = commanded(known.info, status, now=datetime.now(UTC), random=self._random).running
-        match phase_of(known.info, status, self.configuration, to_run=to_run):
+        begun = status.checkpoint is not None
+        takes_names = begun and filter_change.may_take_names(known.records.values(), published(status, known.barrier))
+        match phase_of(known.info, status, self.configuration, to_run=to_run, takes_names=takes_names):
             case Phase.REMOVE:
                 self._remove(known, status)
             case Phase.BEGIN:
@@ -231,7 +234,8 @@ class ChangefeedOwner:
             case Phase.RECAPTURE:
                 self._change_capture(known, status)
             case Phase.REFILTER:
-                if self._table_starts.change_tables(known, status):
+                renaming = status.reroutes(self.configuration) or known.renames
+                if (not renaming or self._stands_still(known)) and self._table_starts.change_tables(known, status):
                     self._begin_anew()
             case Phase.RUN:
                 self._go_on(known, status)
@@ -473,8 +477,12 @@ class ChangefeedOwner:
         touched = record.scope.tables | record.scope.apart
         before = {table: tip.before(table, record.position) for table in touched}
         names = {table: schema.name for table, schema in before.items() if schema is not None}
+        if record.event.type is DdlType.DROP_DATABASE:
+            named = record.scope.names  # a table without a name downstream is not among them
+            names = {table: name for table, name in names.items() if self.configuration.routes.target(name) in named}
         translate = dropped_instead if record.drops else downstream
-        return translate(record.event, Routing(route=route, tables=names))
+        event = replace(record.event, drop_target=None) if record.taken else record.event
+        return translate(event, Routing(route=route, tables=names))
 
     def _schedule(self, known: OwnerView) -> None:
         actions = scheduler.decide(self._memory.progress, known.moves, now=time.monotonic(), margin=self._term.margin)

@@ -61,7 +61,7 @@ from owner.ddl.steps import (
     next_step,
     skipped,
 )
-from owner.ddl.stragglers import SKIPPABLE, Waiting, not_awaited, wait
+from owner.ddl.stragglers import SKIPPABLE, Waiting, brings_in, name_is_taken, named_tables, nameless, not_awaited, wait
 from owner.tables.wishes import Forget, Mark, Resume, TableWishes, after_release, caught_up, wished
 
 _MOST_RELEASED = 48
@@ -201,6 +201,9 @@ def decide(
     records = {**state.records, **{record.position: record for record in recorded}}
     checkpoints, stragglers = state.checkpoints, state.wishes.stragglers
     waiting = wait(stragglers, checkpoints.obeys, records.values(), resolved, checkpoints.of)
+    if dropped := {record.position: record for record in _dropped_without_name(records.values(), waiting)}:
+        records |= dropped
+        waiting = wait(stragglers, checkpoints.obeys, records.values(), resolved, checkpoints.of)
     gate = barrier.decide(resolved, records.values(), checkpoints.of, waiting)
     steps = _steps(state, gate, waiting, classifier, now, monotonic)
     released = {step.record.position: step.record for step in steps if isinstance(step, ReleaseDdl)}
@@ -294,6 +297,7 @@ class _Seen:
 def _record(state: ChangefeedState, classifier: DdlClassifier, now: datetime) -> _Seen:
     seen = _Seen(state.tip, state.resolved)
     known_below, end = published(state.status, state.barrier), _end(state)
+    without_name = set(nameless(state.records.values()))
     for index, event in enumerate(state.arrived):
         if event.position in state.records or event.position < known_below:
             continue
@@ -307,9 +311,10 @@ def _record(state: ChangefeedState, classifier: DdlClassifier, now: datetime) ->
             seen.unknown = event if unknown else None
             break
         known = replace(event, description=state.entered[event.position]) if entering else event
-        record = classifier.classify(known, seen.tip, now)
+        record = classifier.classify(known, seen.tip, now, without_name)
         if record is not None:
             seen.records.append(record)
+            without_name |= named_tables(record) if record.taken else set()
             seen.tip = seen.tip.apply(record.event)
     return seen
 
@@ -388,6 +393,8 @@ def _goes_on_without(
     """Why a refused DDL is skipped. Empty: it is not."""
     if record.position in waiting.needless:
         return f"its table is dropped later; {refused.message}"
+    if record.taken:
+        return ""
     if record.position in state.wishes.skips and record.event.type in SKIPPABLE:
         return f"a user skipped it; {refused.message}"
     if _as_wished_now(record, classifier).disposition is Disposition.SCHEMA_ONLY:
@@ -397,9 +404,16 @@ def _goes_on_without(
     return ""
 
 
+def _dropped_without_name(records: Iterable[DdlRecord], waiting: Waiting) -> Iterator[DdlRecord]:
+    """The taken renames of tables that end later, and of which nothing is being written: what has the old name is dropped."""
+    for record in records:
+        if record.open and name_is_taken(record) and not brings_in(record) and record.event.id in waiting.passed:
+            yield replace(record, refused=None, drops=True)
+
+
 def _as_it_can_be(record: DdlRecord, waiting: Waiting, checkpoints: TableCheckpoints) -> DdlRecord:
     """A table that is not awaited may not even exist downstream, so it is not renamed before it ends."""
-    if record.event.type is not DdlType.RENAME or record.state is not DdlState.PENDING:
+    if record.event.type is not DdlType.RENAME or record.state is not DdlState.PENDING or record.taken:
         return record
     renamed = record.scope.tables - record.scope.ended
     behind = {table for table in renamed if checkpoints.of(table) != record.position}
@@ -437,6 +451,7 @@ def _status(
         copied_from=status.copied_from,
         taken_in_at=status.taken_in_at,
         tables=status.tables,
+        routes=status.routes if status.routes is not None else state.info.configuration.routes,
         checkpoint=checkpoint,
         resolved=resolved,
         current_at=current_at,

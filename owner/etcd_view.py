@@ -27,8 +27,9 @@ from changefeed.records import (
     Straggler,
     TableRequest,
     TableVerb,
+    TargetRename,
 )
-from changefeed.table import TableId, TableSchema
+from changefeed.table import TableId, TableName, TableSchema
 from coordination import decoded
 from coordination.decoded import Decoded
 from coordination.layout import Layout
@@ -53,6 +54,7 @@ class OwnerView:
     reports: Mapping[NodeId, PositionReport]
     rows: RowCounts
     """The counts of gone nodes."""
+    renames: Mapping[TableName, TargetRename]
     moves: Mapping[TableId, NodeId]
     stragglers: Mapping[TableId, StoredStraggler]
     requests: Mapping[TableId, TableVerb]
@@ -129,6 +131,7 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Owner
     requests = reader.group(TableRequest, view, layout.requests(id))
     skips = reader.group(SkipRequest, view, layout.skips(id))
     moves = reader.group(MoveRequest, view, layout.moves(id))
+    renames = reader.group(TargetRename, view, layout.renames(id))
     nodes = reader.group(NodeRecord, view, layout.nodes)
     rows = reader.one(RowCounts, view, layout.rows(id))
     return OwnerView(
@@ -142,6 +145,7 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Owner
         assignments=reader.assignments(view, id),
         reports=reader.reports(view, id),
         rows=rows.record if rows else RowCounts(),
+        renames={TableName.parse(name): stored.record for name, stored in renames.items()},
         moves={TableId(table): stored.record.node for table, stored in moves.items()},
         stragglers={
             TableId(table): StoredStraggler(stored.record, stored.mod_rev) for table, stored in stragglers.items()

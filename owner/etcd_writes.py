@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TypeVar
 
@@ -20,15 +21,16 @@ from changefeed.records import (
     PositionReport,
     RowCounts,
     Straggler,
+    TargetRename,
 )
-from changefeed.table import TableId, TableSchema
+from changefeed.table import TableId, TableName, TableSchema
 from coordination import failpoint
 from coordination.etcd.protocol import MAX_TXN_BYTES, MAX_TXN_OPS, Delete, DeletePrefix, KeyValue, Op, Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, encode
 from coordination.parts import assignment_puts, upgraded_assignment
 from owner.tables.filter_change import FilterChange
-from owner.tables.scheduler import ForgetMove, ForgetNode, Remove, SchedulerAction
+from owner.tables.scheduler import ForgetMove, ForgetNode, Remove, SchedulerAction, assignments_after
 from owner.tables.wishes import Forget, Mark, Resume
 from schema_store.store import FoldStep
 
@@ -59,15 +61,49 @@ class ChangefeedWriter:
         self._store.commit_in_parts([Put(self._layout.schema(self._id, table.id), encode(table)) for table in tables])
         self._commit([self._put_status(status), self._put_barrier(barrier)])
 
-    def tables(self, marked: ChangefeedStatus, change: FilterChange, changed: ChangefeedStatus) -> None:
-        """While the status marks the tables as changing, a new owner starts with this change."""
+    def mark_changing(self, marked: ChangefeedStatus) -> None:
+        """The tables are about to change: no node runs them."""
         self._commit([self._put_status(marked)])
+
+    def renames(self, renames: Mapping[TableName, TargetRename | None]) -> None:
+        """None: the target refused it."""
+        self._store.commit_in_parts(
+            [
+                Put(self._layout.rename(self._id, name), encode(rename))
+                if rename is not None
+                else Delete(self._layout.rename(self._id, name))
+                for name, rename in sorted(renames.items())
+            ]
+        )
+
+    def tables(
+        self,
+        marked: ChangefeedStatus,
+        change: FilterChange,
+        changed: ChangefeedStatus,
+        assignments: Mapping[NodeId, Assignment],
+    ) -> None:
+        """While the status marks the tables as changing, a new owner starts with this change."""
+        self.mark_changing(marked)
+        self._forget_tables(change.anew, assignments)
         for step in change.steps:
             self.fold(step)
             failpoint.reach("tables_changing")
         bases = [Put(self._layout.schema(self._id, table.id), encode(table)) for table in change.taken_in]
         self._store.commit_in_parts(bases)
-        self._commit([self._put_status(changed)])
+        failpoint.reach("tables_changed")
+        self._commit([self._put_status(changed), DeletePrefix(self._layout.renames(self._id))])
+
+    def _forget_tables(self, tables: AbstractSet[TableId], assignments: Mapping[NodeId, Assignment]) -> None:
+        """Before the tables end: a new owner that finds them known does this again."""
+        layout, id = self._layout, self._id
+        removed = [Remove(table, node) for node, given in assignments.items() for table in tables & given.tables.keys()]
+        keys = [
+            group(id, table) for table in sorted(tables) for group in (layout.straggler, layout.request, layout.move)
+        ]
+        self._store.commit_in_parts([op for table in sorted(tables) for op in self._copy_forgotten(table)])
+        self.schedule(assignments, assignments_after(assignments, removed))
+        self._store.commit_in_parts([Delete(key) for key in keys])
 
     def capture(self, folded: Iterable[FoldStep], changed: ChangefeedStatus) -> None:
         """While the status names the old capture, a new owner goes on with the steps that are left to fold."""
@@ -80,7 +116,7 @@ class ChangefeedWriter:
     def restart(self, status: ChangefeedStatus) -> None:
         layout, id = self._layout, self._id
         groups = [layout.ddls, layout.schemas, layout.assignments, layout.positions, layout.copies]
-        groups += [layout.barrier, layout.rows, layout.stragglers, layout.requests, layout.skips]
+        groups += [layout.barrier, layout.rows, layout.stragglers, layout.requests, layout.skips, layout.renames]
         self._commit([*(DeletePrefix(group(id)) for group in groups), self._put_status(status)])
 
     def remove(self) -> None:

@@ -5,7 +5,9 @@
     BEGIN        it has no checkpoint                        reads the source's catalog, writes the bases, sets the checkpoint
     RESTART      resumed with another start                  stops its pipelines, then clears its state; BEGIN follows
     RECAPTURE    updated to another capture                  folds the DDL records, writes the capture
-    REFILTER     updated to other tables, and it is to run   takes tables in and out, writes the filter's tables
+    REFILTER     updated to other tables or routes, and it   takes tables in and out, brings them to their names downstream; writes the
+                 is to run; or tables without a name         filter's tables and the routes
+                 downstream may have got one
     RUN          otherwise                                   `decision.decide`: barrier, DDL, status
 
 The first row that holds is taken. A crash in a phase leaves a state in which the same phase is found again, or the next one.
@@ -29,8 +31,15 @@ class Phase(Enum):
     RUN = auto()
 
 
-def phase_of(info: ChangefeedInfo, status: ChangefeedStatus, configuration: Configuration, *, to_run: bool) -> Phase:
-    """`to_run`: whether the user's command lets it run."""
+def phase_of(
+    info: ChangefeedInfo,
+    status: ChangefeedStatus,
+    configuration: Configuration,
+    *,
+    to_run: bool,
+    takes_names: bool = False,
+) -> Phase:
+    """`to_run`: whether the user's command lets it run. `takes_names`: tables wait for a name, which a resume may bring."""
     if status.lifecycle.state is State.REMOVED or never_began(info, status):
         return Phase.REMOVE
     if status.checkpoint is None:
@@ -39,7 +48,7 @@ def phase_of(info: ChangefeedInfo, status: ChangefeedStatus, configuration: Conf
         return Phase.RESTART
     if status.capture is not info.capture:
         return Phase.RECAPTURE
-    if to_run and not status.follows(configuration):
+    if to_run and (not status.follows(configuration) or (takes_names and not status.lifecycle.running)):
         return Phase.REFILTER
     return Phase.RUN
 

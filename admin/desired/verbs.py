@@ -13,7 +13,7 @@ that change. A new start is kept until the changefeed has begun there; if it wer
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from changefeed.capture import names_place
@@ -23,13 +23,24 @@ from changefeed.config.configuration import Configuration
 from changefeed.errors import ConfigurationError, ConflictError, WrongState
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position
-from changefeed.records import ChangefeedInfo, ChangefeedStatus, DesiredState
+from changefeed.records import ChangefeedInfo, ChangefeedStatus, DesiredState, Reroute
 
 _ENDED = (State.FAILED, State.FINISHED)
 
 
-def created(configuration: Configuration, choice: CaptureChoice, at: datetime) -> ChangefeedInfo:
-    return _decided(ChangefeedInfo(configuration=configuration, created_at=at), choice)
+@dataclass(frozen=True, slots=True)
+class DeploymentIds:
+    """Empty: not known."""
+
+    source: str = ""
+    sink: str = ""
+
+
+def created(
+    configuration: Configuration, choice: CaptureChoice, at: datetime, ids: DeploymentIds = DeploymentIds()
+) -> ChangefeedInfo:
+    info = ChangefeedInfo(configuration=configuration, created_at=at, source_id=ids.source, sink_id=ids.sink)
+    return _decided(info, choice)
 
 
 def paused(info: ChangefeedInfo, status: ChangefeedStatus | None) -> ChangefeedInfo:
@@ -54,6 +65,10 @@ def resumed(info: ChangefeedInfo, status: ChangefeedStatus | None, start: Positi
     if state is State.FINISHED and start is None and _at_its_target(status, target):
         raise WrongState(
             f"changefeed {id!r} has reached its target {target}; update it with a later target or none, then resume it"
+        )
+    if start is not None and status is not None and (status.tables == () or status.reroutes(info.configuration)):
+        raise WrongState(
+            f"changefeed {id!r} has to carry out its update first, which brings tables to their new names; resume it without a new start"
         )
     if start is not None and target is not None and start >= Position(target):
         raise ConfigurationError([f"start: found {start}, which is not before the changefeed's target {target}"])
@@ -90,6 +105,8 @@ def updated(
     choice: CaptureChoice,
     *,
     level: ChangefeedInfo | None = None,
+    reroute: Reroute | None = None,
+    ids: DeploymentIds = DeploymentIds(),
 ) -> ChangefeedInfo:
     """`level`: the `info` at the time when the positions allowed another capture; they still do while `info` is unchanged."""
     check_update(info, status, configuration, expected_version)
@@ -97,10 +114,18 @@ def updated(
         raise ConflictError(
             f"changefeed {info.configuration.id!r} was changed by another user meanwhile; query it again"
         )
-    if configuration == info.configuration:
+    begun = status is not None and status.checkpoint is not None
+    wanted = replace(
+        info,
+        configuration=configuration,
+        reroute=reroute,
+        source_id=ids.source or (info.source_id if begun else ""),
+        sink_id=ids.sink or (info.sink_id if begun else ""),
+    )
+    if wanted == info:
         return info
-    changed = _changed(info, status, desired=DesiredState.PAUSED)
-    return _decided(replace(changed, configuration=configuration, leaves_stopped=False), choice)
+    changed = _changed(wanted, status, desired=DesiredState.PAUSED)
+    return _decided(replace(changed, leaves_stopped=False), choice)
 
 
 def ending(

@@ -117,6 +117,12 @@ def missing_at_sink(privileges: Privileges, databases: Collection[str], letters:
         yield f"dead_letter: {privileges.problem(missing, f'in {letters}', ('readWrite', letters.db))}"
 
 
+def missing_identity(privileges: Privileges) -> str:
+    """What a replica set's user needs so that an update can prove that it names the same deployment. Empty: nothing."""
+    missing = privileges.lacking_on_the_cluster(["replSetGetConfig"])
+    return privileges.problem(missing, "on the cluster", ("clusterMonitor", "admin")) if missing else ""
+
+
 def _covers(resource: Mapping[str, Any], db: str, coll: str) -> bool:
     if resource.get("anyResource"):
         return True

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from admin.preflight.deployment_identity import DeploymentIdentity, identify
-from admin.preflight.privileges import Privileges
+from admin.preflight.privileges import Privileges, missing_identity
 from changefeed.config.configuration import Configuration
 from changefeed.errors import SinkRefused, SluiceError
 from changefeed.table import TableName
@@ -30,6 +30,13 @@ class SinkFindings:
     """None for a blackhole, which accepts everything."""
     privileges: Privileges | None = None
     """None if the sink does not answer."""
+    sharded: bool = False
+
+    @property
+    def identity_lacks(self) -> str:
+        """The privilege without which no update can prove that it names this sink."""
+        lacking = self.identity.id is None and self.privileges is not None and not self.sharded
+        return missing_identity(self.privileges) if lacking and self.privileges is not None else ""
 
 
 def probe_sink(configuration: Configuration) -> SinkFindings:
@@ -82,7 +89,27 @@ def _findings(client: Client) -> SinkFindings:
     if (major, minor) < _OLDEST:
         problems.append(f"sink: it is MongoDB {major}.{minor}; expected 4.2 or later")
     privileges = Privileges.of(status)
-    return SinkFindings(problems=tuple(problems), identity=identity, version=(major, minor), privileges=privileges)
+    return SinkFindings(
+        problems=tuple(problems),
+        identity=identity,
+        version=(major, minor),
+        privileges=privileges,
+        sharded=hello.get("msg") == "isdbgrid",
+    )
+
+
+def identify_sink(configuration: Configuration) -> str:
+    """Empty if it does not answer, or the user may not read it."""
+    if configuration.sink.scheme == "blackhole":
+        return ""
+    try:
+        with (
+            closing(connect(_impatient(expanded(configuration.sink)))) as client,
+            translated("reading the sink's identity", SinkRefused),
+        ):
+            return identify(client).id or ""
+    except SluiceError:
+        return ""
 
 
 def _impatient(uri: str) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pymongo.errors import OperationFailure
 
 from admin.preflight.deployment_identity import DeploymentIdentity, identify
-from admin.preflight.privileges import Privileges, missing_at_source
+from admin.preflight.privileges import Privileges, missing_at_source, missing_identity
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.capture_choice import CaptureChoice, Obstacle, choose, image_obstacles
@@ -22,7 +22,7 @@ from changefeed.table import SYSTEM_DATABASES, TableKind, TableSchema
 from credentials.expansion import expanded
 from processor.task.rows.row_stream import streams_asked_for
 from processor.task.shuffle.routing import divisible
-from source.connection import Client, connect, deployment_of, read_command, refused_member
+from source.connection import Client, connect, deployment_of, is_router, read_command, refused_member
 from source.errors import is_refusal, translated
 from source.opening import open_ddl_watch
 from source.oplog.access import oplog_obstacle
@@ -46,19 +46,40 @@ class SourceFindings:
     """None if the requested capture is not possible."""
     read: bool = False
     """Whether `tables` are all that there are."""
+    has_history: bool | None = None
+    """Whether its oplog has an entry at one of the positions that were asked for. None: not asked, or it cannot be read."""
+    identity_lacks: str = ""
+    """The privilege without which its id is unknown."""
 
 
 def probe_source(
-    configuration: Configuration, asked: Capture, known_obstacles: Sequence[Obstacle] = ()
+    configuration: Configuration,
+    asked: Capture,
+    known_obstacles: Sequence[Obstacle] = (),
+    positions: Sequence[Position] = (),
 ) -> SourceFindings:
-    """Takes some seconds if the source does not answer. `known_obstacles` are those that do not come from the source."""
+    """Takes some seconds if the source does not answer. `known_obstacles` are those that do not come from the source. `positions`: of a
+    changefeed that has read it, so that its oplog should have an entry at one of them.
+    """
     try:
         with closing(connect(expanded(configuration.source), app_name=_NAME, capture=asked)) as client:
             if (problem := refused_member(client)) is not None:
                 return SourceFindings(problems=(f"source: {problem}",))
-            return _findings(client, configuration, asked, known_obstacles)
+            found = _findings(client, configuration, asked, known_obstacles)
+            asked_for = positions and not is_router(client)
+            return replace(found, has_history=_has_history(client, positions)) if asked_for else found
     except SluiceError as error:
         return SourceFindings(problems=(f"source: {error}",))
+
+
+def identify_source(configuration: Configuration) -> str:
+    """Empty if it does not answer, or the user may not read it."""
+    uri = expanded(configuration.source)
+    try:
+        with closing(connect(uri, app_name=_NAME, capture=None)) as client, translated("reading the source's identity"):
+            return identify(client).id or ""
+    except SluiceError:
+        return ""
 
 
 def newest_start(configuration: Configuration) -> Position:
@@ -121,7 +142,28 @@ def _findings(
         tables=catalog.tables,
         choice=choice,
         read=True,
+        identity_lacks=missing_identity(privileges) if identity.id is None and not deployment.sharded else "",
     )
+
+
+def _has_history(client: Client, positions: Sequence[Position]) -> bool | None:
+    """A position without a token may be just after the entry that it comes from: then that one is asked for."""
+    try:
+        with translated("reading the source's oplog"):
+            return any(
+                client["local"]["oplog.rs"].find_one(
+                    {
+                        "ts": {
+                            "$gte": ClusterTime.from_int(max(0, at.ts.to_int() - 1)).to_bson(),
+                            "$lte": at.ts.to_bson(),
+                        }
+                    },
+                    {"ts": 1},
+                )
+                for at in positions
+            )
+    except SourceRefused:
+        return None
 
 
 def _databases(client: Client) -> list[str]:

@@ -5,27 +5,43 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from admin.cluster_reader import ClusterReader, tables_of
+from admin.preflight import same_deployment
 from admin.preflight.privileges import Privileges, missing_at_sink
-from admin.preflight.sink_probe import SinkFindings, TargetTables, look_at_tables, probe_sink
-from admin.preflight.source_probe import SourceFindings, probe_source
+from admin.preflight.same_deployment import Side
+from admin.preflight.sink_probe import SinkFindings, TargetTables, identify_sink, look_at_tables, probe_sink
+from admin.preflight.source_probe import SourceFindings, identify_source, probe_source
+from admin.preflight.update_effect import UpdateEffect, effect
 from changefeed.config.capture_choice import CaptureChoice, node_obstacles
-from changefeed.config.configuration import Configuration, Start
+from changefeed.config.configuration import Configuration, OnOccupied, Start
 from changefeed.config.overlap import common_target, writes
 from changefeed.config.read_preference import refused_at_target
 from changefeed.errors import ConfigurationError, SluiceError
 from changefeed.lifecycle import State
-from changefeed.records import ChangefeedId, DesiredState
-from changefeed.table import TableKind, TableName, TableSchema
+from changefeed.position import Position
+from changefeed.records import ChangefeedId, DdlRecord, DesiredState, Reroute
+from changefeed.table import TableId, TableKind, TableName, TableSchema
 from credentials.expansion import expanded
 from credentials.redaction import redacted
+from owner.ddl.stragglers import nameless
 from owner.decision import published
 from owner.etcd_view import OwnerView
-from owner.tables import filter_change
+from owner.starts.views import view_problems
+from owner.tables import filter_change, route_change
+from owner.tables.route_change import Place, rename_problems
 
 _MOST_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    warnings: tuple[str, ...]
+    choice: CaptureChoice
+    source_id: str = ""
+    sink_id: str = ""
+    effect: UpdateEffect = field(default_factory=UpdateEffect)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,27 +51,65 @@ class Findings:
     """Settings that are allowed but are probably mistakes."""
     choice: CaptureChoice | None = None
     """None if no capture is possible."""
+    source_id: str = ""
+    sink_id: str = ""
+    effect: UpdateEffect = field(default_factory=UpdateEffect)
+    """Of an update."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
-    warnings: tuple[str, ...]
-    choice: CaptureChoice
+class Update:
+    """The changefeed whose configuration an update replaces, and what the user says to its routes."""
+
+    known: OwnerView
+    reroute: Reroute | None = None
+    tables: tuple[TableSchema, ...] = ()
+    """Its tables, of whatever filter."""
+
+    @property
+    def begun(self) -> bool:
+        status = self.known.status
+        return status is not None and status.checkpoint is not None
+
+    @property
+    def without_name(self) -> Mapping[TableId, DdlRecord]:
+        return nameless(self.known.records.values())
+
+    def places(self, configuration: Configuration) -> list[Place]:
+        """The places of the tables that stay. One whose name was taken is copied as a new one."""
+        before = (self.known.status and self.known.status.routes) or self.known.info.configuration.routes
+        wants, waiting = configuration.filter.wants_table, self.without_name
+        stays = [table for table in self.tables if wants(table.name) and table.id not in waiting]
+        return route_change.places(stays, before, configuration.routes, self.known.renames)
+
+    def positions(self) -> list[Position]:
+        status = self.known.status
+        found = (status.checkpoint, published(status, self.known.barrier)) if status and status.checkpoint else ()
+        return [at for at in found if at is not None]
+
+
+def update_of(known: OwnerView, reroute: Reroute | None) -> Update:
+    return Update(known=known, reroute=reroute, tables=tables_of(known).living)
 
 
 class Validator:
     def __init__(self, reader: ClusterReader) -> None:
         self._reader = reader
 
-    def check(self, configuration: Configuration, *, replaces: OwnerView | None = None) -> Accepted:
+    def check(self, configuration: Configuration, *, replaces: Update | None = None) -> Accepted:
         found = self.findings(configuration, replaces=replaces)
         if found.problems:
             raise ConfigurationError(found.problems)
         assert found.choice is not None
-        return Accepted(warnings=found.warnings, choice=found.choice)
+        return Accepted(
+            warnings=found.warnings,
+            choice=found.choice,
+            source_id=found.source_id,
+            sink_id=found.sink_id,
+            effect=found.effect,
+        )
 
-    def findings(self, configuration: Configuration, *, replaces: OwnerView | None = None) -> Findings:
-        """`replaces`: the changefeed whose configuration an update replaces."""
+    def findings(self, configuration: Configuration, *, replaces: Update | None = None) -> Findings:
         unusable = list(_unusable_uris(configuration))
         if unusable:
             return Findings(problems=tuple(map(redacted, unusable)))
@@ -66,29 +120,119 @@ class Validator:
             }
         with ThreadPoolExecutor(2, "validate") as threads:
             asked = decided.capture if decided else configuration.capture
-            source = threads.submit(probe_source, configuration, asked, tuple(node_obstacles(nodes)))
+            positions = replaces.positions() if replaces else []
+            source = threads.submit(probe_source, configuration, asked, tuple(node_obstacles(nodes)), positions)
             sink = threads.submit(probe_sink, configuration)
         found, target = source.result(), sink.result()
+        if replaces is not None and replaces.begun and not found.problems and not target.problems:
+            another = list(_another_deployment(configuration, replaces, found, target))
+            if another:
+                return Findings(problems=tuple(map(redacted, another)))
         at_sink = list(_at_sink(configuration, found, target))
         problems = [*found.problems, *at_sink]
         with self._reader.read() as view:
             others = {id: known for id, known in view.changefeeds().items() if id != configuration.id}
         problems += _shared_targets(configuration, found.tables, others)
+        merged = list(_merged(configuration, found.tables))
+        problems += merged
         problems += _not_replicable(configuration, found.tables)
         problems += _replicated_letters(configuration, found.tables, others)
         if replaces is None:
             problems += _older_target(found.version, target.version)
         else:
             problems += _unfinished_ddls(configuration, replaces)
+            problems += _new_names(configuration, replaces) if not merged else []
         warnings: list[str] = []
         if found.read and target.privileges is not None and not found.identity.same(target.identity):
             more_problems, warnings = _tables(configuration, found.tables, target.privileges, replaces)
             problems += more_problems
+        if target.identity_lacks:
+            warnings.append(
+                f"sink: {target.identity_lacks}. Without it no update can prove that a changed connection string leads to the same deployment"
+            )
+        choice = found.choice and (decided or found.choice)
         return Findings(
             problems=tuple(map(redacted, problems)),
             warnings=tuple(warnings),
-            choice=found.choice and (decided or found.choice),
+            choice=choice,
+            source_id=found.identity.id or "",
+            sink_id=target.identity.id or "",
+            effect=_effect(configuration, choice, replaces, found.tables) if replaces and choice else UpdateEffect(),
         )
+
+
+def _effect(
+    configuration: Configuration, choice: CaptureChoice, replaces: Update, found: Sequence[TableSchema]
+) -> UpdateEffect:
+    return effect(
+        replaces.known.info,
+        configuration,
+        choice.capture,
+        replaces.reroute,
+        replaces.places(configuration),
+        found,
+        known=replaces.tables,
+        without_name=replaces.without_name,
+        begun=replaces.begun,
+    )
+
+
+def _another_deployment(
+    configuration: Configuration, replaces: Update, found: SourceFindings, target: SinkFindings
+) -> Iterator[str]:
+    info = replaces.known.info
+    before = info.configuration
+    source = Side(
+        name="source",
+        before=before.source,
+        now=configuration.source,
+        known_id=info.source_id,
+        found_id=found.identity.id or "",
+        other_known_id=info.sink_id,
+        proven=_proven(replaces, found),
+        grant=found.identity_lacks,
+    )
+    sink = Side(
+        name="sink",
+        before=before.sink,
+        now=configuration.sink,
+        known_id=info.sink_id,
+        found_id=target.identity.id or "",
+        other_known_id=info.source_id,
+        grant=target.identity_lacks,
+    )
+    if not source.known_id and source.found_id and not source.same_hosts:
+        source = replace(source, known_id=identify_source(before))
+    if not sink.known_id and sink.found_id and not sink.same_hosts:
+        sink = replace(sink, known_id=identify_sink(before))
+    yield from same_deployment.problems(configuration.id, source, sink)
+
+
+def _proven(replaces: Update, found: SourceFindings) -> bool | None:
+    """Two deployments may have an entry of one time by chance, but not a table with one UUID."""
+    if found.has_history is None:
+        return None
+    known = {table.id for table in replaces.tables if table.kind is not TableKind.VIEW}
+    there = {table.id for table in found.tables}
+    return found.has_history and (not known or not there or bool(known & there))
+
+
+def _new_names(configuration: Configuration, replaces: Update) -> Iterator[str]:
+    """Whether tables can get the names that changed routes give them."""
+    status = replaces.known.status
+    if status is None or status.checkpoint is None:
+        return
+    if status.routes is None and configuration.routes != replaces.known.info.configuration.routes:
+        yield "routes: the owner has not recorded yet by which routes the tables have their names; try again in a moment"
+        return
+    places = replaces.places(configuration)
+    moving = [place for place in places if place.moves]
+    if moving and replaces.reroute is None:
+        yield route_change.undecided(moving)
+    if replaces.reroute is Reroute.RENAME:
+        yield from (f"routes: {problem}" for problem in rename_problems(places))
+    if moving:
+        yield from (f"routes: {problem}" for problem in view_problems(places, configuration))
 
 
 def _at_sink(configuration: Configuration, found: SourceFindings, target: SinkFindings) -> Iterator[str]:
@@ -100,11 +244,11 @@ def _at_sink(configuration: Configuration, found: SourceFindings, target: SinkFi
         yield "sink: it is the same deployment as the source; Sluice would read its own writes again, name another target"
 
 
-def _decided(configuration: Configuration, replaces: OwnerView | None) -> CaptureChoice | None:
+def _decided(configuration: Configuration, replaces: Update | None) -> CaptureChoice | None:
     """An earlier decision stays until a user requests another capture."""
-    if replaces is None or replaces.info.configuration.capture is not configuration.capture:
+    if replaces is None or replaces.known.info.configuration.capture is not configuration.capture:
         return None
-    return CaptureChoice(capture=replaces.info.capture, reason=replaces.info.capture_reason)
+    return CaptureChoice(capture=replaces.known.info.capture, reason=replaces.known.info.capture_reason)
 
 
 def _older_target(source: tuple[int, int] | None, target: tuple[int, int] | None) -> Iterator[str]:
@@ -136,21 +280,51 @@ def _target_databases(configuration: Configuration, tables: Sequence[TableSchema
 
 
 def _tables(
-    configuration: Configuration, tables: Sequence[TableSchema], privileges: Privileges, replaces: OwnerView | None
+    configuration: Configuration, tables: Sequence[TableSchema], privileges: Privileges, replaces: Update | None
 ) -> tuple[list[str], list[str]]:
     """Problems and warnings of the tables at the target. An update copies the tables that it adds; the others are there already."""
-    known = {schema.id for schema in tables_of(replaces).living} if replaces is not None else set()
-    added = [table for table in tables if table.id not in known]
+    moving = [place for place in replaces.places(configuration) if place.moves] if replaces is not None else []
+    begins = {place.table.id for place in moving if replaces and replaces.reroute is Reroute.COPY}
+    known = {schema.id for schema in replaces.tables} - replaces.without_name.keys() if replaces is not None else set()
+    added = [table for table in tables if table.id not in known or table.id in begins]
     targets = Counter(_target(configuration, table.name) for table in added)
+    renamed = _renamed(moving) if replaces and replaces.reroute is Reroute.RENAME else set()
     try:
-        found = look_at_tables(configuration, [name for name in targets if privileges.may_look_at(name)])
+        found = look_at_tables(configuration, [name for name in {*targets, *renamed} if privileges.may_look_at(name)])
     except SluiceError as error:
         return [f"sink: {error}"], []
     warnings = [*_without_tables(configuration, tables), *_letters_in_reach(configuration)]
     if configuration.start is not Start.INITIAL and replaces is None:
         return [], [*warnings, *_uncopied(configuration, added, found)]
     copied = [table for table in added if table.kind is not TableKind.VIEW]
-    return list(_occupied(configuration, copied, targets, found)), warnings
+    occupied = _occupied(configuration, copied, targets, found)
+    in_use = list(_in_use(sorted(name for name in renamed - found.missing if privileges.may_look_at(name))))
+    if begins:
+        in_use += _kept(sorted(targets.keys() & {place.at for place in moving}))
+    if configuration.on_occupied is OnOccupied.REFUSE:
+        return [*_refused(occupied), *in_use], warnings
+    return in_use, [*warnings, *_taken(configuration, occupied)]
+
+
+def _renamed(moving: Sequence[Place]) -> set[TableName]:
+    """The new names, except those that a rename frees first."""
+    return {place.to for place in moving} - {place.at for place in moving}
+
+
+def _kept(names: Sequence[TableName]) -> Iterator[str]:
+    """Whatever `on_occupied` says: a copy leaves the tables of the old names."""
+    if names:
+        yield (
+            f"routes: {_named(names)} would stay at the target as what a table was before, and be the new name of another one; write other names, or "
+            "--routes rename"
+        )
+
+
+def _in_use(names: Sequence[TableName]) -> Iterator[str]:
+    if names:
+        yield (
+            f"routes: the target has {_named(names)} already, so no table can be renamed to that; drop or rename it there, or write other names"
+        )
 
 
 def _without_tables(configuration: Configuration, tables: Sequence[TableSchema]) -> Iterator[str]:
@@ -159,6 +333,14 @@ def _without_tables(configuration: Configuration, tables: Sequence[TableSchema])
         yield (
             f"filter.tables: the source has no table that matches {patterns}; the changefeed waits until one is created. Check the names if "
             "there should be one already"
+        )
+
+
+def _merged(configuration: Configuration, tables: Sequence[TableSchema]) -> Iterator[str]:
+    for target, names in configuration.routes.merged(table.name for table in tables).items():
+        yield (
+            f"routes: {_named(names)} would all be {target} at the target, and no rule asks for that; give them different names, leave one out "
+            f"(filter.tables), or write a rule whose `to` is {target}, without a wildcard, for all of them"
         )
 
 
@@ -177,15 +359,25 @@ def _not_replicable(configuration: Configuration, tables: Sequence[TableSchema])
 
 def _occupied(
     configuration: Configuration, copied: Sequence[TableSchema], targets: Mapping[TableName, int], found: TargetTables
-) -> Iterator[str]:
+) -> list[TableName]:
     """A name that several tables share is not empty for long: it is not looked at, here or before a copy."""
     names = sorted({_target(configuration, table.name) for table in copied} & found.occupied)
-    names = [name for name in names if targets[name] == 1]
-    if names:
+    return [name for name in names if targets[name] == 1]
+
+
+def _refused(occupied: Sequence[TableName]) -> Iterator[str]:
+    if occupied:
         yield (
-            f"sink: it has documents already in {_named(names)}, which an initial copy would fill; drop them there, route the tables to "
-            "other names (routes), or write start: now if the target has the source's data already"
+            f"sink: it has documents already in {_named(occupied)}, which an initial copy would fill; drop them there, write on_occupied: drop "
+            "or keep, route the tables to other names (routes), or write start: now if the target has the source's data already"
         )
+
+
+def _taken(configuration: Configuration, occupied: Sequence[TableName]) -> Iterator[str]:
+    if occupied:
+        kept = configuration.on_occupied is OnOccupied.KEEP
+        fate = "stay, and remain if the source does not have them" if kept else "are dropped before the copy"
+        yield f"on_occupied: the target has documents in {_named(occupied)}; they {fate}"
 
 
 def _replicated_letters(
@@ -250,12 +442,12 @@ def _uncopied(configuration: Configuration, tables: Sequence[TableSchema], found
         )
 
 
-def _unfinished_ddls(configuration: Configuration, replaces: OwnerView) -> Iterator[str]:
-    status = replaces.status
+def _unfinished_ddls(configuration: Configuration, replaces: Update) -> Iterator[str]:
+    status = replaces.known.status
     if status is None or status.checkpoint is None or status.follows(configuration):
         return
-    position = published(status, replaces.barrier)
-    blocking = filter_change.in_the_way(configuration.filter, position, replaces.records.values())
+    position, records = published(status, replaces.known.barrier), replaces.known.records.values()
+    blocking = filter_change.in_the_way(configuration.filter, position, records, replaces.without_name.keys())
     if blocking:
         yield filter_change.waits_for(blocking)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,8 +15,9 @@ from admin.cluster_reader import ClusterReader
 from admin.desired import verbs
 from admin.desired.desired_store import DesiredStore
 from admin.desired.drift import differences
+from admin.desired.verbs import DeploymentIds
 from admin.preflight.source_probe import check_start, newest_start
-from admin.preflight.validation import Validator
+from admin.preflight.validation import Accepted, Validator, update_of
 from admin.services import messages
 from admin.services.cut_over import CutOver
 from admin.services.rpc import streaming, unary
@@ -24,9 +26,9 @@ from admin.stubs.sluice.admin.v1.admin_pb2_grpc import ChangefeedServiceServicer
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
-from changefeed.errors import ConfigurationError, NotFoundError, RetryableError, WrongState
+from changefeed.errors import ConfigurationError, ConflictError, NotFoundError, RetryableError, WrongState
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, ChangefeedInfo
+from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus, Reroute
 from owner import capture_change
 from owner.etcd_view import OwnerView
 
@@ -36,6 +38,7 @@ _MOST_STREAMS = 32
 _LAG_STEP_SECONDS = 10
 _RUNNING = frozenset({pb.CHANGEFEED_STATE_NORMAL, pb.CHANGEFEED_STATE_WARNING})
 
+_MIRROR_SECONDS = 2.0
 _STILL_SECONDS, _LOOK_AGAIN = 20.0, 0.1
 """The pipelines of a changefeed end soon after a pause; those of a dead node end when its permits have expired."""
 
@@ -54,7 +57,8 @@ class ChangefeedService(ChangefeedServiceServicer):
     def CreateChangefeed(self, request: pb.CreateChangefeedRequest, context: Any) -> pb.Changefeed:
         configuration = Configuration.from_yaml(request.configuration)
         accepted = self._validator.check(configuration)
-        info = verbs.created(configuration, accepted.choice, datetime.now(UTC))
+        ids = DeploymentIds(accepted.source_id, accepted.sink_id)
+        info = verbs.created(configuration, accepted.choice, datetime.now(UTC), ids)
         rev = self._store.create(info, unless_removed=request.unless_removed)
         message = self._message(configuration.id, rev)
         message.warnings.extend(accepted.warnings)
@@ -104,18 +108,39 @@ class ChangefeedService(ChangefeedServiceServicer):
 
     @unary(Access.OPERATOR)
     def UpdateChangefeed(self, request: pb.UpdateChangefeedRequest, context: Any) -> pb.Changefeed:
-        id, expected = ChangefeedId(request.id), request.expected_version
+        asked = self._asked_update(request)
+        level = self._level(asked.known, asked.accepted.choice.capture)
+        ids = DeploymentIds(asked.accepted.source_id, asked.accepted.sink_id)
+
+        def updated(info: ChangefeedInfo, status: ChangefeedStatus | None) -> ChangefeedInfo:
+            return verbs.updated(
+                info,
+                status,
+                asked.configuration,
+                asked.version,
+                asked.accepted.choice,
+                level=level,
+                reroute=asked.reroute,
+                ids=ids,
+            )
+
+        return self._message(request.id, self._store.change(ChangefeedId(request.id), updated))
+
+    @unary(Access.OPERATOR)
+    def PreviewUpdate(self, request: pb.UpdateChangefeedRequest, context: Any) -> pb.UpdatePreview:
+        """Only for operators, as a validation is."""
+        asked = self._asked_update(request)
+        self._level(asked.known, asked.accepted.choice.capture)
+        return messages.preview(asked.version, asked.accepted.effect, asked.accepted.warnings)
+
+    def _asked_update(self, request: pb.UpdateChangefeedRequest) -> _AskedUpdate:
+        id = ChangefeedId(request.id)
         info, status = self._store.read(id)
-        configuration = _wanted(request, info.configuration)
-        verbs.check_update(info, status, configuration, expected)
-        with self._reader.read() as view:
-            known = view.changefeed(id)
-        choice = self._validator.check(configuration, replaces=known).choice
-        level = self._level(known, choice.capture)
-        rev = self._store.change(
-            id, lambda info, status: verbs.updated(info, status, configuration, expected, choice, level=level)
-        )
-        return self._message(id, rev)
+        configuration, reroute = _wanted(request, info.configuration), _reroute(request.routes)
+        verbs.check_update(info, status, configuration, request.expected_version)
+        known = self._at_version(id, info.version)
+        accepted = self._validator.check(configuration, replaces=update_of(known, reroute))
+        return _AskedUpdate(configuration, reroute, known, info.version, accepted)
 
     @unary(Access.OPERATOR)
     def PauseChangefeed(self, request: pb.PauseChangefeedRequest, context: Any) -> pb.Changefeed:
@@ -164,6 +189,18 @@ class ChangefeedService(ChangefeedServiceServicer):
         unwritable = self._reader.serving.unwritable()
         return messages.changefeed(ChangefeedId(id), known, now=datetime.now(UTC), unwritable=unwritable)
 
+    def _at_version(self, id: ChangefeedId, version: int) -> OwnerView:
+        """The mirror may not have shown the version yet."""
+        deadline = time.monotonic() + _MIRROR_SECONDS
+        while True:
+            with self._reader.read() as view:
+                known = view.changefeed(id)
+            if known.info.version == version:
+                return known
+            if known.info.version > version or time.monotonic() >= deadline:
+                raise ConflictError(f"changefeed {id!r} was changed by another user meanwhile; query it again")
+            self._stopping.wait(_LOOK_AGAIN)
+
     def _level(self, known: OwnerView, wanted: Capture) -> ChangefeedInfo | None:
         """The `info` of a changefeed whose positions allow another capture; None if the capture stays. Waits for pipelines that still run."""
         if wanted is known.info.capture:
@@ -189,6 +226,23 @@ class ChangefeedService(ChangefeedServiceServicer):
                 f"this node already serves {_MOST_STREAMS} streams; try again later, or ask another node"
             )
         return Changes(self._reader, context, self._stopping, self._streams.release)
+
+
+@dataclass(frozen=True, slots=True)
+class _AskedUpdate:
+    """An update that was checked, and the version that it was checked against."""
+
+    configuration: Configuration
+    reroute: Reroute | None
+    known: OwnerView
+    version: int
+    accepted: Accepted
+
+
+def _reroute(text: str) -> Reroute | None:
+    if text and text not in tuple(Reroute):
+        raise ConfigurationError([f"routes: found {text[:60]!r}; allowed are {', '.join(Reroute)}"])
+    return Reroute(text) if text else None
 
 
 def _wanted(request: pb.UpdateChangefeedRequest, present: Configuration) -> Configuration:

@@ -13,6 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from admin.cluster_reader import ChangefeedTables, ClusterView, ServingNode, tables_of
 from admin.lag import lag_at, node_lag, slowest
+from admin.preflight.update_effect import UpdateEffect
 from admin.services.table_troubles import troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.errors import RowRejected
@@ -103,6 +104,24 @@ def _copying_for(known: OwnerView, now: datetime) -> timedelta | None:
 
 def _rows(counts: RowCounts) -> pb.RowCounts:
     return pb.RowCounts(skipped=counts.skipped, repaired=counts.repaired, rejected=counts.rejected)
+
+
+def preview(version: int, effect: UpdateEffect, warnings: Iterable[str]) -> pb.UpdatePreview:
+    return pb.UpdatePreview(
+        version=version,
+        options=[pb.ChangedOption(path=each.path, before=each.before, now=each.now) for each in effect.options],
+        tables=[
+            pb.ChangedTable(
+                name=str(table.name),
+                effect=table.effect,
+                target_before=str(table.before or ""),
+                target=str(table.now or ""),
+            )
+            for table in effect.tables
+        ],
+        notes=effect.notes,
+        warnings=warnings,
+    )
 
 
 def lifecycle_now(known: OwnerView, unwritable: ErrorReport | None) -> Lifecycle:

@@ -19,7 +19,7 @@ from admin.stubs.sluice.admin.v1.admin_pb2_grpc import DdlServiceServicer, Table
 from changefeed.errors import NotFoundError, RetryableError, WrongState
 from changefeed.records import ChangefeedId, DdlRecord, Role, TableVerb
 from changefeed.table import TableId, TableKind, TableSchema
-from owner.ddl.stragglers import SKIPPABLE, known_tables
+from owner.ddl.stragglers import SKIPPABLE, known_tables, nameless
 from owner.etcd_view import OwnerView
 
 _ANSWER_SECONDS, _LOOK_EVERY = 20.0, 0.05
@@ -66,6 +66,7 @@ class TableService(TableServiceServicer):
         id, known = ChangefeedId(request.changefeed), _known(self._reader, request.changefeed)
         _check_isolates(known)
         table = _find_troubled(known, request.changefeed, request.table)
+        _check_has_a_name(known, request.table, table)
         trouble = troubles(known.stragglers, known.records.values()).get(table)
         if trouble is None or not trouble.waits_for_user:
             raise WrongState(f"table {request.table} is not stopped; `sluice table list {id}` shows the tables")
@@ -106,6 +107,8 @@ class DdlService(DdlServiceServicer):
         id, known = ChangefeedId(request.changefeed), _known(self._reader, request.changefeed)
         _check_isolates(known)
         record = _find_refused(known, request.changefeed, request.ddl)
+        if record.taken and record.refused is not None:
+            raise WrongState(f"it cannot be skipped: {record.refused.message}")
         if record.event.type not in SKIPPABLE:
             raise WrongState(
                 f"{record.event} cannot be skipped: rows that come later depend on it; only {', '.join(sorted(SKIPPABLE))} can. "
@@ -132,6 +135,12 @@ def _check_isolates(known: OwnerView) -> None:
         raise WrongState(
             "a node of an earlier release lives, which knows no stopped tables; upgrade all nodes first (`sluice node list` shows their versions)"
         )
+
+
+def _check_has_a_name(known: OwnerView, text: str, table: TableId) -> None:
+    taken = nameless(known.records.values()).get(table)
+    if taken is not None and taken.refused is not None:
+        raise WrongState(f"table {text} cannot go on: {taken.refused.message}")
 
 
 def _until(reader: ClusterReader, id: ChangefeedId, rev: int, answered: Callable[[OwnerView], bool]) -> OwnerView:

@@ -11,6 +11,7 @@
     routes: [{from: "shop.*", to: "shop_dr.*"}]
     ddl: {unsupported: fail, async_indexes: true, ttl: deferred}
     capture: auto                    # auto | oplog | change_stream
+    on_occupied: refuse              # refuse | drop | keep: tables that the target has before their copy
     on_divergence: repair
     on_rejected: dead_letter         # stop_table | dead_letter | stop_changefeed: when the target refuses a row
     dead_letter: sluice.rejected     # where refused rows go; naming it means on_rejected: dead_letter
@@ -88,6 +89,15 @@ class OnDivergence(StrEnum):
     STOP_TABLE = "stop_table"
     FAIL = "fail"
     """The changefeed fails."""
+
+
+class OnOccupied(StrEnum):
+    """What happens to a table of the target that has documents before its initial copy."""
+
+    REFUSE = "refuse"
+    DROP = "drop"
+    KEEP = "keep"
+    """Its documents stay. Those that the source has, too, become as they are there."""
 
 
 class OnRejected(StrEnum):
@@ -196,6 +206,7 @@ class Configuration(Options):
     routes: Routes = Field(Routes(), description='write a list of {from: "shop.*", to: "shop_dr.*"}')
     ddl: DdlOptions = DdlOptions()
     capture: Capture = Capture.AUTO
+    on_occupied: OnOccupied = OnOccupied.REFUSE
     on_divergence: OnDivergence = OnDivergence.REPAIR
     on_rejected: OnRejected | None = Field(
         None,

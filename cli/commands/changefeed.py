@@ -18,8 +18,9 @@ from changefeed.config import yaml_text
 from changefeed.config.configuration import Configuration
 from changefeed.errors import RowRejected
 from changefeed.lifecycle import State
+from changefeed.records import Reroute
 from cli import cells
-from cli.changefeed_view import LISTED, changed_line, facts
+from cli.changefeed_view import LISTED, changed_line, facts, update_lines
 from cli.command import (
     ChangefeedArgument,
     OutputOption,
@@ -191,8 +192,8 @@ def resume(
 
 
 @app.command(
-    epilog="sluice changefeed update orders orders.yaml\n\nsluice changefeed update orders - --version 3\n\n"
-    "sluice changefeed update orders --capture oplog"
+    epilog="sluice changefeed update orders orders.yaml --dry-run\n\nsluice changefeed update orders - --version 3 --yes\n\n"
+    "sluice changefeed update orders orders.yaml --routes rename\n\nsluice changefeed update orders --capture oplog"
 )
 @connected
 def update(
@@ -205,14 +206,38 @@ def update(
     version: Annotated[
         int, typer.Option(min=0, help="Refuse if the changefeed has another version; 0: accept any version.")
     ] = 0,
+    routes: Annotated[
+        Reroute | None,
+        typer.Option(
+            help="For changed routes: rename the target's tables, or copy the source's anew to the new names; the old tables then stay."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what the update would do, and change nothing.")
+    ] = False,
+    yes: YesOption = False,
     wait: WaitOption = True,
     timeout: TimeoutOption = 60.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Replace the configuration of a paused changefeed, or only its capture."""
+    """Replace the configuration of a paused changefeed, or only its capture. What this does is shown and confirmed first."""
     alone = capture is not None and file is None and config is None
     text = "" if alone else _checked(_read(file, config, "update"))
-    request = pb.UpdateChangefeedRequest(id=id, configuration=text, expected_version=version, capture=capture or "")
+    request = pb.UpdateChangefeedRequest(
+        id=id, configuration=text, expected_version=version, capture=capture or "", routes=routes or ""
+    )
+    preview = connection.ask(connection.changefeeds.PreviewUpdate, request, timeout=VALIDATION_SECONDS)
+    print_warnings(preview.warnings)
+    if dry_run and output is not Output.TABLE:
+        print_document(plain(preview), output)
+        return
+    if output is Output.TABLE:
+        for line in list(update_lines(preview)) or ["nothing changes"]:
+            print_line(line)
+    if dry_run:
+        return
+    confirm(f"Update {id}?", yes=yes)
+    request.expected_version = preview.version
     feed = connection.ask(connection.changefeeds.UpdateChangefeed, request, timeout=VALIDATION_SECONDS)
     if wait:
         feed = until(connection, id, lambda feed: feed.obeyed, timeout, "updated")

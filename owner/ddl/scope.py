@@ -14,30 +14,37 @@ Tables that routes map to a touched name are in the scope too.
 
 Only replicated tables can be in a scope: a barrier never waits for a table that the filter leaves out. A view, which has no rows, and a
 table that enters the filter are listed in `apart`: no node has them, and they only count for the order.
+
+A create or a rename may bring a table under a name downstream that another table has, without a rule of the routes that asks for it. Such a DDL is
+`taken`: it is recorded as refused, and its scope has no part in that name, so the table that has the name goes on. The other one is
+*nameless* from there on: its later DDLs change its schema only.
+
+    routes r1.* to r2.*, table r2.a        create r1.a                  taken; tables {}, apart {r1.a}, names {}
+                                           rename x.b to r1.a           taken; tables {x.b}, names {x.b}: x.b stops there
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
 from changefeed.config.tables.filter import Disposition
 from changefeed.documents.key_text import key_text
-from changefeed.errors import InvariantError, SourceUnsupported
+from changefeed.errors import InvariantError, NameTaken, SourceUnsupported
 from changefeed.event import DdlEvent, DdlType
+from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import DdlRecord, Scope
-from changefeed.table import TableId, TableKind, TableName, TableSchema
+from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
+from owner.ddl.target_names import NamedTables, NameRouter, TargetNames
 
 
-class Tables(Protocol):
+class Tables(NamedTables, Protocol):
     """The replicated tables as they are once every DDL seen so far has happened, done or not."""
 
-    def at(self, table: TableId, position: Position) -> TableSchema | None: ...
-    def by_name(self, name: TableName, position: Position) -> TableSchema | None: ...
-    def tables_at(self, position: Position) -> Iterable[TableSchema]: ...
     def in_database(self, db: str, position: Position) -> Iterable[TableSchema]: ...
 
 
@@ -47,9 +54,8 @@ class DdlFilter(Protocol):
         """None: out of scope."""
 
 
-class Router(Protocol):
-    def origins(self, target: TableName) -> frozenset[TableName] | None: ...
-    def target(self, name: TableName) -> TableName: ...
+class Router(NameRouter, Protocol):
+    def joins(self, one: TableName, other: TableName) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +63,10 @@ class DdlClassifier:
     filter: DdlFilter
     routes: Router
     background_indexes: bool
+    _names: TargetNames = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_names", TargetNames(self.routes))
 
     def enters(self, event: DdlEvent) -> bool:
         """Whether a rename brings a table into the filter. Only the source's catalog describes such a table."""
@@ -68,8 +78,10 @@ class DdlClassifier:
     def _wants(self, name: TableName | None) -> bool:
         return name is not None and self.filter.wants_table(name)
 
-    def classify(self, event: DdlEvent, tables: Tables, seen_at: datetime) -> DdlRecord | None:
-        """None: the event does not concern this changefeed."""
+    def classify(
+        self, event: DdlEvent, tables: Tables, seen_at: datetime, nameless: AbstractSet[TableId] = frozenset()
+    ) -> DdlRecord | None:
+        """None: the event does not concern this changefeed. `nameless`: tables whose name another table has downstream."""
         disposition = self.filter.ddl(event)
         if disposition is None:
             return None
@@ -80,21 +92,63 @@ class DdlClassifier:
         if _repeated(event, tables):
             return None
         touched = self._touched(event, tables)
-        names = frozenset(self.routes.target(name) for name in self._names(event, touched))
-        sharing = self._sharing(names, event.position, tables)
+        subject = _named_table(event, touched)
+        without_name = subject in nameless
+        names = self._targets(event, touched, nameless) if not without_name else frozenset()
+        sharing = [schema for schema in self._names.having(names, event.position, tables) if schema.id not in nameless]
+        taken = self._taken_by(event, subject, sharing) if not without_name else None
+        if taken is not None:
+            names = frozenset({self.routes.target(schema.name) for schema in touched if schema.id == subject})
+            sharing = self._names.having(names, event.position, tables)
+        apart = self._apart(event, (*touched, *sharing))
         return DdlRecord(
             event=event,
             scope=Scope(
                 tables=frozenset(schema.id for schema in (*touched, *sharing) if schema.kind is not TableKind.VIEW),
-                apart=self._apart(event, (*touched, *sharing)),
+                apart=apart | {subject} if taken is not None and not touched else apart,
                 names=names,
                 databases=frozenset(name.db for name in names) if event.type is DdlType.DROP_DATABASE else frozenset(),
                 ended=self._ended(event, touched),
             ),
-            disposition=disposition,
+            disposition=Disposition.SCHEMA_ONLY if without_name else disposition,
+            refused=self._refusal(event, taken, seen_at) if taken is not None else None,
+            taken=taken is not None,
+            note="its table has no name at the target" if without_name else "",
             background=self.background_indexes and disposition is Disposition.APPLY and _harmless_indexes(event),
             seen_at=seen_at,
         )
+
+    def _targets(
+        self, event: DdlEvent, touched: Iterable[TableSchema], nameless: AbstractSet[TableId]
+    ) -> frozenset[TableName]:
+        named = [schema for schema in touched if schema.id not in nameless]
+        return frozenset(self.routes.target(name) for name in _names(event, named))
+
+    def _taken_by(self, event: DdlEvent, subject: TableId, sharing: Iterable[TableSchema]) -> TableSchema | None:
+        """The table that has the new name downstream."""
+        if event.type not in (DdlType.CREATE, DdlType.RENAME):
+            return None
+        new = event.renamed_to or event.table
+        assert new is not None, "expected a create or a rename to name its table"
+        target = self.routes.target(new)
+        others = (schema for schema in sharing if schema.id not in (subject, event.drop_target))
+        return next(
+            (
+                other
+                for other in others
+                if self.routes.target(other.name) == target and not self.routes.joins(new, other.name)
+            ),
+            None,
+        )
+
+    def _refusal(self, event: DdlEvent, other: TableSchema, seen_at: datetime) -> ErrorReport:
+        error = NameTaken(
+            f"{event}: {event.renamed_to or event.table} would be {self.routes.target(other.name)} at the target, as {other.name} is already, and no "
+            "rule of routes asks for both under one name; nothing of it is written there. Drop or rename one of the two at the source, and pause and "
+            "resume the changefeed; or give one another name (routes) or leave it out (filter.tables) by `sluice changefeed update`. Then it is "
+            "copied as a new table"
+        )
+        return ErrorReport.of(error, seen_at)
 
     def _apart(self, event: DdlEvent, touched: Iterable[TableSchema]) -> frozenset[TableId]:
         views = {schema.id for schema in touched if schema.kind is TableKind.VIEW}
@@ -128,19 +182,12 @@ class DdlClassifier:
             case _:
                 return frozenset()
 
-    @staticmethod
-    def _names(event: DdlEvent, touched: Iterable[TableSchema]) -> Iterable[TableName]:
-        """The names at the source. A name outside the filter may be among them; downstream it does not exist."""
-        if event.type is DdlType.DROP_DATABASE:
-            return [schema.name for schema in touched]
-        return [name for name in (event.table, event.renamed_to) if name is not None]
 
-    def _sharing(self, names: frozenset[TableName], position: Position, tables: Tables) -> list[TableSchema]:
-        origins = [self.routes.origins(name) for name in names]
-        if None in origins:
-            return [schema for schema in tables.tables_at(position) if self.routes.target(schema.name) in names]
-        found = (tables.by_name(name, position) for names in origins if names for name in names)
-        return [schema for schema in found if schema is not None]
+def _names(event: DdlEvent, touched: Iterable[TableSchema]) -> Iterable[TableName]:
+    """The names at the source. A name outside the filter may be among them; downstream it does not exist."""
+    if event.type is DdlType.DROP_DATABASE:
+        return [schema.name for schema in touched]
+    return [name for name in (event.table, event.renamed_to) if name is not None]
 
 
 def _refuse_unknown(event: DdlEvent) -> None:
@@ -179,6 +226,14 @@ def _subject(event: DdlEvent, tables: Tables) -> TableSchema | None:
     if event.id is not None:
         return tables.at(event.id, event.position)
     return tables.by_name(event.table, event.position) if event.table else None
+
+
+def _named_table(event: DdlEvent, touched: Iterable[TableSchema]) -> TableId:
+    """The table that has the event's name. Empty: none has, or many."""
+    if event.table is None:
+        return TableId("")
+    known = next((schema.id for schema in touched if schema.id != event.drop_target), None)
+    return known or event.id or view_id(event.renamed_to or event.table)
 
 
 def _harmless_indexes(event: DdlEvent) -> bool:

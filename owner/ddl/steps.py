@@ -93,7 +93,7 @@ def next_step(
 ) -> Step | None:
     """The next step of a DDL that may run. None: wait."""
     if record.disposition is Disposition.SCHEMA_ONLY:
-        return ReleaseDdl(skipped(record, "the filter keeps it from the target", now))
+        return ReleaseDdl(skipped(record, record.note or "the filter keeps it from the target", now))
     match progress:
         case Running():
             return None

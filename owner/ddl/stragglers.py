@@ -17,15 +17,19 @@ reached a blocked DDL stands there, and becomes a straggler. An example, with b 
 that are missing downstream do not matter any more. So that DDL, and the earlier ones of the table, run as soon as nothing of the table
 is being written, which its node has to say. What lay between counts as skipped, and the table cannot be resumed any more. A
 refused DDL that cannot matter afterwards is skipped.
+
+**A table whose name is taken** (`DdlRecord.taken`) is stopped where the DDL names it, and is not resumed: a changed filter or changed routes, or a
+resume of the changefeed after the name is free, have it copied anew (`filter_change`). If it ends at the source instead, a create that was
+taken is skipped, and a rename that was taken becomes a drop of what the table was before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from changefeed.errors import HistoryLost
+from changefeed.errors import HistoryLost, NameTaken
 from changefeed.event import DdlType
 from changefeed.position import Position
 from changefeed.records import DdlRecord, Straggler
@@ -36,6 +40,7 @@ SKIPPABLE = frozenset({DdlType.CREATE_INDEXES, DdlType.DROP_INDEXES, DdlType.MOD
 """Without these the target's table still takes the source's rows, under the name that it has."""
 _WITHOUT_CONSEQUENCE = SKIPPABLE | {DdlType.CREATE}
 """Of a table that ends. Without the create, none of its rows are written."""
+_ENDS = (DdlType.DROP, DdlType.DROP_DATABASE)
 
 CheckpointOf = Callable[[TableId], Position | None]
 
@@ -123,12 +128,36 @@ def _has_reached(checkpoint: Position | None, record: DdlRecord) -> bool:
     return checkpoint is not None and checkpoint >= record.position
 
 
-def _needless(open_records: Iterable[DdlRecord], ends: Mapping[TableId, Position]) -> Iterable[Position]:
+def _needless(open_records: Sequence[DdlRecord], ends: Mapping[TableId, Position]) -> Iterable[Position]:
+    views = {
+        view: record.position for record in open_records if record.event.type in _ENDS for view in record.scope.apart
+    }
+    ends = {**views, **ends}
     for record in open_records:
         known = known_tables(record)
         ended = all(table in ends and ends[table] > record.position for table in known)
-        if record.refused is not None and record.event.type in _WITHOUT_CONSEQUENCE and known and ended:
+        without_consequence = record.event.type in _WITHOUT_CONSEQUENCE or (name_is_taken(record) and brings_in(record))
+        if record.refused is not None and without_consequence and known and ended:
             yield record.position
+
+
+def brings_in(record: DdlRecord) -> bool:
+    """Whether the table is not replicated before the DDL."""
+    return record.event.id not in record.scope.tables
+
+
+def nameless(records: Iterable[DdlRecord]) -> dict[TableId, DdlRecord]:
+    """The tables that have no name downstream, with the DDLs since which they have none."""
+    return {table: record for record in records if record.open and record.taken for table in named_tables(record)}
+
+
+def name_is_taken(record: DdlRecord) -> bool:
+    return record.taken and record.refused is not None and record.refused.code == NameTaken.code
+
+
+def named_tables(record: DdlRecord) -> AbstractSet[TableId]:
+    """The table that a create or a rename names. A view's is known by its scope only."""
+    return {record.event.id} if record.event.id is not None else record.scope.apart
 
 
 def known_tables(record: DdlRecord) -> AbstractSet[TableId]:

@@ -1,4 +1,4 @@
-"""`begin`, `tables_at`, `look_up`: the source's tables at a position, for a new changefeed, a changed filter, a table that enters the filter.
+"""`begin`, `tables_at`, `check_names`, `look_up`: the source's tables at a position, for a new changefeed, a changed filter, a table that enters the filter.
 
 The catalog shows the tables as they are when it is read. To get them as they were at a position, the DDLs since then are read and undone.
 """
@@ -12,8 +12,9 @@ from operator import eq
 from typing import Protocol
 
 from changefeed.config.configuration import Configuration, Start
+from changefeed.config.tables.routes import Routes
 from changefeed.documents.document import Document
-from changefeed.errors import SourceUnavailable
+from changefeed.errors import ConfigurationError, SourceUnavailable
 from changefeed.event import DdlEvent
 from changefeed.position import Position, Window
 from changefeed.table import TableName, TableSchema
@@ -68,6 +69,19 @@ def _as_of(
 ) -> tuple[TableSchema, ...]:
     then = rewound(reading.tables, source.ddls(Window(position, reading.position)), position)
     return tuple(table for table in then if wanted(table.name))
+
+
+def check_names(routes: Routes, tables: Iterable[TableSchema]) -> None:
+    """The admin API has checked the tables of that moment; further ones may have been created since."""
+    merged = routes.merged(table.name for table in tables)
+    if merged:
+        raise ConfigurationError(
+            [
+                f"routes: {', '.join(map(str, names))} would all be {target} at the target, and no rule asks for that; give them different names, or "
+                "leave one out (filter.tables)"
+                for target, names in merged.items()
+            ]
+        )
 
 
 def look_up(source: Catalog, event: DdlEvent) -> Document:

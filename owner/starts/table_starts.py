@@ -4,12 +4,13 @@ Both methods read the source's catalog in a thread, and look for the answer at e
 and write the tables before the status that refers to them.
 
     begin            bases, then the status with a checkpoint
-    change_tables    the status without patterns, under which no node runs; the bases; the status with the new patterns
+    change_tables    the status without patterns, under which no node runs; the target's tables get their new names; the bases; the status with
+                     the new patterns and routes
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
@@ -20,17 +21,22 @@ from changefeed.config.configuration import Configuration
 from changefeed.errors import ConfigurationError, SluiceError
 from changefeed.lifecycle import Lifecycle, Sign
 from changefeed.position import Position
-from changefeed.records import Barrier, ChangefeedStatus
+from changefeed.records import Barrier, ChangefeedStatus, DdlRecord, Reroute
+from changefeed.table import TableId, TableKind, TableSchema
 from owner.background import Background
+from owner.ddl.stragglers import nameless
 from owner.decision import commanded, published
 from owner.error_reports import ErrorReports
 from owner.etcd_view import OwnerView
 from owner.etcd_writes import ChangefeedWriter
-from owner.starts.catalog_at_start import Beginning, Catalog, begin, tables_at
-from owner.starts.views import make_views
-from owner.tables import filter_change
+from owner.starts.catalog_at_start import Beginning, Catalog, begin, check_names, tables_at
+from owner.starts.target_renames import TargetRenames
+from owner.starts.views import make_views, remake_views
+from owner.tables import filter_change, route_change
 from owner.tables.filter_change import FilterChange
 from owner.tables.known_tables import KnownTables
+from owner.tables.route_change import Place
+from schema_store.store import SchemaStore
 from sink.ddl import DdlApplier
 
 _log = structlog.get_logger()
@@ -56,6 +62,12 @@ class TableStarts:
         self._background = background
         self._reports = reports
         self._random = random
+        self._renames = TargetRenames(open_sink, writer, background)
+        self._tables: tuple[Mapping[TableId, TableSchema], Mapping[Position, DdlRecord], Sequence[TableSchema]] = (
+            {},
+            {},
+            (),
+        )
         self._log = _log.bind(changefeed=configuration.id, epoch=writer.epoch)
 
     def begin(self, known: OwnerView, status: ChangefeedStatus) -> None:
@@ -81,6 +93,7 @@ class TableStarts:
 
     def _beginning(self, resume_from: Position | None) -> Beginning:
         beginning = begin(self._source, self._configuration, resume_from)
+        check_names(self._configuration.routes, beginning.tables)
         if beginning.copied:
             make_views(beginning.tables, self._configuration, self._open_sink)
         return beginning
@@ -96,6 +109,7 @@ class TableStarts:
             start=beginning.position,
             copied_from=beginning.position if beginning.copied else None,
             tables=self._configuration.filter.tables,
+            routes=self._configuration.routes,
             checkpoint=beginning.position,
             resolved=beginning.position,
         )
@@ -106,10 +120,14 @@ class TableStarts:
     def change_tables(self, known: OwnerView, status: ChangefeedStatus) -> bool:
         """Returns whether the change is done. Raises if something blocks it."""
         position, patterns = published(status, known.barrier), self._configuration.filter
-        if blocking := filter_change.in_the_way(patterns, position, known.records.values()):
+        waiting = nameless(known.records.values()).keys()
+        if blocking := filter_change.in_the_way(patterns, position, known.records.values(), waiting):
             raise ConfigurationError([filter_change.waits_for(blocking)])
+        moving = self._moving(known, status)
+        if not self._renames.go_on(known, status, moving if known.info.reroute is Reroute.RENAME else []):
+            return False
         change: FilterChange | None = self._background.take(
-            ("tables", known.info.version), lambda: self._change(known, position)
+            ("tables", known.info.version), lambda: self._change(known, status, position, moving)
         )
         if change is None:
             return False
@@ -117,6 +135,7 @@ class TableStarts:
         changed = replace(
             marked,
             tables=patterns.tables,
+            routes=self._configuration.routes,
             lifecycle=self._commanded(known, status),
             resolved=position,
             run=status.run + 1,
@@ -124,15 +143,47 @@ class TableStarts:
             epoch=self._writer.epoch,
             still=False,
         )
-        self._writer.tables(marked, change, changed)
-        self._log.info("tables_changed", position=str(position), taken_in=len(change.taken_in))
+        assignments = {node: assigned.record for node, assigned in known.assignments.items()}
+        self._writer.tables(marked, change, changed, assignments)
+        self._log.info("tables_changed", position=str(position), taken_in=len(change.taken_in), anew=len(change.anew))
         return True
 
-    def _change(self, known: OwnerView, position: Position) -> FilterChange:
+    def _moving(self, known: OwnerView, status: ChangefeedStatus) -> list[Place]:
+        """The places of all tables that stay, if some move: how they do is the user's decision."""
+        routes = self._configuration.routes
+        if not status.reroutes(self._configuration) and not known.renames:
+            return []
+        places = route_change.places(self._wanted(known), status.routes or routes, routes, known.renames)
+        if known.info.reroute is None and any(place.moves for place in places):
+            raise ConfigurationError([route_change.undecided(places)])
+        if known.info.reroute is Reroute.RENAME and (problems := list(route_change.rename_problems(places))):
+            raise ConfigurationError([f"routes: {problem}" for problem in problems])
+        return places
+
+    def _wanted(self, known: OwnerView) -> Sequence[TableSchema]:
+        """The tables that stay; one whose name was taken does not. Derived once: thousands of renames take many ticks, and neither bases nor records change meanwhile."""
+        if self._tables[:2] != (known.bases, known.records):
+            found = SchemaStore.from_records(known.bases.values(), known.records.values()).versions.living()
+            waiting = nameless(known.records.values())
+            wants = self._configuration.filter.wants_table
+            wanted = [schema for _, schema in found if wants(schema.name) and schema.id not in waiting]
+            self._tables = (known.bases, known.records, wanted)
+        return self._tables[2]
+
+    def _change(
+        self, known: OwnerView, status: ChangefeedStatus, position: Position, places: Sequence[Place]
+    ) -> FilterChange:
         """`known` stays valid until this is answered, since nothing runs."""
-        patterns = self._configuration.filter
+        patterns, routes, records = self._configuration.filter, self._configuration.routes, known.records.values()
         found = tables_at(self._source, patterns.wants_table, position)
-        change = filter_change.plan(patterns, position, known.bases, known.records.values(), found)
+        free, taken = filter_change.with_free_names(routes, records, found)
+        if not status.follows(self._configuration):
+            check_names(routes, found)
+        copied = {place.table.id for place in places if place.moves and place.table.kind is not TableKind.VIEW}
+        change = filter_change.plan(
+            patterns, position, known.bases, records, found, anew=free | copied, without_name=taken
+        )
+        remake_views(places, status.routes or routes, known.info.reroute, self._configuration, self._open_sink)
         make_views(change.taken_in, self._configuration, self._open_sink)
         return change
 

@@ -1,4 +1,4 @@
-"""`plan`: what a changed filter does to the tables of a changefeed. The plan is carried out while no pipeline runs. Pure.
+"""`plan`: what a changed filter, or changed routes, do to the tables of a changefeed. The plan is carried out while no pipeline runs. Pure.
 
 Every DDL below `position` is recorded under the old patterns, and every DDL from there on is classified by the new ones. So unknown
 tables that the new patterns want begin at `position`, as the source's catalog shows them there; they are copied. Tables that are no longer
@@ -13,19 +13,27 @@ wanted end, and stay at the target unchanged. The others go on from their own ch
 
 After any prefix, the plan for the rest leads to the same tables. Only an open DDL that is still wanted blocks the change: no checkpoint
 says yet what its tables are.
+
+Tables that are copied `anew` end, and begin at `position` like unknown ones: those that changed routes bring to another name, if the user wants
+them copied, and those whose name was taken (`owner/ddl/scope.py`) and is free now. The latter end together with their open DDLs. A table whose
+name is still taken stays as it is: `without_name`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from changefeed.config.tables.filter import Filter
+from changefeed.config.tables.routes import Routes
 from changefeed.errors import ConfigurationError
+from changefeed.event import DdlType
 from changefeed.position import Position
 from changefeed.records import DdlRecord
 from changefeed.table import TableId, TableSchema
+from owner.ddl.stragglers import known_tables, named_tables, nameless
 from schema_store.store import MAX_OPERATIONS, FoldStep, SchemaStore, fold
 
 T = TypeVar("T")
@@ -37,6 +45,8 @@ class FilterChange:
 
     steps: tuple[FoldStep, ...]
     taken_in: tuple[TableSchema, ...]
+    anew: frozenset[TableId] = frozenset()
+    """Known tables that begin again. What nodes and users have recorded about them does not count any more."""
 
 
 def plan(
@@ -45,31 +55,72 @@ def plan(
     bases: Mapping[TableId, TableSchema],
     records: Iterable[DdlRecord],
     found: Iterable[TableSchema],
+    *,
+    anew: AbstractSet[TableId] = frozenset(),
+    without_name: AbstractSet[TableId] = frozenset(),
 ) -> FilterChange:
     """`found` are the tables that the new patterns want, as they were at `position`."""
     records = list(records)
-    if blocking := in_the_way(filter, position, records):
+    if blocking := in_the_way(filter, position, records, anew | without_name):
         raise ConfigurationError([waits_for(blocking)])
     settled = [record for record in records if not record.open]
-    forgotten = sorted((record.position for record in records if record.open), reverse=True)
+    stays = [record for record in records if record.open and known_tables(record) <= without_name]
+    of_anew = [record for record in records if record.open and record not in stays and known_tables(record) <= anew]
+    others = (record for record in records if record.open and record not in stays and record not in of_anew)
+    forgotten = sorted((record.position for record in others), reverse=True)
     steps = [FoldStep(ddls=part) for part in _parts(forgotten)]
     left = dict(bases)
     for step in _folded(left, settled, position):
         left |= {schema.id: schema for schema in step.write}
         left = {id: schema for id, schema in left.items() if id not in step.remove}
         steps.append(step)
-    ended = sorted(id for id, schema in left.items() if not filter.wants_table(schema.name))
+    steps += _ended_with_their_ddl(of_anew, left)
+    with_ddl = {table for record in of_anew for table in named_tables(record)}
+    ended = sorted(
+        id
+        for id, schema in left.items()
+        if id not in without_name and id not in with_ddl and (id in anew or not filter.wants_table(schema.name))
+    )
     steps += [FoldStep(remove=part) for part in _parts(ended)]
-    return FilterChange(steps=tuple(steps), taken_in=tuple(schema for schema in found if schema.id not in left))
+    known = (left.keys() - anew) | without_name
+    return FilterChange(
+        steps=tuple(steps), taken_in=tuple(schema for schema in found if schema.id not in known), anew=frozenset(anew)
+    )
 
 
-def in_the_way(filter: Filter, position: Position, records: Iterable[DdlRecord]) -> list[DdlRecord]:
-    """The open DDLs that stay wanted. From `position` on, the watch shows everything again."""
+def in_the_way(
+    filter: Filter,
+    position: Position,
+    records: Iterable[DdlRecord],
+    but: AbstractSet[TableId] = frozenset(),
+) -> list[DdlRecord]:
+    """The open DDLs that stay wanted, except those of some tables alone. From `position` on, the watch shows everything again."""
     return [
         record
         for record in records
-        if record.open and record.position < position and filter.ddl(record.event) is not None
+        if record.open
+        and record.position < position
+        and filter.ddl(record.event) is not None
+        and not known_tables(record) <= but
     ]
+
+
+def may_take_names(records: Iterable[DdlRecord], position: Position) -> bool:
+    """Whether tables wait for their names, and no open DDL is in the way of copying them anew."""
+    open_records = [record for record in records if record.open and record.position < position]
+    waiting = nameless(open_records).keys()
+    return bool(waiting) and all(known_tables(record) <= waiting for record in open_records)
+
+
+def with_free_names(
+    routes: Routes, records: Iterable[DdlRecord], found: Iterable[TableSchema]
+) -> tuple[AbstractSet[TableId], AbstractSet[TableId]]:
+    """Of the tables without a name: those that do not wait for it any more, and those whose name another table has still."""
+    found = list(found)
+    merged = {name for names in routes.merged(schema.name for schema in found).values() for name in names}
+    taken = {schema.id for schema in found if schema.name in merged}
+    waiting = nameless(records).keys()
+    return waiting - taken, waiting & taken
 
 
 def waits_for(blocking: Sequence[DdlRecord]) -> str:
@@ -93,6 +144,21 @@ def _folded(
 def _from(schema: TableSchema, began: Mapping[TableId, Position]) -> TableSchema:
     first = began.get(schema.id, schema.valid_from)
     return replace(schema, valid_from=min(first, schema.valid_from))
+
+
+def _ended_with_their_ddl(records: Iterable[DdlRecord], bases: Mapping[TableId, TableSchema]) -> Iterator[FoldStep]:
+    """The table, and the DDL since which it has no name, go last and together: until then the table is known as one without a name."""
+    by_table: dict[TableId, list[Position]] = {}
+    for record in sorted(records, key=lambda record: record.position.order):
+        if record.event.type is DdlType.DROP_DATABASE:
+            yield FoldStep(ddls=(record.position,))
+            continue
+        for table in named_tables(record):
+            by_table.setdefault(table, []).append(record.position)
+    for table, positions in sorted(by_table.items()):
+        *parts, last = _parts(positions[::-1])
+        yield from (FoldStep(ddls=part) for part in parts)
+        yield FoldStep(remove=(table,) if table in bases else (), ddls=last)
 
 
 def _parts(of: Sequence[T]) -> Iterator[tuple[T, ...]]:

@@ -7,11 +7,12 @@ The first column is what this decision knows, the second its action:
     a user asks to stop a table                        Mark, stopped
     a straggler's history is lost                      Mark, stopped for good
     a table has reached a blocked DDL                  Mark, before the checkpoint passes it
+    it has reached one that takes its name from it     Mark, stopped for good
     a user asks to resume a stopped table              Resume, once its node obeys the stop: an older report says no more about the table
     a user asks to resume a table of a refused DDL     Resume: the DDL is tried again
     a straggler has caught up                          Forget
     a straggler has ended                              Forget, once no node has it: until then its node would go on with it
-    a user asks for what cannot be                     Forget: the table has ended or is about to, or its history is lost
+    a user asks for what cannot be                     Forget: the table has ended or is about to, its history is lost, or its name is taken
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import DdlRecord, DdlState, NodeId, Straggler, TableVerb
 from changefeed.table import TableId
-from owner.ddl.stragglers import SKIPPABLE, StoredStraggler, Waiting, known_tables
+from owner.ddl.stragglers import SKIPPABLE, StoredStraggler, Waiting, known_tables, name_is_taken, nameless
 
 _MOST = 64
 """Tables that are marked in one decision, since each is a transaction."""
@@ -95,7 +96,8 @@ def wished(
     now: datetime,
 ) -> Iterator[Wished]:
     """`passed`: the changefeed's checkpoint. `but`: tables whose record is changing. `run`: of the pipelines; None while none are to run."""
-    marks = _marks(wishes, waiting, places, run=run, now=now)
+    without_name = nameless(records.values())
+    marks = _marks(wishes, without_name, waiting, places, run=run, now=now)
     marked = {mark.table: mark for mark in islice((mark for mark in marks if mark.table not in but), _MOST)}
     yield from marked.values()
     idle = set[TableId]()
@@ -105,7 +107,7 @@ def wished(
         if table in marked or table in but:
             continue
         if verb is TableVerb.RESUME:
-            answer = _resumed(table, stored, records.values(), waiting, places)
+            answer = _resumed(table, stored, records.values(), without_name, waiting, places)
             if answer is None:
                 idle.add(table)
             else:
@@ -122,7 +124,13 @@ def wished(
 
 
 def _marks(
-    wishes: TableWishes, waiting: Waiting, places: TablePlaces, *, run: int | None, now: datetime
+    wishes: TableWishes,
+    without_name: Mapping[TableId, DdlRecord],
+    waiting: Waiting,
+    places: TablePlaces,
+    *,
+    run: int | None,
+    now: datetime,
 ) -> Iterator[Mark]:
     known = wishes.stragglers
     failed = {table: (node, error) for table, node, error in (places.failed(run) if run is not None else ())}
@@ -140,8 +148,13 @@ def _marks(
     for table, error in sorted(wishes.lost.items()):
         if (at := places.of(table)) is not None and table not in failed:
             yield Mark(table, _straggler(known.get(table), at, now, stopped=True, error=error))
-    for table in sorted(waiting.standing - known.keys() - failed.keys() - wishes.lost.keys()):
-        if (at := places.of(table)) is not None:
+    standing = waiting.standing - failed.keys() - wishes.lost.keys()
+    for table in sorted(standing & without_name.keys()):
+        stored, at, taken = known.get(table), places.of(table), without_name[table]
+        if at == taken.position and not (stored is not None and stored.record.stopped):
+            yield Mark(table, _straggler(stored, at, now, stopped=True, error=taken.refused))
+    for table in sorted(standing - known.keys()):
+        if (at := places.of(table)) is not None and not (table in without_name and at == without_name[table].position):
             yield Mark(table, Straggler(at=at, since=now))
 
 
@@ -161,6 +174,7 @@ def _resumed(
     table: TableId,
     stored: StoredStraggler | None,
     records: Iterable[DdlRecord],
+    without_name: Mapping[TableId, DdlRecord],
     waiting: Waiting,
     places: TablePlaces,
 ) -> tuple[Resume, ...] | None:
@@ -170,8 +184,10 @@ def _resumed(
     tried_again = tuple(
         replace(record, refused=None)
         for record in records
-        if record.open and record.refused is not None and table in known_tables(record)
+        if record.open and record.refused is not None and not name_is_taken(record) and table in known_tables(record)
     )
+    if table in without_name and name_is_taken(without_name[table]):
+        return None
     if (stopped is None and not tried_again) or (stopped is not None and stopped.lost):
         return None
     if stopped is not None and not places.obeys(table, stopped.rev):

@@ -9,8 +9,8 @@ The next attempt reads at 100.9 and does not see it. The delete is before the ch
 document 7 would stay at the target for good.
 
 Nothing is recorded here. A chunk counts once its driver has recorded it, and the next attempt removes everything that an unrecorded
-attempt has left. Where several tables share one target name nothing can be removed. There, all changes since the start of the copy are
-replayed on the chunk.
+attempt has left. Where several tables share one target name, or rows from before are kept, nothing can be removed. There, all changes
+since the start of the copy are replayed on the chunk.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _attempt(order: CopyOrder, place: CopyPlace, way: ReadWay) -> CopiedChunk:
     place.check_wanted()
     if order.chunk.whole:
         make_anew(order.creation, place.ddl)
-    elif not order.creation.shared:
+    elif not order.creation.filled_in_place:
         place.loader.clear(order.chunk.range)
     reader = ChunkReader(place.source, order.chunk, way)
     documents = size = 0
@@ -75,7 +75,7 @@ def _attempt(order: CopyOrder, place: CopyPlace, way: ReadWay) -> CopiedChunk:
         place.loader.load(batch, reader.after)
         documents += len(batch)
         size += sum(map(len, batch))
-    after = _before(order.copied_from) if order.creation.shared else reader.after
+    after = _before(order.copied_from) if order.creation.filled_in_place else reader.after
     return CopiedChunk(after=after, until=reader.until, documents=documents, bytes=size)
 
 

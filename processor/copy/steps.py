@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeAlias
 
+from changefeed.config.configuration import OnOccupied
 from changefeed.documents.key_range import KeyRange
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
@@ -91,7 +92,8 @@ def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
     creation = _creation(resources, step.schema)
     match step:
         case Prepare():
-            prepare(creation, resources.ddl, resources.loader(step.schema, once=False), ours=step.ours)
+            ours = step.ours or resources.context.configuration.on_occupied is OnOccupied.DROP
+            prepare(creation, resources.ddl, resources.loader(step.schema, once=False), ours=ours)
             return divide(resources.source, step.schema)
         case CopyChunk():
             return _copy(resources, step, creation)
@@ -123,4 +125,5 @@ def _creation(resources: ChangefeedResources, schema: TableSchema) -> Creation:
     present = (resources.context.schemas.by_name(name, schema.valid_from) for name in resources.sources[target.name])
     tables = {each.id: each.name for each in present if each is not None}
     routing = Routing(route=resources.context.configuration.routes.target, tables=tables)
-    return creation_of(schema, target.name, routing)
+    kept = resources.context.configuration.on_occupied is OnOccupied.KEEP
+    return creation_of(schema, target.name, routing, kept=kept)

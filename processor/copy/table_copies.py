@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
+from changefeed.config.configuration import OnOccupied
 from changefeed.errors import InvariantError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
@@ -233,6 +234,7 @@ class TableCopies:
         steps = [begun.step.step for begun in self._begun.get(table, ())]
         running = {step.number: step.not_before for step in steps if isinstance(step, CopyChunk)}
         alone = routes.origins(routes.target(schema.name)) == frozenset({schema.name})
+        alone = alone and stored.configuration.on_occupied is not OnOccupied.KEEP
         held_at = stored.orders.barrier.held.get(table)
         meeting = [record for record in stored.ddls() if table in record.scope.tables] if held_at else []
         holding = [record.event for record in meeting if record.position == held_at]

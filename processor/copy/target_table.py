@@ -30,40 +30,48 @@ from sink.load import DocumentLoader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Creation:
-    """`shared`: the target's table also holds other tables of the source, so it can be neither emptied nor cleared."""
+    """`shared`: the target's table also holds other tables of the source. `kept`: it may hold rows from before the changefeed, which stay."""
 
     create: CreateTable
     shard: ShardTable | None
     indexes: CreateIndexes
     shared: bool
+    kept: bool = False
+
+    @property
+    def filled_in_place(self) -> bool:
+        """It can be neither emptied nor cleared. What an earlier attempt left of a deleted document is deleted by the replay of all changes."""
+        return self.shared or self.kept
 
     @property
     def name(self) -> TableName:
         return self.create.name
 
 
-def creation_of(schema: TableSchema, name: TableName, routing: Routing) -> Creation:
+def creation_of(schema: TableSchema, name: TableName, routing: Routing, *, kept: bool = False) -> Creation:
     return Creation(
         create=create_copy(schema, name, routing),
         shard=_sharding(schema, name),
         indexes=index_copy(schema, name),
         shared=bool(routing.sharing(name, apart_from=[schema.name])),
+        kept=kept,
     )
 
 
 def prepare(creation: Creation, ddl: DdlApplier, loader: DocumentLoader, *, ours: bool) -> None:
-    """Creates the target's table before a copy. `ours`: a record says that a copy of this table wrote what the target holds.
+    """Creates the target's table before a copy. `ours`: what the target holds may go, since a copy of this table wrote it or the user said so.
 
     A table that a user created beforehand, for example to shard it differently, is kept if it is empty.
     """
-    if creation.shared:
+    if creation.filled_in_place:
         _create(creation, ddl)
     elif ours:
         make_anew(creation, ddl)
     elif not loader.empty():
         raise TargetOccupied(
             f"{creation.name}: expected no documents at the target before its initial copy, found some; drop the table "
-            f"there, route it to another name, or start the changefeed with --start now if the target already has the source's data"
+            f"there, route it to another name, say on_occupied: drop or keep, or start the changefeed with --start now if the target already "
+            f"has the source's data"
         )
     else:
         _create(creation, ddl)
@@ -76,6 +84,11 @@ def make_anew(creation: Creation, ddl: DdlApplier) -> None:
         raise DdlUnsupported(
             f"{creation.name}: holds the rows of several tables, one of which has to be copied again; route every table to "
             f"a name of its own, or create the changefeed again"
+        )
+    if creation.kept:
+        raise DdlUnsupported(
+            f"{creation.name}: has to be created anew, but with on_occupied: keep it may hold rows from before the changefeed; drop them and "
+            f"the table yourself and create the changefeed again with on_occupied: drop, or leave the table out"
         )
     _do(DropTables(names=(creation.name,)), ddl)
     _create(creation, ddl)

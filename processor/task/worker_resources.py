@@ -23,7 +23,7 @@ import structlog
 from pymongo import MongoClient
 
 from changefeed.capture import Capture
-from changefeed.config.configuration import Configuration, OnDivergence, OnRejected
+from changefeed.config.configuration import Configuration, OnDivergence, OnOccupied, OnRejected
 from changefeed.config.uri import ConnectionUri
 from changefeed.errors import FencedError
 from changefeed.records import ChangefeedInfo
@@ -157,6 +157,7 @@ class ChangefeedResources:
             self._target,
             table=table,
             once=once,
+            kept=self.context.configuration.on_occupied is OnOccupied.KEEP,
             measurements=schema.kind is TableKind.TIMESERIES,
             permit=self._permit,
             options=options,

@@ -6,12 +6,16 @@
     shop.items     shop_dr.items         the `*` of `to` becomes what the `*` of `from` matched, separately for database and collection
     crm.people     crm.people            no rule: its own name
 
-A `to` without `*` gives every table of its rule the same name (fan-in). That is allowed within one rule; two rules with the same
-`to` are an error.
+A `to` without `*` gives every table of its rule the same name (fan-in): such a rule asks for it. Two rules with the same `to` are an error, and
+so are two tables that come under one name without such a rule (`merged`), which depends on the tables that there are:
+
+    routes: [{from: "r1.*", to: "r2.*"}], tables r1.a and r2.a        both would be r2.a downstream
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from enum import Enum
 
 from pydantic import ConfigDict, Field, RootModel, field_validator, model_validator
@@ -21,6 +25,11 @@ from changefeed.config.tables.pattern import TablePattern, around_star, covers, 
 from changefeed.config.wording import Mistake
 from changefeed.errors import ConfigurationError
 from changefeed.table import TableName
+
+
+class _Origin(Enum):
+    NONE = "none"
+    COUNTLESS = "countless"
 
 
 class Route(Options):
@@ -47,11 +56,32 @@ class Route(Options):
                 )
         return self
 
+    @property
+    def fan_in(self) -> bool:
+        """Whether it asks for one name for all its tables."""
+        return literal(self.to.db) is not None and literal(self.to.coll) is not None
+
+    @property
+    def gathers(self) -> bool:
+        """Whether it may bring any number of tables under one name."""
+        parts = (self.to.db, self.from_.db), (self.to.coll, self.from_.coll)
+        return any(literal(given) is not None and literal(taken) is None for given, taken in parts)
+
     def target(self, name: TableName) -> TableName:
         try:
             return TableName(self.target_database(name.db), _filled_in(self.to.coll, self.from_.coll, name.coll))
         except ValueError as error:
             raise ConfigurationError([f"routes: {name} has no name under {self.to}: {error}"]) from None
+
+    def origin(self, target: TableName) -> TableName | _Origin:
+        """The table of which the rule makes `target`."""
+        db, coll = (
+            _origin(self.to.db, self.from_.db, target.db),
+            _origin(self.to.coll, self.from_.coll, target.coll),
+        )
+        if isinstance(db, str) and isinstance(coll, str):
+            return TableName(db, coll)
+        return _Origin.NONE if _Origin.NONE in (db, coll) else _Origin.COUNTLESS
 
     def target_database(self, db: str) -> str:
         return _filled_in(self.to.db, self.from_.db, db)
@@ -64,11 +94,6 @@ def _filled_in(given: str, taken: str, name: str) -> str:
     before, after = around_star(taken) or ("", "")
     new_before, new_after = around_star(given) or ("", "")
     return name if given == taken else new_before + name[len(before) : len(name) - len(after)] + new_after
-
-
-class _Origin(Enum):
-    NONE = "none"
-    COUNTLESS = "countless"
 
 
 def _origin(given: str, taken: str, name: str) -> str | _Origin:
@@ -108,20 +133,43 @@ class Routes(RootModel[tuple[Route, ...]]):
         return self
 
     def target(self, name: TableName) -> TableName:
-        return next((route.target(name) for route in self.root if route.from_.matches(name)), name)
+        route = self._of(name)
+        return name if route is None else route.target(name)
+
+    def _of(self, name: TableName) -> Route | None:
+        return next((route for route in self.root if route.from_.matches(name)), None)
+
+    def joins(self, one: TableName, other: TableName) -> bool:
+        """Whether one rule asks for both tables under one name."""
+        route = self._of(one)
+        return route is not None and route.fan_in and route is self._of(other)
+
+    def merged(self, names: Iterable[TableName]) -> Mapping[TableName, tuple[TableName, ...]]:
+        """The names downstream under which several tables would come without a rule that asks for it."""
+        found: dict[TableName, list[TableName]] = defaultdict(list)
+        for name in names:
+            found[self.target(name)].append(name)
+        return {
+            target: tuple(sorted(tables))
+            for target, tables in sorted(found.items())
+            if not all(self.joins(tables[0], other) for other in tables[1:])
+        }
 
     def origins(self, target: TableName) -> frozenset[TableName] | None:
         """The tables that have this name downstream, if they exist. None if the fan-in of a rule makes their number unlimited."""
-        candidates = {target}
-        for route in self.root:
-            dbs = _origin(route.to.db, route.from_.db, target.db)
-            colls = _origin(route.to.coll, route.from_.coll, target.coll)
-            if dbs is _Origin.NONE or colls is _Origin.NONE:
-                continue
-            if dbs is _Origin.COUNTLESS or colls is _Origin.COUNTLESS:
-                return None
-            candidates.add(TableName(dbs, colls))
+        found = [origin for route in self.root if (origin := route.origin(target)) is not _Origin.NONE]
+        return None if _Origin.COUNTLESS in found else self.few_origins(target)
+
+    def few_origins(self, target: TableName) -> frozenset[TableName]:
+        """Those of the `origins` that no rule gathers."""
+        found = (route.origin(target) for route in self.root)
+        candidates = {target, *(origin for origin in found if isinstance(origin, TableName))}
         return frozenset(name for name in candidates if self.target(name) == target)
+
+    def gathers(self, name: TableName) -> bool:
+        """Whether the rule of this table may bring any number of tables under its name downstream."""
+        route = self._of(name)
+        return route is not None and route.gathers
 
     def target_databases(self, db: str) -> frozenset[str]:
         """The databases downstream that may hold tables of `db`."""

@@ -47,7 +47,7 @@ _log = structlog.get_logger(__name__)
 
 
 class MongoDocumentLoader:
-    """`once`: no document may be sent twice. `measurements`: the table is a time-series; it accepts inserts only and keeps each zero timestamp."""
+    """`once`: no document may be sent twice. `kept`: the table may hold documents that no load wrote, so a duplicate is replaced. `measurements`: the table is a time-series; it accepts inserts only and keeps each zero timestamp."""
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class MongoDocumentLoader:
         *,
         table: TargetTable,
         once: bool,
+        kept: bool = False,
         measurements: bool = False,
         permit: Permit,
         options: RowWriterOptions | None = None,
@@ -63,6 +64,7 @@ class MongoDocumentLoader:
         self._client = client
         self._table = table
         self._once = once
+        self._kept = kept
         self._measurements = measurements
         self._commander = Commander(client, permit=permit, retry_for=options.retry_for, patience=options.patience)
         self._rows = MongoRowWriter(client, permit=permit, options=options)
@@ -154,7 +156,7 @@ class MongoDocumentLoader:
         if self._table.ordered and refusals:
             self._one_by_one(documents[refusals[0].index :], read_ts)
         else:
-            strange = [each for each in refusals if not (each.duplicate_id and reply.again)]
+            strange = [each for each in refusals if not (each.duplicate_id and reply.again and not self._kept)]
             self._one_by_one([documents[each.index] for each in strange], read_ts)
 
     def _one_by_one(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:

@@ -101,13 +101,13 @@ def test_the_capture_of_a_paused_changefeed_is_changed_there_and_back(
     id = feed["id"]
     with ScriptedProcessor(etcd, Layout(server.cluster), "p1"):
         server.sluice("changefeed", "create", "-", input=yaml.safe_dump(feed))
-        running = server.sluice("changefeed", "update", id, "--capture", "change_stream")
+        running = server.sluice("changefeed", "update", id, "--capture", "change_stream", "--yes")
         assert (running.returncode, "pause it first" in running.stderr) == (1, True)
         for number, capture in enumerate(("change_stream", "oplog", "change_stream", "auto")):
             source_client[id].create_collection(f"t{number}")
             until(lambda: _is_past_its_ddl(server, id), "the tables are past the DDL")
             server.sluice("changefeed", "pause", id)
-            updated = server.sluice("changefeed", "update", id, "--capture", capture)
+            updated = server.sluice("changefeed", "update", id, "--capture", capture, "--yes")
             assert updated.returncode == 0, updated.stderr
             found = queried(server, id)
             assert found["configuration"]["capture"] == capture
@@ -134,7 +134,7 @@ def test_a_ddl_that_is_not_done_is_in_the_way_and_named(
         source_client[id].create_collection("refused")
         until(lambda: queried(server, id)["stopped_tables"], "the target refuses the DDL")
         server.sluice("changefeed", "pause", id)
-        refused = server.sluice("changefeed", "update", id, "--capture", "change_stream")
+        refused = server.sluice("changefeed", "update", id, "--capture", "change_stream", "--yes")
         assert refused.returncode == 1
         assert (
             f"cannot change its capture from oplog to change_stream at its positions: create {id}.refused"
@@ -151,9 +151,9 @@ def test_a_changefeed_of_the_first_release_stays_with_change_streams_until_anoth
     etcd.txn((), (Put(Layout(server.cluster).info(id), encode(info)),))
     until(lambda: queried(server, id)["checkpoint"], "it has begun")
     server.sluice("changefeed", "pause", id)
-    server.sluice("changefeed", "update", id, "-", input=yaml.safe_dump(feed | {"on_divergence": "fail"}))
+    server.sluice("changefeed", "update", id, "-", "--yes", input=yaml.safe_dump(feed | {"on_divergence": "fail"}))
     found = queried(server, id)
     assert (found["configuration"]["on_divergence"], found["capture"]) == ("fail", "change_stream")
-    updated = server.sluice("changefeed", "update", id, "--capture", "oplog")
+    updated = server.sluice("changefeed", "update", id, "--capture", "oplog", "--yes")
     assert updated.returncode == 0, updated.stderr
     assert queried(server, id)["capture"] == "oplog"

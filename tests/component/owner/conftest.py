@@ -35,6 +35,7 @@ from changefeed.records import (
     MoveRequest,
     NodeId,
     NodeRecord,
+    Reroute,
     Straggler,
     TableRequest,
     TableVerb,
@@ -160,6 +161,7 @@ class Cluster:
         desired: DesiredState = DesiredState.RUNNING,
         resume_from: Position | None = None,
         capture: Capture = Capture.OPLOG,
+        reroute: Reroute | None = None,
         **configuration: Any,
     ) -> None:
         """Writes the user's next change."""
@@ -174,6 +176,7 @@ class Cluster:
             created_at=stored.created_at,
             resume_from=resume_from,
             capture=capture,
+            reroute=reroute,
         )
         self.etcd.txn((), (Put(self.layout.info(id), encode(info)),))
 

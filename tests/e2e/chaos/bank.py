@@ -69,7 +69,7 @@ class Bank:
         try:
             if self._do("finalize", "bank", "--yes"):
                 self._count()
-                self._do("update", "bank", str(self._file))
+                self._do("update", "bank", str(self._file), "--yes")
                 self._do("resume", "bank")
         finally:
             self._synchronising.release()

@@ -50,7 +50,7 @@ class Life:
 
     def update(self, *tables: str) -> None:
         self.sluice("changefeed", "pause", self._database)
-        self.sluice("changefeed", "update", self._database, "-", input=self.configuration(*tables))
+        self.sluice("changefeed", "update", self._database, "-", "--yes", input=self.configuration(*tables))
         self.sluice("changefeed", "resume", self._database)
 
     def live(self, nodes: list[Server]) -> None:

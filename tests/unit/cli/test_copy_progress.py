@@ -56,6 +56,7 @@ def copying(under_way: dict[TableId, CopyProgress], left: dict[TableId, Position
         assignments={NODE: decoded.StoredRecord(assignment, create_rev=7, mod_rev=7)},
         reports={NODE: report},
         rows=RowCounts(),
+        renames={},
         moves={},
         stragglers={},
         requests={},

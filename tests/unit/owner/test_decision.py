@@ -14,6 +14,7 @@ import pytest
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
+from changefeed.config.tables.routes import Routes
 from changefeed.documents.document import Document
 from changefeed.errors import (
     DdlRefused,
@@ -41,7 +42,7 @@ from changefeed.records import (
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.sightings import Sighting, Sightings
-from owner.ddl.steps import DdlProgress, Failed, Refuse
+from owner.ddl.steps import DdlProgress, Failed, Observe, Refuse
 from owner.ddl.stragglers import StoredStraggler
 from owner.decision import (
     ChangefeedState,
@@ -424,3 +425,45 @@ def test_a_changefeed_finishes_without_its_stopped_tables_only_if_a_user_says_so
     assert status_of(feed.decide(places=places, wishes=wishes)).lifecycle.state is State.FINISHED
     behind = replace(wishes, stragglers={A: StoredStraggler(replace(stopped, stopped=False), 7)})
     assert status_of(feed.decide(places=places, wishes=behind)).lifecycle.state is State.NORMAL, "it catches up first"
+
+
+def test_the_routes_that_were_obeyed_are_recorded_once_and_do_not_follow_the_configuration() -> None:
+    """A release before this one recorded none."""
+    rules = {"routes": [{"from": "shop.*", "to": "dr.*"}]}
+    feed = Feed(**rules)
+    assert status_of(feed.decide()).routes == feed.configuration.routes
+    feed.status = replace(feed.status, routes=Routes())
+    assert status_of(feed.decide()).routes == Routes()
+
+
+_TAKING = {"routes": [{"from": "shop.x", "to": "shop.b"}]}
+_TO_TAKEN = ddl(11, DdlType.RENAME, "a", A, renamed_to=TableName("shop", "x"))
+
+
+def test_a_table_that_has_reached_a_taken_name_is_stopped_and_the_other_goes_on() -> None:
+    feed = Feed(table(A, "a"), table(B, "b"), **_TAKING)
+    record = feed.classifier.classify(_TO_TAKEN, feed.tip, NOW)
+    assert record is not None
+    feed.records[record.position] = record
+    feed.tip = feed.tip.apply(record.event)
+    wishes = TableWishes(replicated={A, B})
+    decision = feed.decide(places={A: at(11), B: at(20)}, wishes=wishes)
+    assert barrier_of(decision).held == {A: at(11)}
+    [mark] = [action for action in decision.actions if isinstance(action, Mark)]
+    assert (mark.table, mark.straggler.stopped, mark.straggler.at) == (A, True, at(11))
+    assert mark.straggler.error == record.refused
+
+
+def test_what_had_the_old_name_is_dropped_when_a_table_without_a_name_ends() -> None:
+    feed = Feed(table(A, "a"), table(B, "b"), **_TAKING)
+    for event in (_TO_TAKEN, ddl(13, DdlType.DROP, "x", A)):
+        without_name = {A} if feed.records else set()
+        record = feed.classifier.classify(event, feed.tip, NOW, without_name)
+        assert record is not None
+        feed.records[record.position] = record
+        feed.tip = feed.tip.apply(record.event)
+    stopped = StoredStraggler(Straggler(at=at(11), stopped=True, since=NOW), 7)
+    wishes = TableWishes(stragglers={A: stopped}, replicated={A, B})
+    decision = feed.decide(places={A: at(11), B: at(20)}, wishes=wishes)
+    [observed] = [action.record for action in decision.actions if isinstance(action, Observe)]
+    assert (observed.position, observed.drops, observed.refused) == (at(11), True, None)

@@ -80,8 +80,17 @@ class SameName:
     def origins(self, target: TableName) -> frozenset[TableName]:
         return frozenset({target})
 
+    def few_origins(self, target: TableName) -> frozenset[TableName]:
+        return frozenset({target})
+
+    def gathers(self, name: TableName) -> bool:
+        return False
+
     def target(self, name: TableName) -> TableName:
         return name
+
+    def joins(self, one: TableName, other: TableName) -> bool:
+        return False
 
 
 CLASSIFIER = DdlClassifier(filter=Everything(), routes=SameName(), background_indexes=True)

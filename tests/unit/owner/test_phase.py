@@ -11,6 +11,7 @@ from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.config.tables.pattern import TablePattern
+from changefeed.config.tables.routes import Routes
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position
 from changefeed.records import ChangefeedInfo, ChangefeedStatus, DesiredState
@@ -29,6 +30,7 @@ BEGUN = ChangefeedStatus(
 )
 UNBEGUN = replace(BEGUN, checkpoint=None, resolved=None)
 OTHER_TABLES = replace(BEGUN, tables=(TablePattern.parse("shop.*"),))
+OTHER_ROUTES = replace(BEGUN, routes=Routes.model_validate([{"from": "shop.*", "to": "dr.*"}]))
 REMOVED = replace(INFO, desired=DesiredState.REMOVED, version=2)
 RESTARTED = replace(INFO, resume_from=AT, version=2)
 RECAPTURED = replace(INFO, capture=Capture.OPLOG, version=2)
@@ -52,6 +54,8 @@ RECAPTURED = replace(INFO, capture=Capture.OPLOG, version=2)
         (RECAPTURED, BEGUN, False, Phase.RECAPTURE),
         (RECAPTURED, OTHER_TABLES, True, Phase.RECAPTURE),
         (INFO, OTHER_TABLES, True, Phase.REFILTER),
+        (INFO, OTHER_ROUTES, True, Phase.REFILTER),
+        (INFO, OTHER_ROUTES, False, Phase.RUN),
         (INFO, OTHER_TABLES, False, Phase.RUN),
     ],
 )
@@ -59,3 +63,10 @@ def test_the_first_condition_that_holds_decides(
     info: ChangefeedInfo, status: ChangefeedStatus, to_run: bool, phase: Phase
 ) -> None:
     assert phase_of(info, status, CONFIGURATION, to_run=to_run) is phase
+
+
+def test_a_resume_and_nothing_else_takes_names_that_have_become_free() -> None:
+    stopped = replace(BEGUN, lifecycle=Lifecycle(state=State.STOPPED))
+    assert phase_of(INFO, stopped, CONFIGURATION, to_run=True, takes_names=True) is Phase.REFILTER
+    assert phase_of(INFO, stopped, CONFIGURATION, to_run=False, takes_names=True) is Phase.RUN
+    assert phase_of(INFO, BEGUN, CONFIGURATION, to_run=True, takes_names=True) is Phase.RUN

@@ -80,7 +80,8 @@ def site(server: Server, sets: tuple[ReplicaSet, ReplicaSet]) -> Iterator[Site]:
 
 
 _READER = (("readAnyDatabase", "admin"), ("read", "local"))
-_WRITER = (("readWriteAnyDatabase", "admin"), ("dbAdminAnyDatabase", "admin"))
+_IDENTIFIED = ("clusterMonitor", "admin")
+_WRITER = (("readWriteAnyDatabase", "admin"), ("dbAdminAnyDatabase", "admin"), _IDENTIFIED)
 
 
 def test_everything_that_is_missing_is_one_list_with_the_commands_that_grant_it(site: Site) -> None:
@@ -119,12 +120,25 @@ def test_roles_that_are_enough_are_enough(site: Site, roles: list[tuple[str, str
 def test_wildcards_mean_the_databases_that_they_match(site: Site) -> None:
     site.reader["audit"]["a"].insert_one({})
     source = site.user(site.source, "reader", *_READER)
-    sink = site.user(site.target, "writer", ("readWrite", "shop"), ("dbAdmin", "shop"))
+    sink = site.user(site.target, "writer", ("readWrite", "shop"), ("dbAdmin", "shop"), _IDENTIFIED)
 
     [problem], _ = site.validated(source, sink)
 
     assert 'grantRolesToUser("writer", [{role: "readWrite", db: "audit"}, {role: "dbAdmin", db: "audit"}])' in problem
     assert site.validated(source, sink, filter={"tables": ["s*.*"]}) == ([], [])
+
+
+def test_a_sink_that_hides_its_identity_is_warned_of(site: Site) -> None:
+    source = site.user(site.source, "reader", *_READER)
+    sink = site.user(site.target, "writer", ("readWrite", "shop"), ("dbAdmin", "shop"))
+
+    problems, [warning] = site.validated(source, sink, filter={"tables": ["shop.*"]})
+
+    assert problems == []
+    assert (
+        'may not replSetGetConfig on the cluster; grant it with db.getSiblingDB("admin").grantRolesToUser("writer"'
+        in warning
+    )
 
 
 def test_a_user_who_only_reads_is_no_sink(site: Site) -> None:
@@ -163,6 +177,10 @@ def test_tables_that_the_target_has_already_are_named(site: Site) -> None:
     [problem], _ = site.validated(source, sink, filter={"tables": ["shop.*"]})
 
     assert "it has documents already in shop.items, shop.orders, which an initial copy would fill" in problem
+    for choice, fate in (("drop", "are dropped before the copy"), ("keep", "stay, and remain")):
+        problems, warnings = site.validated(source, sink, filter={"tables": ["shop.*"]}, on_occupied=choice)
+        assert problems == []
+        assert [fate in warning for warning in warnings if "shop.items, shop.orders" in warning] == [True]
     poor = site.user(site.target, "poor-writer", ("readAnyDatabase", "admin"))
     [privilege, occupied], _ = site.validated(source, poor, filter={"tables": ["shop.*"]})
     assert ("may not insert" in privilege, occupied) == (True, problem), "both at once"
@@ -183,12 +201,12 @@ def test_an_update_looks_at_the_tables_that_it_adds(site: Site, tmp_path: Path) 
     assert created.returncode == 0, created.stderr
     try:
         assert site.server.sluice("changefeed", "pause", "wider").returncode == 0
-        refused = site.server.sluice("changefeed", "update", "wider", str(tmp_path / "wider"))
+        refused = site.server.sluice("changefeed", "update", "wider", str(tmp_path / "wider"), "--yes")
         assert (refused.returncode, "documents already in shop.added, which" in refused.stderr) == (1, True), (
             refused.stderr
         )
         site.writer["shop"]["added"].drop()
-        updated = site.server.sluice("changefeed", "update", "wider", str(tmp_path / "wider"))
+        updated = site.server.sluice("changefeed", "update", "wider", str(tmp_path / "wider"), "--yes")
         assert updated.returncode == 0, updated.stderr
     finally:
         site.server.sluice("changefeed", "remove", "wider", "--yes")

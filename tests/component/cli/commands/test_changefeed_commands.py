@@ -57,12 +57,14 @@ def test_update_goes_with_a_paused_changefeed_alone(
     file = tmp_path / "feed.yaml"
     feed = {"id": database, "source": flags[3], "sink": flags[5], "start": "now"}
     file.write_text(yaml.safe_dump(feed | {"filter": {"tables": [f"{database}.*", f"!{database}.tmp"]}}))
-    running = server.sluice("changefeed", "update", database, str(file))
+    running = server.sluice("changefeed", "update", database, str(file), "--yes")
     assert (running.returncode, "pause it first" in running.stderr) == (1, True)
     server.sluice("changefeed", "pause", database)
-    updated = server.sluice("changefeed", "update", database, "--config", str(file), "--version", "2")
-    assert updated.stdout == f"changefeed {database} updated to version 3; resume it to continue\n", updated.stderr
-    stale = server.sluice("changefeed", "update", database, str(file), "--version", "2")
+    updated = server.sluice("changefeed", "update", database, "--config", str(file), "--version", "2", "--yes")
+    shown, done = updated.stdout.splitlines()
+    assert shown == f"filter.tables: {database}.* -> {database}.*, !{database}.tmp"
+    assert done == f"changefeed {database} updated to version 3; resume it to continue", updated.stderr
+    stale = server.sluice("changefeed", "update", database, str(file), "--version", "2", "--yes")
     assert (stale.returncode, "another user changed it" in stale.stderr) == (4, True)
     queried = json.loads(server.sluice("changefeed", "query", database, "-o", "json").stdout)
     assert queried["configuration"]["filter"]["tables"] == [f"{database}.*", f"!{database}.tmp"]

@@ -14,10 +14,11 @@ from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.capture_choice import CaptureChoice
 from changefeed.config.configuration import Configuration
+from changefeed.config.tables.routes import Routes
 from changefeed.errors import ConfigurationError, ConflictError, WrongState
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position
-from changefeed.records import ChangefeedInfo, ChangefeedStatus, DesiredState
+from changefeed.records import ChangefeedInfo, ChangefeedStatus, DesiredState, Reroute
 from coordination.layout import encode
 
 _CONFIGURATION = Configuration.parse({"id": "f", "source": "mongodb://a", "sink": "mongodb://b"})
@@ -157,3 +158,23 @@ def test_a_start_between_changes_of_one_time_is_one_that_its_capture_names(
         assert verbs.resumed(info, status, start).resume_from == start
     with pytest.raises(ConfigurationError, match=f"{capture} cannot read; write its time alone, 100.1"):
         verbs.resumed(info, status, Position(_AT.ts, foreign))
+
+
+def test_an_update_says_what_becomes_of_names_and_knows_the_deployments() -> None:
+    info = replace(_INFO, source_id="s", sink_id="t")
+    ids = verbs.DeploymentIds("s2", "")
+    updated = verbs.updated(info, _status(State.STOPPED), _OTHER, 0, _STREAM, reroute=Reroute.COPY, ids=ids)
+    assert (updated.reroute, updated.source_id, updated.sink_id) == (Reroute.COPY, "s2", "t")
+    unbegun = verbs.updated(info, _status(State.STOPPED, begun=False), _OTHER, 0, _STREAM, ids=ids)
+    assert (unbegun.reroute, unbegun.source_id, unbegun.sink_id) == (None, "s2", "")
+    again = verbs.updated(updated, _status(State.STOPPED, version=2), _OTHER, 0, _STREAM, reroute=Reroute.RENAME)
+    assert (again.version, again.reroute) == (3, Reroute.RENAME), "the same configuration, another way to it"
+
+
+def test_a_new_start_waits_until_changed_routes_are_carried_out() -> None:
+    info = replace(_INFO, desired=DesiredState.PAUSED)
+    elsewhere = replace(_status(State.STOPPED), routes=Routes.model_validate([{"from": "a.*", "to": "b.*"}]))
+    for status in (elsewhere, replace(_status(State.STOPPED), tables=())):
+        with pytest.raises(WrongState, match="carry out its update first"):
+            verbs.resumed(info, status, _AT)
+        assert verbs.resumed(info, status, None).desired is DesiredState.RUNNING

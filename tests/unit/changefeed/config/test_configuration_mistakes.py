@@ -39,10 +39,10 @@ def ignoring(**rule: Any) -> dict[str, Any]:
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     (
         {"sinc": "x"},
-        ("sinc: unknown key; allowed are id, source, sink, start, target, filter, routes, ddl, capture, on_divergence, on_rejected, dead_letter, "
+        ("sinc: unknown key; allowed are id, source, sink, start, target, filter, routes, ddl, capture, on_occupied, on_divergence, on_rejected, dead_letter, "
         "pipeline (did you mean 'sink'?)"),
     ),
-    ({"zzz": {"a": 1}}, "zzz: unknown key; allowed are id, source, sink, start, target, filter, routes, ddl, capture, on_divergence, on_rejected, dead_letter, pipeline"),
+    ({"zzz": {"a": 1}}, "zzz: unknown key; allowed are id, source, sink, start, target, filter, routes, ddl, capture, on_occupied, on_divergence, on_rejected, dead_letter, pipeline"),
     (
         {"id": "orders to dr"},
         "id: found 'orders to dr'; write up to 64 letters, digits and single - _ . between them, for example orders-to-dr",

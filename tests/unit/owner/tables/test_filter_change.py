@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.tables.filter import Filter
+from changefeed.config.tables.routes import Routes
 from changefeed.documents.document import Document
-from changefeed.errors import ConfigurationError
+from changefeed.errors import ConfigurationError, NameTaken
 from changefeed.event import DdlEvent, DdlType
+from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import AssignedTable, DdlRecord, DdlState, Scope
 from changefeed.table import TableId, TableName, TableSchema
-from owner.tables.filter_change import in_the_way, plan
+from owner.tables.filter_change import in_the_way, may_take_names, plan, with_free_names
 from owner.tables.known_tables import KnownTables
 from schema_store.store import FoldStep
 from schema_store.versions import SchemaVersions
@@ -194,3 +196,58 @@ def test_whoever_takes_over_half_way_ends_at_the_same_tables(
         bases, left = carried_out(steps[:prefix], {}, records)
         KnownTables(frozenset(), bases, left.values())
         assert carried_out(writes(filter, place, bases, left, found), bases, left) == whole
+
+
+def taken(increment: int, type: DdlType, coll: str, id: TableId, **more: Any) -> DdlRecord:
+    made = record(increment, type, coll, id, DdlState.PENDING, **more)
+    scope = Scope(apart=frozenset({id})) if type is DdlType.CREATE else made.scope
+    return replace(made, scope=scope, taken=True, refused=ErrorReport.of(NameTaken("taken"), SEEN))
+
+
+def test_tables_without_a_name_begin_anew_once_it_is_free() -> None:
+    """A was renamed, and C was created, under names that other tables had; C has an index since."""
+    bases = by_id([table(A, "a"), table(B, "b")])
+    records = by_position(
+        taken(5, DdlType.RENAME, "a", A, renamed_to=RENAMED),
+        taken(6, DdlType.CREATE, "c", C),
+        record(7, DdlType.CREATE_INDEXES, "c", C, DdlState.PENDING, description=index("i")),
+    )
+    found = [table(A, "x", 9), table(B, "b", 9), table(C, "c", 9)]
+    assert may_take_names(records.values(), at(9))
+    assert with_free_names(Routes(), records.values(), found) == ({A, C}, set())
+    change = plan(patterns("*.*"), at(9), bases, records.values(), found, anew={A, C})
+    assert change.steps == (FoldStep(remove=(A,), ddls=(at(5),)), FoldStep(ddls=(at(7), at(6))))
+    assert change.taken_in == (table(A, "x", 9), table(C, "c", 9))
+
+
+def test_a_table_whose_name_is_still_taken_stays_as_it_is() -> None:
+    bases = by_id([table(A, "a"), table(B, "b")])
+    records = by_position(taken(5, DdlType.RENAME, "a", A, renamed_to=RENAMED), taken(6, DdlType.CREATE, "c", C))
+    found = [table(A, "x", 9), table(B, "b", 9), table(C, "c", 9)]
+    merging = Routes.model_validate([{"from": "shop.x", "to": "shop.b"}, {"from": "shop.c", "to": "shop.a"}])
+    assert with_free_names(merging, records.values(), found) == ({C}, {A})
+    change = plan(patterns("*.*"), at(9), bases, records.values(), found, anew={C}, without_name={A})
+    assert change.steps == (FoldStep(ddls=(at(6),)),)
+    assert change.taken_in == (table(C, "c", 9),)
+
+
+def test_a_resume_takes_no_names_while_another_ddl_is_open() -> None:
+    waiting = [taken(6, DdlType.CREATE, "c", C)]
+    other = record(7, DdlType.CREATE_INDEXES, "b", B, DdlState.PENDING, description=index("i"))
+    assert may_take_names(waiting, at(9))
+    assert not may_take_names([*waiting, other], at(9))
+    assert not may_take_names([], at(9))
+
+
+def test_a_copy_to_another_name_ends_a_table_and_begins_it_again_after_any_crash() -> None:
+    bases = by_id([table(A, "a"), table(B, "b")])
+    records = by_position(record(5, DdlType.CREATE_INDEXES, "a", A, DdlState.DONE, description=index("i")))
+    found = [table(A, "a", 9), table(B, "b", 9)]
+    change = plan(patterns("*.*"), at(9), bases, records.values(), found, anew={A})
+    steps = [*change.steps, *(FoldStep(write=(schema,)) for schema in change.taken_in)]
+    for crash in range(len(steps) + 1):
+        left, rest = carried_out(steps[:crash], bases, records)
+        again = plan(patterns("*.*"), at(9), left, rest.values(), found, anew={A})
+        after, settled = carried_out(again.steps, left, rest)
+        after |= by_id(again.taken_in)
+        assert (after, settled) == (by_id(found[:1]) | by_id([table(B, "b")]), {})

@@ -230,16 +230,54 @@ class ListChangefeedsResponse(_message.Message):
     def __init__(self, changefeeds: _Optional[_Iterable[_Union[Changefeed, _Mapping]]] = ...) -> None: ...
 
 class UpdateChangefeedRequest(_message.Message):
-    __slots__ = ("id", "configuration", "expected_version", "capture")
+    __slots__ = ("id", "configuration", "expected_version", "capture", "routes")
     ID_FIELD_NUMBER: _ClassVar[int]
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
     CAPTURE_FIELD_NUMBER: _ClassVar[int]
+    ROUTES_FIELD_NUMBER: _ClassVar[int]
     id: str
     configuration: str
     expected_version: int
     capture: str
-    def __init__(self, id: _Optional[str] = ..., configuration: _Optional[str] = ..., expected_version: _Optional[int] = ..., capture: _Optional[str] = ...) -> None: ...
+    routes: str
+    def __init__(self, id: _Optional[str] = ..., configuration: _Optional[str] = ..., expected_version: _Optional[int] = ..., capture: _Optional[str] = ..., routes: _Optional[str] = ...) -> None: ...
+
+class UpdatePreview(_message.Message):
+    __slots__ = ("version", "options", "tables", "notes", "warnings")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    options: _containers.RepeatedCompositeFieldContainer[ChangedOption]
+    tables: _containers.RepeatedCompositeFieldContainer[ChangedTable]
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, version: _Optional[int] = ..., options: _Optional[_Iterable[_Union[ChangedOption, _Mapping]]] = ..., tables: _Optional[_Iterable[_Union[ChangedTable, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ChangedOption(_message.Message):
+    __slots__ = ("path", "before", "now")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    before: str
+    now: str
+    def __init__(self, path: _Optional[str] = ..., before: _Optional[str] = ..., now: _Optional[str] = ...) -> None: ...
+
+class ChangedTable(_message.Message):
+    __slots__ = ("name", "effect", "target_before", "target")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EFFECT_FIELD_NUMBER: _ClassVar[int]
+    TARGET_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    effect: str
+    target_before: str
+    target: str
+    def __init__(self, name: _Optional[str] = ..., effect: _Optional[str] = ..., target_before: _Optional[str] = ..., target: _Optional[str] = ...) -> None: ...
 
 class PauseChangefeedRequest(_message.Message):
     __slots__ = ("id",)

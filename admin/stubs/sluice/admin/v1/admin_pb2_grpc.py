@@ -64,6 +64,11 @@ class ChangefeedServiceStub:
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.UpdateChangefeedRequest.SerializeToString,
                 response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Changefeed.FromString,
                 _registered_method=True)
+        self.PreviewUpdate = channel.unary_unary(
+                '/sluice.admin.v1.ChangefeedService/PreviewUpdate',
+                request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.UpdateChangefeedRequest.SerializeToString,
+                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.UpdatePreview.FromString,
+                _registered_method=True)
         self.PauseChangefeed = channel.unary_unary(
                 '/sluice.admin.v1.ChangefeedService/PauseChangefeed',
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.PauseChangefeedRequest.SerializeToString,
@@ -129,6 +134,14 @@ class ChangefeedServiceServicer:
 
     def UpdateChangefeed(self, request, context):
         """Replaces the configuration of a changefeed that does not run; `expected_version` protects against concurrent changes.
+        Refused if it names other deployments than those that were replicated, or gives tables other names without saying what becomes of their rows.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PreviewUpdate(self, request, context):
+        """All checks of UpdateChangefeed, and what it would do. Changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -200,6 +213,11 @@ def add_ChangefeedServiceServicer_to_server(servicer, server):
                     servicer.UpdateChangefeed,
                     request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.UpdateChangefeedRequest.FromString,
                     response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Changefeed.SerializeToString,
+            ),
+            'PreviewUpdate': grpc.unary_unary_rpc_method_handler(
+                    servicer.PreviewUpdate,
+                    request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.UpdateChangefeedRequest.FromString,
+                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.UpdatePreview.SerializeToString,
             ),
             'PauseChangefeed': grpc.unary_unary_rpc_method_handler(
                     servicer.PauseChangefeed,
@@ -389,6 +407,33 @@ class ChangefeedService:
             '/sluice.admin.v1.ChangefeedService/UpdateChangefeed',
             admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.UpdateChangefeedRequest.SerializeToString,
             admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Changefeed.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PreviewUpdate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sluice.admin.v1.ChangefeedService/PreviewUpdate',
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.UpdateChangefeedRequest.SerializeToString,
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.UpdatePreview.FromString,
             options,
             channel_credentials,
             insecure,

@@ -145,3 +145,30 @@ def test_the_origins_of_a_name_are_exactly_the_tables_that_have_it_downstream(
 def test_the_origins_of_a_fan_in_are_unlimited() -> None:
     assert routes(("s.*", "t.all")).origins(TableName("t", "all")) is None
     assert routes(("s.*", "t.all")).origins(TableName("t", "other")) == frozenset({TableName("t", "other")})
+
+
+@pytest.mark.parametrize(
+    ("rules", "names", "merged"),
+    [
+        ([("r1.*", "r2.*")], ["r1.a", "r2.a", "r2.b"], {"r2.a": ("r1.a", "r2.a")}),
+        ([("r1.*", "r2.*")], ["r1.a", "r2.b"], {}),
+        ([("shop_*.orders", "all.orders")], ["shop_eu.orders", "shop_us.orders"], {}),
+        (
+            [("shop_*.orders", "all.orders")],
+            ["shop_eu.orders", "all.orders"],
+            {"all.orders": ("all.orders", "shop_eu.orders")},
+        ),
+        (
+            [("shop_*.*", "all.*")],
+            ["shop_eu.orders", "shop_us.orders"],
+            {"all.orders": ("shop_eu.orders", "shop_us.orders")},
+        ),
+        ([("a.x", "b.x")], ["a.x", "b.x"], {"b.x": ("a.x", "b.x")}),
+        ([("a.x", "b.x"), ("b.x", "a.x")], ["a.x", "b.x"], {}),
+    ],
+)
+def test_tables_come_under_one_name_only_by_a_rule_that_names_it(
+    rules: list[tuple[str, str]], names: list[str], merged: dict[str, tuple[str, ...]]
+) -> None:
+    found = routes(*rules).merged(map(TableName.parse, names))
+    assert {str(target): tuple(map(str, tables)) for target, tables in found.items()} == merged

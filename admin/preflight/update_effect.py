@@ -1,0 +1,141 @@
+"""`effect`: what an update does to a changefeed, for a user to confirm. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from changefeed.capture import Capture
+from changefeed.config.configuration import Configuration
+from changefeed.records import ChangefeedInfo, Reroute
+from changefeed.table import TableId, TableKind, TableName, TableSchema
+from owner.tables.route_change import Place
+
+
+class TableEffect(StrEnum):
+    ADDED = "added"
+    """Copied from the source, then followed."""
+    FOLLOWED = "followed"
+    """Without a copy, since the changefeed has not begun and its start copies nothing, or since it is a view."""
+    REMOVED = "removed"
+    """No longer replicated. It stays at the target as it is."""
+    RENAMED = "renamed"
+    COPIED = "copied"
+    """Anew, to its new name. What has the old one stays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedTable:
+    name: TableName
+    effect: TableEffect
+    before: TableName | None = None
+    """Its name at the target. None: it has none."""
+    now: TableName | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedOption:
+    path: str
+    before: str
+    now: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateEffect:
+    options: tuple[ChangedOption, ...] = ()
+    tables: tuple[ChangedTable, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def effect(
+    info: ChangefeedInfo,
+    configuration: Configuration,
+    capture: Capture,
+    reroute: Reroute | None,
+    places: Iterable[Place],
+    found: Iterable[TableSchema],
+    *,
+    known: Iterable[TableSchema],
+    without_name: Iterable[TableId],
+    begun: bool,
+) -> UpdateEffect:
+    """`places` are the known tables that stay, `found` those that the source has and the new patterns want. `without_name`: see `owner/ddl/scope.py`."""
+    tables = list(_tables(configuration, reroute, places, found, list(known), frozenset(without_name))) if begun else []
+    options = tuple(_options(info.configuration, configuration))
+    return UpdateEffect(
+        options=options,
+        tables=tuple(sorted(tables, key=lambda table: (table.effect, table.name))),
+        notes=tuple(_notes(info, configuration, capture, options, begun=begun)),
+    )
+
+
+def _tables(
+    configuration: Configuration,
+    reroute: Reroute | None,
+    places: Iterable[Place],
+    found: Iterable[TableSchema],
+    known: list[TableSchema],
+    without_name: frozenset[TableId],
+) -> Iterator[ChangedTable]:
+    for place in places:
+        if place.moves:
+            moved = TableEffect.COPIED if reroute is Reroute.COPY else TableEffect.RENAMED
+            yield ChangedTable(name=place.table.name, effect=moved, before=place.at, now=place.to)
+    ids = {table.id for table in known} - without_name
+    for table in found:
+        if table.id not in ids:
+            added = TableEffect.FOLLOWED if table.kind is TableKind.VIEW else TableEffect.ADDED
+            yield ChangedTable(name=table.name, effect=added, now=configuration.routes.target(table.name))
+    for table in known:
+        if not configuration.filter.wants_table(table.name):
+            yield ChangedTable(name=table.name, effect=TableEffect.REMOVED)
+
+
+def _notes(
+    info: ChangefeedInfo,
+    configuration: Configuration,
+    capture: Capture,
+    options: tuple[ChangedOption, ...],
+    *,
+    begun: bool,
+) -> Iterator[str]:
+    for name, before, now in (
+        ("source", info.configuration.source, configuration.source),
+        ("sink", info.configuration.sink, configuration.sink),
+    ):
+        if before != now:
+            yield f"the {name} is reached by another connection string; " + (
+                "it is the same deployment" if begun else "nothing of the changefeed is there yet"
+            )
+    if begun and any(option.path == "start" for option in options):
+        yield "the new start has no effect, since the changefeed has begun; `sluice changefeed resume --start` moves it"
+    if capture is not info.capture:
+        yield f"the source's history is read by {capture}, instead of {info.capture}"
+
+
+def _options(before: Configuration, now: Configuration) -> Iterator[ChangedOption]:
+    old, new = dict(_flat(before.public())), dict(_flat(now.public()))
+    for path in sorted(old.keys() | new.keys()):
+        if old.get(path) != new.get(path):
+            yield ChangedOption(path=path, before=_text(old.get(path)), now=_text(new.get(path)))
+
+
+def _flat(fields: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in fields.items():
+        path = f"{at}.{name}" if at else name
+        if isinstance(value, Mapping):
+            yield from _flat(value, path)
+        else:
+            yield path, value
+
+
+def _text(value: object) -> str:
+    if value is None or value in ([], ()):
+        return "-"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_text, value))
+    if isinstance(value, Mapping):
+        return " ".join(f"{name} {_text(each)}" for name, each in value.items() if each not in (None, [], ()))
+    return str(value)

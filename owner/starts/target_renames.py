@@ -1,0 +1,109 @@
+"""`TargetRenames`: renames the target's tables for changed routes, each exactly once, while nothing runs.
+
+Each call of `go_on` takes one step, and etcd is the only memory between them:
+
+    observe    the old and the new names at the target                          nothing has happened: it is observed again
+    record     `rename/<name>` with the observation                             the rename compares the target with it
+    rename     guarded by the UUIDs of the observation                          found as done, and not repeated
+    done       in the record. The tables that wait for the name come next       not renamed again, whatever has its old name now
+
+The third column: why a crash just after it loses nothing. The status with the new routes deletes all records, in one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from changefeed.errors import DdlAmbiguous, DdlRefused, SluiceError
+from changefeed.records import ChangefeedStatus, Observation, TargetRename
+from changefeed.table import TableName
+from coordination import failpoint
+from owner.background import Background
+from owner.etcd_view import OwnerView
+from owner.etcd_writes import ChangefeedWriter
+from owner.tables.route_change import Place, ready
+from sink.ddl import DdlApplier, RenameTable
+
+_MOST = 1000
+"""In one step."""
+_THREADS = 8
+
+_Names = tuple[TableName, TableName]
+
+
+@dataclass(frozen=True, slots=True)
+class _Renamed:
+    done: tuple[TableName, ...]
+    refused: Mapping[TableName, DdlRefused]
+
+
+class TargetRenames:
+    """For the owner's thread."""
+
+    def __init__(self, open_sink: Callable[[], DdlApplier], writer: ChangefeedWriter, background: Background) -> None:
+        self._open_sink = open_sink
+        self._writer = writer
+        self._background = background
+
+    def go_on(self, known: OwnerView, status: ChangefeedStatus, places: Sequence[Place]) -> bool:
+        """Returns whether all are done. A rename that an earlier change of the routes has recorded is carried out in any case."""
+        version = known.info.version
+        left = {name: rename for name, rename in known.renames.items() if not rename.done}
+        if left:
+            renamed: _Renamed | None = self._background.take(("rename", version, *left), lambda: self._rename(left))
+            if renamed is not None:
+                self._record(left, renamed)
+            return False
+        next_ones = dict(sorted(ready(places, left).items())[:_MOST])
+        if not next_ones:
+            return True
+        if status.tables != ():
+            self._writer.mark_changing(replace(status, tables=()))
+            return False
+        seen: dict[TableName, TargetRename] | None = self._background.take(
+            ("observe", version, *next_ones), lambda: self._observe(next_ones)
+        )
+        if seen is not None:
+            self._writer.renames(seen)
+            failpoint.reach("target_renames_recorded")
+        return False
+
+    def _record(self, left: Mapping[TableName, TargetRename], renamed: _Renamed) -> None:
+        """What the target refused is not recorded any more: it is observed again when the user has mended the target."""
+        done = {name: replace(left[name], done=True) for name in renamed.done}
+        self._writer.renames({**done, **dict.fromkeys(renamed.refused)})
+        failpoint.reach("target_renames_done")
+        for error in renamed.refused.values():
+            raise error
+
+    def _observe(self, names: Mapping[TableName, _Names]) -> dict[TableName, TargetRename]:
+        with closing(self._open_sink()) as sink:
+            seen = sink.observe(dict.fromkeys(name for pair in names.values() for name in pair)).tables
+        return {
+            origin: TargetRename(name=old, to=new, before=Observation(tables={old: seen[old], new: seen[new]}))
+            for origin, (old, new) in names.items()
+        }
+
+    def _rename(self, left: Mapping[TableName, TargetRename]) -> _Renamed:
+        """Raises what may pass, and what nobody knows: the next step begins with the same records."""
+        with closing(self._open_sink()) as sink, ThreadPoolExecutor(_THREADS, "renames") as threads:
+            errors = dict(zip(left, threads.map(lambda rename: _apply(sink, rename), left.values()), strict=True))
+        for error in errors.values():
+            if error is not None and (not isinstance(error, DdlRefused) or isinstance(error, DdlAmbiguous)):
+                raise error
+        refused = {name: error for name, error in errors.items() if isinstance(error, DdlRefused)}
+        return _Renamed(tuple(name for name in errors if name not in refused), refused)
+
+
+def _apply(sink: DdlApplier, rename: TargetRename) -> SluiceError | None:
+    if not any(rename.before.tables.values()):
+        return None  # the target has had no row of the table yet
+    try:
+        sink.apply(RenameTable(name=rename.name, to=rename.to, replaces=False), rename.before)
+    except SluiceError as error:
+        return error
+    failpoint.reach("target_renamed", rename.name.coll)
+    return None

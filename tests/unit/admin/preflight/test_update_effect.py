@@ -1,0 +1,81 @@
+"""What an update would do is told before it is done."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from admin.preflight.update_effect import ChangedOption, ChangedTable, TableEffect, UpdateEffect, effect
+from changefeed.capture import Capture
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.configuration import Configuration
+from changefeed.position import Position
+from changefeed.records import ChangefeedInfo, Reroute
+from changefeed.table import TableId, TableKind, TableName, TableSchema
+from owner.tables.route_change import places
+
+BEFORE: dict[str, Any] = {
+    "id": "f",
+    "source": "mongodb://me:secret@a",
+    "sink": "mongodb://b",
+    "filter": {"tables": ["shop.*"]},
+}
+INFO = ChangefeedInfo(configuration=Configuration.parse(BEFORE), created_at=datetime(2026, 11, 21, tzinfo=UTC))
+
+
+def table(name: str, kind: TableKind = TableKind.COLLECTION) -> TableSchema:
+    return TableSchema(
+        id=TableId(name), name=TableName.parse(name), kind=kind, valid_from=Position(ClusterTime(100, 1))
+    )
+
+
+KNOWN = [table("shop.a"), table("shop.b"), table("shop.v", TableKind.VIEW)]
+
+
+def told(
+    reroute: Reroute | None = None, *, found: list[TableSchema] = KNOWN, begun: bool = True, **now: Any
+) -> UpdateEffect:
+    wanted = Configuration.parse({**BEFORE, **now})
+    stays = [each for each in KNOWN if wanted.filter.wants_table(each.name)]
+    moved = places(stays, INFO.configuration.routes, wanted.routes, {})
+    capture = Capture.CHANGE_STREAM
+    return effect(INFO, wanted, capture, reroute, moved, found, known=KNOWN, without_name=[], begun=begun)
+
+
+def changed(name: str, what: TableEffect, before: str = "", now: str = "") -> ChangedTable:
+    names = [TableName.parse(each) if each else None for each in (before, now)]
+    return ChangedTable(name=TableName.parse(name), effect=what, before=names[0], now=names[1])
+
+
+def test_nothing_changed_does_nothing() -> None:
+    assert told() == UpdateEffect()
+
+
+def test_tables_come_and_go() -> None:
+    found = told(filter={"tables": ["shop.*", "!shop.b", "x.*"]}, found=[*KNOWN[:1], KNOWN[2], table("x.c")])
+    assert found.tables == (changed("x.c", TableEffect.ADDED, now="x.c"), changed("shop.b", TableEffect.REMOVED))
+    assert found.options == (ChangedOption(path="filter.tables", before="shop.*", now="shop.*, !shop.b, x.*"),)
+
+
+def test_tables_change_their_names() -> None:
+    routes = [{"from": "shop.*", "to": "dr.*"}]
+    renamed = told(Reroute.RENAME, routes=routes)
+    assert {each.effect for each in renamed.tables} == {TableEffect.RENAMED}
+    copied = told(Reroute.COPY, routes=routes)
+    assert copied.tables == (
+        changed("shop.a", TableEffect.COPIED, "shop.a", "dr.a"),
+        changed("shop.b", TableEffect.COPIED, "shop.b", "dr.b"),
+        changed("shop.v", TableEffect.COPIED, "shop.v", "dr.v"),
+    )
+    assert copied.options == (ChangedOption(path="routes", before="-", now="from shop.* to dr.*"),)
+
+
+def test_credentials_are_not_told() -> None:
+    found = told(source="mongodb://me:other@a")
+    assert found.notes == ("the source is reached by another connection string; it is the same deployment",)
+    assert found.options == ()
+
+
+def test_a_start_without_effect_is_told_as_such() -> None:
+    assert "the new start has no effect" in told(start="now").notes[0]
+    assert told(start="now", begun=False).notes == ()
