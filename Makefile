@@ -8,7 +8,7 @@ STUBS := $(patsubst proto/%,admin/stubs/%,$(shell find proto -name '*.proto'))
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate
 PROTOC := $(PY) -m grpc_tools.protoc -Iadmin/stubs=proto
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak failover versions chaos simulate check fix proto scale bench lock clean
+.PHONY: help setup demo test soak failover kubernetes versions chaos simulate check fix proto scale bench lock clean
 
 help:  ## List the commands
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
@@ -35,6 +35,9 @@ soak: setup  ## Run the tests that take minutes each
 
 failover: setup  ## Run all 140 cases of the failover matrix: each kind of DDL, each victim of kill -9, each moment
 	$(PY) -m pytest -m failover tests/e2e/failover
+
+kubernetes: setup  ## Install, upgrade and roll back the chart in a real Kubernetes API server, built from its Go module at the first run
+	$(PY) -m pytest -m kubernetes tests/deployment/cluster
 
 versions: setup  ## Run the component tests on each version of MongoDB, then each pair of versions; some only: PART=pairs NAMES=4.4.2:6.0.27
 	$(PY) -m tests.versions $(PART) $(NAMES)

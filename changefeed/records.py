@@ -110,8 +110,20 @@ class ChangefeedInfo:
     sink_id: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterTotals:
+    """The rows that the target refuses, as the owner last counted their dead letters."""
+
+    count: int = 0
+    bytes: int = 0
+    since: datetime | None = None
+    """When the target refused the first of them, on its clock."""
+
+
 CURRENT_FOR = timedelta(seconds=30)
 """How long an owner's statement stays valid that nothing is left to replicate."""
+_MEASURED_FOR = timedelta(seconds=3)
+"""How long an owner's measurement of the lag is shown as it is. An owner writes its status once a second while it makes progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,8 +146,10 @@ class ChangefeedStatus:
     """Every DDL below it is recorded."""
     current_at: datetime | None = None
     """Everything that the source had committed by this moment, on the owner's clock, is downstream."""
+    seen_at: datetime | None = None
+    """When the owner last looked at the source, on the same clock. None: an earlier release wrote the status."""
     behind: bool = True
-    """Whether later changes may be missing downstream, or the owner has not looked since."""
+    """Whether rows that the source has committed since may be missing downstream."""
     run: int = 0
     """Counts the starts of its pipelines. Reports of an earlier run do not count for this one."""
     info_version: int
@@ -145,6 +159,9 @@ class ChangefeedStatus:
     """The capture of the positions in etcd. Positions of two captures are not compared."""
     still: bool = False
     """No pipeline runs, and none will before the user's next change."""
+    letters: LetterTotals = field(default_factory=LetterTotals)
+    copying_since: datetime | None = None
+    """Since when tables are being copied, on the owner's clock. None: no table is."""
 
     @property
     def copy_starts(self) -> frozenset[Position]:
@@ -155,7 +172,10 @@ class ChangefeedStatus:
         """The greatest possible age of a write that is not downstream; zero while none is left. None before the changefeed has started."""
         if self.checkpoint is None:
             return None
-        age = max(now - (self.current_at or self.checkpoint.ts.to_datetime()), timedelta(0))
+        since = self.current_at or self.checkpoint.ts.to_datetime()
+        age = max(now - since, timedelta(0))
+        if self.seen_at is not None and now - self.seen_at < _MEASURED_FOR:
+            age = max(self.seen_at - since, timedelta(0))
         return age if self.behind or age > CURRENT_FOR else timedelta(0)
 
     def follows(self, configuration: Configuration) -> bool:

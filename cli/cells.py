@@ -22,6 +22,7 @@ _STYLES = {
     State.REMOVED: "",
 }
 
+_THOUSAND = 1000
 _BAR = 20
 """The width of a progress bar, in characters."""
 
@@ -43,7 +44,28 @@ def seconds(feed: pb.Changefeed) -> str:
     """The lag in seconds; a finished changefeed has none."""
     if state_of(feed) is State.FINISHED:
         return "-"
-    return f"{feed.lag.ToTimedelta().total_seconds():.1f}s" if feed.HasField("lag") else "-"
+    return lag(feed)
+
+
+def lag(message: Any) -> str:
+    return f"{message.lag.ToTimedelta().total_seconds():,.1f}s" if message.HasField("lag") else "-"
+
+
+def size(count: int) -> str:
+    """In decimal units, as the servers' tools show sizes."""
+    value, units = float(count), iter(("kB", "MB", "GB", "TB"))
+    unit = "B"
+    while value >= _THOUSAND and (larger := next(units, None)):
+        value, unit = value / _THOUSAND, larger
+    return f"{value:.1f} {unit}" if unit != "B" else f"{count} B"
+
+
+def span(seconds: float) -> str:
+    """About how long, for people."""
+    minutes = round(seconds / 60)
+    if minutes < 2:
+        return f"{max(1, round(seconds))}s"
+    return f"{minutes}min" if minutes < 2 * 60 else f"{minutes // 60}h {minutes % 60:02}min"
 
 
 def position(text: str) -> str:
@@ -76,7 +98,8 @@ def copy(message: Any) -> str:
     if not message.HasField("copy"):
         return "-"
     progress = message.copy
-    full = round(progress.share * _BAR)
+    full = int(progress.share * _BAR)
     of_tables = f"  {progress.tables_done:,} of {progress.tables:,} tables" if progress.tables > 1 else ""
-    documents = f"  {progress.documents:,} docs" if progress.documents else ""
-    return f"{'█' * full}{'░' * (_BAR - full)} {int(100 * progress.share)}%{of_tables}{documents}"
+    documents = f"  {progress.documents:,} docs, {size(progress.bytes)}" if progress.documents else ""
+    left = f"  about {span(progress.left.ToTimedelta().total_seconds())} left" if progress.HasField("left") else ""
+    return f"{'█' * full}{'░' * (_BAR - full)} {int(100 * progress.share)}%{of_tables}{documents}{left}"

@@ -19,6 +19,9 @@ LISTED: Sequence[Column] = (
     Column("TABLES", lambda feed: f"{feed.tables:,}", right=True),
     Column("HELD", lambda feed: f"{feed.held_tables:,}", right=True),
     Column("STOPPED", lambda feed: f"{feed.stopped_tables:,}", right=True),
+    Column("REJECTED", lambda feed: f"{feed.open_letters.count:,}", right=True),
+    Column("REPAIRED", lambda feed: f"{feed.rows.repaired:,}", right=True, optional=True),
+    Column("SKIPPED", lambda feed: f"{feed.rows.skipped:,}", right=True, optional=True),
     Column("CAPTURE", lambda feed: cells.dash(feed.capture), optional=True),
     Column("ERROR", lambda feed: feed.error.code if feed.HasField("error") else "", rigid=False),
 )
@@ -30,6 +33,7 @@ def facts(feed: pb.Changefeed) -> list[tuple[str, str | Text]]:
         ("id", feed.id),
         ("state", cells.state(feed)),
         ("lag", cells.seconds(feed)),
+        *(("", f"{table.name}: {cells.lag(table)}") for table in feed.slowest),
         ("checkpoint", _place(feed.checkpoint)),
         ("resolved", _place(feed.resolved)),
         ("capture", f"{feed.capture}{feed.capture_reason and f', since {feed.capture_reason}'}"),
@@ -41,7 +45,8 @@ def facts(feed: pb.Changefeed) -> list[tuple[str, str | Text]]:
         ("copy", cells.copy(feed) if feed.HasField("copy") else ""),
         ("replayed changes skipped", f"{feed.rows.skipped:,}" if feed.rows.skipped else ""),
         ("divergent rows repaired", f"{feed.rows.repaired:,}" if feed.rows.repaired else ""),
-        ("rows rejected", f"{feed.rows.rejected:,}" if feed.rows.rejected else ""),
+        ("rows rejected", Text(_letters(feed), "red") if feed.open_letters.count else ""),
+        ("changes rejected", f"{feed.rows.rejected:,}" if feed.rows.rejected else ""),
         ("created", cells.moment(feed, "created_at")),
         ("version", str(feed.version)),
     ]
@@ -89,10 +94,16 @@ def changed_line(feed: pb.Changefeed) -> str:
         f"lag {cells.seconds(feed)}",
         f"held {feed.held_tables}" if feed.held_tables else "",
         f"stopped {feed.stopped_tables}" if feed.stopped_tables else "",
+        f"rejected {feed.open_letters.count}" if feed.open_letters.count else "",
+        f"repaired {feed.rows.repaired}" if feed.rows.repaired else "",
         f"copy {cells.copy(feed)}" if feed.HasField("copy") else "",
         feed.error.message if feed.HasField("error") else "",
     ]
     return "  ".join(part for part in parts if part)
+
+
+def _letters(feed: pb.Changefeed) -> str:
+    return f"{feed.open_letters.count:,} ({cells.size(feed.open_letters.bytes)} of dead letters)"
 
 
 def _why(table: pb.StoppedTable) -> str:

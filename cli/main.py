@@ -14,6 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from cli.commands import changefeed, dev, node, table
+from cli.commands.ensure import ensure
 from cli.commands.server import server
 from cli.commands.verify import verify
 from cli.failure import ExitCode
@@ -35,6 +36,9 @@ app = typer.Typer(
     help="Replicates MongoDB, with schema changes in exact order.",
     epilog="sluice server --etcd 127.0.0.1:2379\n\nsluice changefeed create orders.yaml\n\nsluice changefeed list",
 )
+changefeed.app.command(
+    epilog="sluice changefeed ensure changefeeds/*.yaml\n\nsluice changefeed ensure orders.yaml --update"
+)(ensure)
 app.add_typer(changefeed.app, name="changefeed")
 app.add_typer(node.app, name="node")
 app.add_typer(table.app, name="table")

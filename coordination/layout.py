@@ -72,6 +72,13 @@ class ResignRequest:
     epoch: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovedChangefeed:
+    """A user has removed a changefeed of this id, and none has been created since. So what creates changefeeds by itself leaves it."""
+
+    at: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The keys of one cluster. Names of groups end with a slash, keys do not."""
@@ -105,6 +112,10 @@ class Layout:
     def write_probe(self) -> str:
         """Never created: the write that tests whether etcd accepts writes changes nothing (`write_health`)."""
         return f"{self.root}write-probe"
+
+    def removed(self, id: ChangefeedId) -> str:
+        """Outside the changefeeds: it outlives its own."""
+        return f"{self.root}removed/{_quote(id)}"
 
     def revoked(self, node: NodeId, attempt: int) -> str:
         """Outside the changefeeds: a task of a removed changefeed must stay revoked when a new changefeed takes its name."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from admin.metrics import Metrics
 from changefeed.lifecycle import ErrorReport
-from changefeed.records import ChangefeedId
+from changefeed.records import ChangefeedId, CopiedChunk
 from processor.copy.steps import CopyAnswers, CopyStep
 from processor.spark.pipeline import SharedContext
 from processor.spark.spark_watch import WatchedJobs
@@ -25,7 +25,10 @@ class MeasuredJobs:
         return outcome
 
     def copy(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:
-        return self._jobs.copy(shared, steps, attempt)
+        answers = self._jobs.copy(shared, steps, attempt)
+        chunks = [answer for answer in answers if isinstance(answer, CopiedChunk)]
+        self._metrics.chunks_copied(ChangefeedId(shared.context.changefeed), chunks)
+        return answers
 
     def look(self, shared: SharedContext, attempt: str) -> ErrorReport | None:
         return self._jobs.look(shared, attempt)

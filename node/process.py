@@ -85,6 +85,7 @@ class NodeProcess:
         self._stays = Stays(self._spark)
         self._watch = SparkWatch(self._spark.probe) if Role.PROCESSOR in configuration.roles else None
         self._metrics.describe_cluster(self._reader, self._oplog_left)
+        self._metrics.describe_process(VERSION, self._spark.health if self._watch is not None else None)
         self._admin = AdminServer(
             configuration.admin.address,
             reader=self._reader,
@@ -223,7 +224,7 @@ class NodeProcess:
 
     def _hand_over(self, membership: Membership) -> None:
         """Drains this node, and waits until other nodes have its tables, or no other node accepts tables."""
-        if Role.PROCESSOR not in self._configuration.roles or not membership.alive:
+        if self._watch is None or not membership.alive:
             return
         deadline = time.monotonic() + self._configuration.grace.total_seconds()
         asked = False

@@ -40,7 +40,7 @@ from changefeed.errors import (
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import Command, ErrorReport, Lifecycle, Sign, State
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, ChangefeedStatus, DdlRecord, NodeId
+from changefeed.records import ChangefeedId, ChangefeedStatus, DdlRecord, LetterTotals, NodeId
 from changefeed.table import TableId, TableName
 from coordination import failpoint
 from coordination.decoded import Decoded
@@ -68,6 +68,7 @@ from owner.decision import (
     published,
 )
 from owner.deployments.heartbeats import Heartbeats, HeartbeatWriter
+from owner.deployments.letter_count import LetterCount
 from owner.deployments.oplog_guard import OplogGuard, OplogLeft
 from owner.error_reports import ErrorReports
 from owner.etcd_view import OwnerView
@@ -104,6 +105,7 @@ class Clusters(Protocol):
     def acquire(self, uri: ConnectionUri, capture: Capture) -> OwnerSource: ...
     def release(self, uri: ConnectionUri, capture: Capture) -> None: ...
     def open_sink(self, configuration: Configuration) -> DdlApplier: ...
+    def open_letters(self, configuration: Configuration, before: LetterTotals) -> LetterTotals: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +175,8 @@ class ChangefeedOwner:
         self._run = 0
         self._guard = OplogGuard(id, self._background, self._source.oplog_window)
         self._heartbeats = Heartbeats(f"{term.layout.cluster}/{id}", self._background, self._source)
+        count = partial(term.clusters.open_letters, configuration)
+        self._letters = LetterCount(id, self._background, count)
         self._reports = ErrorReports()
         self._table_starts = TableStarts(
             configuration, self._source, self._open_sink, self._writer, self._background, self._reports, self._random
@@ -389,6 +393,7 @@ class ChangefeedOwner:
                 processors={node for node, state in self._memory.progress.nodes.items() if state.takes_tables},
             ),
             isolates=known.isolates,
+            reports=[report for node, report in known.reports.items() if node in known.processors],
             node_errors=self._memory.standings.errors(self._memory.progress.nodes, status.run, time.monotonic()),
             checkpoints=self._memory.progress,
             tip=tables.tip,
@@ -400,6 +405,7 @@ class ChangefeedOwner:
             still=status.lifecycle.resting and (status.still or self._stands_still(known)),
             copying=self.configuration.target is not None and bool(tables.to_copy - known.copied),
             entered=self._memory.entered,
+            letters=self._letters.look(status.letters, known.all_rows.rejected),
             errors=[self._reports.of(error) for error in errors],
         )
 

@@ -39,7 +39,9 @@ from changefeed.records import (
     DdlRecord,
     DdlState,
     DesiredState,
+    LetterTotals,
     NodeId,
+    PositionReport,
     Straggler,
 )
 from changefeed.table import TableId
@@ -67,6 +69,8 @@ _MOST_RELEASED_BYTES = 200_000
 """Per decision, since it is one transaction: etcd accepts 128 operations and 1.5 MiB, and a DDL's record contains options and indexes."""
 
 _MOST_STEPS = 64
+_PASSING = timedelta(seconds=5)
+"""How long something new at the source may take to be read, while no row flows, before it counts as lag: most often it is a no-op."""
 _CURRENT_AGAIN = timedelta(seconds=10)
 """How often an owner reports again that nothing is left, though nothing else changes."""
 
@@ -107,6 +111,8 @@ class ChangefeedState:
     barrier: Barrier | None
     records: Mapping[Position, DdlRecord]
     wishes: TableWishes = field(default_factory=TableWishes)
+    reports: Sequence[PositionReport] = ()
+    """Of the live processors."""
     node_errors: Sequence[ErrorReport] = ()
     """What nodes with tables report in this run, each with its node's name."""
     checkpoints: TableCheckpoints
@@ -127,6 +133,8 @@ class ChangefeedState:
     """The initial copy of some table has not ended. Determined only for a changefeed with a target."""
     entered: Mapping[Position, Document] = field(default_factory=dict)
     """What the source's catalog says about tables that a rename brought into the filter, by the rename's position."""
+    letters: LetterTotals | None = None
+    """None: not counted yet."""
     errors: Sequence[ErrorReport] = ()
     """Errors of the owner's own work for this changefeed: the DDL watch, the look-ups in the catalog, the oplog guard."""
 
@@ -441,6 +449,8 @@ def _status(
     assert status.checkpoint is not None
     checkpoint = max(checkpoint, status.checkpoint)
     lifecycle = _lifecycle(state, checkpoint, now, random, awaits=awaits)
+    current_at = _current_at(state, checkpoint, now)
+    latest = state.sightings.latest
     newest = ChangefeedStatus(
         lifecycle=lifecycle,
         start=status.start,
@@ -450,33 +460,46 @@ def _status(
         routes=status.routes if status.routes is not None else state.info.configuration.routes,
         checkpoint=checkpoint,
         resolved=resolved,
-        current_at=_current_at(state, checkpoint, now),
-        behind=_behind(state, checkpoint),
+        current_at=current_at,
+        seen_at=latest.at if latest else status.seen_at,
+        behind=_behind(state, checkpoint, current_at),
         run=status.run + (lifecycle.running and not status.lifecycle.running),
         info_version=state.info.version,
         epoch=state.epoch,
         capture=status.capture,
         still=lifecycle.resting and (status.still or state.still),
+        copying_since=(status.copying_since or now) if _in_copy(state) else None,
+        letters=status.letters if state.letters is None else state.letters,
     )
     return status if _says_the_same(status, newest) else newest
 
 
 def _current_at(state: ChangefeedState, checkpoint: Position, now: datetime) -> datetime:
     """Uses the source's own time, which is on another clock, only while the checkpoint is older than this owner's sightings."""
+    before = state.status.current_at
+    if before is not None and _in_copy(state):
+        return before
     reached = state.sightings.reached(checkpoint)
     found = reached.at if reached else min(checkpoint.ts.to_datetime(), now)
-    return max(found, state.status.current_at or found)
+    return max(found, before or found)
 
 
-def _behind(state: ChangefeedState, checkpoint: Position) -> bool:
+def _in_copy(state: ChangefeedState) -> bool:
+    return any(report.copies for report in state.reports)
+
+
+def _behind(state: ChangefeedState, checkpoint: Position, current_at: datetime) -> bool:
     latest = state.sightings.latest
-    return latest is None or not state.watching or checkpoint < latest.end
+    if latest is None or not state.watching or _in_copy(state):
+        return True
+    flowing = any(report.flowing for report in state.reports)
+    return checkpoint < latest.end and (flowing or latest.at - current_at >= _PASSING)
 
 
 def _says_the_same(before: ChangefeedStatus, after: ChangefeedStatus) -> bool:
     if before.current_at is None or after.current_at is None or after.current_at - before.current_at > _CURRENT_AGAIN:
         return False
-    return replace(after, current_at=before.current_at) == before
+    return replace(after, current_at=before.current_at, seen_at=before.seen_at) == before
 
 
 def _lifecycle(

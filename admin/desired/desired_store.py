@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import structlog
 
@@ -18,6 +19,7 @@ from changefeed.records import (
     ChangefeedId,
     ChangefeedInfo,
     ChangefeedStatus,
+    DesiredState,
     MoveRequest,
     NodeId,
     NodeRecord,
@@ -27,9 +29,9 @@ from changefeed.records import (
 )
 from changefeed.table import TableId
 from coordination.election import ElectedOwner
-from coordination.etcd.protocol import CreateRevIs, Etcd, ModRevIs, Put
+from coordination.etcd.protocol import CreateRevIs, Delete, Etcd, ModRevIs, Put
 from coordination.fenced import compare_and_swap
-from coordination.layout import Layout, ResignRequest, decode, encode
+from coordination.layout import Layout, RemovedChangefeed, ResignRequest, decode, encode
 
 _ATTEMPTS = 5
 
@@ -45,13 +47,23 @@ class DesiredStore:
         self._etcd = etcd
         self._layout = layout
 
-    def create(self, info: ChangefeedInfo) -> int:
+    def removed_at(self, id: ChangefeedId) -> datetime | None:
+        """When a user removed the changefeed that had this id last. None if there was none, or if another was created since."""
+        found = self._etcd.get(self._layout.removed(id))
+        return decode(RemovedChangefeed, found).at if found else None
+
+    def create(self, info: ChangefeedInfo, *, unless_removed: bool = False) -> int:
         id = ChangefeedId(info.configuration.id)
-        key = self._layout.info(id)
+        key, removed = self._layout.info(id), self._layout.removed(id)
+        if unless_removed and (at := self.removed_at(id)) is not None:
+            raise WrongState(
+                f"changefeed {id!r} was removed at {at:%Y-%m-%d %H:%M:%S} UTC, so it is not created again by itself; `sluice changefeed create` "
+                "does it"
+            )
         found = self._etcd.get(key)
         if found is not None:
             raise ConflictError(f"changefeed {id!r} exists already; choose another id, or remove it first")
-        rev = compare_and_swap(self._etcd, (CreateRevIs(key, 0),), (Put(key, encode(info)),))
+        rev = compare_and_swap(self._etcd, (CreateRevIs(key, 0),), (Put(key, encode(info)), Delete(removed)))
         _log.info("changefeed_created", changefeed=id)
         return rev
 
@@ -154,6 +166,9 @@ class DesiredStore:
         wanted = edit(info, status)
         if wanted == info:
             return found.mod_rev
-        rev = compare_and_swap(self._etcd, (ModRevIs(key, found.mod_rev),), (Put(key, encode(wanted)),))
+        ops = [Put(key, encode(wanted))]
+        if wanted.desired is DesiredState.REMOVED:
+            ops.append(Put(self._layout.removed(id), encode(RemovedChangefeed(at=datetime.now(UTC)))))
+        rev = compare_and_swap(self._etcd, (ModRevIs(key, found.mod_rev),), ops)
         _log.info("changefeed_changed", changefeed=id, desired=wanted.desired, version=wanted.version)
         return rev

@@ -14,6 +14,7 @@ from admin.changes import Changes
 from admin.cluster_reader import ClusterReader
 from admin.desired import verbs
 from admin.desired.desired_store import DesiredStore
+from admin.desired.drift import differences
 from admin.desired.verbs import DeploymentIds
 from admin.preflight.source_probe import check_start, newest_start
 from admin.preflight.validation import Accepted, Validator, update_of
@@ -33,6 +34,9 @@ from owner.etcd_view import OwnerView
 
 _MOST_STREAMS = 32
 """Each stream uses a thread; the remaining threads answer the other calls."""
+
+_LAG_STEP_SECONDS = 10
+_RUNNING = frozenset({pb.CHANGEFEED_STATE_NORMAL, pb.CHANGEFEED_STATE_WARNING})
 
 _MIRROR_SECONDS = 2.0
 _STILL_SECONDS, _LOOK_AGAIN = 20.0, 0.1
@@ -54,7 +58,8 @@ class ChangefeedService(ChangefeedServiceServicer):
         configuration = Configuration.from_yaml(request.configuration)
         accepted = self._validator.check(configuration)
         ids = DeploymentIds(accepted.source_id, accepted.sink_id)
-        rev = self._store.create(verbs.created(configuration, accepted.choice, datetime.now(UTC), ids))
+        info = verbs.created(configuration, accepted.choice, datetime.now(UTC), ids)
+        rev = self._store.create(info, unless_removed=request.unless_removed)
         message = self._message(configuration.id, rev)
         message.warnings.extend(accepted.warnings)
         return message
@@ -73,6 +78,18 @@ class ChangefeedService(ChangefeedServiceServicer):
             capture=found.choice.capture if found.choice else "",
             capture_reason=found.choice.reason if found.choice else "",
         )
+
+    @unary(Access.OPERATOR)
+    def CompareChangefeed(self, request: pb.CompareChangefeedRequest, context: Any) -> pb.CompareChangefeedResponse:
+        """Only for operators: a viewer could find out a password by trying."""
+        configuration = Configuration.from_yaml(request.configuration)
+        id = ChangefeedId(configuration.id)
+        try:
+            present, _ = self._store.read(id)
+        except NotFoundError:
+            return pb.CompareChangefeedResponse(removed_at=messages.moment(self._store.removed_at(id)))
+        found = differences(configuration, present.configuration)
+        return pb.CompareChangefeedResponse(present=self._message(id), differences=found)
 
     @unary(Access.VIEWER)
     def GetChangefeed(self, request: pb.GetChangefeedRequest, context: Any) -> pb.Changefeed:
@@ -162,7 +179,7 @@ class ChangefeedService(ChangefeedServiceServicer):
                     if shown is None:
                         raise
                     return
-                if shown is None or _without_lag(now) != _without_lag(shown):
+                if shown is None or _in_steps(now) != _in_steps(shown):
                     yield now
                     shown = now
 
@@ -258,9 +275,13 @@ def _start(text: str, configuration: Configuration) -> Position | None:
     )
 
 
-def _without_lag(message: pb.Changefeed) -> pb.Changefeed:
-    """Without the lag, which grows with time: growing lag alone is no change."""
+def _in_steps(message: pb.Changefeed) -> pb.Changefeed:
+    """Without what changes with time alone. A lag that grows while the changefeed runs is told in steps."""
     rest = pb.Changefeed()
     rest.CopyFrom(message)
-    rest.ClearField("lag")
+    steps = message.lag.seconds // _LAG_STEP_SECONDS if message.state in _RUNNING else 0
+    rest.lag.FromSeconds(steps)
+    rest.ClearField("slowest")
+    if rest.HasField("copy"):
+        rest.copy.ClearField("left")
     return rest

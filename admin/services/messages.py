@@ -12,19 +12,24 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from admin.cluster_reader import ChangefeedTables, ClusterView, ServingNode, tables_of
+from admin.lag import lag_at, node_lag, slowest
 from admin.preflight.update_effect import UpdateEffect
 from admin.services.node_health import faults, not_ready
 from admin.services.table_troubles import TableFacts, TableTrouble, standing, troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
+from changefeed.errors import RowRejected
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, CopyProgress, NodeId, PositionReport, RowCounts
+from changefeed.records import ChangefeedId, CopyProgress, LetterTotals, NodeId, PositionReport, RowCounts
 from changefeed.table import TableId, TableKind, TableName, TableSchema
 from owner.ddl import barrier
 from owner.etcd_view import OwnerView
 
 _TABLE_ID = re.compile(r"\b[0-9a-f]{32}\b")
 _MOST_STOPPED = 20
+_MOST_OF_A_TABLE = 0.99
+_LEAST_SHARE = 0.01
+"""Of a copy that is done, before it says how long the rest takes."""
 _TOKEN = re.compile(r"(?<=\d)/[0-9A-F]{8,}")
 
 
@@ -36,6 +41,7 @@ def changefeed(
     configuration = yaml.safe_dump(info.configuration.public(), sort_keys=False, allow_unicode=True)
     checkpoint = status.checkpoint if status else None
     lag = status.lag(now) if status else None
+    letters = status.letters if status else LetterTotals()
     found = tables_of(known)
     stopped = stopped_tables(known, found)
     return pb.Changefeed(
@@ -54,13 +60,47 @@ def changefeed(
         tables=len(found.living),
         held_tables=len(known.barrier.held) if known.barrier else 0,
         open_ddls=sum(record.open for record in known.records.values()),
-        copy=copy_progress(copies(known), copied=_copied(found)),
+        copy=_copy(known, found, now),
         rows=_rows(known.all_rows),
         capture=info.capture,
         capture_reason=info.capture_reason,
         stopped_tables=len(stopped),
         stopped=stopped[:_MOST_STOPPED],
+        slowest=_slowest(known, found, now),
+        open_letters=pb.LetterTotals(count=letters.count, bytes=letters.bytes),
     )
+
+
+def _slowest(known: OwnerView, found: ChangefeedTables, now: datetime) -> list[pb.TableLag]:
+    if known.status is None:
+        return []
+    assignments = {node: assigned.record for node, assigned in known.assignments.items()}
+    lags = slowest(known.status, assignments, known.reports, now)
+    names = _names(found) if lags else {}
+    return [pb.TableLag(id=each.table, name=names.get(each.table, each.table), lag=duration(each.lag)) for each in lags]
+
+
+def table_names(known: OwnerView) -> dict[TableId, str]:
+    return _names(tables_of(known))
+
+
+def copy_of(known: OwnerView, now: datetime) -> pb.CopyProgress | None:
+    """None while no table is being copied."""
+    running = known.status is not None and known.status.copying_since is not None
+    return _copy(known, tables_of(known), now) if running else None
+
+
+def _copy(known: OwnerView, found: ChangefeedTables, now: datetime) -> pb.CopyProgress | None:
+    return copy_progress(copies(known), copied=_copied(known, found), took=_copying_for(known, now))
+
+
+def _names(found: ChangefeedTables) -> dict[TableId, str]:
+    return {schema.id: str(schema.name) for schema in found.living}
+
+
+def _copying_for(known: OwnerView, now: datetime) -> timedelta | None:
+    since = known.status.copying_since if known.status else None
+    return None if since is None else now - since
 
 
 def _rows(counts: RowCounts) -> pb.RowCounts:
@@ -86,18 +126,34 @@ def preview(version: int, effect: UpdateEffect, warnings: Iterable[str]) -> pb.U
 
 
 def lifecycle_now(known: OwnerView, unwritable: ErrorReport | None) -> Lifecycle:
-    """The lifecycle in etcd, with an error while this node cannot write to etcd.
+    """The lifecycle in etcd, with an error while this node cannot write to etcd, and with a warning while the target refuses rows.
 
     Pipelines that run according to etcd then stop soon, and etcd cannot record it, so the serving node adds the error.
     """
     lifecycle = known.status.lifecycle if known.status else Lifecycle()
     if unwritable is None or not (lifecycle.running or lifecycle.state is State.PENDING):
-        return lifecycle
+        refused = _refused_rows(known)
+        normal = lifecycle.state is State.NORMAL
+        return replace(lifecycle, state=State.WARNING, error=refused) if normal and refused else lifecycle
     state = State.WARNING if lifecycle.running else lifecycle.state
     return replace(lifecycle, state=state, error=unwritable)
 
 
-def nodes(view: ClusterView, serving: ServingNode) -> Iterator[pb.Node]:
+def _refused_rows(known: OwnerView) -> ErrorReport | None:
+    configuration, letters = known.info.configuration, known.status.letters if known.status else LetterTotals()
+    if not letters.count:
+        return None
+    rows = "1 row is" if letters.count == 1 else f"{letters.count:,} rows are"
+    return ErrorReport(
+        code=RowRejected.code,
+        message=f"{rows} rejected by the target and not replicated; `sluice table rejected {configuration.id}` shows which and why. Remove the "
+        f"cause at the target, then `sluice table retry-rejected {configuration.id} TABLE`",
+        retryable=False,
+        at=letters.since or known.info.created_at,
+    )
+
+
+def nodes(view: ClusterView, serving: ServingNode, now: datetime) -> Iterator[pb.Node]:
     leader = view.owner
     counts: dict[NodeId, int] = {}
     reports: dict[NodeId, list[tuple[ChangefeedId, PositionReport]]] = {}
@@ -109,6 +165,7 @@ def nodes(view: ClusterView, serving: ServingNode) -> Iterator[pb.Node]:
             given = assigned_to.get(node)
             if (given is not None and given.record.tables) or report.error is not None or report.reaches:
                 reports.setdefault(node, []).append((id, report))
+    lags = lags_of_nodes(view.changefeeds().values(), now)
     for node, stored in sorted(view.nodes.items()):
         record, own = stored.record, node == serving.node()
         found = faults(record.health, reports.get(node, ()))
@@ -131,7 +188,21 @@ def nodes(view: ClusterView, serving: ServingNode) -> Iterator[pb.Node]:
             target_reachable=not found.target if takes_part else None,
             last_error=_error(error),
             last_error_changefeed=feed or "",
+            lag=duration(lags[node]) if node in lags else None,
         )
+
+
+def lags_of_nodes(changefeeds: Iterable[OwnerView], now: datetime) -> dict[NodeId, timedelta]:
+    """Of the nodes that have tables which are not stopped."""
+    found: dict[NodeId, timedelta] = {}
+    for known in changefeeds:
+        if known.status is None or known.status.checkpoint is None or not known.status.lifecycle.running:
+            continue
+        for node, assigned in known.assignments.items():
+            lag = node_lag(known.status, assigned.record, known.reports.get(node), known.stragglers.keys(), now)
+            if lag is not None:
+                found[node] = max(lag, found.get(node, lag))
+    return found
 
 
 def tables(known: OwnerView, found: ChangefeedTables, *, now: datetime) -> Iterator[pb.Table]:
@@ -139,6 +210,8 @@ def tables(known: OwnerView, found: ChangefeedTables, *, now: datetime) -> Itera
     for schema in sorted(found.living, key=lambda schema: schema.name):
         facts = _facts(known, found, schema, in_trouble.get(schema.id), copying=schema.id in in_copy, now=now)
         stands, trouble = standing(facts, now), facts.trouble
+        has_rows = schema.kind is not TableKind.VIEW
+        lag = lag_at(known.status, found.of(schema.id), now) if known.status and has_rows else None
         yield pb.Table(
             id=schema.id,
             name=str(schema.name),
@@ -154,6 +227,7 @@ def tables(known: OwnerView, found: ChangefeedTables, *, now: datetime) -> Itera
             trouble=trouble.kind if trouble else "",
             error=_error(stands.error or (trouble.error if trouble else None)),
             state=stands.state,
+            lag=None if lag is None else duration(lag),
         )
 
 
@@ -229,22 +303,32 @@ def copies(known: OwnerView) -> dict[TableId, CopyProgress]:
     return {table: copy for report in known.reports.values() for table, copy in report.copies.items()}
 
 
-def _copied(found: ChangefeedTables) -> dict[TableId, bool]:
-    """For each table that starts with a copy: whether the copy has ended, which is when the table's position leaves its start."""
+def _copied(known: OwnerView, found: ChangefeedTables) -> dict[TableId, bool]:
+    """For each table that starts with a copy: whether the copy has ended. A table whose position has left its start has no record of it any more."""
     places = {table: found.of(table) for table, given in found.progress.tables.items() if given.copy}
-    return {table: at is not None and at > found.progress.tables[table].start for table, at in places.items()}
+    return {
+        table: table in known.copied or (at is not None and at > found.progress.tables[table].start)
+        for table, at in places.items()
+    }
 
 
 def copy_progress(
-    under_way: Mapping[TableId, CopyProgress], copied: Mapping[TableId, bool] | None = None
+    under_way: Mapping[TableId, CopyProgress],
+    copied: Mapping[TableId, bool] | None = None,
+    took: timedelta | None = None,
 ) -> pb.CopyProgress | None:
-    """`copied`: all tables with a copy, and whether it has ended; by default only the running copies. None when all copies have ended."""
+    """`copied`: all tables with a copy, and whether it has ended; by default only the running copies. None when all copies have ended.
+
+    A table whose documents are all copied still has indexes to build, and changes to catch up with: until its copy ends, it is not whole.
+    """
     done = {**(copied or {}), **dict.fromkeys(under_way, False)}
     if all(done.values()):
         return None
     found = list(under_way.values())
     finished = sum(done.values())
-    parts = sum(copy.chunks_done / copy.chunks for copy in found if copy.chunks)
+    parts = sum(_MOST_OF_A_TABLE * copy.chunks_done / copy.chunks for copy in found if copy.chunks)
+    share = (finished + parts) / len(done)
+    loads = finished + len(found) < len(done) or any(copy.chunks_done < copy.chunks for copy in found)
     return pb.CopyProgress(
         documents=sum(copy.documents for copy in found),
         bytes=sum(copy.bytes for copy in found),
@@ -252,7 +336,8 @@ def copy_progress(
         chunks=sum(copy.chunks for copy in found),
         tables=len(done),
         tables_done=finished,
-        share=(finished + parts) / len(done),
+        share=share,
+        left=duration(took * ((1 - share) / share)) if took is not None and loads and share >= _LEAST_SHARE else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from admin.access import Access, Guard
@@ -24,7 +25,7 @@ class NodeService(NodeServiceServicer):
     @unary(Access.VIEWER)
     def ListNodes(self, request: pb.ListNodesRequest, context: Any) -> pb.ListNodesResponse:
         with self._reader.read() as view:
-            return pb.ListNodesResponse(nodes=messages.nodes(view, self._reader.serving))
+            return pb.ListNodesResponse(nodes=messages.nodes(view, self._reader.serving, datetime.now(UTC)))
 
     @unary(Access.OPERATOR)
     def DrainNode(self, request: pb.DrainNodeRequest, context: Any) -> pb.Node:
@@ -45,7 +46,7 @@ class NodeService(NodeServiceServicer):
 
     def _written(self, node: NodeId, rev: int) -> pb.Node:
         with self._reader.read(rev) as view:
-            found = [each for each in messages.nodes(view, self._reader.serving) if each.id == node]
+            found = [each for each in messages.nodes(view, self._reader.serving, datetime.now(UTC)) if each.id == node]
         if not found:
             raise NotFoundError(f"node {node!r} no longer exists")
         return found[0]

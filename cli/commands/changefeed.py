@@ -16,6 +16,7 @@ from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.capture import Capture
 from changefeed.config import yaml_text
 from changefeed.config.configuration import Configuration
+from changefeed.errors import RowRejected
 from changefeed.lifecycle import State
 from changefeed.records import Reroute
 from cli import cells
@@ -45,7 +46,7 @@ from cli.output import (
 
 app = typer.Typer(no_args_is_help=True, help="Create, show and control changefeeds.")
 
-_VALIDATION_SECONDS = 90.0
+VALIDATION_SECONDS = 90.0
 
 FileArgument = Annotated[
     str | None, typer.Argument(help="A configuration file; - reads standard input.", metavar="[FILE]")
@@ -94,10 +95,10 @@ def create(
         tables,
     )
     request = pb.CreateChangefeedRequest(configuration=text)
-    feed = connection.ask(connection.changefeeds.CreateChangefeed, request, timeout=_VALIDATION_SECONDS)
+    feed = connection.ask(connection.changefeeds.CreateChangefeed, request, timeout=VALIDATION_SECONDS)
     print_warnings(feed.warnings)
     if wait:
-        feed = _until(connection, feed.id, _has_begun, timeout, "begun")
+        feed = until(connection, feed.id, _has_begun, timeout, "begun")
     _tell(feed, output, f"changefeed {feed.id} created\n{_captured(feed.capture, feed.capture_reason)}")
 
 
@@ -123,7 +124,7 @@ def validate(
         tables,
     )
     request = pb.ValidateChangefeedRequest(configuration=text)
-    answer = connection.ask(connection.changefeeds.ValidateChangefeed, request, timeout=_VALIDATION_SECONDS)
+    answer = connection.ask(connection.changefeeds.ValidateChangefeed, request, timeout=VALIDATION_SECONDS)
     if answer.problems:
         found = len(answer.problems)
         heading = "1 problem:" if found == 1 else f"{found} problems:"
@@ -161,7 +162,7 @@ def pause(
     """Stop replicating; resume continues at the same position."""
     connection.ask(connection.changefeeds.PauseChangefeed, pb.PauseChangefeedRequest(id=id))
     if wait:
-        _until(connection, id, lambda feed: feed.obeyed, timeout, "stopped")
+        until(connection, id, lambda feed: feed.obeyed, timeout, "stopped")
     print_line(f"changefeed {id} paused")
 
 
@@ -186,7 +187,7 @@ def resume(
     request = pb.ResumeChangefeedRequest(id=id, start=start or "")
     connection.ask(connection.changefeeds.ResumeChangefeed, request)
     if wait:
-        _until(connection, id, lambda feed: feed.obeyed, timeout, "resumed")
+        until(connection, id, lambda feed: feed.obeyed, timeout, "resumed")
     print_line(f"changefeed {id} resumed")
 
 
@@ -225,7 +226,7 @@ def update(
     request = pb.UpdateChangefeedRequest(
         id=id, configuration=text, expected_version=version, capture=capture or "", routes=routes or ""
     )
-    preview = connection.ask(connection.changefeeds.PreviewUpdate, request, timeout=_VALIDATION_SECONDS)
+    preview = connection.ask(connection.changefeeds.PreviewUpdate, request, timeout=VALIDATION_SECONDS)
     print_warnings(preview.warnings)
     if dry_run and output is not Output.TABLE:
         print_document(plain(preview), output)
@@ -237,9 +238,9 @@ def update(
         return
     confirm(f"Update {id}?", yes=yes)
     request.expected_version = preview.version
-    feed = connection.ask(connection.changefeeds.UpdateChangefeed, request, timeout=_VALIDATION_SECONDS)
+    feed = connection.ask(connection.changefeeds.UpdateChangefeed, request, timeout=VALIDATION_SECONDS)
     if wait:
-        feed = _until(connection, id, lambda feed: feed.obeyed, timeout, "updated")
+        feed = until(connection, id, lambda feed: feed.obeyed, timeout, "updated")
     _tell(feed, output, f"changefeed {id} updated to version {feed.version}; resume it to continue")
 
 
@@ -363,13 +364,16 @@ def _tell(feed: pb.Changefeed, output: Output, line: str) -> None:
 
 
 def _has_begun(feed: pb.Changefeed) -> bool:
+    """Dead letters that an earlier changefeed of this name has left are no failure of this one."""
+    if feed.open_letters.count and feed.error.code == RowRejected.code:
+        return bool(feed.checkpoint)
     if cells.state_of(feed) in (State.FAILED, State.WARNING, State.PENDING):
         reason = feed.error.message
         raise Failure(ExitCode.FAILED, f"changefeed {feed.id} was created, but is {cells.state_of(feed)}: {reason}")
     return bool(feed.checkpoint)
 
 
-def _until(
+def until(
     connection: Connection, id: str, condition: Callable[[pb.Changefeed], bool], timeout: float, what: str
 ) -> pb.Changefeed:
     for feed in _watched(connection, id, timeout, what):

@@ -37,6 +37,7 @@ _LISTED: Sequence[Column] = (
     Column("ROLES", lambda node: ",".join(node.roles)),
     Column("OWNER", lambda node: "yes" if node.owner else ""),
     Column("TABLES", lambda node: f"{node.tables:,}", right=True),
+    Column("LAG", cells.lag, right=True),
     Column("DRAINING", lambda node: "yes" if node.draining else ""),
     Column("SPARK", lambda node: _answer(node, "spark", "runs", "does not run")),
     Column("ETCD", lambda node: _answer(node, "etcd_writable", "writable", "takes no writes"), optional=True),

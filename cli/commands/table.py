@@ -69,6 +69,7 @@ _TABLES: Sequence[Column] = (
     Column("TARGET", _target, rigid=False),
     Column("NODE", lambda table: cells.dash(table.node)),
     Column("STATE", _standing),
+    Column("LAG", cells.lag, right=True),
     Column("CHECKPOINT", lambda table: cells.position(table.checkpoint)),
     Column("BARRIER", lambda table: cells.position(table.barrier), optional=True),
     Column("WHY", _why, rigid=False),

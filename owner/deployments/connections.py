@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 
 from changefeed.capture import Capture
@@ -16,8 +17,9 @@ from changefeed.config.configuration import Configuration
 from changefeed.config.uri import ConnectionUri
 from changefeed.event import DdlEvent
 from changefeed.position import Position, Window
-from changefeed.records import Observation
+from changefeed.records import LetterTotals, Observation
 from changefeed.table import TableName
+from credentials.expansion import expanded
 from credentials.renewal import Renewed
 from owner.ddl.feed import DdlFeed
 from sink.blackhole.ddl_applier import BlackholeDdlApplier
@@ -25,6 +27,8 @@ from sink.ddl import DdlApplier, DownstreamDdl
 from sink.mongodb.commander import Permit
 from sink.mongodb.connection import connect as connect_to_target
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
+from sink.mongodb.letters.open_letters import LetterBox
+from sink.mongodb.letters.stored_letters import StoredLetters
 from source.connection import Client, connect
 from source.ddl.ddl_watch import DdlWatch
 from source.opening import open_ddl_watch
@@ -122,6 +126,14 @@ class Connections:
         return _RenewedSink(
             configuration.sink, lambda uri: MongoDdlApplier(connect_to_target(uri), permit=self._permit, ttl=ttl)
         )
+
+    def open_letters(self, configuration: Configuration, before: LetterTotals) -> LetterTotals:
+        """Waits for the target."""
+        if configuration.dead_letter is None or configuration.sink.scheme == "blackhole":
+            return LetterTotals()
+        box = LetterBox(collection=configuration.dead_letter, changefeed=configuration.id)
+        with closing(connect_to_target(expanded(configuration.sink))) as client:
+            return StoredLetters(client, box).open(before)
 
 
 class _RenewedSink:

@@ -20,28 +20,36 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import structlog
+from py4j.clientserver import ClientServer
 from py4j.protocol import Py4JError
 from pyspark import RDD, Broadcast, SparkConf, SparkContext, TaskContext
 from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
 
 from changefeed.errors import PipelineUnavailable, SluiceError
+from credentials.logging import VARIABLE, LogFormat
 from processor.spark.cause import cause_of
 from processor.spark.executor_watch import ExecutorWatch
+from processor.spark.jvm_log import JvmLog
 from processor.spark.settings import SparkSettings
+from processor.spark.spark_health import SparkHealth, health_of
 from processor.task.channel import Switchboard
 
 _RELEASE = version("sluice")
 
 _DIVIDING_SLOTS = 4
+_ANSWER_SECONDS = 2.0
+_LOG_FORMAT = f"spark.executorEnv.{VARIABLE}"
 
 _FAILURES = (Py4JError, PySparkException, ConnectionError, EOFError)
 
@@ -75,6 +83,7 @@ class SparkRunner:
         self._given_up: SparkContext | None = None
         self._one: RDD[int] | None = None
         self._stopped = False
+        self._asking = ThreadPoolExecutor(1, thread_name_prefix="spark-health")
 
     def __enter__(self) -> Self:
         return self
@@ -88,6 +97,7 @@ class SparkRunner:
 
     def stop(self) -> None:
         self._watch.stop()
+        self._asking.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             self._stopped = True
             context, self._context = self._context, None
@@ -148,6 +158,16 @@ class SparkRunner:
             return _slots(context)
         except _FAILURES:
             return 0
+
+    def health(self) -> SparkHealth | None:
+        """None: Spark has not started, has died, or does not answer. Its one thread asks, since the JVM keeps a thread for each of ours."""
+        context = self._context
+        if context is None:
+            return None
+        try:
+            return self._asking.submit(lambda: health_of(context, _slots(context))).result(_ANSWER_SECONDS)
+        except (*_FAILURES, TimeoutError, RuntimeError):
+            return None
 
     def divides(self) -> bool:
         """Whether a shuffle makes a window faster. It costs each event half as much again, and without one a task that reads while the target
@@ -211,7 +231,10 @@ class SparkRunner:
     def _start(self) -> SparkContext:
         settings = self._settings.all()
         try:
-            context = SparkContext(conf=SparkConf().setAll(list(settings.items())))
+            conf = SparkConf().setAll(list(settings.items()))
+            context = SparkContext(
+                conf=conf, gateway=_gateway(conf) if settings.get(_LOG_FORMAT) == LogFormat.JSON else None
+            )
         except _FAILURES as error:
             raise PipelineUnavailable(f"Spark, start: {self._not_started()}: {cause_of(error)}") from error
         context.pythonExec = self._settings.python
@@ -234,6 +257,17 @@ class SparkRunner:
             if context is not None:
                 _log.error("spark_without_executors", master=self._settings.master)
                 _bury(context)
+
+
+def _gateway(conf: SparkConf) -> ClientServer | None:
+    """A JVM whose standard error goes into the node's log. None: there is one already, which PySpark takes."""
+    if SparkContext._gateway is not None:  # noqa: SLF001 - there is no public attribute for it
+        return None
+    log = JvmLog()
+    try:
+        return cast("ClientServer", launch_gateway(conf, {"stderr": log.stderr}))  # type: ignore[no-untyped-call]
+    finally:
+        log.close()
 
 
 def _bury(context: SparkContext) -> None:

@@ -8,6 +8,8 @@ the majority has the note, and must not block while the majority is stalled.
 
 from __future__ import annotations
 
+from typing import Any
+
 import structlog
 from pymongo.errors import OperationFailure
 from pymongo.write_concern import WriteConcern
@@ -18,6 +20,9 @@ from changefeed.table import HEARTBEAT_COLLECTION, HEARTBEAT_DATABASE
 from source.connection import Client, session_time
 from source.errors import error_text, is_refusal, translated
 from source.stream.resolved import Note, end_of_source, note_wanted
+
+_SILENCE = 2
+"""So many replies without news before the newest entry: a no-op comes after a silence, and a busy source is not asked."""
 
 log = structlog.get_logger(__name__)
 
@@ -30,6 +35,11 @@ class NoteKeeper:
         self._ways = [self._append_note, self._update_heartbeat]
         self._previous_committed_ts: ClusterTime | None = None
         self._last_note: Note | None = None
+        self._looked_ts: ClusterTime | None = None
+        """The newest time at which it was asked whether a stream shows anything, since no note can be written."""
+        self._shows_nothing = False
+        self._silence = 0
+        """How many replies in a row had nothing newer than the one before."""
 
     def look_at(self, resolved: Position, committed_ts: ClusterTime, *, quiet: bool) -> None:
         wanted = quiet and note_wanted(
@@ -43,8 +53,31 @@ class NoteKeeper:
             self.write(committed_ts)
 
     def end(self, committed_ts: ClusterTime) -> Position:
-        """Everything committed by then is below it, except a note of Sluice."""
+        """Everything committed by then is below it, except a note of Sluice and, where none can be written, a no-op of the source."""
+        silent = self._silence >= _SILENCE
+        self._silence = self._silence + 1 if committed_ts == self._previous_committed_ts else 0
+        if not self._ways and silent and committed_ts != self._looked_ts:
+            self._looked_ts, self._shows_nothing = committed_ts, self._nothing_at(committed_ts)
+        if self._shows_nothing and committed_ts == self._looked_ts:
+            return Position(committed_ts)
         return end_of_source(committed_ts, self._last_note)
+
+    def _nothing_at(self, ts: ClusterTime) -> bool:
+        """Whether no change stream shows an entry at this time, the newest one. Through mongos the answer would prove nothing."""
+        stages: list[dict[str, Any]] = [
+            {"$changeStream": {"startAtOperationTime": ts.to_bson(), "allChangesForCluster": True}},
+            {"$project": {"clusterTime": 1}},
+        ]
+        with translated("looking at the newest entry of the source"):
+            if self._client.is_mongos:
+                return False
+            try:
+                with self._client.admin.aggregate(stages, batchSize=1) as found:
+                    first = found.try_next()
+            except OperationFailure as error:
+                log.info("newest_entry_unknown", error=error_text(error))
+                return False
+        return first is None or ClusterTime.from_bson(first["clusterTime"]) > ts
 
     def write(self, after_ts: ClusterTime) -> None:
         while self._ways:

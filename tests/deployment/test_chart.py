@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
-from changefeed.config.configuration import Configuration
+from changefeed.config.configuration import Configuration, DdlOptions, PipelineOptions
+from changefeed.config.options import Options
+from changefeed.config.tables.filter import EventRule, Filter, IgnoreWhere
+from changefeed.config.tables.routes import Route
+from changefeed.errors import ConfigurationError
+from changefeed.event import DdlType, RowType
 from node.configuration import NodeConfiguration
 from tests.deployment.helm import Chart, Manifest, Refused
 from tests.deployment.kubernetes import VERSIONS, Api
@@ -224,7 +229,41 @@ def test_changefeeds_of_the_values_are_configurations(chart: Chart) -> None:
 
 def test_the_schema_knows_each_key_of_a_changefeed(chart: Chart) -> None:
     schema = json.loads((chart.path / "values.schema.json").read_text())
-    assert set(schema["$defs"]["changefeed"]["properties"]) == set(Configuration.model_fields)
+    changefeed, filter = schema["$defs"]["changefeed"]["properties"], schema["$defs"]["filter"]["properties"]
+    rule = filter["events"]["items"]["properties"]
+    known: list[tuple[dict[str, Any], type[Options]]] = [
+        (changefeed, Configuration),
+        (filter, Filter),
+        (rule, EventRule),
+        (rule["ignore_where"]["properties"], IgnoreWhere),
+        (changefeed["routes"]["items"]["properties"], Route),
+        (changefeed["ddl"]["properties"], DdlOptions),
+        (changefeed["pipeline"]["properties"], PipelineOptions),
+    ]
+    for properties, options in known:
+        assert set(properties) == {field.alias or name for name, field in options.model_fields.items()}, options
+    events = {*RowType, *DdlType} - {DdlType.UNKNOWN}
+    assert set(rule["ignore"]["items"]["enum"]) == {event.value for event in events}
+
+
+@pytest.mark.parametrize(
+    "pattern", ["shop", "shop.", ".orders", "!", "a b.c", "admin.users", "!local.x", "shop.system.views"]
+)
+def test_a_wrong_pattern_is_refused_before_anything_is_installed(chart: Chart, pattern: str) -> None:
+    """`helm template`, `lint` and `upgrade` read the same schema."""
+    changefeed = {"id": "a", "source": "mongodb://a", "sink": "mongodb://b", "filter": {"tables": [pattern]}}
+    with pytest.raises(ConfigurationError):
+        Configuration.parse(changefeed)
+    for command in (chart.render, chart.lint):
+        with pytest.raises(Refused, match="tables/0"):
+            command({**PRODUCTION, "changefeeds": [changefeed]})
+
+
+def test_the_job_looks_at_each_changefeed_and_updates_none_unless_it_is_told_to(chart: Chart) -> None:
+    files = ["/changefeeds/orders-to-dr.yaml", "/changefeeds/audit.yaml"]
+    assert _commands(chart.render(GOOD["changefeeds"])) == [["sluice", "changefeed", "ensure", *files]]
+    updating = {**GOOD["changefeeds"], "changefeedJob": {"update": True}}
+    assert _commands(chart.render(updating)) == [["sluice", "changefeed", "ensure", "--update", *files]]
 
 
 def test_pods_are_rolled_when_their_configuration_changes(chart: Chart) -> None:
@@ -250,6 +289,13 @@ def test_wrong_values_are_refused_in_words(chart: Chart, values: Values, message
     with pytest.raises(Refused) as refused:
         chart.render(values)
     assert message in str(refused.value)
+
+
+def _commands(manifests: list[Manifest]) -> list[list[str]]:
+    """Of the job that creates changefeeds, after tini."""
+    jobs = [each for each in manifests if each["kind"] == "Job" and each["metadata"]["name"].endswith("-changefeeds")]
+    containers = [each for job in jobs for each in job["spec"]["template"]["spec"]["containers"]]
+    return [container["command"][2:] for container in containers]
 
 
 def _spark_options(manifests: list[Manifest]) -> dict[str, str]:

@@ -208,6 +208,22 @@ BAD: dict[str, tuple[Values, str]] = {
         {**PRODUCTION, "changefeeds": [{"id": "a", "source": "postgres://a", "sink": "mongodb://b"}]},
         "at '/changefeeds/0/source': 'postgres://a' does not match pattern",
     ),
+    "a filter that means nothing": (
+        {**PRODUCTION, "changefeeds": [{**_FEED, "filter": {"tables": ["orders"]}}]},
+        "at '/changefeeds/0/filter/tables/0': 'orders' does not match pattern",
+    ),
+    "a misspelt key of a filter": (
+        {**PRODUCTION, "changefeeds": [{**_FEED, "filter": {"table": ["shop.*"]}}]},
+        "at '/changefeeds/0/filter': additional properties 'table' not allowed",
+    ),
+    "an event that does not exist": (
+        {**PRODUCTION, "changefeeds": [{**_FEED, "filter": {"events": [{"tables": ["a.b"], "ignore": ["remove"]}]}}]},
+        "at '/changefeeds/0/filter/events/0/ignore/0'",
+    ),
+    "a route to nowhere": (
+        {**PRODUCTION, "changefeeds": [{**_FEED, "routes": [{"from": "shop.*"}]}]},
+        "at '/changefeeds/0/routes/0': missing property 'to'",
+    ),
     "one id twice": ({**PRODUCTION, "changefeeds": [_FEED, _FEED]}, 'changefeeds: found the id "orders-to-dr" twice'),
     "credentials twice": (
         {**PRODUCTION, "credentials": {"existingSecret": "a", "data": {"b": "c"}}},

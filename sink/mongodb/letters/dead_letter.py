@@ -32,7 +32,7 @@ MOST_LETTERS = 1_000
 _MOST_BYTES = 12 << 20
 _MOST_SHOWN_BYTES = 1 << 20
 """A larger document is not made into text: that would take seconds."""
-_MOST_TEXT = 16_000
+_MOST_TEXT = 200_000
 _MOST_KEY_TEXT = 500
 _MOST_ERROR = 16_000
 _EARLIER = re.compile(r"[0-9a-f]{32}/[^/]+(/.*)?")

@@ -19,9 +19,11 @@ from bson import ObjectId, json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
 from pymongo import DeleteOne, UpdateOne
+from pymongo.errors import OperationFailure
 from pymongo.write_concern import WriteConcern
 
 from changefeed.errors import SinkRefused
+from changefeed.records import LetterTotals
 from changefeed.table import TableId
 from sink.mongodb.connection import Client
 from sink.mongodb.errors import translated
@@ -38,6 +40,7 @@ from sink.mongodb.letters.open_letters import LetterBox
 
 _SECONDS = 20.0
 _AT_ONCE = 1_000
+_UNKNOWN_EXPRESSION = 168
 _READ: CodecOptions[dict[str, Any]] = CodecOptions(
     dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
@@ -98,6 +101,30 @@ class StoredLetters:
             updates = [UpdateOne({"_id": request_id(changefeed, letter.id)}, asked, upsert=True) for letter in part]
             with self._writing(f"requesting {len(part)} rows in {self._box.collection}"):
                 self._letters.bulk_write(updates, ordered=False)
+
+    def open(self, before: LetterTotals) -> LetterTotals:
+        """How many rows are refused. To count reads the index alone; the sizes are read only if the number is not that of `before`."""
+        condition = {"_id": beginning_with(letters_of(self._box.changefeed))}
+        with translated(f"counting the dead letters in {self._box.collection}", SinkRefused):
+            count = self._letters.count_documents(condition, hint="_id_", maxTimeMS=int(_SECONDS * 1000))
+            if count == before.count:
+                return before
+            return LetterTotals(count=count, **self._sums(condition)) if count else LetterTotals()
+
+    def _sums(self, condition: Mapping[str, Any]) -> dict[str, Any]:
+        """A target of 4.2 cannot say the size."""
+        since = {"_id": None, "since": {"$min": "$first_rejected_at"}}
+        try:
+            found = self._grouped(condition, {**since, "bytes": {"$sum": {"$bsonSize": "$$ROOT"}}})
+        except OperationFailure as error:
+            if error.code != _UNKNOWN_EXPRESSION:
+                raise
+            found = self._grouped(condition, since)
+        return {name: value for group in found for name, value in group.items() if name != "_id"}
+
+    def _grouped(self, condition: Mapping[str, Any], group: Mapping[str, Any]) -> list[dict[str, Any]]:
+        stages = [{"$match": condition}, {"$group": group}]
+        return list(self._letters.aggregate(stages, maxTimeMS=int(_SECONDS * 1000)))
 
     def drop(self, letters: Sequence[StoredLetter]) -> int:
         dropped = 0

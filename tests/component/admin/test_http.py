@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -27,7 +28,29 @@ def test_the_owner_tells_of_each_changefeed(server: Server, database: str, sourc
     assert found["sluice_checkpoint_seconds"] > 1_700_000_000
     assert {"sluice_barrier_age_seconds", "sluice_open_ddls", "sluice_ddl_held_seconds_count"} <= found.keys()
     assert f'sluice_changefeed_state{{changefeed="{database}",state="normal"}} 1.0' in text
+    assert found["sluice_dead_letters"] == 0
     assert server.sluice("changefeed", "remove", database, "--yes").returncode == 0
+    until(lambda: f'changefeed="{database}"' not in server.get("/metrics")[1], "the end of its metrics")
+
+
+def test_a_node_tells_its_release_and_the_memory_of_its_processes(
+    server: Server, etcd_endpoint: str, tmp_path: Path
+) -> None:
+    """Every line of its log is JSON, what Spark and Java write too."""
+    log = tmp_path / "log"
+    with Server(etcd_endpoint, log, roles="processor") as processor:
+        until(lambda: "sluice_spark_running 1.0" in processor.get("/metrics")[1], "Spark")
+        families = text_string_to_metric_families(processor.get("/metrics")[1])
+        found = {sample.name: sample for family in families for sample in family.samples}
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert any(line["event"] == "spark_logged" and line["level"] == "warning" for line in lines)
+    assert found["sluice_build_info"].labels.keys() == {"version", "python", "spark", "pymongo"}
+    assert found["process_resident_memory_bytes"].value > 10 << 20
+    assert found["sluice_jvm_resident_memory_bytes"].value > 50 << 20
+    assert 0 < found["sluice_jvm_heap_used_bytes"].value < found["sluice_jvm_heap_max_bytes"].value
+    assert found["sluice_task_slots"].value > 0
+    assert found["sluice_executors"].value == 0
+    assert "sluice_spark_running" not in server.get("/metrics")[1]
 
 
 def test_unknown_paths_are_not_found(server: Server) -> None:

@@ -28,7 +28,17 @@ from changefeed.errors import (
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
 from changefeed.position import Position
-from changefeed.records import Barrier, ChangefeedInfo, ChangefeedStatus, DdlRecord, DdlState, NodeId, Straggler
+from changefeed.records import (
+    Barrier,
+    ChangefeedInfo,
+    ChangefeedStatus,
+    CopyProgress,
+    DdlRecord,
+    DdlState,
+    NodeId,
+    PositionReport,
+    Straggler,
+)
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.sightings import Sighting, Sightings
@@ -121,6 +131,7 @@ class Feed:
         wishes: TableWishes | None = None,
         isolates: bool = True,
         failed: Mapping[TableId, ErrorReport] = MappingProxyType({}),
+        reports: Sequence[PositionReport] = (),
     ) -> Decision:
         state = ChangefeedState(
             epoch=1,
@@ -128,7 +139,7 @@ class Feed:
             status=self.status,
             barrier=barrier,
             records=self.records,
-            node_errors=(),
+            reports=reports,
             wishes=wishes or TableWishes(),
             isolates=isolates,
             checkpoints=Checkpoints(places or {}, failed),
@@ -313,12 +324,36 @@ def lag_of(decision: Decision, moment: float) -> float:
     return lag.total_seconds()
 
 
+def report(**more: Any) -> PositionReport:
+    return PositionReport(run=1, barrier_rev=1, assignment_rev=1, checkpoint=at(14), **more)
+
+
 def test_a_changefeed_lags_by_the_age_of_what_was_committed_after_its_checkpoint() -> None:
     feed = Feed(table(A, "a"))
     source = seen((5, 0), (11, 7), (14, 8), (15, 9))
-    decision = feed.decide(places={A: at(14)}, sightings=source, now=seconds(9))
-    assert lag_of(decision, 9) == 1
-    assert lag_of(decision, 10) == 2
+    decision = feed.decide(places={A: at(14)}, sightings=source, reports=[report(flowing=True)], now=seconds(9))
+    assert lag_of(decision, 9) == lag_of(decision, 11) == 1
+    assert lag_of(decision, 13) == 5
+
+
+def test_what_arrives_while_no_row_flows_is_no_lag_until_it_stays() -> None:
+    """The source's no-op, and rows of other tables: they are read in a moment, and no row of this changefeed is among them."""
+    feed = Feed(table(A, "a"))
+
+    def lag(moment: float) -> float:
+        source = seen((5, 0), (14, 8), (15, moment))
+        return lag_of(feed.decide(places={A: at(14)}, sightings=source, now=seconds(moment)), moment)
+
+    assert [lag(8.5), lag(12.9)] == [0, 0]
+    assert [lag(13), lag(20)] == [5, 12]
+
+
+def test_a_table_in_copy_lags_since_its_copy_began() -> None:
+    feed = Feed(table(A, "a"))
+    feed.status = replace(feed.status, current_at=seconds(0))
+    copying = report(copies={A: CopyProgress()})
+    decision = feed.decide(places={A: at(5)}, sightings=seen((5, 0), (5, 9)), reports=[copying], now=seconds(9))
+    assert lag_of(decision, 9) == 9
 
 
 def test_a_changefeed_that_has_all_that_the_source_had_lags_by_nothing() -> None:

@@ -103,3 +103,46 @@ def test_an_idle_sharded_source_comes_to_rest_after_two_notes() -> None:
     for _ in range(20):
         notes.look_at(Position(notes.now), notes.now, quiet=True)
     assert len(notes.tried) == 2
+
+
+class UnheardNotes(ScriptedNotes):
+    """No note can be written. A stream shows something at the given times."""
+
+    def __init__(self, *shown: ClusterTime) -> None:
+        super().__init__(NOT_AUTHORIZED, NOT_AUTHORIZED)
+        self.looked: list[ClusterTime] = []
+        self._shown = shown
+
+    def _nothing_at(self, ts: ClusterTime) -> bool:
+        self.looked.append(ts)
+        return ts not in self._shown
+
+    def ends(self, ts: ClusterTime, times: int) -> list[Position]:
+        found = []
+        for _ in range(times):
+            found.append(self.end(ts))
+            self.look_at(Position(ts), ts, quiet=True)
+        return found
+
+
+def test_where_no_note_can_be_written_a_no_op_at_the_end_of_a_silence_is_not_behind() -> None:
+    """It is known with the first reply: what is once said to be committed counts until it is downstream."""
+    row, no_op = ClusterTime(100, 5), ClusterTime(110, 1)
+    notes = UnheardNotes(row)
+    assert set(notes.ends(row, 5)) == {Position(row.next())}
+    assert set(notes.ends(no_op, 4)) == {Position(no_op)}
+    assert notes.looked == [row, no_op]
+
+
+def test_a_busy_source_is_not_asked() -> None:
+    notes = UnheardNotes()
+    ends = [end for second in range(100, 120) for end in notes.ends(ClusterTime(second, 1), 2)]
+    assert ends[-1] == Position(ClusterTime(119, 2))
+    assert notes.looked == []
+
+
+def test_a_source_that_takes_notes_is_not_asked() -> None:
+    notes = UnheardNotes()
+    notes._ways = [lambda: COMMITTED]
+    notes.ends(COMMITTED, 3)
+    assert notes.looked == []

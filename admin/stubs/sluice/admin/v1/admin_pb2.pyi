@@ -60,7 +60,7 @@ class ErrorReport(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Changefeed(_message.Message):
-    __slots__ = ("id", "configuration", "version", "desired", "state", "obeyed", "checkpoint", "resolved", "lag", "error", "created_at", "retry_at", "tables", "held_tables", "open_ddls", "copy", "warnings", "rows", "capture", "capture_reason", "stopped_tables", "stopped")
+    __slots__ = ("id", "configuration", "version", "desired", "state", "obeyed", "checkpoint", "resolved", "lag", "error", "created_at", "retry_at", "tables", "held_tables", "open_ddls", "copy", "warnings", "rows", "capture", "capture_reason", "stopped_tables", "stopped", "slowest", "open_letters")
     ID_FIELD_NUMBER: _ClassVar[int]
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +83,8 @@ class Changefeed(_message.Message):
     CAPTURE_REASON_FIELD_NUMBER: _ClassVar[int]
     STOPPED_TABLES_FIELD_NUMBER: _ClassVar[int]
     STOPPED_FIELD_NUMBER: _ClassVar[int]
+    SLOWEST_FIELD_NUMBER: _ClassVar[int]
+    OPEN_LETTERS_FIELD_NUMBER: _ClassVar[int]
     id: str
     configuration: str
     version: int
@@ -105,7 +107,27 @@ class Changefeed(_message.Message):
     capture_reason: str
     stopped_tables: int
     stopped: _containers.RepeatedCompositeFieldContainer[StoppedTable]
-    def __init__(self, id: _Optional[str] = ..., configuration: _Optional[str] = ..., version: _Optional[int] = ..., desired: _Optional[_Union[DesiredState, str]] = ..., state: _Optional[_Union[ChangefeedState, str]] = ..., obeyed: _Optional[bool] = ..., checkpoint: _Optional[str] = ..., resolved: _Optional[str] = ..., lag: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., error: _Optional[_Union[ErrorReport, _Mapping]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., retry_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tables: _Optional[int] = ..., held_tables: _Optional[int] = ..., open_ddls: _Optional[int] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., rows: _Optional[_Union[RowCounts, _Mapping]] = ..., capture: _Optional[str] = ..., capture_reason: _Optional[str] = ..., stopped_tables: _Optional[int] = ..., stopped: _Optional[_Iterable[_Union[StoppedTable, _Mapping]]] = ...) -> None: ...
+    slowest: _containers.RepeatedCompositeFieldContainer[TableLag]
+    open_letters: LetterTotals
+    def __init__(self, id: _Optional[str] = ..., configuration: _Optional[str] = ..., version: _Optional[int] = ..., desired: _Optional[_Union[DesiredState, str]] = ..., state: _Optional[_Union[ChangefeedState, str]] = ..., obeyed: _Optional[bool] = ..., checkpoint: _Optional[str] = ..., resolved: _Optional[str] = ..., lag: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., error: _Optional[_Union[ErrorReport, _Mapping]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., retry_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tables: _Optional[int] = ..., held_tables: _Optional[int] = ..., open_ddls: _Optional[int] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., rows: _Optional[_Union[RowCounts, _Mapping]] = ..., capture: _Optional[str] = ..., capture_reason: _Optional[str] = ..., stopped_tables: _Optional[int] = ..., stopped: _Optional[_Iterable[_Union[StoppedTable, _Mapping]]] = ..., slowest: _Optional[_Iterable[_Union[TableLag, _Mapping]]] = ..., open_letters: _Optional[_Union[LetterTotals, _Mapping]] = ...) -> None: ...
+
+class TableLag(_message.Message):
+    __slots__ = ("id", "name", "lag")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    name: str
+    lag: _duration_pb2.Duration
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., lag: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class LetterTotals(_message.Message):
+    __slots__ = ("count", "bytes")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    bytes: int
+    def __init__(self, count: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class StoppedTable(_message.Message):
     __slots__ = ("id", "name", "trouble", "error")
@@ -130,7 +152,7 @@ class RowCounts(_message.Message):
     def __init__(self, skipped: _Optional[int] = ..., repaired: _Optional[int] = ..., rejected: _Optional[int] = ...) -> None: ...
 
 class CopyProgress(_message.Message):
-    __slots__ = ("documents", "bytes", "chunks_done", "chunks", "tables", "tables_done", "share")
+    __slots__ = ("documents", "bytes", "chunks_done", "chunks", "tables", "tables_done", "share", "left")
     DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_DONE_FIELD_NUMBER: _ClassVar[int]
@@ -138,6 +160,7 @@ class CopyProgress(_message.Message):
     TABLES_FIELD_NUMBER: _ClassVar[int]
     TABLES_DONE_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
     documents: int
     bytes: int
     chunks_done: int
@@ -145,13 +168,32 @@ class CopyProgress(_message.Message):
     tables: int
     tables_done: int
     share: float
-    def __init__(self, documents: _Optional[int] = ..., bytes: _Optional[int] = ..., chunks_done: _Optional[int] = ..., chunks: _Optional[int] = ..., tables: _Optional[int] = ..., tables_done: _Optional[int] = ..., share: _Optional[float] = ...) -> None: ...
+    left: _duration_pb2.Duration
+    def __init__(self, documents: _Optional[int] = ..., bytes: _Optional[int] = ..., chunks_done: _Optional[int] = ..., chunks: _Optional[int] = ..., tables: _Optional[int] = ..., tables_done: _Optional[int] = ..., share: _Optional[float] = ..., left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class CreateChangefeedRequest(_message.Message):
+    __slots__ = ("configuration", "unless_removed")
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    UNLESS_REMOVED_FIELD_NUMBER: _ClassVar[int]
+    configuration: str
+    unless_removed: bool
+    def __init__(self, configuration: _Optional[str] = ..., unless_removed: _Optional[bool] = ...) -> None: ...
+
+class CompareChangefeedRequest(_message.Message):
     __slots__ = ("configuration",)
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     configuration: str
     def __init__(self, configuration: _Optional[str] = ...) -> None: ...
+
+class CompareChangefeedResponse(_message.Message):
+    __slots__ = ("present", "differences", "removed_at")
+    PRESENT_FIELD_NUMBER: _ClassVar[int]
+    DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_AT_FIELD_NUMBER: _ClassVar[int]
+    present: Changefeed
+    differences: _containers.RepeatedScalarFieldContainer[str]
+    removed_at: _timestamp_pb2.Timestamp
+    def __init__(self, present: _Optional[_Union[Changefeed, _Mapping]] = ..., differences: _Optional[_Iterable[str]] = ..., removed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ValidateChangefeedRequest(_message.Message):
     __slots__ = ("configuration",)
@@ -292,7 +334,7 @@ class WatchChangefeedRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("id", "name", "admin_address", "roles", "version", "started_at", "owner", "draining", "tables", "not_ready", "spark", "etcd_writable", "source_reachable", "target_reachable", "last_error", "last_error_changefeed")
+    __slots__ = ("id", "name", "admin_address", "roles", "version", "started_at", "owner", "draining", "tables", "not_ready", "spark", "etcd_writable", "source_reachable", "target_reachable", "last_error", "last_error_changefeed", "lag")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ADMIN_ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -309,6 +351,7 @@ class Node(_message.Message):
     TARGET_REACHABLE_FIELD_NUMBER: _ClassVar[int]
     LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
     LAST_ERROR_CHANGEFEED_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     admin_address: str
@@ -325,7 +368,8 @@ class Node(_message.Message):
     target_reachable: bool
     last_error: ErrorReport
     last_error_changefeed: str
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., admin_address: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., owner: _Optional[bool] = ..., draining: _Optional[bool] = ..., tables: _Optional[int] = ..., not_ready: _Optional[str] = ..., spark: _Optional[bool] = ..., etcd_writable: _Optional[bool] = ..., source_reachable: _Optional[bool] = ..., target_reachable: _Optional[bool] = ..., last_error: _Optional[_Union[ErrorReport, _Mapping]] = ..., last_error_changefeed: _Optional[str] = ...) -> None: ...
+    lag: _duration_pb2.Duration
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., admin_address: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., owner: _Optional[bool] = ..., draining: _Optional[bool] = ..., tables: _Optional[int] = ..., not_ready: _Optional[str] = ..., spark: _Optional[bool] = ..., etcd_writable: _Optional[bool] = ..., source_reachable: _Optional[bool] = ..., target_reachable: _Optional[bool] = ..., last_error: _Optional[_Union[ErrorReport, _Mapping]] = ..., last_error_changefeed: _Optional[str] = ..., lag: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class ListNodesRequest(_message.Message):
     __slots__ = ()
@@ -362,7 +406,7 @@ class ResignOwnerResponse(_message.Message):
     def __init__(self, former_owner: _Optional[str] = ...) -> None: ...
 
 class Table(_message.Message):
-    __slots__ = ("id", "name", "target", "kind", "node", "checkpoint", "barrier", "held", "leaving", "schema_valid_from", "copy", "trouble", "error", "state")
+    __slots__ = ("id", "name", "target", "kind", "node", "checkpoint", "barrier", "held", "leaving", "schema_valid_from", "copy", "trouble", "error", "state", "lag")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
@@ -377,6 +421,7 @@ class Table(_message.Message):
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     target: str
@@ -391,7 +436,8 @@ class Table(_message.Message):
     trouble: str
     error: ErrorReport
     state: str
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., target: _Optional[str] = ..., kind: _Optional[str] = ..., node: _Optional[str] = ..., checkpoint: _Optional[str] = ..., barrier: _Optional[str] = ..., held: _Optional[bool] = ..., leaving: _Optional[bool] = ..., schema_valid_from: _Optional[str] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ..., trouble: _Optional[str] = ..., error: _Optional[_Union[ErrorReport, _Mapping]] = ..., state: _Optional[str] = ...) -> None: ...
+    lag: _duration_pb2.Duration
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., target: _Optional[str] = ..., kind: _Optional[str] = ..., node: _Optional[str] = ..., checkpoint: _Optional[str] = ..., barrier: _Optional[str] = ..., held: _Optional[bool] = ..., leaving: _Optional[bool] = ..., schema_valid_from: _Optional[str] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ..., trouble: _Optional[str] = ..., error: _Optional[_Union[ErrorReport, _Mapping]] = ..., state: _Optional[str] = ..., lag: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class ListTablesRequest(_message.Message):
     __slots__ = ("changefeed",)

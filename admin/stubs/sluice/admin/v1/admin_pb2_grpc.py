@@ -49,6 +49,11 @@ class ChangefeedServiceStub:
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.GetChangefeedRequest.SerializeToString,
                 response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Changefeed.FromString,
                 _registered_method=True)
+        self.CompareChangefeed = channel.unary_unary(
+                '/sluice.admin.v1.ChangefeedService/CompareChangefeed',
+                request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.CompareChangefeedRequest.SerializeToString,
+                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.CompareChangefeedResponse.FromString,
+                _registered_method=True)
         self.ListChangefeeds = channel.unary_unary(
                 '/sluice.admin.v1.ChangefeedService/ListChangefeeds',
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListChangefeedsRequest.SerializeToString,
@@ -110,6 +115,13 @@ class ChangefeedServiceServicer:
 
     def GetChangefeed(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CompareChangefeed(self, request, context):
+        """How a configuration stands to what there is under its id. Asks neither the source nor the sink.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -186,6 +198,11 @@ def add_ChangefeedServiceServicer_to_server(servicer, server):
                     servicer.GetChangefeed,
                     request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.GetChangefeedRequest.FromString,
                     response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Changefeed.SerializeToString,
+            ),
+            'CompareChangefeed': grpc.unary_unary_rpc_method_handler(
+                    servicer.CompareChangefeed,
+                    request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.CompareChangefeedRequest.FromString,
+                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.CompareChangefeedResponse.SerializeToString,
             ),
             'ListChangefeeds': grpc.unary_unary_rpc_method_handler(
                     servicer.ListChangefeeds,
@@ -309,6 +326,33 @@ class ChangefeedService:
             '/sluice.admin.v1.ChangefeedService/GetChangefeed',
             admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.GetChangefeedRequest.SerializeToString,
             admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Changefeed.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CompareChangefeed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sluice.admin.v1.ChangefeedService/CompareChangefeed',
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.CompareChangefeedRequest.SerializeToString,
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.CompareChangefeedResponse.FromString,
             options,
             channel_credentials,
             insecure,

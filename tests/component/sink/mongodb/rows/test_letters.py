@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from datetime import UTC, timedelta
 from itertools import count
 from typing import Any
 
@@ -22,10 +22,12 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import RowRejected
 from changefeed.event import RowType
 from changefeed.position import Position
+from changefeed.records import LetterTotals
 from changefeed.table import TableId, TableName
 from devstack.mongodb.server import Client
 from sink.mongodb.letters.dead_letter import request_id
 from sink.mongodb.letters.open_letters import LetterBox
+from sink.mongodb.letters.stored_letters import StoredLetters
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
 from sink.row import RowChange, SoleTable, SourceRow, TargetTable, Unfinished, WriteResult
 
@@ -130,6 +132,24 @@ def test_a_letter_says_what_was_refused_since_when_and_why(letters: Letters) -> 
     assert letter["event"]["document"] == change.document
     assert letter["event"]["text"] == '{"_id": 7, "a": [1, 2], "b": [1, 2]}'
     assert "171" in letter["error"]
+
+
+def test_open_letters_are_counted_with_their_size_and_the_first_refusal(
+    letters: Letters, target_client: Client
+) -> None:
+    box = LetterBox(collection=TableName(letters.rows.database.name, "letters"), changefeed=_FEED)
+    stored = StoredLetters(target_client, box)
+    assert stored.open(LetterTotals()) == LetterTotals()
+    letters.write(letters.insert(7, **_REFUSED), letters.insert(8, **_REFUSED), letters.insert(9, v=1))
+    letters.letters.insert_one({"_id": "another/x/y", "changefeed": "another"})
+    found = stored.open(LetterTotals())
+    assert found == LetterTotals(
+        count=2,
+        bytes=sum(len(bson.encode(letter)) for letter in letters.open),
+        since=min(letter["first_rejected_at"].replace(tzinfo=UTC) for letter in letters.open),
+    )
+    stored.drop(list(stored.of(None, ())))
+    assert stored.open(found) == LetterTotals()
 
 
 @pytest.mark.parametrize("kind", ["insert", "update", "replace"])

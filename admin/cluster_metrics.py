@@ -1,0 +1,165 @@
+"""`ClusterCollector`: the state of the cluster in etcd, as metrics. Only the owner exports it, and reads it at each scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from admin.cluster_reader import ClusterReader, ClusterView
+from admin.lag import slowest
+from admin.services.messages import copy_of, lags_of_nodes, lifecycle_now, table_names
+from admin.services.table_troubles import troubles
+from changefeed.errors import SluiceError
+from changefeed.lifecycle import ErrorReport, State
+from changefeed.records import ChangefeedId, DdlState, Role
+from owner.etcd_view import OwnerView
+
+_FEED = ("changefeed",)
+_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_COPIED = {
+    "chunks_done": "Copied chunks of the tables in copy",
+    "chunks": "Chunks of the tables in copy",
+    "documents": "Copied documents of the tables in copy",
+    "bytes": "Copied bytes of the tables in copy",
+    "tables_done": "Tables whose initial copy has ended",
+    "tables": "Tables that begin with a copy",
+    "share": "Share of the initial copy that is done, from 0 to 1",
+}
+
+
+class ClusterCollector(Collector):
+    def __init__(
+        self,
+        reader: ClusterReader,
+        oplog_left: Callable[[], Mapping[ChangefeedId, timedelta]],
+        keep: Callable[[Container[ChangefeedId]], None],
+    ) -> None:
+        """`keep` is told which changefeeds there are, on each node."""
+        self._reader = reader
+        self._oplog_left = oplog_left
+        self._keep = keep
+
+    def describe(self) -> Iterable[Metric]:
+        """Empty, because the cluster cannot be read yet at registration."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        try:
+            with self._reader.read() as view:
+                self._keep(set(view.ids))
+                if view.owner is None or view.owner.node != self._reader.serving.node():
+                    return
+                nodes, found = view.nodes.values(), view.changefeeds()
+                unready = sum(Role.PROCESSOR in node.record.roles and not node.record.ready for node in nodes)
+                tables = {id: _tables(view, id) for id in found}
+        except SluiceError:
+            return  # sluice_owner and /readyz show it
+        yield GaugeMetricFamily("sluice_nodes", "Live nodes", len(nodes))
+        yield GaugeMetricFamily("sluice_unready_nodes", "Live nodes whose Spark runs no jobs", unready)
+        now = datetime.now(UTC)
+        yield from _states(found, self._reader.serving.unwritable())
+        yield from _gauges(found, now)
+        yield from _lags(found, now)
+        yield from _copies(found, now)
+        yield _by_changefeed("sluice_tables", "Tables that are assigned to a node", tables)
+        left = {id: span.total_seconds() for id, span in self._oplog_left().items()}
+        yield _by_changefeed(
+            "sluice_oplog_left_seconds",
+            "How long it may stand still before the source's oplog loses its next changes",
+            left,
+        )
+        yield _ddl_seconds(found)
+
+
+def _tables(view: ClusterView, id: ChangefeedId) -> int:
+    return sum(len(assigned.record.tables) for assigned in view.assignments(id).values())
+
+
+def _gauges(found: Mapping[ChangefeedId, OwnerView], now: datetime) -> Iterator[Metric]:
+    begun = {id: known.status for id, known in found.items() if known.status and known.status.checkpoint}
+    checkpoints = {id: status.checkpoint.ts.seconds for id, status in begun.items() if status.checkpoint}
+    resolved = {id: status.resolved.ts.seconds for id, status in begun.items() if status.resolved}
+    barriers = {id: known.barrier.position.ts.seconds for id, known in found.items() if known.barrier}
+    lags = {id: lag.total_seconds() for id, status in begun.items() if (lag := status.lag(now)) is not None}
+    ages = {id: max(now.timestamp() - at, 0) if lags.get(id, 1) else 0.0 for id, at in barriers.items()}
+    yield _by_changefeed("sluice_checkpoint_seconds", "Unix time of the checkpoint", checkpoints)
+    yield _by_changefeed("sluice_resolved_seconds", "Unix time up to which all DDL is known", resolved)
+    yield _by_changefeed("sluice_barrier_age_seconds", "Age of the barrier; 0 while nothing is left to replicate", ages)
+    held = {id: len(known.barrier.held) for id, known in found.items() if known.barrier}
+    yield _by_changefeed("sluice_held_tables", "Tables that a DDL holds", held)
+    waiting = {id: troubles(known.stragglers, known.records.values()).values() for id, known in found.items()}
+    stopped = {id: sum(trouble.waits_for_user for trouble in each) for id, each in waiting.items()}
+    yield _by_changefeed("sluice_stopped_tables", "Tables that wait for a user", stopped)
+    open_ddls = {id: sum(record.open for record in known.records.values()) for id, known in found.items()}
+    yield _by_changefeed("sluice_open_ddls", "DDLs that are not done", open_ddls)
+    letters = {id: known.status.letters for id, known in found.items() if known.status}
+    counts = {id: totals.count for id, totals in letters.items()}
+    yield _by_changefeed("sluice_dead_letters", "Rows that the target rejects at present", counts)
+    sizes = {id: totals.bytes for id, totals in letters.items()}
+    yield _by_changefeed("sluice_dead_letter_bytes", "Size of their dead letters", sizes)
+
+
+def _lags(found: Mapping[ChangefeedId, OwnerView], now: datetime) -> Iterator[Metric]:
+    """By table only for a few, since there may be a hundred thousand: those that lag more than the others."""
+    begun = {id: known.status.lag(now) for id, known in found.items() if known.status}
+    lags = {id: lag.total_seconds() for id, lag in begun.items() if lag is not None}
+    yield _by_changefeed("sluice_lag_seconds", "How long the oldest row that is not downstream has been waiting", lags)
+    nodes = GaugeMetricFamily("sluice_node_lag_seconds", "Lag of the node's slowest table", labels=("node",))
+    for node, lag in sorted(lags_of_nodes(found.values(), now).items()):
+        nodes.add_metric((node,), lag.total_seconds())
+    yield nodes
+    tables = GaugeMetricFamily(
+        "sluice_table_lag_seconds", "Lag of the slowest tables that are behind the others", labels=(*_FEED, "table")
+    )
+    for id, known in found.items():
+        assignments = {node: assigned.record for node, assigned in known.assignments.items()}
+        each = slowest(known.status, assignments, known.reports, now) if known.status else []
+        names = table_names(known) if each else {}
+        for behind in each:
+            tables.add_metric((id, names.get(behind.table, behind.table)), behind.lag.total_seconds())
+    yield tables
+
+
+def _copies(found: Mapping[ChangefeedId, OwnerView], now: datetime) -> Iterator[Metric]:
+    copies = {id: copy for id, known in found.items() if (copy := copy_of(known, now)) is not None}
+    by = {name: {id: getattr(copy, name) for id, copy in copies.items()} for name in _COPIED}
+    for name, help in _COPIED.items():
+        yield _by_changefeed(f"sluice_copy_{name}", help, by[name])
+    left = {id: copy.left.ToTimedelta().total_seconds() for id, copy in copies.items() if copy.HasField("left")}
+    yield _by_changefeed("sluice_copy_left_seconds", "About how long the rest of the initial copy takes", left)
+
+
+def _states(found: Mapping[ChangefeedId, OwnerView], unwritable: ErrorReport | None) -> Iterator[Metric]:
+    family = GaugeMetricFamily("sluice_changefeed_state", "1 for the changefeed's state", labels=(*_FEED, "state"))
+    for id, known in found.items():
+        present = lifecycle_now(known, unwritable).state
+        for state in State:
+            family.add_metric((id, state), float(state is present))
+    yield family
+
+
+def _ddl_seconds(found: Mapping[ChangefeedId, OwnerView]) -> Metric:
+    """Over the DDL records in etcd: about the newest hundred of each changefeed."""
+    family = HistogramMetricFamily(
+        "sluice_ddl_held_seconds", "Time from seeing a DDL until it was done, over the newest DDLs", labels=_FEED
+    )
+    for id, known in found.items():
+        took = [
+            (record.done_at - record.seen_at).total_seconds()
+            for record in known.records.values()
+            if record.state is DdlState.DONE and record.done_at is not None
+        ]
+        buckets = [(str(float(bound)), float(sum(each <= bound for each in took))) for bound in _SECONDS]
+        family.add_metric((id,), [*buckets, ("+Inf", float(len(took)))], sum(took))
+    return family
+
+
+def _by_changefeed(name: str, help: str, values: Mapping[ChangefeedId, float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, help, labels=_FEED)
+    for id, value in sorted(values.items()):
+        family.add_metric((id,), value)
+    return family
