@@ -16,7 +16,7 @@ from admin.cluster_reader import ClusterReader
 from admin.process_metrics import ProcessesCollector
 from changefeed.records import ChangefeedId, CopiedChunk
 from changefeed.row_tally import RowTally
-from processor.spark.spark_health import SparkHealth
+from processor.spark.jvm.spark_health import SparkHealth
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _BYTES = (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 23, 1 << 26, 1 << 29)

@@ -43,9 +43,9 @@ from node.measured_jobs import MeasuredJobs
 from node.membership import Membership
 from processor.lanes.windows import WindowLimits
 from processor.processor import Processor
+from processor.spark.jvm.settings import SparkSettings
 from processor.spark.pipeline import Pipeline
 from processor.spark.runner import SparkRunner
-from processor.spark.settings import SparkSettings
 from processor.spark.spark_watch import SparkWatch, WatchedJobs
 from processor.spark.stays import Stays
 

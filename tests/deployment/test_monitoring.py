@@ -19,7 +19,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.event import RowType
 from changefeed.records import ChangefeedId, CopiedChunk
 from changefeed.row_tally import RowTally
-from processor.spark.spark_health import SparkHealth
+from processor.spark.jvm.spark_health import SparkHealth
 from tests.deployment.container_build import ROOT
 from tests.deployment.helm import Chart, Manifest
 from tests.deployment.values import GOOD

@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from credentials import logging
-from processor.spark import jvm_log
+from processor.spark.jvm import jvm_log
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from processor.spark.executor_watch import ExecutorWatch
+from processor.spark.jvm.executor_watch import ExecutorWatch
 
 _TICK = timedelta(milliseconds=1)
 
