@@ -36,8 +36,8 @@ soak: setup  ## Run the tests that take minutes each
 failover: setup  ## Run all 140 cases of the failover matrix: each kind of DDL, each victim of kill -9, each moment
 	$(PY) -m pytest -m failover tests/e2e/failover
 
-kubernetes: setup  ## Install, upgrade and roll back the chart in a real Kubernetes API server, built from its Go module at the first run
-	$(PY) -m pytest -m kubernetes tests/deployment/cluster
+kubernetes: setup  ## Try the chart in a real Kubernetes API server and its alerts in promtool, built from their Go modules at the first run
+	$(PY) -m pytest -m kubernetes tests/deployment
 
 versions: setup  ## Run the component tests on each version of MongoDB, then each pair of versions; some only: PART=pairs NAMES=4.4.2:6.0.27
 	$(PY) -m tests.versions $(PART) $(NAMES)

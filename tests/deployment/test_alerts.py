@@ -13,6 +13,8 @@ from tests.deployment.go_build import built
 from tests.deployment.helm import Chart
 from tests.deployment.values import GOOD
 
+pytestmark = pytest.mark.kubernetes
+
 _HERE = 'namespace="data",service="trial-sluice-metrics"'
 _AT = "30m"
 _STATES = ("normal", "warning", "pending", "stopped", "failed", "finished", "removed")
