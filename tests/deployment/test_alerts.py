@@ -50,6 +50,7 @@ def healthy(state: str = "normal", **values: str) -> list[dict[str, str]]:
         "sluice_divergences_total": "0x120",
     }
     of_node = {"sluice_owner": "1x120", "sluice_etcd_writable": "1x120", "sluice_task_slots": "4x120"}
+    of_node["sluice_unready_nodes"] = "0x120"
     found = [series(name, values.get(name, given), changefeed="orders") for name, given in of_feed.items()]
     found += [series(name, values.get(name, given)) for name, given in of_node.items()]
     states = {each: "1x120" if each == state else "0x120" for each in _STATES}
@@ -85,6 +86,7 @@ def test_at_rest_nothing_fires(promtool: Path, rules: Path) -> None:
     [
         ("SluiceNoOwner", "normal", {"sluice_owner": "0x120"}),
         ("SluiceEtcdNotWritable", "normal", {"sluice_etcd_writable": "0x120"}),
+        ("SluiceNodeNotReady", "normal", {"sluice_unready_nodes": "1x120"}),
         ("SluiceChangefeedFailed", "failed", {}),
         ("SluiceChangefeedPending", "pending", {}),
         ("SluiceLag", "normal", {"sluice_lag_seconds": "0+30x120"}),
