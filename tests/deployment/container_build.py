@@ -80,7 +80,7 @@ class Image:
         return (
             told
             | {"JAVA_HOME": os.environ.get("JAVA_HOME", str(java)), "TMPDIR": str(scratch), "HOME": str(scratch)}
-            | {"SPARK_LOCAL_DIRS": str(scratch)}
+            | {"SPARK_LOCAL_DIRS": str(scratch), "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={scratch}"}
         )
 
 

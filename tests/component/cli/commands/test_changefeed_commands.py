@@ -213,7 +213,8 @@ def test_tables_and_ddl_of_an_empty_changefeed_say_so(server: Server, flags: lis
 def test_nodes_are_listed_for_people_without_colours_in_a_pipe(server: Server) -> None:
     listed = server.sluice("node", "list")
     heading, node = listed.stdout.splitlines()
-    titles = ["ID", "ROLES", "OWNER", "TABLES", "LAG", "DRAINING", "NOT READY", "ADDRESS", "VERSION", "STARTED"]
+    titles = ["ID", "ROLES", "OWNER", "TABLES", "LAG", "DRAINING", "SPARK", "ETCD", "SOURCE", "TARGET", "NOT READY"]
+    titles += ["ADDRESS", "VERSION", "STARTED", "LAST ERROR"]
     assert [title.strip() for title in heading.split("  ") if title] == titles
     assert node.startswith("n1-")
     assert node.index("owner") == heading.index("ROLES")
