@@ -111,6 +111,7 @@ def test_a_node_whose_spark_cannot_start_gets_no_tables_until_it_can(
     assert "identical" in pair.sluice("verify", database)
 
 
+@pytest.mark.soak
 def test_a_node_that_alone_does_not_reach_the_target_loses_its_tables_and_the_others_go_on(
     pair: Pair, database: str, source_uri: str, target_uri: str, source_client: Client, target_client: Client
 ) -> None:

@@ -38,6 +38,7 @@ def test_a_changefeed_is_copied_and_followed_through_executors_on_two_workers(ru
     assert "identical" in running.sluice("verify", FEED)
 
 
+@pytest.mark.soak
 def test_an_executor_killed_in_a_window_costs_that_window_alone(running: ClusteredNodes) -> None:
     with running.load():
         running.until_replicated()
