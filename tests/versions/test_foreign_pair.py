@@ -12,6 +12,7 @@ from tests.versions.pair import Pair, Versions
 _FEW = ("create_view", "index_simple", "drop_index", "modify_ttl", "rename_across", "drop_create", "to_capped")
 
 
+@pytest.mark.soak
 def test_a_source_of_4_4_and_a_target_of_6_0_become_equal(tmp_path: Path, subtests: pytest.Subtests) -> None:
     kinds = {name: KINDS[name] for name in _FEW}
     assert {kind.column for kind in kinds.values()} == set(COLUMNS)

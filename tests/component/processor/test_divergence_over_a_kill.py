@@ -71,6 +71,7 @@ _EITHER = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.soak
 @_EITHER
 def test_it_is_repaired(cluster: ReplicatingCluster, database: str, before_the_window: bool) -> None:
     damaged = Damaged(cluster, database, "repair")

@@ -1,6 +1,6 @@
 """`kill -9` at each moment of a DDL: {7 kinds of DDL} x {victim} x {moment}, 140 cases, on real nodes.
 
-`make test` runs a spread of 28: each kind, each victim and each moment several times. `make failover` runs all of them.
+`make test` runs a spread of 21 that contains each kind, each moment, and each victim but another processor. `make failover` runs all of them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def standing(
     cluster.close()
 
 
-@pytest.mark.parametrize("victim", Victim)
+@pytest.mark.parametrize("victim", [Victim.OWNER, Victim.HOME, Victim.OWNER_AND_HOME])
 def test_a_ddl_is_there_once_and_replication_goes_on_whoever_dies(
     standing: StandingCluster, subtests: pytest.Subtests, victim: Victim
 ) -> None:

@@ -7,6 +7,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from devstack.mongodb.server import Client
 from tests.component.node.server_process import Server
 from tests.e2e.node.workload import contents, until, writing
@@ -27,6 +29,7 @@ def _tables_of(server: Server, feed: str) -> dict[str, str]:
     return {table["name"].partition(".")[2]: table["node"].rpartition("-")[0] for table in found}
 
 
+@pytest.mark.soak
 def test_tables_move_while_the_source_is_written_to_and_nothing_is_lost(
     etcd_endpoint: str,
     tmp_path: Path,

@@ -96,6 +96,7 @@ def test_all_members_killed_come_back_with_what_a_majority_had(members: ReplicaS
     assert _has(client, number)
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("client")
 def test_a_primary_that_is_cut_off_is_reached_by_nobody_and_is_one_no_longer(members: ReplicaSet) -> None:
     old = members.primary()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import pytest
 from pymongo import UpdateOne
 
 from tests.component.processor.conftest import ReplicatingCluster
@@ -34,6 +35,7 @@ def test_rows_that_are_kept_become_as_at_the_source_and_others_stay(
     assert not standing.error(feed)
 
 
+@pytest.mark.soak
 def test_a_table_that_is_dropped_is_copied_into_a_new_one(standing: ReplicatingCluster, database: str) -> None:
     _occupy(standing, database)
     feed = standing.create("drop", database, start="initial", on_occupied="drop")
