@@ -181,7 +181,7 @@ def _passed(copy: TableCopy, ddl: DdlEvent) -> CopyAction:
 
 def _copying(copy: TableCopy, inputs: CopyInputs) -> CopyAction:
     if copy.complete:
-        if copy.upto >= inputs.barrier:
+        if copy.upto > inputs.barrier:
             return Wait()
         return BuildIndexes(copy.upto) if inputs.checkpoint >= copy.upto else CatchUp(copy.upto)
     free = max(0, inputs.parallelism - len(inputs.running))

@@ -88,6 +88,7 @@ def test_a_table_is_prepared_copied_caught_up_and_indexed_and_then_done() -> Non
     assert decide(copy(4), inputs(5, running=(1,))) == CopyChunks((2,))
     assert decide(copy(4), inputs(5, running=(1, 2))) == Wait()
     assert decide(copy(4, 9, 6), inputs(9)) == Wait()
+    assert decide(copy(4, 9, 6), inputs(10)) == CatchUp(at(10)), "an idle source shows no later position for seconds"
     assert decide(copy(4, 9, 6), inputs(11)) == CatchUp(at(10))
     assert decide(copy(4, 9, 6), inputs(12, checkpoint=at(8))) == CatchUp(at(10))
     assert decide(copy(4, 9, 6), inputs(12, checkpoint=at(10))) == BuildIndexes(at(10))
