@@ -50,6 +50,8 @@ class NodeStanding:
     reaches: bool = False
     """It has no tables, and has found that it could serve."""
     erring_since: float | None = None
+    erred_at: float = float("-inf")
+    """A window that has nothing to write clears its node's error, though the next one fails: an error is over once none was seen for a while."""
     failing: bool = False
     failed_at: float = float("-inf")
     times: int = 0
@@ -114,13 +116,16 @@ def _seen(before: NodeStanding, state: NodeState, run: int, now: float) -> NodeS
     error, place = report.error, (report.checkpoint, report.exceptions)
     errs = error is not None and error.retryable and not error.passes_at_once and error.table is None
     since = before.erring_since if before.erring_since is not None else now
+    erred_at = now if errs else before.erred_at
+    lasts = errs or (before.erring_since is not None and now - erred_at < PATIENCE.total_seconds())
     moved = bool(state.assignment.tables) and before.place is not None and place != before.place and error is None
     return replace(
         before,
         place=place,
         moved_at=now if moved else before.moved_at,
         reaches=report.reaches and error is None and state.takes_tables,
-        erring_since=since if errs else None,
+        erring_since=since if lasts else None,
+        erred_at=erred_at,
     )
 
 
