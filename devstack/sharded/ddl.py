@@ -1,0 +1,127 @@
+"""`ClusterDdl`: schema changes and moves of data, each as the internal command that a `mongos` sends for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bson.int64 import Int64
+
+from devstack.sharded.router import ClusterRouter
+from devstack.sharded.wire import MAJORITY
+
+_CHUNK_BYTES = 64 << 20
+
+Key = Mapping[str, Any]
+
+
+class ClusterDdl:
+    """A collection is named `database.collection`."""
+
+    def __init__(self, router: ClusterRouter) -> None:
+        self._router = router
+
+    def create_database(self, db: str, *, primary: str) -> None:
+        more = {} if self._since(6) else {"enableSharding": True}
+        self._router.config(
+            {"_configsvrCreateDatabase": db, "primaryShardId": primary, **more, "writeConcern": MAJORITY}
+        )
+
+    def drop_database(self, db: str) -> None:
+        self._at_primary(db, {"_shardsvrDropDatabase": 1})
+        self._router.refresh()
+
+    def shard(self, ns: str, key: Key, **more: Any) -> None:
+        self._coordinated(ns, "_shardsvrCreateCollection", shardKey=key, **more)
+
+    def drop(self, ns: str) -> None:
+        self._coordinated(ns, "_shardsvrDropCollection")
+
+    def rename(self, ns: str, to: str, *, drop_target: bool = False) -> None:
+        self._coordinated(ns, "_shardsvrRenameCollection", to=to, dropTarget=drop_target)
+        self._router.refresh(to)
+
+    def modify(self, ns: str, **options: Any) -> None:
+        """From 6.0 on."""
+        self._coordinated(ns, "_shardsvrCollMod", **options)
+
+    def create_index(self, ns: str, key: Key, **options: Any) -> None:
+        """Each shard that owns a part builds it for itself."""
+        db, _, coll = ns.partition(".")
+        name = "_".join(f"{path}_{order}" for path, order in key.items())
+        command = {"createIndexes": coll, "indexes": [{"key": key, "name": name, **options}], "writeConcern": MAJORITY}
+        self._router.to_owners(
+            ns, lambda shard, versions: self._router.wire(shard).command(db, {**command, **versions})
+        )
+
+    def drop_index(self, ns: str, name: str) -> None:
+        """From 6.0 on."""
+        self._coordinated(ns, "_shardsvrDropIndexes", index=name)
+
+    def refine(self, ns: str, key: Key) -> None:
+        self._coordinated(ns, "_shardsvrRefineCollectionShardKey", newShardKey=key)
+
+    def reshard(self, ns: str, key: Key, **more: Any) -> None:
+        self._at_primary(ns.partition(".")[0], {"_shardsvrReshardCollection": ns, "key": key, **more}, db="admin")
+        self._router.refresh(ns)
+
+    def move_primary(self, db: str, to: str) -> None:
+        self._at_primary(db, {"_shardsvrMovePrimary": db, "to": to}, db="admin")
+        self._router.refresh()
+
+    def split(self, ns: str, *points: Key) -> None:
+        """Each point becomes the lower end of a chunk."""
+        for point in points:
+            self._router.refresh(ns)
+            route = self._router.route(ns)
+            assert route.collection is not None
+            chunk, shard = route.chunk(point), route.owner(point)
+            command = {
+                "splitChunk": ns,
+                "keyPattern": route.collection["key"],
+                "from": shard,
+                "min": chunk["min"],
+                "max": chunk["max"],
+                "splitKeys": [point],
+                "epoch": route.collection["lastmodEpoch"],
+                "timestamp": route.collection["timestamp"],
+                **self._router.versions(ns, shard),
+            }
+            self._router.wire(shard).command("admin", command)
+        self._router.refresh(ns)
+
+    def move(self, ns: str, point: Key, to: str, *, wait_for_delete: bool = False) -> None:
+        """Moves the chunk that has this point. Afterwards the routes are stale, as those of another router would be."""
+        self._router.refresh(ns)
+        route = self._router.route(ns)
+        assert route.collection is not None
+        chunk, collection = route.chunk(point), route.collection
+        if self._since(6):
+            command = {"_configsvrMoveRange": ns, "toShard": to, "min": chunk["min"], "max": chunk["max"]}
+        else:
+            command = {
+                "_configsvrMoveChunk": 1,
+                **chunk,
+                "ns": ns,
+                "toShard": to,
+                "lastmodEpoch": collection["lastmodEpoch"],
+                "lastmodTimestamp": collection["timestamp"],
+                "maxChunkSizeBytes": Int64(_CHUNK_BYTES),
+                "secondaryThrottle": {},
+                "forceJumbo": False,
+            }
+        self._router.config({**command, "waitForDelete": wait_for_delete, "writeConcern": MAJORITY})
+
+    def _coordinated(self, ns: str, command: str, **fields: Any) -> None:
+        db, _, coll = ns.partition(".")
+        self._at_primary(db, {command: coll, **fields}, db=db)
+        self._router.refresh(ns)
+
+    def _at_primary(self, of: str, command: Mapping[str, Any], *, db: str = "") -> None:
+        """The primary shard of a database coordinates what concerns the database."""
+        [entry] = self._router.known_by_config("databases", {"_id": of})
+        versioned = {**command, "databaseVersion": entry["version"], "writeConcern": MAJORITY}
+        self._router.wire(entry["primary"]).command(db or of, versioned)
+
+    def _since(self, major: int) -> bool:
+        return self._router.version >= (major, 0)

@@ -1,0 +1,89 @@
+"""`Wire`: one connection to one server, on which commands are sent exactly as they are given.
+
+A driver adds a session of its own to each command, but a router has to use one session and transaction number on several shards.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from itertools import count
+from struct import Struct
+from typing import Any, Self
+
+import bson
+from bson.int64 import Int64
+
+_MESSAGE = 2013
+_HEADER = Struct("<iiiiIB")
+_REPLY = Struct("<iiii")
+_FLAGS = 5
+"""Bytes before the document of a reply: the flags, and the kind of the section."""
+
+
+MAJORITY = {"w": "majority", "wtimeout": 60_000}
+"""The write concern that config servers and shards ask for in their own commands."""
+
+
+class CommandFailed(Exception):
+    """`reply` is the server's."""
+
+    def __init__(self, command: Mapping[str, Any], reply: Mapping[str, Any], reason: Mapping[str, Any]) -> None:
+        self.reply = reply
+        self.code = int(reason.get("code", 0))
+        super().__init__(f"{next(iter(command))}: {reason.get('errmsg', reason)} (code {self.code})")
+
+
+class Wire:
+    """For one thread."""
+
+    def __init__(self, port: int, *, timeout_seconds: float = 120) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout_seconds)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._numbers = count(1)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def command(self, db: str, command: Mapping[str, Any]) -> dict[str, Any]:
+        """The reply. An error of the command, of one of its writes, or of their acknowledgement is raised."""
+        reply = self._asked({**command, "$db": db})
+        failed = reply.get("ok") != 1
+        for reason in (reply if failed else None, *reply.get("writeErrors", ())[:1], reply.get("writeConcernError")):
+            if reason:
+                raise CommandFailed(command, reply, reason)
+        return reply
+
+    def find(self, db: str, coll: str, filter: Mapping[str, Any] | None = None, **more: Any) -> list[dict[str, Any]]:
+        cursor = self.command(db, {"find": coll, "filter": filter or {}, **more})["cursor"]
+        found = list(cursor["firstBatch"])
+        while cursor["id"]:
+            cursor = self.command(db, {"getMore": Int64(cursor["id"]), "collection": coll})["cursor"]
+            found += cursor["nextBatch"]
+        return found
+
+    def _asked(self, command: Mapping[str, Any]) -> dict[str, Any]:
+        body = _encoded(command)
+        self._socket.sendall(_HEADER.pack(_HEADER.size + len(body), next(self._numbers), 0, _MESSAGE, 0, 0) + body)
+        size, *_ = _REPLY.unpack(self._read(_REPLY.size))
+        return bson.decode(self._read(size - _REPLY.size)[_FLAGS:])
+
+    def _read(self, size: int) -> bytes:
+        read = bytearray()
+        while len(read) < size:
+            part = self._socket.recv(size - len(read))
+            if not part:
+                raise ConnectionResetError("the server closed the connection")
+            read += part
+        return bytes(read)
+
+
+def _encoded(command: Mapping[str, Any]) -> bytes:
+    """As a field, and cut out of the document around it: the encoder moves an `_id` at the top before the command's name."""
+    return bson.encode({"x": command})[7:-1]
