@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
@@ -11,8 +11,9 @@ from prometheus_client.registry import Collector
 
 from admin.cluster_reader import ClusterReader, ClusterView
 from admin.lag import slowest
-from admin.services.messages import copy_of, lags_of_nodes, lifecycle_now, table_names
+from admin.services.messages import copy_of, lags_of_nodes, lifecycle_now, running_copies, table_names
 from admin.services.table_troubles import troubles
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.errors import SluiceError
 from changefeed.lifecycle import ErrorReport, State
 from changefeed.records import ChangefeedId, DdlState, Role
@@ -23,8 +24,12 @@ _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _COPIED = {
     "chunks_done": "Copied chunks of the tables in copy",
     "chunks": "Chunks of the tables in copy",
-    "documents": "Copied documents of the tables in copy",
-    "bytes": "Copied bytes of the tables in copy",
+    "documents": "Documents that initial copies have copied, also those of tables whose copy has ended",
+    "bytes": "Their bytes",
+    "documents_left": "About how many documents are still to be copied",
+    "bytes_left": "Their bytes",
+    "documents_rate": "Copied documents a second, over the last minute in which chunks ended",
+    "bytes_rate": "Copied bytes a second",
     "tables_done": "Tables whose initial copy has ended",
     "tables": "Tables that begin with a copy",
     "share": "Share of the initial copy that is done, from 0 to 1",
@@ -64,7 +69,7 @@ class ClusterCollector(Collector):
         yield from _states(found, self._reader.serving.unwritable())
         yield from _gauges(found, now)
         yield from _lags(found, now)
-        yield from _copies(found, now)
+        yield from _copies(found)
         yield _by_changefeed("sluice_tables", "Tables that are assigned to a node", tables)
         left = {id: span.total_seconds() for id, span in self._oplog_left().items()}
         yield _by_changefeed(
@@ -124,13 +129,28 @@ def _lags(found: Mapping[ChangefeedId, OwnerView], now: datetime) -> Iterator[Me
     yield tables
 
 
-def _copies(found: Mapping[ChangefeedId, OwnerView], now: datetime) -> Iterator[Metric]:
-    copies = {id: copy for id, known in found.items() if (copy := copy_of(known, now)) is not None}
+def _copies(found: Mapping[ChangefeedId, OwnerView]) -> Iterator[Metric]:
+    copies = {id: copy for id, known in found.items() if (copy := copy_of(known)) is not None}
     by = {name: {id: getattr(copy, name) for id, copy in copies.items()} for name in _COPIED}
     for name, help in _COPIED.items():
         yield _by_changefeed(f"sluice_copy_{name}", help, by[name])
     left = {id: copy.left.ToTimedelta().total_seconds() for id, copy in copies.items() if copy.HasField("left")}
     yield _by_changefeed("sluice_copy_left_seconds", "About how long the rest of the initial copy takes", left)
+    yield from _tables_in_copy({id: running_copies(found[id]) for id in copies})
+
+
+def _tables_in_copy(found: Mapping[ChangefeedId, Sequence[pb.TableCopy]]) -> Iterator[Metric]:
+    """Only those that have most to do, since there may be a hundred thousand."""
+    for name in ("share", "bytes_left", "bytes_rate"):
+        family = GaugeMetricFamily(
+            f"sluice_table_copy_{name}",
+            f"{_COPIED[name]}, of the tables that have most to do",
+            labels=(*_FEED, "table"),
+        )
+        for id, tables in found.items():
+            for each in tables:
+                family.add_metric((id, each.name), getattr(each.copy, name))
+        yield family
 
 
 def _states(found: Mapping[ChangefeedId, OwnerView], unwritable: ErrorReport | None) -> Iterator[Metric]:

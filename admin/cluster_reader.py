@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from changefeed.errors import CoordinationUnavailable, NotFoundError
-from changefeed.lifecycle import ErrorReport
+from changefeed.lifecycle import ErrorReport, State
 from changefeed.position import Position
 from changefeed.records import Assignment, ChangefeedId, ChangefeedStatus, NodeId, NodeRecord, PositionReport
 from changefeed.table import TableId, TableSchema
@@ -29,6 +29,7 @@ from owner.tables.progress import TableProgress
 from schema_store.store import SchemaStore
 
 _PATIENCE = timedelta(seconds=2)
+_FOLLOWING = frozenset({State.NORMAL, State.WARNING, State.PENDING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +132,11 @@ def tables_of(known: OwnerView) -> ChangefeedTables:
     living = tuple(schema for _, schema in versions.living())
     floor = known.floor(known.status.checkpoint)
     return ChangefeedTables(living=living, progress=TableProgress().next(replicated, known.nodes({}), floor))
+
+
+def follows(known: OwnerView) -> bool:
+    """Whether its tables are being replicated, or will be without a user's action."""
+    return known.status is not None and known.status.lifecycle.state in _FOLLOWING
 
 
 def no_such_changefeed(id: ChangefeedId) -> NotFoundError:

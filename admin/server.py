@@ -61,7 +61,7 @@ class AdminServer:
         rpc.add_TableServiceServicer_to_server(tables, self._server)  # type: ignore[no-untyped-call]  # generated
         rpc.add_DdlServiceServicer_to_server(ddls, self._server)  # type: ignore[no-untyped-call]  # generated
         rpc.add_ClusterServiceServicer_to_server(cluster, self._server)  # type: ignore[no-untyped-call]  # generated
-        verifications = VerifyService(guard, reader, self._stopping)
+        verifications = VerifyService(guard, reader, store, self._stopping)
         verify_pb2_grpc.add_VerifyServiceServicer_to_server(verifications, self._server)  # type: ignore[no-untyped-call]  # generated
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         files = (pb.DESCRIPTOR, verify_pb2.DESCRIPTOR)

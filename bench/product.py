@@ -22,12 +22,11 @@ from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.lifecycle import State
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus, DesiredState
+from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus, CopyRecord, CopyStage, DesiredState
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import Put
 from coordination.layout import Layout, decode, encode
-from coordination.parts import ReportPart
 from devstack.stack import DevStack
 from source.connection import Client
 
@@ -125,19 +124,15 @@ class Product:
         """Waits until everything before the position is reported as replicated."""
         self._until(lambda: (at := self.checkpoint(id)) is not None and at >= position, f"{id} passes {position}")
 
-    def until_copied(self, id: ChangefeedId, documents: int) -> None:
-        """Waits for the processor's report of so many documents; counting at the target would cost it more than the copy does."""
+    def until_copied(self, id: ChangefeedId, tables: int) -> None:
+        """Waits until so many tables are copied and have their indexes. Counting at the target would cost it more than the copy does."""
 
         def copied() -> bool:
-            status = self.status(id)
-            if status and status.copied_from and status.checkpoint and status.checkpoint > status.copied_from:
-                return True
-            found = self.etcd.range(self.layout.positions(id)).items
-            parts = [decode(ReportPart, kv) for kv in found if kv.key.count("/") > self.layout.positions(id).count("/")]
-            progress = [each for part in parts for each in part.copies.values()]
-            return sum(each.documents for each in progress) >= documents
+            under = self.layout.copies(id)
+            found = [kv for kv in self.etcd.range(under).items if kv.key.count("/") == under.count("/")]
+            return sum(decode(CopyRecord, kv).stage is CopyStage.DONE for kv in found) == tables
 
-        self._until(copied, f"{id} has copied {documents} documents")
+        self._until(copied, f"{id} has copied {tables} tables")
 
     def checkpoint(self, id: ChangefeedId) -> Position | None:
         status = self.status(id)

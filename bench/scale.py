@@ -45,7 +45,8 @@ from coordination.layout import Layout, encode
 from coordination.parts import assignment_puts, report_txns
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.steps import Applied, DdlProgress
-from owner.decision import ChangefeedState, Decision, PublishBarrier, RecordDdls, ReleaseDdls, decide
+from owner.decision.decide import Decision, PublishBarrier, RecordDdls, ReleaseDdls, decide
+from owner.decision.state import ChangefeedState
 from owner.etcd_writes import whole_parts
 from owner.tables import scheduler
 from owner.tables.node_standings import NodeStandings

@@ -11,7 +11,8 @@ SluiceError
 │   ├── sink_unavailable            the target does not answer, refuses writes for now, or is busy
 │   │   └── sink_majority_stalled       its primary takes writes, but its majority does not move
 │   ├── sink_refused                authentication or privileges at the target
-│   └── pipeline_unavailable        Spark lost a worker or an executor, or cannot start
+│   ├── pipeline_unavailable        Spark lost a worker or an executor, or cannot start
+│   └── users_not_replicated        users or roles of the source could not be read, or written at the target: tables go on
 ├── PermanentError          a user has to act
 │   ├── coordination_refused        authentication or privileges in etcd
 │   ├── record_unreadable           a value in etcd is damaged, or written by a newer version of Sluice
@@ -106,6 +107,12 @@ class SinkRefused(RetryableError):
 
 class PipelineUnavailable(RetryableError):
     code = "pipeline_unavailable"
+
+
+class UsersNotReplicated(RetryableError):
+    """Tables are not concerned, and go on."""
+
+    code = "users_not_replicated"
 
 
 class PermanentError(SluiceError):

@@ -20,7 +20,7 @@ class RowType(StrEnum):
 
 
 class DdlType(StrEnum):
-    """Values are the change stream's `operationType`s."""
+    """Values are the change stream's `operationType`s; the last ones are Sluice's own (`OWN_DDL`)."""
 
     CREATE = "create"
     CREATE_INDEXES = "createIndexes"
@@ -34,9 +34,18 @@ class DdlType(StrEnum):
     REFINE_SHARD_KEY = "refineCollectionShardKey"
     UNKNOWN = "unknown"
     """An oplog command that Sluice does not know: the tables it concerns cannot go on. Change streams never show it."""
+    LEAVE = "leave"
+    """A table ends for the changefeed by a user's command. The source and the target are as before."""
+    ENTER = "enter"
+    """A table begins by a user's command, with a copy."""
+    EXCHANGE = "exchange"
+    """The copy that was made beside the target's table takes its place."""
 
 
-SHOWN_BY_STREAMS = frozenset(DdlType) - {DdlType.UNKNOWN}
+OWN_DDL = frozenset({DdlType.LEAVE, DdlType.ENTER, DdlType.EXCHANGE})
+"""Recorded by the owner at positions of its own choice. The source never shows them."""
+
+SHOWN_BY_STREAMS = frozenset(DdlType) - OWN_DDL - {DdlType.UNKNOWN}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +61,7 @@ class DdlEvent:
         dropIndexes       {indexes: [full specification, ...]}
         modify            the collMod fields
         shardCollection   {shardKey, unique, numInitialChunks...}
+        enter             {options, indexes, shardKey} of the table, and {beside: {name, standsAt}}
     """
 
     position: Position

@@ -44,6 +44,7 @@ from changefeed.errors import (
     SluiceError,
     SourceMajorityStalled,
     SourceUnavailable,
+    UsersNotReplicated,
 )
 from changefeed.table import TableId
 
@@ -55,6 +56,9 @@ _PASSING_AT_ONCE = {
     SinkMajorityStalled.code: SinkUnavailable.code,
 }
 """Errors of a stalled majority. Each maps to the code that calls report which only see a timeout."""
+
+
+_OF_NO_TABLE = frozenset({PipelineUnavailable.code, UsersNotReplicated.code})
 
 
 class State(StrEnum):
@@ -110,7 +114,7 @@ class ErrorReport:
         a node whose Spark does not run tries again by itself. So does a single table.
         """
         alone = self.node is not None or (self.table is not None and self.retryable)
-        return self.passes_at_once or alone or self.code == PipelineUnavailable.code
+        return self.passes_at_once or alone or self.code in _OF_NO_TABLE
 
     def on(self, node: str, *, alone: bool) -> ErrorReport:
         """The same error, as reported by a node. `alone`: other nodes do not have it."""

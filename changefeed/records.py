@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -23,7 +24,7 @@ from changefeed.event import DdlEvent
 from changefeed.lifecycle import ErrorReport, Lifecycle
 from changefeed.position import Position
 from changefeed.row_tally import RowTally
-from changefeed.table import TableId, TableName
+from changefeed.table import TableId, TableName, TableSize
 
 NodeId = NewType("NodeId", str)
 """Name of a node plus its session's lease: a node that lost its session returns under a new id."""
@@ -61,6 +62,8 @@ class NodeRecord:
     """The captures that it supports. The default is for a release that did not record them: it supports change streams only."""
     isolates: bool = False
     """Whether it knows stragglers. A release that does not would take each table to be at the changefeed's checkpoint."""
+    recopies: bool = False
+    """Whether it knows tables that are copied beside the target's. A release that does not would write their rows to the wrong tables."""
     health: NodeHealth | None = None
     """None: it has no Spark, or it is of a release that did not record it, and counts as ready."""
 
@@ -333,6 +336,20 @@ class MoveRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RepairRequest:
+    """Rows of one table that a verification found different. The table's node writes each as the source has it, then deletes the request."""
+
+    id: str
+    keys: tuple[str, ...]
+    """The `documentKey`s as BSON, in base64. Few: a verification asks for the next rows when these are done."""
+    asked_at: datetime
+
+    @property
+    def rows(self) -> list[bytes]:
+        return [b64decode(key) for key in self.keys]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Straggler:
     """A table that the changefeed's checkpoint does not wait for, and may have passed: it is stopped, or a DDL that waits for a user holds it,
     or it is catching up after that.
@@ -352,6 +369,7 @@ class Straggler:
 class TableVerb(StrEnum):
     STOP = "stop"
     RESUME = "resume"
+    RECOPY = "recopy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -379,6 +397,14 @@ class CopyStage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CopyFloor:
+    """What was shown as copied before chunks had to be copied again. Progress that is shown does not fall below it."""
+
+    copied: TableSize
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CopyRecord:
     """The progress of one table's initial copy. While it exists, the collection of that name in the target belongs to Sluice."""
 
@@ -388,6 +414,10 @@ class CopyRecord:
     chunks: int = 0
     whole: bool = False
     """Read as one chunk, in natural order: for a table whose keys Sluice cannot order as the server does, or whose natural order matters."""
+    size: TableSize | None = None
+    """The source's table when the copy started."""
+    floor: CopyFloor | None = None
+    """Of a copy that is done: what was copied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -404,6 +434,12 @@ class CopiedChunk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkPiece:
+    upper: Document | None
+    copied: CopiedChunk | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CopyPart:
     """Successive chunks of a copy: the end of each (None for the last), and its result (None until it is copied).
 
@@ -412,14 +448,36 @@ class CopyPart:
 
     uppers: tuple[Document | None, ...]
     copied: tuple[CopiedChunk | None, ...]
+    divided: Mapping[int, tuple[ChunkPiece, ...]] = field(default_factory=dict)
+    """The pieces of chunks that were divided while they were read, by the chunk's place here. As a whole such a chunk is never copied: an earlier
+    release, which does not know pieces, copies it again."""
+    floor: CopyFloor | None = None
+    """Of the whole copy, when the part was written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyRate:
+    """Each second, over the last minute in which chunks ended."""
+
+    documents: float = 0.0
+    bytes: float = 0.0
+
+    def __add__(self, other: CopyRate) -> CopyRate:
+        return CopyRate(documents=self.documents + other.documents, bytes=self.bytes + other.bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyProgress:
+    """Of one table. `share`, `documents` and `bytes` never fall, though chunks are copied again; what is left may grow by that."""
+
     documents: int = 0
     bytes: int = 0
     chunks_done: int = 0
     chunks: int = 0
+    left: TableSize | None = None
+    share: float | None = None
+    """Of the chunks. None, as `left`: from a node of an earlier release."""
+    rate: CopyRate | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -461,6 +519,10 @@ class PositionReport:
     exceptions: Mapping[TableId, Position] = field(default_factory=dict)
     released: Mapping[TableId, Position] = field(default_factory=dict)
     copies: Mapping[TableId, CopyProgress] = field(default_factory=dict)
+    copying: bool = False
+    """It has tables whose initial copy has not ended."""
+    copy_rate: CopyRate | None = None
+    """Of all its tables in copy, as of the last chunk."""
     error: ErrorReport | None = None
     failed: Mapping[TableId, ErrorReport] = field(default_factory=dict)
     """Tables that cannot go on, each for a reason of its own. This node starts no more work for them in this run."""
@@ -473,7 +535,7 @@ class PositionReport:
     flowing: bool = False
     """Rows in scope have arrived lately, so the owner publishes the barrier more often."""
     reaches: bool = False
-    """It has no tables, and while the changefeed has an error it has found that it reaches source and target."""
+    """While the changefeed has an error, it has found that it reaches source and target: it has nothing to do, or its windows fail nevertheless."""
 
     def of(self, table: TableId) -> Position:
         return self.exceptions.get(table, self.checkpoint)

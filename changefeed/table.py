@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NewType
 
@@ -23,7 +23,10 @@ HEARTBEAT_DATABASE, HEARTBEAT_COLLECTION = "__sluice", "heartbeat"
 
 SYSTEM_DATABASES = frozenset({"admin", "config", "local", HEARTBEAT_DATABASE})
 
-_PASSING = re.compile(r"tmp[A-Za-z0-9]{5}\.(convertToCapped\..+|renameCollection)", re.DOTALL)
+_BESIDE = "sluice.recopy."
+_PASSING = re.compile(
+    rf"tmp[A-Za-z0-9]{{5}}\.(convertToCapped\..+|renameCollection)|{re.escape(_BESIDE)}[0-9a-f]{{32}}", re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -51,7 +54,7 @@ class TableName:
     def passing(self) -> bool:
         """A temporary collection of `convertToCapped` or of a rename across databases: the server fills it, then renames it to the table.
 
-        Not all change streams show how it is filled.
+        Not all change streams show how it is filled. Or it is Sluice's own (`Beside`), in a source that is another changefeed's target.
         """
         return _PASSING.fullmatch(self.coll) is not None
 
@@ -74,6 +77,38 @@ class TableKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """Where a table is copied anew, while the target's table of its own name stands still."""
+
+    name: TableName
+    """At the target."""
+    stands_at: Position
+    """The table under its own name has the rows of this position."""
+
+
+def beside_name(table: TableId, target: TableName) -> TableName:
+    """In the same database, so that the copy can take the table's place by a rename."""
+    return TableName(target.db, f"{_BESIDE}{table}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSize:
+    """Documents and bytes, without indexes and uncompressed."""
+
+    documents: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: TableSize) -> TableSize:
+        return TableSize(documents=self.documents + other.documents, bytes=self.bytes + other.bytes)
+
+    def at_least(self, other: TableSize) -> TableSize:
+        return TableSize(documents=max(self.documents, other.documents), bytes=max(self.bytes, other.bytes))
+
+    def part(self, share: float) -> TableSize:
+        return TableSize(documents=round(self.documents * share), bytes=round(self.bytes * share))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableSchema:
     """One version of a table, valid from `valid_from` until the table's next DDL.
 
@@ -88,3 +123,7 @@ class TableSchema:
     indexes: tuple[Document, ...] = ()
     shard_key: Document | None = None
     valid_from: Position
+    beside: Beside | None = None
+    """None: its rows are under the name that the routes give it."""
+    size: TableSize | None = field(default=None, compare=False)
+    """Of a table that begins with a copy: its size when its changefeed began. Only a base in etcd has it."""

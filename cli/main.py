@@ -45,7 +45,9 @@ app.add_typer(table.app, name="table")
 app.add_typer(table.ddl_app, name="ddl")
 app.add_typer(dev.app, name="dev")
 app.command(epilog="sluice server --config node.yaml\n\nsluice server --etcd etcd-1:2379 --roles owner")(server)
-app.command(epilog="sluice verify orders\n\nsluice verify orders --tables 'shop.*' -o json")(verify)
+app.command(
+    epilog="sluice verify orders\n\nsluice verify orders --repair\n\nsluice verify orders --tables 'shop.*' -o json"
+)(verify)
 
 
 @app.callback()

@@ -18,6 +18,7 @@
                          move/<table>
                          straggler/<table>
                          request/<table>
+                         repair/<table>
                          skip/<position>
                          rows
 
@@ -181,6 +182,10 @@ class Layout:
         """The row counts of nodes that are gone."""
         return f"{self.changefeed(id)}rows"
 
+    def principals(self, id: ChangefeedId) -> str:
+        """The users and roles that have been written to the target."""
+        return f"{self.changefeed(id)}principals"
+
     def renames(self, id: ChangefeedId) -> str:
         """The renames of the target's tables for changed routes, while these are carried out."""
         return f"{self.changefeed(id)}rename/"
@@ -205,6 +210,12 @@ class Layout:
 
     def request(self, id: ChangefeedId, table: TableId) -> str:
         return self.requests(id) + _quote(table)
+
+    def repairs(self, id: ChangefeedId) -> str:
+        return f"{self.changefeed(id)}repair/"
+
+    def repair(self, id: ChangefeedId, table: TableId) -> str:
+        return self.repairs(id) + _quote(table)
 
     def skips(self, id: ChangefeedId) -> str:
         return f"{self.changefeed(id)}skip/"

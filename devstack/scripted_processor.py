@@ -47,6 +47,7 @@ class ScriptedProcessor:
                 started_at=now,
                 captures=DECIDED,
                 isolates=True,
+                recopies=True,
             )
 
         self._layout = layout

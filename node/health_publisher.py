@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import structlog
 
-from changefeed.errors import ConflictError, RetryableError
+from changefeed.errors import ConflictError, FencedError, RetryableError
 from changefeed.records import NodeHealth, NodeRecord
 from coordination.etcd.protocol import Etcd, KeyValue, ModRevIs, Put
 from coordination.fenced import compare_and_swap
@@ -28,13 +28,16 @@ class HealthPublisher:
         self._written_at = float("-inf")
 
     def publish(self, record: NodeRecord, found: KeyValue, health: NodeHealth, now: float) -> None:
-        """`found`: the record as the mirror has it. If it has changed since, a later call writes. `now`: monotonic seconds."""
+        """`found`: the record as the mirror has it. If it has changed since, a later call writes. `now`: monotonic seconds.
+
+        Where the lease is over, so is the node, which its session finds out by itself.
+        """
         if not self._due(record.health, health, now):
             return
         put = Put(self._key, encode(replace(record, health=health)), found.lease)
         try:
             compare_and_swap(self._etcd, (ModRevIs(self._key, found.mod_rev),), (put,))
-        except (ConflictError, RetryableError) as error:
+        except (ConflictError, FencedError, RetryableError) as error:
             _log.info("health_not_published_yet", error=str(error))
             return
         self._written_at = now

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from admin.metrics import Metrics
 from changefeed.lifecycle import ErrorReport
-from changefeed.records import ChangefeedId, CopiedChunk
+from changefeed.records import ChangefeedId
+from processor.copy.chunk_copy import ReadChunk
 from processor.copy.steps import CopyAnswers, CopyStep
 from processor.spark.pipeline import SharedContext
 from processor.spark.spark_watch import WatchedJobs
@@ -26,7 +27,7 @@ class MeasuredJobs:
 
     def copy(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:
         answers = self._jobs.copy(shared, steps, attempt)
-        chunks = [answer for answer in answers if isinstance(answer, CopiedChunk)]
+        chunks = [answer.copied for answer in answers if isinstance(answer, ReadChunk)]
         self._metrics.chunks_copied(ChangefeedId(shared.context.changefeed), chunks)
         return answers
 

@@ -196,6 +196,7 @@ class NodeProcess:
             draining=self._draining,
             captures=CAPTURES,
             isolates=True,
+            recopies=True,
             health=self._health,
         )
 

@@ -32,6 +32,7 @@ from changefeed.documents.document import Document
 from changefeed.errors import (
     ConfigurationError,
     CoordinationUnavailable,
+    DdlRefused,
     FencedError,
     HistoryLost,
     InvariantError,
@@ -42,6 +43,7 @@ from changefeed.lifecycle import Command, ErrorReport, Lifecycle, Sign, State
 from changefeed.position import Position
 from changefeed.records import ChangefeedId, ChangefeedStatus, DdlRecord, LetterTotals, NodeId
 from changefeed.table import TableId, TableName
+from changefeed.users.principals import Principals
 from coordination import failpoint
 from coordination.decoded import Decoded
 from coordination.fenced import FencedStore
@@ -52,24 +54,16 @@ from owner.background import Background
 from owner.ddl.feed import DdlFeed, Subscription, Taken
 from owner.ddl.in_flight import InFlightDdl
 from owner.ddl.jobs import DdlJobs
-from owner.ddl.scope import DdlClassifier
+from owner.ddl.scope import DdlClassifier, shown_otherwise
 from owner.ddl.sightings import Sightings
 from owner.ddl.steps import Apply, Observe, RecordExecuting, Refuse
-from owner.decision import (
-    ChangefeedState,
-    LookUp,
-    OwnerAction,
-    PublishBarrier,
-    PublishStatus,
-    RecordDdls,
-    ReleaseDdls,
-    commanded,
-    decide,
-    published,
-)
+from owner.decision.decide import LookUp, OwnerAction, PublishBarrier, PublishStatus, RecordDdls, ReleaseDdls, decide
+from owner.decision.state import ChangefeedState, published
+from owner.decision.status import commanded
 from owner.deployments.heartbeats import Heartbeats, HeartbeatWriter
 from owner.deployments.letter_count import LetterCount
 from owner.deployments.oplog_guard import OplogGuard, OplogLeft
+from owner.deployments.principal_copy import PrincipalCopy, PrincipalTarget
 from owner.error_reports import ErrorReports
 from owner.etcd_view import OwnerView
 from owner.etcd_writes import ChangefeedWriter
@@ -97,6 +91,7 @@ class OwnerSource(Catalog, HeartbeatWriter, Protocol):
     def feed(self) -> DdlFeed: ...
 
     def oplog_window(self) -> OplogWindow | None: ...
+    def read_principals(self) -> Principals: ...
 
 
 class Clusters(Protocol):
@@ -106,6 +101,7 @@ class Clusters(Protocol):
     def release(self, uri: ConnectionUri, capture: Capture) -> None: ...
     def open_sink(self, configuration: Configuration) -> DdlApplier: ...
     def open_letters(self, configuration: Configuration, before: LetterTotals) -> LetterTotals: ...
+    def principals_of(self, configuration: Configuration) -> PrincipalTarget: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +173,13 @@ class ChangefeedOwner:
         self._heartbeats = Heartbeats(f"{term.layout.cluster}/{id}", self._background, self._source)
         count = partial(term.clusters.open_letters, configuration)
         self._letters = LetterCount(id, self._background, count)
+        self._principals = (
+            PrincipalCopy(
+                id, self._background, self._source.read_principals, term.clusters.principals_of(configuration)
+            )
+            if configuration.users
+            else None
+        )
         self._reports = ErrorReports()
         self._table_starts = TableStarts(
             configuration, self._source, self._open_sink, self._writer, self._background, self._reports, self._random
@@ -375,7 +378,8 @@ class ChangefeedOwner:
             self._memory.take(taken)
             resolved = taken.resolved
             nobody = without_nodes(known.processors) if tables.replicated else None
-            errors += [error for error in (taken.error, self._memory.error, nobody) if error is not None]
+            unwritten = self._copy_principals(known)
+            errors += [error for error in (taken.error, self._memory.error, nobody, unwritten) if error is not None]
         else:
             self._memory.leave_feed()
         return ChangefeedState(
@@ -387,12 +391,16 @@ class ChangefeedOwner:
             wishes=TableWishes(
                 stragglers=known.stragglers,
                 requests=known.requests,
+                repairs=known.repairs.keys(),
                 skips=known.skips,
                 lost=self._lost(known),
                 replicated=tables.replicated.keys(),
                 processors={node for node, state in self._memory.progress.nodes.items() if state.takes_tables},
+                moving=known.moving,
             ),
             isolates=known.isolates,
+            recopies=known.recopies,
+            beside=tables.beside & known.copied,
             reports=[report for node, report in known.reports.items() if node in known.processors],
             node_errors=self._memory.standings.errors(self._memory.progress.nodes, status.run, time.monotonic()),
             checkpoints=self._memory.progress,
@@ -403,11 +411,19 @@ class ChangefeedOwner:
             watching=self._memory.watching,
             executions=self._jobs.progress,
             still=status.lifecycle.resting and (status.still or self._stands_still(known)),
-            copying=self.configuration.target is not None and bool(tables.to_copy - known.copied),
+            copying=self.configuration.target is not None and bool(tables.beside or tables.to_copy - known.copied),
             entered=self._memory.entered,
             letters=self._letters.look(status.letters, known.all_rows.rejected),
             errors=[self._reports.of(error) for error in errors],
         )
+
+    def _copy_principals(self, known: OwnerView) -> SluiceError | None:
+        if self._principals is None:
+            return None
+        to_record = self._principals.tick(known.principals)
+        if to_record is not None:
+            self._writer.principals(to_record)
+        return self._principals.error
 
     def _lost_alone(self, known: OwnerView) -> AbstractSet[TableId]:
         """The tables that have lost their history, if others have not: tables that cannot keep up. None of these is a straggler yet."""
@@ -439,8 +455,8 @@ class ChangefeedOwner:
         match action:
             case LookUp(event):
                 self._look_up(event)
-            case RecordDdls(records):
-                self._writer.ddls(records)
+            case RecordDdls(records, answers):
+                self._writer.ddls(records, answers)
                 _reach("ddl_recorded", records)
             case PublishBarrier(barrier):
                 self._writer.barrier(barrier, known.barrier, flowing=known.flowing)
@@ -483,12 +499,15 @@ class ChangefeedOwner:
         touched = record.scope.tables | record.scope.apart
         before = {table: tip.before(table, record.position) for table in touched}
         names = {table: schema.name for table, schema in before.items() if schema is not None}
+        beside = {schema.name: schema.beside.name for schema in before.values() if schema and schema.beside}
         if record.event.type is DdlType.DROP_DATABASE:
             named = record.scope.names  # a table without a name downstream is not among them
             names = {table: name for table, name in names.items() if self.configuration.routes.target(name) in named}
+        if (refused := shown_otherwise(record.event, self.configuration)) and not record.drops:
+            raise DdlRefused(refused)
         translate = dropped_instead if record.drops else downstream
         event = replace(record.event, drop_target=None) if record.taken else record.event
-        return translate(event, Routing(route=route, tables=names))
+        return translate(event, Routing(route=route, tables=names, beside=beside))
 
     def _schedule(self, known: OwnerView) -> None:
         actions = scheduler.decide(self._memory.progress, known.moves, now=time.monotonic(), margin=self._term.margin)
@@ -518,7 +537,7 @@ class ChangefeedOwner:
 def _history_lost(at: Position, window: OplogWindow) -> HistoryLost:
     return HistoryLost(
         f"it is at {at}, which is no longer in the source's oplog (the oldest is {window.oldest_ts}, {window.oldest_ts.to_iso()}); have it copied "
-        "anew: update the changefeed to a filter without it, drop it at the target, and update the changefeed again to take it in"
+        "anew: `sluice table recopy`"
     )
 
 

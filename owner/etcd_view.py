@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import dataclass, field
+from functools import partial, reduce
 
 from changefeed.position import Position
 from changefeed.records import (
@@ -14,6 +14,7 @@ from changefeed.records import (
     ChangefeedId,
     ChangefeedInfo,
     ChangefeedStatus,
+    CopyPart,
     CopyRecord,
     CopyStage,
     DdlRecord,
@@ -21,6 +22,7 @@ from changefeed.records import (
     NodeId,
     NodeRecord,
     PositionReport,
+    RepairRequest,
     Role,
     RowCounts,
     SkipRequest,
@@ -30,13 +32,14 @@ from changefeed.records import (
     TargetRename,
 )
 from changefeed.table import TableId, TableName, TableSchema
+from changefeed.users.principals import PrincipalNames
 from coordination import decoded
 from coordination.decoded import Decoded
-from coordination.layout import Layout
+from coordination.layout import Layout, decode
 from coordination.mirror import View
 from owner.capture_change import Standing
 from owner.ddl.stragglers import StoredStraggler
-from owner.decision import published
+from owner.decision.state import published
 from owner.tables.known_tables import KnownTables
 from owner.tables.progress import Floor, NodeState, TableProgress
 
@@ -54,10 +57,13 @@ class OwnerView:
     reports: Mapping[NodeId, PositionReport]
     rows: RowCounts
     """The counts of gone nodes."""
+    principals: PrincipalNames = field(default_factory=PrincipalNames)
+    """The users and roles that have been written to the target."""
     renames: Mapping[TableName, TargetRename]
     moves: Mapping[TableId, NodeId]
     stragglers: Mapping[TableId, StoredStraggler]
     requests: Mapping[TableId, TableVerb]
+    repairs: Mapping[TableId, RepairRequest]
     skips: AbstractSet[Position]
     copied: AbstractSet[TableId]
     """The tables whose initial copy has ended."""
@@ -65,6 +71,12 @@ class OwnerView:
     """The living processors."""
     isolates: bool
     """Whether all living nodes know stragglers."""
+    recopies: bool
+    """Whether all living nodes know tables that are copied beside the target's."""
+    copies: Mapping[TableId, CopyRecord] = field(default_factory=dict)
+    """What is recorded of initial copies."""
+    chunks_of: Callable[[TableId], Iterable[CopyPart]] = lambda _: ()
+    """The chunks of a copy that has not ended, in order. Decoded at each call."""
 
     def nodes(
         self, gone_at: Mapping[NodeId, float], failing: AbstractSet[NodeId] = frozenset()
@@ -109,6 +121,12 @@ class OwnerView:
         )
 
     @property
+    def moving(self) -> frozenset[TableId]:
+        """The tables that a node is giving up, or is to give up."""
+        leaving = (assigned.record.leaving for assigned in self.assignments.values())
+        return frozenset(self.moves).union(*leaving)
+
+    @property
     def all_rows(self) -> RowCounts:
         return reduce(RowCounts.plus, (report.rows for report in self.reports.values()), self.rows)
 
@@ -132,8 +150,10 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Owner
     records = reader.derived(DdlRecord, view, layout.ddls(id), _record)
     stragglers = reader.group(Straggler, view, layout.stragglers(id))
     requests = reader.group(TableRequest, view, layout.requests(id))
+    repairs = reader.group(RepairRequest, view, layout.repairs(id))
     skips = reader.group(SkipRequest, view, layout.skips(id))
     moves = reader.group(MoveRequest, view, layout.moves(id))
+    principals = reader.one(PrincipalNames, view, layout.principals(id))
     renames = reader.group(TargetRename, view, layout.renames(id))
     nodes = reader.group(NodeRecord, view, layout.nodes)
     rows = reader.one(RowCounts, view, layout.rows(id))
@@ -148,15 +168,20 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Owner
         assignments=reader.assignments(view, id),
         reports=reader.reports(view, id),
         rows=rows.record if rows else RowCounts(),
+        principals=principals.record if principals else PrincipalNames(),
         renames={TableName.parse(name): stored.record for name, stored in renames.items()},
         moves={TableId(table): stored.record.node for table, stored in moves.items()},
         stragglers={
             TableId(table): StoredStraggler(stored.record, stored.mod_rev) for table, stored in stragglers.items()
         },
         requests={TableId(table): stored.record.verb for table, stored in requests.items()},
+        repairs={TableId(table): stored.record for table, stored in repairs.items()},
         skips={stored.record.position for stored in skips.values()},
         copied=reader.derived(CopyRecord, view, layout.copies(id), _copied).keys(),
         isolates=all(stored.record.isolates for stored in nodes.values()),
+        recopies=all(stored.record.recopies for stored in nodes.values()),
+        copies=reader.derived(CopyRecord, view, layout.copies(id), _copy),
+        chunks_of=partial(_chunks_of, view, layout, id),
         processors={
             NodeId(node): stored.record for node, stored in nodes.items() if Role.PROCESSOR in stored.record.roles
         },
@@ -169,6 +194,14 @@ def _record(_: str, stored: decoded.StoredRecord[DdlRecord]) -> tuple[Position, 
 
 def _base(table: str, stored: decoded.StoredRecord[TableSchema]) -> tuple[TableId, TableSchema]:
     return TableId(table), stored.record
+
+
+def _copy(table: str, stored: decoded.StoredRecord[CopyRecord]) -> tuple[TableId, CopyRecord]:
+    return TableId(table), stored.record
+
+
+def _chunks_of(view: View, layout: Layout, id: ChangefeedId, table: TableId) -> list[CopyPart]:
+    return [decode(CopyPart, kv) for _, kv in sorted(view.group(layout.copy_parts(id, table)).items())]
 
 
 def _copied(table: str, stored: decoded.StoredRecord[CopyRecord]) -> tuple[TableId, CopyStage] | None:

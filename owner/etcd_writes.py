@@ -24,6 +24,7 @@ from changefeed.records import (
     TargetRename,
 )
 from changefeed.table import TableId, TableName, TableSchema
+from changefeed.users.principals import PrincipalNames
 from coordination import failpoint
 from coordination.etcd.protocol import MAX_TXN_BYTES, MAX_TXN_OPS, Delete, DeletePrefix, KeyValue, Op, Put
 from coordination.fenced import FencedStore
@@ -65,6 +66,9 @@ class ChangefeedWriter:
         """The tables are about to change: no node runs them."""
         self._commit([self._put_status(marked)])
 
+    def principals(self, names: PrincipalNames) -> None:
+        self._commit([Put(self._layout.principals(self._id), encode(names))])
+
     def renames(self, renames: Mapping[TableName, TargetRename | None]) -> None:
         """None: the target refused it."""
         self._store.commit_in_parts(
@@ -99,7 +103,9 @@ class ChangefeedWriter:
         layout, id = self._layout, self._id
         removed = [Remove(table, node) for node, given in assignments.items() for table in tables & given.tables.keys()]
         keys = [
-            group(id, table) for table in sorted(tables) for group in (layout.straggler, layout.request, layout.move)
+            group(id, table)
+            for table in sorted(tables)
+            for group in (layout.straggler, layout.request, layout.repair, layout.move)
         ]
         self._store.commit_in_parts([op for table in sorted(tables) for op in self._copy_forgotten(table)])
         self.schedule(assignments, assignments_after(assignments, removed))
@@ -116,16 +122,27 @@ class ChangefeedWriter:
     def restart(self, status: ChangefeedStatus) -> None:
         layout, id = self._layout, self._id
         groups = [layout.ddls, layout.schemas, layout.assignments, layout.positions, layout.copies]
-        groups += [layout.barrier, layout.rows, layout.stragglers, layout.requests, layout.skips, layout.renames]
+        groups += [
+            layout.barrier,
+            layout.rows,
+            layout.stragglers,
+            layout.requests,
+            layout.skips,
+            layout.renames,
+            layout.repairs,
+        ]
         self._commit([*(DeletePrefix(group(id)) for group in groups), self._put_status(status)])
 
     def remove(self) -> None:
         self._commit([DeletePrefix(self._layout.changefeed(self._id))])
         self._log.info("changefeed_removed")
 
-    def ddls(self, records: Sequence[DdlRecord]) -> None:
-        """In stream order: a new owner that finds only some of them finds no gap."""
-        self._store.commit_in_parts([self._put_ddl(record) for record in records])
+    def ddls(self, records: Sequence[DdlRecord], answers: Iterable[TableId] = ()) -> None:
+        """In stream order: a new owner that finds only some of them finds no gap. The answered requests are deleted last: one
+        that is still found is known as answered, or the table is copied once more.
+        """
+        answered = [Delete(self._layout.request(self._id, table)) for table in answers]
+        self._store.commit_in_parts([*(self._put_ddl(record) for record in records), *answered])
 
     def release(self, records: Sequence[DdlRecord], barrier: Barrier, stragglers: Mapping[TableId, Straggler]) -> None:
         """One transaction: there is no state in which a gate is open and its DDL not durable."""
@@ -151,8 +168,9 @@ class ChangefeedWriter:
                 marks = [self._put_straggler(table, straggler)] if straggler else []
                 self._commit([*marks, Delete(layout.request(id, table)), *map(self._put_ddl, records)])
                 self._log.info("table_resumed", table=table)
-            case Forget(requests=requests, skips=skips, stragglers=stragglers):
+            case Forget(requests=requests, repairs=repairs, skips=skips, stragglers=stragglers):
                 keys = [layout.request(id, table) for table in requests]
+                keys += [layout.repair(id, table) for table in repairs]
                 keys += [layout.skip(id, position) for position in skips]
                 keys += [layout.straggler(id, table) for table in stragglers]
                 self._store.commit_in_parts([Delete(key) for key in keys])

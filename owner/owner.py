@@ -15,6 +15,7 @@ from datetime import timedelta
 
 import structlog
 
+from changefeed.config.live_options import alike
 from changefeed.errors import FencedError, RetryableError
 from changefeed.records import ChangefeedId, ChangefeedInfo
 from coordination.decoded import Decoded
@@ -216,10 +217,12 @@ class Owner:
     def _owner_of(
         info: ChangefeedInfo, term: OwnerTerm, changefeeds: dict[ChangefeedId, ChangefeedOwner]
     ) -> ChangefeedOwner:
-        """A changefeed whose configuration or capture was changed gets a new `ChangefeedOwner`."""
+        """A changefeed whose capture or configuration was changed, in more than live options, gets a new `ChangefeedOwner`."""
         id = ChangefeedId(info.configuration.id)
         known = changefeeds.get(id)
-        if known is not None and (known.configuration, known.capture) != (info.configuration, info.capture):
+        if known is not None and (
+            known.capture is not info.capture or not alike(known.configuration, info.configuration)
+        ):
             changefeeds.pop(id).close()
         if id not in changefeeds:
             changefeeds[id] = ChangefeedOwner(id, info.configuration, info.capture, term)

@@ -8,7 +8,7 @@
     REFILTER     updated to other tables or routes, and it   takes tables in and out, brings them to their names downstream; writes the
                  is to run; or tables without a name         filter's tables and the routes
                  downstream may have got one
-    RUN          otherwise                                   `decision.decide`: barrier, DDL, status
+    RUN          otherwise                                   `decision/decide.py`: barrier, DDL, status
 
 The first row that holds is taken. A crash in a phase leaves a state in which the same phase is found again, or the next one.
 """

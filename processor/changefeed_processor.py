@@ -32,11 +32,11 @@ from changefeed.errors import (
 )
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, DdlRecord, NodeId, PositionReport
+from changefeed.records import ChangefeedId, DdlRecord, NodeId, PositionReport, RepairRequest
 from changefeed.table import TableId, TableSchema
 from coordination.decoded import StoredRecord
 from coordination.etcd.config import EtcdConfig
-from coordination.etcd.protocol import CreateRevIs
+from coordination.etcd.protocol import CreateRevIs, Delete
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, child
 from coordination.mirror import View
@@ -44,13 +44,14 @@ from coordination.parts import report_txns
 from credentials.expansion import allowed
 from credentials.redaction import redacted
 from processor import decision
-from processor.copy.steps import CopyAnswers, CopyStep
+from processor.copy.steps import CopyAnswers, CopyChunk, CopyStep
 from processor.copy.table_copies import TableCopies
 from processor.decision import Following
 from processor.etcd_view import ProcessorView
 from processor.lanes.lane_plan import LaneLimits
-from processor.lanes.lanes import Lanes
+from processor.lanes.lanes import LaneJob, Lanes
 from processor.lanes.windows import WindowLimits
+from processor.limits.limit_share import LimitShares
 from processor.spark.attempts import Attempts
 from processor.spark.pipeline import SharedBase, SharedContext
 from processor.strangers import Strangers
@@ -124,7 +125,7 @@ class ChangefeedProcessor:
         self._log = _log.bind(changefeed=id, node=session.node)
         self._orders = stored.orders
         self._following = Following(lanes=Lanes.empty(stored.orders.barrier.position))
-        self._copies = TableCopies(id, session.layout, session.lanes.copy_follows_after)
+        self._copies = TableCopies(id, session.layout, session.lanes)
         self._copies_written = False
         self._schemas = SchemaStore()
         self._strangers = Strangers()
@@ -141,6 +142,8 @@ class ChangefeedProcessor:
         self._retired: list[SharedContext] = []
         self._running: dict[int, _Running] = {}
         self._look: _Look | None = None
+        self._repaired: set[str] = set()
+        """The repair requests that were carried out, as long as they are in etcd."""
         self._reported: PositionReport | None = None
         self._reported_at = float("-inf")
         self._unreported = True
@@ -196,6 +199,8 @@ class ChangefeedProcessor:
             self._configuration, self._capture = stored.configuration, stored.capture
             self._renew_context()
         self._following = decision.follow_orders(self._following, stored.orders, self._copies.tables_with_tasks)
+        if stored.repairs:
+            self._answer_repairs(stored)
         limits = self._tick_copies(view, stored, now)
         self._begin_jobs(stored, now, {**limits, **self._ended()})
         if self._look is None and decision.may_look(self._following, stored.orders, now=now):
@@ -247,7 +252,7 @@ class ChangefeedProcessor:
         begins = decision.may_begin(self._following, stored.orders, now=now)
         lanes = self._following.lanes
         still = decision.standing_still(self._following, stored.orders)
-        tick = self._copies.tick(view, stored, self._schemas.versions, lanes, still, submit if begins else None)
+        tick = self._copies.tick(view, stored, self._schemas.versions, lanes, still, submit if begins else None, now)
         self._copies_written = bool(tick.ops)
         if tick.ops:
             self._session.store.commit_in_parts(tick.ops)
@@ -263,6 +268,9 @@ class ChangefeedProcessor:
 
     def _submit_copy(self, stored: ProcessorView, steps: Sequence[CopyStep]) -> Future[CopyAnswers]:
         shared = self._context_for(frozenset(), stored)
+        if stored.configuration.copy_limit is not None:
+            share = LimitShares.among(stored.others, stored.orders.run).copy
+            steps = [replace(step, limit_share=share) if isinstance(step, CopyChunk) else step for step in steps]
         future = self._session.threads.submit(_run_copy, self._session, shared, steps)
         future.add_done_callback(lambda _: self._session.wake())
         return future
@@ -271,15 +279,33 @@ class ChangefeedProcessor:
         jobs = decision.begin(self._following, stored.orders, self._session.lanes, now=now, copying=limits)
         if not jobs:
             return
-        held = _held(stored)
+        held, limited = _held(stored), stored.configuration.apply_limit is not None
+        share = LimitShares.among(stored.others, stored.orders.run).apply if limited else 1.0
         for job in jobs:
             self._following = decision.begun(self._following, job)
             copied = self._copies.ranges({table for table in job.own_windows if job.of(table)})
             attempt = self._lane_attempt if job.tables else self._session.attempts.new()
             density = decision.pace_of(self._following, job).density
-            alone = self._following.lanes.lane_of(job) is not None
-            spec = JobSpec.of(attempt, job, held, copied, density=density, alone=alone)
+            alone = limited or self._following.lanes.lane_of(job) is not None
+            repairs = self._repairs_in(job, stored)
+            spec = JobSpec.of(
+                attempt, job, held, copied, density=density, repairs=repairs, alone=alone, limit_share=share
+            )
             self._submit(spec, self._context_for(job.tables, stored))
+
+    def _repairs_in(self, job: LaneJob, stored: ProcessorView) -> Mapping[TableId, RepairRequest]:
+        asked = {TableId(table): request.record for table, request in stored.repairs.items()}
+        return {
+            table: request for table, request in asked.items() if job.of(table) and request.id not in self._repaired
+        }
+
+    def _answer_repairs(self, stored: ProcessorView) -> None:
+        """A repair that is carried out again changes nothing, so its request may be deleted late."""
+        asked = {table: request.record.id for table, request in stored.repairs.items()}
+        self._repaired &= set(asked.values())
+        done = [table for table, request in asked.items() if request in self._repaired]
+        keys = [self._session.layout.repair(self._id, TableId(table)) for table in done]
+        self._session.store.commit_in_parts([Delete(key) for key in keys])
 
     def _submit(self, spec: JobSpec, shared: SharedContext) -> None:
         future = self._session.threads.submit(_run_window, self._session, shared, spec)
@@ -385,6 +411,7 @@ class ChangefeedProcessor:
             blamed = self._blamed(outcome.error)
             self._following = decision.failed(self._following, number, blamed, now=now, of_a_task=of_a_task)
         else:
+            self._repaired |= outcome.repaired
             options = self._configuration.pipeline
             limits = replace(
                 self._session.windows,
@@ -423,6 +450,7 @@ class ChangefeedProcessor:
         """Writes at most ten reports a second. A report that is held back makes a later tick due."""
         copies = self._copies
         report = decision.report(self._following, stored.orders, copies.progress, copies.tables_with_tasks, now=now)
+        report = replace(report, copying=copies.unfinished, copy_rate=copies.rate)
         self._unreported = report != self._reported
         if not self._unreported or now < self._reported_at + _REPORT_EVERY:
             return

@@ -131,7 +131,7 @@ def follow_orders(following: Following, orders: Orders, copying: AbstractSet[Tab
     elif before is not None and following.trouble is None and not lanes.tables:
         error = replace(before, table=None)
         following = replace(following, trouble=Trouble(error=error, failures=1, retry_at=0.0))
-    if not orders.troubled or lanes.tables:
+    if not orders.troubled:
         following = replace(following, looked_at=None, reaches=False)
     failed = {
         table: error for table, error in following.failed.items() if table in lanes.tables and table not in orders.stops
@@ -155,18 +155,28 @@ def may_begin(following: Following, orders: Orders, *, now: float) -> bool:
 
 def may_look(following: Following, orders: Orders, *, now: float) -> bool:
     """Whether to look at source and target. A node without tables has no job that would show whether its own error is over, or whether
-    it could do what another node fails to do.
+    it could do what another node fails to do. Neither has a node whose tables wait, as for a DDL whose other tables are on the node that fails.
+    Where windows fail, a look shows whether the error came with a table.
     """
-    return not following.lanes.tables and may_begin(following, orders, now=now) and look_due(following, orders, now)
+    if not following.lanes.tables:
+        return may_begin(following, orders, now=now) and look_due(following, orders, now)
+    waits = not following.lanes.running and now >= following.succeeded_at + LOOK_EVERY.total_seconds()
+    runs = orders.running and following.run == orders.run
+    return runs and _asked(following, orders, now) and (waits or following.trouble is not None)
 
 
 def look_due(following: Following, orders: Orders, now: float) -> bool:
-    if following.trouble is not None:
-        return True
+    return following.trouble is not None or _asked(following, orders, now)
+
+
+def _asked(following: Following, orders: Orders, now: float) -> bool:
     return orders.troubled and (following.looked_at is None or now >= following.looked_at + LOOK_EVERY.total_seconds())
 
 
 def looked(following: Following, error: ErrorReport | None, *, now: float) -> Following:
+    """A node with tables learns its own errors from their windows."""
+    if following.lanes.tables:
+        return replace(following, looked_at=now, reaches=error is None)
     after = replace(following, trouble=None) if error is None else with_error(following, error, now=now)
     return replace(after, looked_at=now, reaches=error is None)
 
@@ -191,7 +201,9 @@ def standing_still(following: Following, orders: Orders) -> AbstractSet[TableId]
 
 
 def begun(following: Following, job: LaneJob) -> Following:
-    return replace(following, lanes=following.lanes.started(job))
+    """A window that begins makes an earlier look outdated, unless it only tries again what failed."""
+    begun = replace(following, lanes=following.lanes.started(job))
+    return begun if begun.trouble is not None else replace(begun, looked_at=None, reaches=False)
 
 
 def succeeded(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
@@ -18,6 +18,7 @@ from changefeed.records import (
     DdlRecord,
     NodeId,
     PositionReport,
+    RepairRequest,
     Straggler,
 )
 from changefeed.table import TableId, TableSchema
@@ -45,6 +46,10 @@ class ProcessorView:
     """By this node, as far as it is in etcd."""
     records: Mapping[str, decoded.StoredRecord[DdlRecord]]
     bases: Mapping[str, decoded.StoredRecord[TableSchema]]
+    repairs: Mapping[str, decoded.StoredRecord[RepairRequest]]
+    """By table."""
+    others: Mapping[NodeId, PositionReport | None] = field(default_factory=dict)
+    """The other living nodes that have tables of it, with their reports. Only where a limit is to be shared with them."""
 
     @property
     def settled_below(self) -> Position:
@@ -67,7 +72,14 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId, node: No
     barrier = reader.one(Barrier, view, layout.barrier(id))
     if info is None or status is None or barrier is None or status.record.checkpoint is None:
         return None
-    assigned = reader.assignments(view, id).get(node)
+    assignments = reader.assignments(view, id)
+    assigned = assignments.get(node)
+    limited = info.record.configuration.copy_limit or info.record.configuration.apply_limit
+    others = [
+        other
+        for other, stored in (assignments.items() if limited else ())
+        if other != node and stored.record.tables and view.get(layout.node(other)) is not None
+    ]
     records = reader.group(DdlRecord, view, layout.ddls(id))
     orders = Orders(
         life=barrier.create_rev,
@@ -90,6 +102,8 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId, node: No
         reported=reader.report(view, id, node),
         records=records,
         bases=reader.group(TableSchema, view, layout.schemas(id)),
+        repairs=reader.group(RepairRequest, view, layout.repairs(id)),
+        others={other: reader.report(view, id, other) for other in others},
     )
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from changefeed.documents.document import Document
 from changefeed.errors import InvariantError
 from changefeed.event import DdlEvent, DdlType
-from changefeed.table import TableId, TableKind, TableName, TableSchema
+from changefeed.position import Position
+from changefeed.table import Beside, TableId, TableKind, TableName, TableSchema
 
 _Fields = dict[str, Any]
 
@@ -39,8 +40,9 @@ def created(event: DdlEvent, table: TableId, name: TableName) -> TableSchema:
 
 
 def entered(event: DdlEvent, table: TableId, name: TableName) -> TableSchema:
-    """A table that a rename brought into the filter. It was unknown before, so the event contains its whole definition."""
+    """A table that a rename brought into the filter, or that begins by a user's command. The event contains its whole definition."""
     said = event.description.decode()
+    beside = said.get("beside")
     return TableSchema(
         id=table,
         name=name,
@@ -49,10 +51,25 @@ def entered(event: DdlEvent, table: TableId, name: TableName) -> TableSchema:
         indexes=tuple(_specification(index) for index in said["indexes"]),
         shard_key=Document.of(said["shardKey"]) if said.get("shardKey") else None,
         valid_from=event.position,
+        beside=Beside(name=TableName.parse(beside["name"]), stands_at=Position.parse(beside["standsAt"]))
+        if beside
+        else None,
     )
 
 
+def definition_of(table: TableSchema, beside: Beside | None = None) -> Document:
+    """As the description of an event has it that brings the table in."""
+    said = {"options": table.options.decode(), "indexes": _decoded(table.indexes)}
+    if table.shard_key is not None:
+        said["shardKey"] = table.shard_key.decode()
+    if beside is not None:
+        said["beside"] = {"name": str(beside.name), "standsAt": str(beside.stands_at)}
+    return Document.of(said)
+
+
 def enters(event: DdlEvent) -> bool:
+    if event.type is DdlType.ENTER:
+        return True
     return event.type is DdlType.RENAME and "options" in event.description.decode()
 
 

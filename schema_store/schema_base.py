@@ -118,11 +118,12 @@ def _schema(table: TableId, name: str, form: TableSchema) -> TableSchema:
         indexes=form.indexes,
         shard_key=form.shard_key,
         valid_from=form.valid_from,
+        beside=form.beside,
     )
 
 
 def _form(schema: TableSchema) -> object:
-    return schema.kind, schema.options, schema.indexes, schema.shard_key, schema.valid_from
+    return schema.kind, schema.options, schema.indexes, schema.shard_key, schema.valid_from, schema.beside
 
 
 NO_BASE = SchemaBase.of(())

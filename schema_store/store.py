@@ -142,7 +142,7 @@ class _OpenStep:
         return fits or (not self.changes and not self.ddls and len(effect) <= _MOST_TABLES_OF_ONE_DDL)
 
     def close(self) -> Iterator[FoldStep]:
-        write = tuple(schema for _, schema in sorted(self.changes.items()) if schema is not None)
+        write = tuple(self._sized(schema) for _, schema in sorted(self.changes.items()) if schema is not None)
         ended = {table for table, schema in self.changes.items() if schema is None}
         step = FoldStep(write=write, remove=tuple(sorted(ended & self.bases.keys())), ddls=tuple(self.ddls))
         self.bases |= {schema.id: schema for schema in write}
@@ -151,6 +151,10 @@ class _OpenStep:
         self.changes, self.ddls = {}, []
         if step != FoldStep():
             yield step
+
+    def _sized(self, schema: TableSchema) -> TableSchema:
+        base = self.bases.get(schema.id)
+        return replace(schema, size=base.size if base else None)
 
 
 def _bytes(schema: TableSchema) -> int:

@@ -22,7 +22,8 @@ Events that change nothing:
 Any other event that names an unknown table is an `InvariantError`: the filter has dropped the DDLs of tables out of scope.
 
 A rename out of the filter arrives here as the drop of the table. A rename into the filter has a description with the table's whole
-definition (`{options, indexes, shardKey}`), since its earlier changes were never recorded. So a table may exist, end, and exist again.
+definition (`{options, indexes, shardKey}`), since its earlier changes were never recorded. So a table may exist, end, and exist again. A
+user's command does the same: the table leaves, and enters.
 """
 
 from __future__ import annotations
@@ -224,8 +225,8 @@ class _VersionsDraft:
             raise InvariantError(f"{event}: names no table")
         if event.type is DdlType.CREATE:
             self._create(event, event.table)
-        elif event.renamed_to is not None and definition.enters(event):
-            self._enter(event, event.renamed_to)
+        elif definition.enters(event):
+            self._enter(event, event.renamed_to or event.table)
         elif (table := self._subject(event, event.table)) is not None:
             self._change(event, table)
 
@@ -289,7 +290,7 @@ class _VersionsDraft:
 
     def _change(self, event: DdlEvent, table: TableSchema) -> None:
         match event.type:
-            case DdlType.DROP:
+            case DdlType.DROP | DdlType.LEAVE:
                 self._end(table, event.position)
                 return
             case DdlType.RENAME:
@@ -303,6 +304,8 @@ class _VersionsDraft:
                 changed = definition.modified(table, event)
             case DdlType.SHARD_COLLECTION | DdlType.RESHARD_COLLECTION | DdlType.REFINE_SHARD_KEY:
                 changed = definition.resharded(table, event)
+            case DdlType.EXCHANGE:
+                changed = replace(table, beside=None)
             case _:
                 raise InvariantError(f"{event}: is not a change of one known table")
         self._put(replace(changed, valid_from=event.position))

@@ -12,6 +12,10 @@
     rename from a name outside                      Skip: the table is copied as a new one; the table that it replaced is dropped
     rename between names with the same route        Skip
     shardCollection, reshard, refine                ShardTable
+    exchange                                        RenameTable: the copy made beside takes the table's place
+
+A table that is copied beside (`Beside`) has two tables downstream. Its DDLs concern the new one, under a name of Sluice's own; a drop
+concerns both. A rename concerns the old one, if it is still there: the copy starts again anyway.
 
 A worked example. The filter accepts `shop.*`, the route sends `shop.X` to `copy.X`, and the source reports
 
@@ -29,7 +33,7 @@ is skipped with a note, and a rename from or to a shared name is refused, becaus
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias, assert_never
 
 from changefeed.documents.document import Document
@@ -77,6 +81,8 @@ class RenameTable:
     name: TableName
     to: TableName
     replaces: bool
+    perhaps: bool = False
+    """The table may be missing. Then only the table that it replaces is dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +101,19 @@ class Skip:
     note: str
 
 
-DownstreamDdl: TypeAlias = (
+SingleDdl: TypeAlias = (
     CreateTable | CreateIndexes | DropIndexes | ModifyTable | DropTables | RenameTable | ShardTable | Skip
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Together:
+    """One after the other. Each is applied exactly once."""
+
+    parts: tuple[SingleDdl, ...]
+
+
+DownstreamDdl: TypeAlias = SingleDdl | Together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +122,8 @@ class Routing:
 
     route: Callable[[TableName], TableName | None]
     tables: Mapping[TableId, TableName]
+    beside: Mapping[TableName, TableName] = field(default_factory=dict)
+    """The tables of the source that are copied beside, with the names of their copies downstream."""
 
     def sharing(self, name: TableName, *, apart_from: Iterable[TableName]) -> frozenset[TableName]:
         """Other tables of the source that have this name downstream."""
@@ -152,8 +170,21 @@ def names_of(ddl: DownstreamDdl) -> tuple[TableName, ...]:
             return ddl.names
         case RenameTable():
             return ddl.name, ddl.to
+        case Together():
+            return tuple(dict.fromkeys(name for part in ddl.parts for name in names_of(part)))
         case _:
             return (ddl.name,)
+
+
+def parts_of(ddl: DownstreamDdl, before: Observation) -> tuple[SingleDdl, ...]:
+    """What is to be done to a sink that was like this before."""
+    match ddl:
+        case Together():
+            return tuple(each for part in ddl.parts for each in parts_of(part, before))
+        case RenameTable(perhaps=True) if before.tables.get(ddl.name) is None:
+            return (DropTables(names=(ddl.to,)),) if ddl.replaces else ()
+        case _:
+            return (ddl,)
 
 
 def downstream(event: DdlEvent, routing: Routing) -> DownstreamDdl:
@@ -166,6 +197,8 @@ def downstream(event: DdlEvent, routing: Routing) -> DownstreamDdl:
     target = routing.route(event.table)
     if target is None:
         return Skip(note=f"{event.table} is outside the filter")
+    if event.type not in (DdlType.DROP, DdlType.EXCHANGE):
+        target = routing.beside.get(event.table, target)
     return _one_table(event, event.table, target, routing)
 
 
@@ -177,7 +210,9 @@ def dropped_instead(event: DdlEvent, routing: Routing) -> DownstreamDdl:
     return DropTables(names=tuple(dropped)) if dropped else Skip(note="nothing of it is left downstream")
 
 
-def _one_table(event: DdlEvent, table: TableName, target: TableName, routing: Routing) -> DownstreamDdl:
+def _one_table(  # noqa: PLR0911 - one case for each kind of DDL
+    event: DdlEvent, table: TableName, target: TableName, routing: Routing
+) -> DownstreamDdl:
     match event.type:
         case DdlType.CREATE:
             return CreateTable(name=target, options=_view_routed(table, target, event.description, routing))
@@ -191,6 +226,10 @@ def _one_table(event: DdlEvent, table: TableName, target: TableName, routing: Ro
             return _drop(table, target, routing)
         case DdlType.SHARD_COLLECTION | DdlType.RESHARD_COLLECTION | DdlType.REFINE_SHARD_KEY:
             return ShardTable(name=target, how=event.type, description=event.description)
+        case DdlType.EXCHANGE:
+            return _exchange(event, table, target, routing)
+        case DdlType.LEAVE | DdlType.ENTER:
+            return Skip(note="nothing changes downstream")
         case DdlType.RENAME | DdlType.DROP_DATABASE | DdlType.UNKNOWN:
             raise AssertionError(f"{event} is not about one table")
         case _:
@@ -201,11 +240,20 @@ def _indexes(event: DdlEvent) -> list[dict[str, Any]]:
     return list(event.description.decode().get("indexes", []))
 
 
-def _drop(table: TableName, target: TableName, routing: Routing) -> DownstreamDdl:
-    others = routing.sharing(target, apart_from=[table])
-    if others:
+def _drop(table: TableName, target: TableName, routing: Routing) -> DropTables | Skip:
+    others, copy = routing.sharing(target, apart_from=[table]), routing.beside.get(table)
+    names = (*(() if others else (target,)), *((copy,) if copy else ()))
+    if not names:
         return Skip(note=f"{target} also holds {_list(others)}; the rows of {table} stay in it")
-    return DropTables(names=(target,))
+    return DropTables(names=names)
+
+
+def _exchange(event: DdlEvent, table: TableName, target: TableName, routing: Routing) -> RenameTable:
+    if others := routing.sharing(target, apart_from=[table]):
+        raise DdlUnsupported(
+            f"{event}: {target} also holds the rows of {_list(others)}, which would be lost; route every table to a name of its own"
+        )
+    return RenameTable(name=routing.beside[table], to=target, replaces=True)
 
 
 def _drop_database(db: str, routing: Routing) -> DownstreamDdl:
@@ -216,6 +264,7 @@ def _drop_database(db: str, routing: Routing) -> DownstreamDdl:
         target = routing.route(table)
         if target is not None:
             (doomed if table.db == db else staying).add(target)
+            doomed |= {routing.beside[table]} if table.db == db and table in routing.beside else set()
     names = tuple(sorted(doomed - staying))
     return DropTables(names=names) if names else Skip(note=f"no table of {db} is left downstream")
 
@@ -250,7 +299,9 @@ def _rename_inside(
             f"{event}: {source} or {target} also holds the rows of {_list(others)}, which cannot be told apart from those of "
             f"{old_name}; route every table to a name of its own, or take renames of these tables out of the changefeed's events"
         )
-    return RenameTable(name=source, to=target, replaces=replaces)
+    rename = RenameTable(name=source, to=target, replaces=replaces, perhaps=old_name in routing.beside)
+    replaced = routing.beside.get(new_name) if replaces else None
+    return rename if replaced is None else Together(parts=(rename, DropTables(names=(replaced,))))
 
 
 def _view_routed(table: TableName, target: TableName, description: Document, routing: Routing) -> Document:

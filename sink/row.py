@@ -61,6 +61,8 @@ class SourceRow(NamedTuple):
 
     document: bytes | None
     read_ts: ClusterTime
+    ignored: bool = False
+    """The filter leaves out such a document."""
 
 
 FetchRow: TypeAlias = Callable[[RowChange], SourceRow | None]
@@ -138,6 +140,16 @@ Sole: TypeAlias = Callable[[TableId], SoleTable | None]
 """None for a table that the run does not write, or does not write alone, or does not bring forward."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedRows:
+    """Rows that a verification found different, of a table that the run alone writes."""
+
+    place: SoleTable
+    keys: Sequence[bytes]
+    removes: bool
+    """A row that the source does not have is removed. Not where it may be another table's, or may have been there before."""
+
+
 class RowRun(Protocol):
     """The changes of one job, in one task.
 
@@ -160,9 +172,10 @@ class RowRun(Protocol):
 class RowWriter(Protocol):
     """Applies row changes to a sink; runs in a Spark task. A run keeps no state of earlier runs.
 
-    With `sole`, the run also tries refused rows again that a user has named, of the tables that `sole` gives.
+    With `sole`, the run also tries refused rows again that a user has named, of the tables that `sole` gives. At its end it makes the
+    `asked` rows as the source has them.
     """
 
-    def begin(self, unfinished: Unfinished, sole: Sole | None = None) -> RowRun: ...
+    def begin(self, unfinished: Unfinished, sole: Sole | None = None, asked: Sequence[AskedRows] = ()) -> RowRun: ...
 
     def close(self) -> None: ...

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from devstack.etcd.cluster import EtcdCluster
 from devstack.etcd.server import SMALL_QUOTA, EtcdServer
@@ -19,6 +20,10 @@ from devstack.mongodb.server import Client, MongoDB
 from devstack.stack import DevStack
 
 ReplicaSets = Callable[..., ReplicaSet]
+
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
+"""No test fails because the machine is busy."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from changefeed.table import TableKind
+from changefeed.table import TableKind, TableName
 from sink.mongodb.connection import Client
+from source.raw.columns import Columns
 from source.tables.chunks import divide
 from verify.definitions.pairing import Pair
 from verify.documents.comparison import EVERY_KEY, Join, Joined, Share, differing_shares, ordered_digest, share_digests
@@ -37,6 +38,7 @@ class Sides:
     target: Client
     stop: threading.Event
     passing: Passing
+    columns_of: Callable[[TableName], Columns | None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,10 @@ class DocumentCheck:
     def of(
         cls, pair: Pair, sides: Sides, *, canonical: Canonical, excuses: Mapping[DifferenceKind, str], most: int
     ) -> DocumentCheck:
-        sources = tuple(TableReader.of_source(sides.source, schema.name, sides.stop) for schema in pair.sources)
+        sources = tuple(
+            TableReader.of_source(sides.source, schema.name, sides.stop, sides.columns_of(schema.name))
+            for schema in pair.sources
+        )
         target = TableReader.of_target(sides.target, pair.name, sides.stop)
         allowed = {**_natural(pair, sources, target), **excuses}
         return cls(pair, sides, sources, target, canonical, allowed, most)

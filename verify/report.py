@@ -62,6 +62,8 @@ class DocumentDifference:
     kind: DifferenceKind
     key: str
     details: tuple[str, ...] = ()
+    raw: bytes = field(default=b"", compare=False)
+    """The key as BSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,10 @@ class DocumentsReport:
     differences: tuple[DocumentDifference, ...] = ()
     excused: Mapping[DifferenceKind, int] = field(default_factory=dict)
     complete: bool = True
+    repaired: int = 0
+    """Rows that differed, were repaired, and were then found equal."""
+    obstacle: str = ""
+    """Why rows that differ were not repaired."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,11 @@ class TableResult:
     _differences: list[DocumentDifference] = field(default_factory=list)
     _excused: Counter[DifferenceKind] = field(default_factory=Counter)
     _complete: bool = True
+    _obstacle: str = ""
 
     def add(self, part: DocumentsReport) -> None:
-        self._counts.update(source=part.source, target=part.target)
+        self._counts.update(source=part.source, target=part.target, repaired=part.repaired)
+        self._obstacle = self._obstacle or part.obstacle
         self._differences += part.differences
         self._excused.update(part.excused)
         self._complete = self._complete and part.complete
@@ -43,6 +45,8 @@ class TableResult:
             differences=tuple(self._differences[: self.most]),
             excused=dict(self._excused),
             complete=self._complete and len(self._differences) <= self.most,
+            repaired=self._counts["repaired"],
+            obstacle=self._obstacle,
         )
         if documents:
             results[Aspect.DOCUMENTS] = self._documents(counted)
@@ -56,6 +60,8 @@ class TableResult:
     def _documents(self, counted: DocumentsReport) -> Result:
         settled = [each for each in counted.differences if each.kind is not DifferenceKind.UNSETTLED]
         reasons = tuple(f"{count} {kind}: {self.excuses[kind]}" for kind, count in sorted(counted.excused.items()))
+        if settled and counted.obstacle:
+            reasons = (f"not repaired: {counted.obstacle}", *reasons)
         if settled:
             return Result(Outcome.DIFFERENT, (_how_many(len(settled), complete=counted.complete), *reasons))
         if counted.differences:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import Protocol, TypeVar
@@ -16,7 +16,9 @@ from changefeed.config.configuration import Configuration
 from changefeed.config.tables.pattern import TablePattern, any_matches
 from changefeed.errors import RetryableError
 from changefeed.table import TableKind, TableName
+from credentials.hash_key import hash_key
 from sink.mongodb.connection import Client
+from source.raw.columns import Columns, columns_of
 from source.tables.catalog import read_catalog
 from verify.checkpoints import Checkpoints
 from verify.definitions.definition_check import Definition, settled_definitions
@@ -28,7 +30,8 @@ from verify.documents.id_range import IdRange
 from verify.documents.raw_document import as_it_is, fields_sorted
 from verify.documents.table_reader import Stopped
 from verify.passing import Passing
-from verify.report import Aspect, DocumentsReport, Outcome, Report, TableReport, VerifyProgress
+from verify.repairs import ROWS_AT_ONCE, Repairs, obstacle
+from verify.report import Aspect, DifferenceKind, DocumentsReport, Outcome, Report, TableReport, VerifyProgress
 from verify.table_result import TableResult
 
 _RETRIES = 5
@@ -85,6 +88,8 @@ class Verification:
     wishes: Wishes = field(default_factory=Wishes)
     checkpoints: Checkpoints | None = None
     """None when replication does not run; a difference then needs no wait."""
+    repairs: Repairs | None = None
+    """None: what differs is only reported."""
     stop: threading.Event = field(default_factory=threading.Event)
     _reports: list[TableReport] = field(default_factory=list)
     _tables: int = 0
@@ -97,7 +102,9 @@ class Verification:
         definitions = settled_definitions(partial(self._patiently, self._look), passing.wait)
         self._tables = len(definitions)
         self._report_progress()
-        sides = Sides(source=self.source, target=self.target, stop=self.stop, passing=passing)
+        sides = Sides(
+            source=self.source, target=self.target, stop=self.stop, passing=passing, columns_of=self._columns_of
+        )
         with ThreadPoolExecutor(self.wishes.parallelism, "verify") as threads:
             try:
                 self._compare_documents(definitions, sides, threads)
@@ -105,6 +112,9 @@ class Verification:
                 self.stop.set()
                 raise
         return Report(tables=tuple(self._reports))
+
+    def _columns_of(self, name: TableName) -> Columns | None:
+        return columns_of(self.configuration.columns_of(name), hash_key)
 
     def _look(self) -> list[Definition]:
         """Reads the catalogs. All tables of the source are read: a chosen table may share its target name with another one."""
@@ -120,7 +130,7 @@ class Verification:
         """Submits at most two ranges for each thread, so that a table is opened only shortly before its ranges are read."""
         running: dict[Future[DocumentsReport], _Table] = {}
         for table, keys in self._work(definitions, sides):
-            running[threads.submit(self._patiently, partial(table.check.compare, keys))] = table
+            running[threads.submit(self._compared, table.check, keys)] = table
             if len(running) >= 2 * self.wishes.parallelism:
                 self._collect(running)
         while running:
@@ -153,11 +163,27 @@ class Verification:
             sides,
             canonical=fields_sorted if wishes.ignore_field_order else as_it_is,
             excuses=excuses(pair, self.configuration),
-            most=wishes.max_differences,
+            most=wishes.max_differences if self.repairs is None else max(wishes.max_differences, ROWS_AT_ONCE),
         )
         ranges = check.ranges(wishes.range_bytes)
         self._ranges += len(ranges)
         return _Table(check, TableResult(definition, check.excuses, wishes.max_differences), list(reversed(ranges)))
+
+    def _compared(self, check: DocumentCheck, keys: IdRange) -> DocumentsReport:
+        """With repairs, the range is compared again after each, as long as rows became equal. One repair has a bounded number of rows."""
+        found, repaired, why = self._patiently(partial(check.compare, keys)), 0, ""
+        while self.repairs is not None and not why and (rows := _different(found)):
+            tables = [schema.id for schema in check.pair.sources]
+            go_on = partial(check.sides.passing.wait, tables)
+            why = obstacle(check.pair) or self.repairs.repair(tables, rows, go_on)
+            if why:
+                break
+            found = self._patiently(partial(check.compare, keys))
+            left = len(set(rows) & set(_different(found)))
+            repaired += len(rows) - left
+            if left == len(rows):
+                why = "their table's node has read them at the source, and they still differ (docs/verify.md says which rows it leaves)"
+        return replace(found, repaired=repaired, obstacle=why)
 
     def _patiently(self, work: Callable[[], T]) -> T:
         """Retries retryable errors: a verification may take hours, and a short outage of one side must not end it."""
@@ -201,3 +227,12 @@ class Verification:
                 documents=self._documents,
             )
         )
+
+
+def _different(found: DocumentsReport) -> list[bytes]:
+    """Rows that only the target has come first: they may have unique values that others need."""
+    return [
+        each.raw
+        for each in sorted(found.differences, key=lambda each: each.kind is not DifferenceKind.EXTRA)
+        if each.kind is not DifferenceKind.UNSETTLED
+    ]

@@ -23,6 +23,7 @@ from changefeed.records import (
     MoveRequest,
     NodeId,
     NodeRecord,
+    RepairRequest,
     SkipRequest,
     TableRequest,
     TableVerb,
@@ -96,6 +97,24 @@ class DesiredStore:
 
     def skip(self, id: ChangefeedId, position: Position) -> int:
         return self._request(id, Put(self._layout.skip(id, position), encode(SkipRequest(position=position))))
+
+    def repair(self, id: ChangefeedId, table: TableId, request: RepairRequest) -> int | None:
+        """None if other rows of the table are being repaired: one request at a time."""
+        info, key = self._layout.info(id), self._layout.repair(id, table)
+        found = self._etcd.get(info)
+        if found is None:
+            raise no_such_changefeed(id)
+        alone = CreateRevIs(info, found.create_rev), CreateRevIs(key, 0)
+        try:
+            return compare_and_swap(self._etcd, alone, (Put(key, encode(request)),))
+        except ConflictError:
+            return None
+
+    def withdraw(self, id: ChangefeedId, table: TableId, request: RepairRequest) -> None:
+        """Unless it is done already. A node that is carrying it out does no harm: it writes what the source has."""
+        found = self._etcd.get(self._layout.repair(id, table))
+        if found is not None and decode(RepairRequest, found).id == request.id:
+            self._etcd.txn((ModRevIs(found.key, found.mod_rev),), (Delete(found.key),))
 
     def _request(self, id: ChangefeedId, put: Put) -> int:
         """Of the changefeed that exists now, not of a later one of the same name."""

@@ -3,7 +3,7 @@
     verb        allowed in the states                       otherwise
     pause       normal, warning, pending                    already stopped: no change; failed, finished: there is nothing to pause
     resume      pending, stopped, failed, finished          already running: no change, unless a new start is given
-    update      stopped, failed, finished                   pause it first
+    update      stopped, failed, finished                   pause it first, unless only live options change
     finalize    all that run, and finished                  resume it first
     remove      all                                         already being removed: no change
 
@@ -20,6 +20,7 @@ from changefeed.capture import names_place
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.capture_choice import CaptureChoice
 from changefeed.config.configuration import Configuration
+from changefeed.config.live_options import LIVE_OPTIONS, alike, needing_a_pause
 from changefeed.errors import ConfigurationError, ConflictError, WrongState
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position
@@ -94,7 +95,13 @@ def check_update(
             [f"id: found {configuration.id!r}, expected {id!r}; an update does not rename a changefeed"]
         )
     if status is None or not status.lifecycle.resting or not _obeyed(info, status):
-        raise WrongState(f"changefeed {id!r} is {state}; pause it first, then update it")
+        changed = needing_a_pause(configuration, info.configuration)
+        if not changed:
+            return
+        raise WrongState(
+            f"changefeed {id!r} is {state}, and {', '.join(changed)} would change; pause it first, then update it "
+            f"({' and '.join(sorted(LIVE_OPTIONS))} change while it runs: `sluice changefeed options`)"
+        )
 
 
 def updated(
@@ -124,8 +131,16 @@ def updated(
     )
     if wanted == info:
         return info
+    if runs_on(info, status, configuration):
+        return replace(info, configuration=configuration.reading_by(info.capture), version=info.version + 1)
     changed = _changed(wanted, status, desired=DesiredState.PAUSED)
     return _decided(replace(changed, leaves_stopped=False), choice)
+
+
+def runs_on(info: ChangefeedInfo, status: ChangefeedStatus | None, configuration: Configuration) -> bool:
+    """Whether an update stops nothing, and starts nothing: only live options change, and it runs, or is about to."""
+    rests = status is not None and status.lifecycle.resting
+    return info.desired is DesiredState.RUNNING and not rests and alike(configuration, info.configuration)
 
 
 def ending(

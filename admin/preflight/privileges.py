@@ -21,6 +21,8 @@ _WRITING = (
     *("find", "insert", "update", "remove", "createCollection", "dropCollection", "createIndex", "dropIndex"),
     *("collMod", "listCollections", "listIndexes"),
 )
+_GRANTING = ("createRole", "dropRole", "grantRole", "revokeRole", "viewRole", "dropUser")
+_ACCESS = ("system.users", "system.roles")
 _KEEPING = ("find", "insert", "update", "remove")
 
 
@@ -79,7 +81,13 @@ class Privileges:
 
 
 def missing_at_source(
-    privileges: Privileges, capture: Capture, *, databases: Collection[str], others: bool, sharded: bool
+    privileges: Privileges,
+    capture: Capture,
+    *,
+    databases: Collection[str],
+    others: bool,
+    sharded: bool,
+    users: bool = False,
 ) -> Iterator[str]:
     """`capture`: the one that is asked for, or the one that was chosen after the oplog had been read.
 
@@ -102,9 +110,13 @@ def missing_at_source(
         yield f"source: {privileges.problem(missing, 'in local.oplog.rs', ('read', 'local'))}"
     if sharded and (missing := privileges.lacking(["find"], "config", "collections")):
         yield f"source: {privileges.problem(missing, 'in config.collections', ('clusterMonitor', 'admin'))}"
+    if users and (missing := [one for coll in _ACCESS for one in privileges.lacking(["find"], "admin", coll)][:1]):
+        yield f"users: at the source, {privileges.problem(missing, 'in admin.system.users and admin.system.roles', ('backup', 'admin'))}"
 
 
-def missing_at_sink(privileges: Privileges, databases: Collection[str], letters: TableName | None) -> Iterator[str]:
+def missing_at_sink(
+    privileges: Privileges, databases: Collection[str], letters: TableName | None, *, users: bool = False
+) -> Iterator[str]:
     for db in sorted(databases):
         if missing := privileges.lacking(_WRITING, db):
             yield f"sink: {privileges.problem(missing, f'in database {db}', ('readWrite', db), ('dbAdmin', db))}"
@@ -115,6 +127,9 @@ def missing_at_sink(privileges: Privileges, databases: Collection[str], letters:
         )
     if letters is not None and (missing := privileges.lacking(_KEEPING, letters.db, letters.coll)):
         yield f"dead_letter: {privileges.problem(missing, f'in {letters}', ('readWrite', letters.db))}"
+    missing = privileges.lacking(_KEEPING, "admin", "system.users") or privileges.lacking(_GRANTING, ANYWHERE)
+    if users and missing:
+        yield f"users: at the sink, {privileges.problem(missing, 'for admin.system.users', ('restore', 'admin'))}"
 
 
 def missing_identity(privileges: Privileges) -> str:

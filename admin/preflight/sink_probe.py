@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from admin.preflight.deployment_identity import DeploymentIdentity, identify
+from admin.preflight.deployments.cluster_part import part_of_a_cluster
+from admin.preflight.deployments.deployment_identity import DeploymentIdentity, identify
 from admin.preflight.privileges import Privileges, missing_identity
 from changefeed.config.configuration import Configuration
 from changefeed.errors import SinkRefused, SluiceError
@@ -43,7 +44,7 @@ def probe_sink(configuration: Configuration) -> SinkFindings:
     if configuration.sink.scheme == "blackhole":
         return SinkFindings()
     try:
-        with closing(connect(_impatient(expanded(configuration.sink)))) as client:
+        with closing(connect(impatient(expanded(configuration.sink)))) as client:
             return _findings(client)
     except SluiceError as error:
         return SinkFindings(problems=(f"sink: {error}",))
@@ -62,7 +63,7 @@ def look_at_tables(configuration: Configuration, tables: Collection[TableName]) 
     if configuration.sink.scheme == "blackhole" or not tables:
         return TargetTables()
     with (
-        closing(connect(_impatient(expanded(configuration.sink)))) as client,
+        closing(connect(impatient(expanded(configuration.sink)))) as client,
         translated("looking at the sink's tables", SinkRefused),
         ThreadPoolExecutor(_THREADS, "occupied") as threads,
     ):
@@ -79,7 +80,8 @@ def _findings(client: Client) -> SinkFindings:
         major, minor = client.server_info()["versionArray"][:2]
         status = client.admin.command("connectionStatus", showPrivileges=True)
         identity = identify(client)
-    problems: list[str] = []
+        part = part_of_a_cluster(client)
+    problems = [f"sink: {part}"] if part is not None else []
     if (problem := refused_member(client, hello)) is not None:
         problems.append(f"sink: {problem}")
     if "setName" not in hello and hello.get("msg") != "isdbgrid":
@@ -104,7 +106,7 @@ def identify_sink(configuration: Configuration) -> str:
         return ""
     try:
         with (
-            closing(connect(_impatient(expanded(configuration.sink)))) as client,
+            closing(connect(impatient(expanded(configuration.sink)))) as client,
             translated("reading the sink's identity", SinkRefused),
         ):
             return identify(client).id or ""
@@ -112,7 +114,7 @@ def identify_sink(configuration: Configuration) -> str:
         return ""
 
 
-def _impatient(uri: str) -> str:
+def impatient(uri: str) -> str:
     """The URI with a short server selection timeout, because a user waits for the answer."""
     if "serverselectiontimeoutms=" in uri.lower():
         return uri

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from pymongo.errors import OperationFailure
 
-from admin.preflight.deployment_identity import DeploymentIdentity, identify
+from admin.preflight.deployments.cluster_part import part_of_a_cluster
+from admin.preflight.deployments.deployment_identity import DeploymentIdentity, identify
 from admin.preflight.privileges import Privileges, missing_at_source, missing_identity
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
@@ -65,6 +66,10 @@ def probe_source(
         with closing(connect(expanded(configuration.source), app_name=_NAME, capture=asked)) as client:
             if (problem := refused_member(client)) is not None:
                 return SourceFindings(problems=(f"source: {problem}",))
+            with translated("reading the type of the source"):
+                part = part_of_a_cluster(client)
+            if part is not None:
+                return SourceFindings(problems=(f"source: {part}",))
             found = _findings(client, configuration, asked, known_obstacles)
             asked_for = positions and not is_router(client)
             return replace(found, has_history=_has_history(client, positions)) if asked_for else found
@@ -119,6 +124,7 @@ def _findings(
             databases={*_databases(client), *configuration.filter.named_databases},
             others=configuration.filter.matches_other_databases,
             sharded=deployment.sharded,
+            users=configuration.users,
         )
     )
     if missing:

@@ -63,12 +63,16 @@ def effect(
 ) -> UpdateEffect:
     """`places` are the known tables that stay, `found` those that the source has and the new patterns want. `without_name`: see `owner/ddl/scope.py`."""
     tables = list(_tables(configuration, reroute, places, found, list(known), frozenset(without_name))) if begun else []
-    options = tuple(_options(info.configuration, configuration))
+    options = changed_options(info.configuration, configuration)
     return UpdateEffect(
         options=options,
         tables=tuple(sorted(tables, key=lambda table: (table.effect, table.name))),
         notes=tuple(_notes(info, configuration, capture, options, begun=begun)),
     )
+
+
+def changed_options(before: Configuration, now: Configuration) -> tuple[ChangedOption, ...]:
+    return tuple(_options(before, now))
 
 
 def _tables(

@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from admin.cluster_reader import ClusterReader, tables_of
-from admin.preflight import same_deployment
+from admin.preflight.column_obstacles import column_obstacles, column_warnings
+from admin.preflight.deployments import same_deployment
+from admin.preflight.deployments.same_deployment import Side
 from admin.preflight.privileges import Privileges, missing_at_sink
-from admin.preflight.same_deployment import Side
 from admin.preflight.sink_probe import SinkFindings, TargetTables, identify_sink, look_at_tables, probe_sink
 from admin.preflight.source_probe import SourceFindings, identify_source, probe_source
 from admin.preflight.update_effect import UpdateEffect, effect
@@ -24,15 +25,17 @@ from changefeed.position import Position
 from changefeed.records import ChangefeedId, DdlRecord, DesiredState, Reroute
 from changefeed.table import TableId, TableKind, TableName, TableSchema
 from credentials.expansion import expanded
+from credentials.hash_key import hash_key
 from credentials.redaction import redacted
 from owner.ddl.stragglers import nameless
-from owner.decision import published
+from owner.decision.state import published
 from owner.etcd_view import OwnerView
 from owner.starts.views import view_problems
 from owner.tables import filter_change, route_change
 from owner.tables.route_change import Place, rename_problems
 
 _MOST_NAMED = 5
+_TAKES_USERS = (5, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,7 @@ class Accepted:
     source_id: str = ""
     sink_id: str = ""
     effect: UpdateEffect = field(default_factory=UpdateEffect)
+    tables: tuple[TableSchema, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +59,10 @@ class Findings:
     sink_id: str = ""
     effect: UpdateEffect = field(default_factory=UpdateEffect)
     """Of an update."""
+    tables: tuple[TableSchema, ...] = ()
+    """The source's tables that it wants, as far as they can be read."""
+    looks_at: frozenset[TableName] = frozenset()
+    """The target's names of these that its user may look at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +115,7 @@ class Validator:
             source_id=found.source_id,
             sink_id=found.sink_id,
             effect=found.effect,
+            tables=found.tables,
         )
 
     def findings(self, configuration: Configuration, *, replaces: Update | None = None) -> Findings:
@@ -136,6 +145,14 @@ class Validator:
         merged = list(_merged(configuration, found.tables))
         problems += merged
         problems += _not_replicable(configuration, found.tables)
+        problems += _unusable_hash_keys(configuration)
+        problems += column_obstacles(
+            configuration,
+            found.tables,
+            found.version,
+            replaces.known.info.configuration if replaces is not None and replaces.begun else None,
+            [table.name for table in replaces.tables] if replaces is not None else (),
+        )
         problems += _replicated_letters(configuration, found.tables, others)
         if replaces is None:
             problems += _older_target(found.version, target.version)
@@ -146,6 +163,8 @@ class Validator:
         if found.read and target.privileges is not None and not found.identity.same(target.identity):
             more_problems, warnings = _tables(configuration, found.tables, target.privileges, replaces)
             problems += more_problems
+            warnings += column_warnings(configuration, found.tables)
+        warnings += _users_of_routed_databases(configuration, found.tables)
         if target.identity_lacks:
             warnings.append(
                 f"sink: {target.identity_lacks}. Without it no update can prove that a changed connection string leads to the same deployment"
@@ -158,7 +177,16 @@ class Validator:
             source_id=found.identity.id or "",
             sink_id=target.identity.id or "",
             effect=_effect(configuration, choice, replaces, found.tables) if replaces and choice else UpdateEffect(),
+            tables=found.tables,
+            looks_at=_visible(configuration, found.tables, target.privileges),
         )
+
+
+def _visible(
+    configuration: Configuration, tables: Sequence[TableSchema], privileges: Privileges | None
+) -> frozenset[TableName]:
+    names = {_target(configuration, table.name) for table in tables} if privileges is not None else set()
+    return frozenset(name for name in names if privileges is not None and privileges.may_look_at(name))
 
 
 def _effect(
@@ -239,7 +267,12 @@ def _at_sink(configuration: Configuration, found: SourceFindings, target: SinkFi
     yield from target.problems
     if target.privileges is not None:
         databases = _target_databases(configuration, found.tables)
-        yield from missing_at_sink(target.privileges, databases, configuration.dead_letter)
+        yield from missing_at_sink(target.privileges, databases, configuration.dead_letter, users=configuration.users)
+    if configuration.users and target.version is not None and target.version < _TAKES_USERS:
+        yield (
+            f"users: the sink is MongoDB {target.version[0]}.{target.version[1]}, whose servers do not always find users that are written as they "
+            "are stored; upgrade it to 5.0 or later, or write users: false"
+        )
     if found.identity.same(target.identity):
         yield "sink: it is the same deployment as the source; Sluice would read its own writes again, name another target"
 
@@ -269,6 +302,14 @@ def _unusable_uris(configuration: Configuration) -> Iterator[str]:
         else:
             if name == "sink" and (problem := refused_at_target(plain)) is not None:
                 yield f"{name}: {problem}"
+
+
+def _unusable_hash_keys(configuration: Configuration) -> Iterator[str]:
+    for reference in sorted({rule.hash_key for rule in configuration.columns if rule.hash_key is not None}):
+        try:
+            hash_key(reference)
+        except SluiceError as error:
+            yield f"columns: {error}"
 
 
 def _target_databases(configuration: Configuration, tables: Sequence[TableSchema]) -> set[str]:
@@ -395,6 +436,15 @@ def _replicated_letters(
             found |= {_target(other, name): f"{name} of changefeed {id!r}" for name in names}
     if letters in found:
         yield f"dead_letter: {letters} is where {found[letters]} is replicated to; name a table that no changefeed writes"
+
+
+def _users_of_routed_databases(configuration: Configuration, tables: Sequence[TableSchema]) -> Iterator[str]:
+    moved = sorted({table.name.db for table in tables if _target(configuration, table.name).db != table.name.db})
+    if configuration.users and moved:
+        yield (
+            f"users: tables of {', '.join(moved)} are routed to other databases, while users and roles are replicated as they are: what they may "
+            "do in the source's databases, they may do in databases of these names at the target"
+        )
 
 
 def _letters_in_reach(configuration: Configuration) -> Iterator[str]:

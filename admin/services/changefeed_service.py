@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from admin.access import Access, Guard
@@ -16,7 +16,9 @@ from admin.desired import verbs
 from admin.desired.desired_store import DesiredStore
 from admin.desired.drift import differences
 from admin.desired.verbs import DeploymentIds
+from admin.planning.planner import estimate_of, plan_creation
 from admin.preflight.source_probe import check_start, newest_start
+from admin.preflight.update_effect import UpdateEffect, changed_options
 from admin.preflight.validation import Accepted, Validator, update_of
 from admin.services import messages
 from admin.services.cut_over import CutOver
@@ -25,6 +27,7 @@ from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1.admin_pb2_grpc import ChangefeedServiceServicer
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
+from changefeed.config.capture_choice import CaptureChoice
 from changefeed.config.configuration import Configuration
 from changefeed.errors import ConfigurationError, ConflictError, NotFoundError, RetryableError, WrongState
 from changefeed.position import Position
@@ -38,6 +41,7 @@ _MOST_STREAMS = 32
 _LAG_STEP_SECONDS = 10
 _RUNNING = frozenset({pb.CHANGEFEED_STATE_NORMAL, pb.CHANGEFEED_STATE_WARNING})
 
+_CUT_OVER_WITHIN = timedelta(minutes=1)
 _MIRROR_SECONDS = 2.0
 _STILL_SECONDS, _LOOK_AGAIN = 20.0, 0.1
 """The pipelines of a changefeed end soon after a pause; those of a dead node end when its permits have expired."""
@@ -58,11 +62,21 @@ class ChangefeedService(ChangefeedServiceServicer):
         configuration = Configuration.from_yaml(request.configuration)
         accepted = self._validator.check(configuration)
         ids = DeploymentIds(accepted.source_id, accepted.sink_id)
+        estimate, warnings = estimate_of(configuration, accepted)
         info = verbs.created(configuration, accepted.choice, datetime.now(UTC), ids)
         rev = self._store.create(info, unless_removed=request.unless_removed)
         message = self._message(configuration.id, rev)
-        message.warnings.extend(accepted.warnings)
+        message.warnings.extend([*accepted.warnings, *warnings])
+        if estimate is not None:
+            message.estimate.CopyFrom(messages.copy_estimate(estimate))
         return message
+
+    @streaming(Access.OPERATOR)
+    def PlanChangefeed(self, request: pb.PlanChangefeedRequest, context: Any) -> Iterator[pb.CreationPlan]:
+        """Only for operators, as a validation is."""
+        yield from messages.creation_plan(
+            plan_creation(self._validator, Configuration.from_yaml(request.configuration))
+        )
 
     @unary(Access.OPERATOR)
     def ValidateChangefeed(self, request: pb.ValidateChangefeedRequest, context: Any) -> pb.ValidateChangefeedResponse:
@@ -139,6 +153,20 @@ class ChangefeedService(ChangefeedServiceServicer):
         configuration, reroute = _wanted(request, info.configuration), _reroute(request.routes)
         verbs.check_update(info, status, configuration, request.expected_version)
         known = self._at_version(id, info.version)
+        if verbs.runs_on(
+            info, status, configuration
+        ):  # also while source or target is in trouble: a limit may be the remedy
+            accepted = Accepted(
+                warnings=(),
+                choice=CaptureChoice(capture=info.capture, reason=info.capture_reason),
+                source_id=info.source_id,
+                sink_id=info.sink_id,
+                effect=UpdateEffect(
+                    options=changed_options(info.configuration, configuration),
+                    notes=("it runs on; its tasks obey within seconds",),
+                ),
+            )
+            return _AskedUpdate(configuration, None, known, info.version, accepted)
         accepted = self._validator.check(configuration, replaces=update_of(known, reroute))
         return _AskedUpdate(configuration, reroute, known, info.version, accepted)
 
@@ -167,6 +195,19 @@ class ChangefeedService(ChangefeedServiceServicer):
         with self._following(context) as changes:
             id, leave_stopped = ChangefeedId(request.id), request.leave_stopped
             yield from self._cut_over.finalize(id, changes, leave_stopped=leave_stopped)
+
+    @unary(Access.VIEWER)
+    def GetReadiness(self, request: pb.GetReadinessRequest, context: Any) -> pb.Readiness:
+        within = request.within.ToTimedelta() if request.HasField("within") else _CUT_OVER_WITHIN
+        found = self._cut_over.ready(ChangefeedId(request.id), within=within, leave_stopped=request.leave_stopped)
+        return pb.Readiness(
+            ready=found.ready,
+            takes=None if found.takes is None else messages.duration(found.takes),
+            findings=[
+                pb.ReadinessFinding(kind=each.kind, message=each.message, in_the_way=each.in_the_way)
+                for each in found.findings
+            ],
+        )
 
     @streaming(Access.VIEWER)
     def WatchChangefeed(self, request: pb.WatchChangefeedRequest, context: Any) -> Iterator[pb.Changefeed]:
@@ -247,6 +288,10 @@ def _reroute(text: str) -> Reroute | None:
 
 def _wanted(request: pb.UpdateChangefeedRequest, present: Configuration) -> Configuration:
     configuration = Configuration.from_yaml(request.configuration) if request.configuration else present
+    limits = {name: getattr(request, name) for name in ("copy_limit", "apply_limit") if request.HasField(name)}
+    if limits:
+        written = {name: None if limit == "none" else limit for name, limit in limits.items()}
+        configuration = Configuration.parse(configuration.model_dump(mode="json", exclude_unset=True) | written)
     if not request.capture:
         return configuration
     if request.capture not in tuple(Capture):

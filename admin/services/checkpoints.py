@@ -7,9 +7,8 @@ import time
 from collections.abc import Collection
 from datetime import timedelta
 
-from admin.cluster_reader import ClusterReader, tables_of
+from admin.cluster_reader import ClusterReader, follows, tables_of
 from changefeed.cluster_time import ClusterTime
-from changefeed.lifecycle import State
 from changefeed.position import Position
 from changefeed.records import ChangefeedId
 from changefeed.table import TableId
@@ -17,12 +16,6 @@ from owner.etcd_view import OwnerView
 from verify.documents.settling import Passed
 
 _LOOK_EVERY = 0.1
-_FOLLOWING = frozenset({State.NORMAL, State.WARNING, State.PENDING})
-
-
-def follows(known: OwnerView) -> bool:
-    """Whether its tables are being replicated, or will be without a user's action."""
-    return known.status is not None and known.status.lifecycle.state in _FOLLOWING
 
 
 class EtcdCheckpoints:

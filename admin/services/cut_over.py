@@ -10,22 +10,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from admin.changes import Changes
-from admin.cluster_reader import ClusterReader, tables_of
+from admin.cluster_reader import ChangefeedTables, ClusterReader, tables_of
+from admin.copy_totals import whole_copy
 from admin.desired import verbs
 from admin.desired.desired_store import DesiredStore
 from admin.preflight.source_probe import newest_start
+from admin.readiness import CutOverFacts, Readiness, readiness_of
 from admin.services import messages
+from admin.services.table_troubles import troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.config.configuration import Ttl
-from changefeed.errors import PermanentError, RetryableError, WrongState
-from changefeed.lifecycle import State
+from changefeed.errors import PermanentError, RetryableError, SluiceError, WrongState
+from changefeed.lifecycle import ErrorReport, Lifecycle, State
 from changefeed.records import ChangefeedId
 from changefeed.table import TableKind
 from credentials.expansion import expanded
+from credentials.redaction import redacted
 from owner.etcd_view import OwnerView
+from sink.mongodb.command import DdlCommand
 from sink.mongodb.commander import Commander
 from sink.mongodb.connection import connect
 from sink.mongodb.ddl.ttl import restore_ttl
@@ -45,6 +50,18 @@ class CutOver:
     def __init__(self, reader: ClusterReader, store: DesiredStore) -> None:
         self._reader = reader
         self._store = store
+
+    def ready(self, id: ChangefeedId, *, within: timedelta, leave_stopped: bool) -> Readiness:
+        """Asks the source for its newest time, as `finalize` does first, and changes nothing."""
+        info, _ = self._store.read(id)
+        problem = ""
+        try:
+            newest_start(info.configuration)
+        except SluiceError as error:
+            problem = redacted(str(error))
+        with self._reader.read() as view:
+            facts = _facts(id, view.changefeed(id), problem, self._reader.serving.unwritable())
+        return readiness_of(facts, datetime.now(UTC), within=within, leave_stopped=leave_stopped)
 
     def finalize(
         self, id: ChangefeedId, changes: Changes, *, leave_stopped: bool = False
@@ -68,6 +85,28 @@ class CutOver:
             _check_goes_on(id, known)
             _check_nothing_stopped(id, known, leave_stopped=leave_stopped)
             yield progress
+
+
+def _facts(id: ChangefeedId, known: OwnerView, source_problem: str, unwritable: ErrorReport | None) -> CutOverFacts:
+    found, lifecycle = tables_of(known), known.status.lifecycle if known.status else Lifecycle()
+    error = unwritable or lifecycle.error
+    names = {schema.id: str(schema.name) for schema in found.living}
+    in_trouble = troubles(known.stragglers, known.records.values())
+    copy = whole_copy(known, found.progress.tables)
+    return CutOverFacts(
+        id=id,
+        state=lifecycle.state,
+        error=error.message if error else "",
+        status=known.status,
+        source_problem=source_problem,
+        stopped=sorted(names.get(table, table) for table, each in in_trouble.items() if each.waits_for_user),
+        behind=sorted(names.get(table, table) for table, each in in_trouble.items() if not each.waits_for_user),
+        copying=copy.tables - copy.tables_done if copy is not None else 0,
+        copy_left=copy.left_for if copy is not None else None,
+        open_ddls=[record for record in known.records.values() if record.open],
+        rejected=known.status.letters.count if known.status else 0,
+        expiries=len(_expiries(known, found)),
+    )
 
 
 def _progress(known: OwnerView) -> pb.FinalizeProgress:
@@ -99,17 +138,24 @@ def _check_goes_on(id: ChangefeedId, known: OwnerView) -> None:
         )
 
 
-def _restore(known: OwnerView) -> Restored:
-    """Tries every table, even if others fail."""
+def _expiries(known: OwnerView, found: ChangefeedTables) -> list[DdlCommand]:
+    """What restores them."""
     configuration = known.info.configuration
     if configuration.sink.scheme == "blackhole" or configuration.ddl.ttl is not Ttl.DEFERRED:
-        return Restored()
-    commands = [
+        return []
+    return [
         command
-        for schema in tables_of(known).living
+        for schema in found.living
         if schema.kind is not TableKind.VIEW and configuration.filter.wants_table(schema.name)
         for command in restore_ttl(configuration.routes.target(schema.name), schema)
     ]
+
+
+def _restore(known: OwnerView) -> Restored:
+    """Tries every table, even if others fail."""
+    configuration, commands = known.info.configuration, _expiries(known, tables_of(known))
+    if not commands:
+        return Restored()
     problems = []
     with closing(connect(expanded(configuration.sink))) as client:
         commander = Commander(client, permit=_RETRY_FOR.total_seconds, retry_for=_RETRY_FOR, patience=_RETRY_FOR)

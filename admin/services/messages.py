@@ -6,13 +6,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from heapq import nlargest
 
 import yaml
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from admin.cluster_reader import ChangefeedTables, ClusterView, ServingNode, tables_of
-from admin.lag import lag_at, node_lag, slowest
+from admin.copy_totals import CopyTotals, left_of, one_copy, under_way_now, whole_copy
+from admin.lag import MOST_SHOWN, lag_at, node_lag, slowest
+from admin.planning.creation_plan import CopyEstimate, PlannedTable
+from admin.planning.planner import CreationPlan
 from admin.preflight.update_effect import UpdateEffect
 from admin.services.node_health import faults, not_ready
 from admin.services.table_troubles import TableFacts, TableTrouble, standing, troubles
@@ -20,16 +24,14 @@ from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.errors import RowRejected
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, CopyProgress, LetterTotals, NodeId, PositionReport, RowCounts
+from changefeed.records import ChangefeedId, LetterTotals, NodeId, PositionReport, RowCounts
 from changefeed.table import TableId, TableKind, TableName, TableSchema
 from owner.ddl import barrier
 from owner.etcd_view import OwnerView
 
 _TABLE_ID = re.compile(r"\b[0-9a-f]{32}\b")
 _MOST_STOPPED = 20
-_MOST_OF_A_TABLE = 0.99
-_LEAST_SHARE = 0.01
-"""Of a copy that is done, before it says how long the rest takes."""
+_PORTION = 1_000
 _TOKEN = re.compile(r"(?<=\d)/[0-9A-F]{8,}")
 
 
@@ -60,13 +62,16 @@ def changefeed(
         tables=len(found.living),
         held_tables=len(known.barrier.held) if known.barrier else 0,
         open_ddls=sum(record.open for record in known.records.values()),
-        copy=_copy(known, found, now),
+        copy=copy_progress(whole_copy(known, found.progress.tables)),
         rows=_rows(known.all_rows),
         capture=info.capture,
         capture_reason=info.capture_reason,
         stopped_tables=len(stopped),
         stopped=stopped[:_MOST_STOPPED],
         slowest=_slowest(known, found, now),
+        copies=running_copies(known, found),
+        copy_limit=str(info.configuration.copy_limit or ""),
+        apply_limit=str(info.configuration.apply_limit or ""),
         open_letters=pb.LetterTotals(count=letters.count, bytes=letters.bytes),
     )
 
@@ -84,23 +89,68 @@ def table_names(known: OwnerView) -> dict[TableId, str]:
     return _names(tables_of(known))
 
 
-def copy_of(known: OwnerView, now: datetime) -> pb.CopyProgress | None:
+def copy_of(known: OwnerView) -> pb.CopyProgress | None:
     """None while no table is being copied."""
     running = known.status is not None and known.status.copying_since is not None
-    return _copy(known, tables_of(known), now) if running else None
+    return copy_progress(whole_copy(known, tables_of(known).progress.tables)) if running else None
 
 
-def _copy(known: OwnerView, found: ChangefeedTables, now: datetime) -> pb.CopyProgress | None:
-    return copy_progress(copies(known), copied=_copied(known, found), took=_copying_for(known, now))
+def running_copies(known: OwnerView, found: ChangefeedTables | None = None) -> list[pb.TableCopy]:
+    """Those that have most to do."""
+    under_way = under_way_now(known)
+    if not under_way:
+        return []
+    names = _names(found or tables_of(known))
+    most = nlargest(MOST_SHOWN, under_way, key=lambda table: (left_of(under_way[table]).bytes, table))
+    copies = {table: copy_progress(one_copy(known, under_way[table])) for table in most}
+    return [pb.TableCopy(id=table, name=names.get(table, table), copy=copy) for table, copy in copies.items()]
 
 
 def _names(found: ChangefeedTables) -> dict[TableId, str]:
     return {schema.id: str(schema.name) for schema in found.living}
 
 
-def _copying_for(known: OwnerView, now: datetime) -> timedelta | None:
-    since = known.status.copying_since if known.status else None
-    return None if since is None else now - since
+def creation_plan(plan: CreationPlan) -> Iterator[pb.CreationPlan]:
+    """In portions, since there may be a hundred thousand tables."""
+    found = plan.findings
+    message = pb.CreationPlan(
+        problems=found.problems,
+        warnings=found.warnings,
+        capture=found.choice.capture if found.choice else "",
+        capture_reason=found.choice.reason if found.choice else "",
+        estimate=copy_estimate(plan.estimate) if plan.estimate else None,
+    )
+    for begin in range(0, max(1, len(plan.tables)), _PORTION):
+        message.tables.extend(_planned(table) for table in plan.tables[begin : begin + _PORTION])
+        yield message
+        message = pb.CreationPlan()
+
+
+def _planned(table: PlannedTable) -> pb.PlannedTable:
+    return pb.PlannedTable(
+        name=str(table.schema.name),
+        target=str(table.target),
+        kind=table.schema.kind,
+        documents=table.size.documents if table.size else None,
+        bytes=table.size.bytes if table.size else None,
+        chunks=table.chunks,
+        indexes=len(table.schema.indexes),
+        at_target=table.at_target,
+    )
+
+
+def copy_estimate(estimate: CopyEstimate) -> pb.CopyEstimate:
+    return pb.CopyEstimate(
+        documents=estimate.size.documents,
+        bytes=estimate.size.bytes,
+        tables=estimate.tables,
+        chunks=estimate.chunks,
+        takes=duration(estimate.takes) if estimate.takes is not None else None,
+        read_rate=estimate.read_rate or 0.0,
+        send_rate=estimate.send_rate or 0.0,
+        limited=estimate.limited,
+        oplog=duration(estimate.oplog) if estimate.oplog is not None else None,
+    )
 
 
 def _rows(counts: RowCounts) -> pb.RowCounts:
@@ -206,7 +256,7 @@ def lags_of_nodes(changefeeds: Iterable[OwnerView], now: datetime) -> dict[NodeI
 
 
 def tables(known: OwnerView, found: ChangefeedTables, *, now: datetime) -> Iterator[pb.Table]:
-    in_copy, in_trouble = copies(known), troubles(known.stragglers, known.records.values())
+    in_copy, in_trouble = under_way_now(known), troubles(known.stragglers, known.records.values())
     for schema in sorted(found.living, key=lambda schema: schema.name):
         facts = _facts(known, found, schema, in_trouble.get(schema.id), copying=schema.id in in_copy, now=now)
         stands, trouble = standing(facts, now), facts.trouble
@@ -223,11 +273,13 @@ def tables(known: OwnerView, found: ChangefeedTables, *, now: datetime) -> Itera
             held=facts.held,
             leaving=facts.leaving,
             schema_valid_from=text(schema.valid_from),
-            copy=copy_progress({schema.id: in_copy[schema.id]} if facts.copying else {}),
+            copy=copy_progress(one_copy(known, in_copy[schema.id])) if facts.copying else None,
             trouble=trouble.kind if trouble else "",
             error=_error(stands.error or (trouble.error if trouble else None)),
             state=stands.state,
             lag=None if lag is None else duration(lag),
+            target_age=duration(now - schema.beside.stands_at.ts.to_datetime()) if schema.beside else None,
+            rows_to_repair=len(known.repairs[schema.id].keys) if schema.id in known.repairs else 0,
         )
 
 
@@ -250,6 +302,7 @@ def _facts(
         trouble=trouble,
         leaving=node is not None and table in known.assignments[node].record.leaving,
         copying=copying,
+        recopied=schema.beside is not None,
         held=barrier is not None and table in barrier.held,
         at=found.of(table),
         barrier=barrier.of(table) if barrier and has_rows else None,
@@ -298,46 +351,23 @@ def ddls(known: OwnerView, found: ChangefeedTables) -> Iterator[pb.Ddl]:
         )
 
 
-def copies(known: OwnerView) -> dict[TableId, CopyProgress]:
-    """The running copies."""
-    return {table: copy for report in known.reports.values() for table, copy in report.copies.items()}
-
-
-def _copied(known: OwnerView, found: ChangefeedTables) -> dict[TableId, bool]:
-    """For each table that starts with a copy: whether the copy has ended. A table whose position has left its start has no record of it any more."""
-    places = {table: found.of(table) for table, given in found.progress.tables.items() if given.copy}
-    return {
-        table: table in known.copied or (at is not None and at > found.progress.tables[table].start)
-        for table, at in places.items()
-    }
-
-
-def copy_progress(
-    under_way: Mapping[TableId, CopyProgress],
-    copied: Mapping[TableId, bool] | None = None,
-    took: timedelta | None = None,
-) -> pb.CopyProgress | None:
-    """`copied`: all tables with a copy, and whether it has ended; by default only the running copies. None when all copies have ended.
-
-    A table whose documents are all copied still has indexes to build, and changes to catch up with: until its copy ends, it is not whole.
-    """
-    done = {**(copied or {}), **dict.fromkeys(under_way, False)}
-    if all(done.values()):
+def copy_progress(found: CopyTotals | None) -> pb.CopyProgress | None:
+    if found is None:
         return None
-    found = list(under_way.values())
-    finished = sum(done.values())
-    parts = sum(_MOST_OF_A_TABLE * copy.chunks_done / copy.chunks for copy in found if copy.chunks)
-    share = (finished + parts) / len(done)
-    loads = finished + len(found) < len(done) or any(copy.chunks_done < copy.chunks for copy in found)
+    left_for = found.left_for
     return pb.CopyProgress(
-        documents=sum(copy.documents for copy in found),
-        bytes=sum(copy.bytes for copy in found),
-        chunks_done=sum(copy.chunks_done for copy in found),
-        chunks=sum(copy.chunks for copy in found),
-        tables=len(done),
-        tables_done=finished,
-        share=share,
-        left=duration(took * ((1 - share) / share)) if took is not None and loads and share >= _LEAST_SHARE else None,
+        documents=found.copied.documents,
+        bytes=found.copied.bytes,
+        chunks_done=found.chunks_done,
+        chunks=found.chunks,
+        tables=found.tables,
+        tables_done=found.tables_done,
+        share=found.share,
+        left=None if left_for is None else duration(left_for),
+        documents_left=found.left.documents,
+        bytes_left=found.left.bytes,
+        documents_rate=found.rate.documents,
+        bytes_rate=found.rate.bytes,
     )
 
 

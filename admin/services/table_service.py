@@ -10,17 +10,20 @@ from typing import Any
 from admin.access import Access, Guard
 from admin.cluster_reader import ChangefeedTables, ClusterReader, tables_of
 from admin.desired.desired_store import DesiredStore
+from admin.preflight.disk_space import disk_spaces
 from admin.services import messages, rejected_rows
 from admin.services.node_service import find_node
 from admin.services.rpc import streaming, unary
 from admin.services.table_troubles import TroubleKind, troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1.admin_pb2_grpc import DdlServiceServicer, TableServiceServicer
-from changefeed.errors import NotFoundError, RetryableError, WrongState
+from changefeed.errors import ConfigurationError, NotFoundError, RetryableError, WrongState
+from changefeed.event import DdlType
 from changefeed.records import ChangefeedId, DdlRecord, NodeRecord, Role, TableVerb
 from changefeed.table import TableId, TableKind, TableSchema
 from owner.ddl.stragglers import SKIPPABLE, known_tables, nameless
 from owner.etcd_view import OwnerView
+from owner.tables import recopy
 
 _ANSWER_SECONDS, _LOOK_EVERY = 20.0, 0.05
 
@@ -73,6 +76,34 @@ class TableService(TableServiceServicer):
             raise WrongState(f"table {request.table} cannot go on: {trouble.error.message}")
         rev = self._store.ask(id, table, TableVerb.RESUME)
         return self._obeyed(id, table, rev)
+
+    @unary(Access.OPERATOR)
+    def RecopyTables(self, request: pb.RecopyTablesRequest, context: Any) -> pb.RecopyTablesResponse:
+        id, known = ChangefeedId(request.changefeed), _known(self._reader, request.changefeed)
+        found = [_find_table(request.changefeed, tables_of(known), text) for text in request.tables]
+        if not found:
+            raise ConfigurationError(["tables: found none; name at least one table"])
+        for table in found:
+            _check_recopy(known, table)
+        configuration = known.info.configuration
+        targets = {table.name: configuration.routes.target(table.name) for table in found}
+        spaces = disk_spaces(configuration, targets)
+        if not request.dry_run:
+            revs = [self._store.ask(id, table.id, TableVerb.RECOPY) for table in found]
+            asked = {table.id for table in found}
+            _until(self._reader, id, max(revs), lambda known: asked.isdisjoint(known.requests))
+        return pb.RecopyTablesResponse(
+            tables=[
+                pb.TableRecopy(
+                    id=table.id,
+                    name=str(table.name),
+                    target=str(targets[table.name]),
+                    bytes=spaces.sizes.get(table.name),
+                )
+                for table in found
+            ],
+            warnings=list(spaces.warnings(targets)),
+        )
 
     @streaming(Access.VIEWER)
     def ListRejectedRows(self, request: pb.ListRejectedRowsRequest, context: Any) -> Iterator[pb.RejectedRow]:
@@ -140,6 +171,26 @@ def _check_isolates(known: OwnerView) -> None:
         raise WrongState(
             "a node of an earlier release lives, which knows no stopped tables; upgrade all nodes first (`sluice node list` shows their versions)"
         )
+
+
+def _check_recopy(known: OwnerView, table: TableSchema) -> None:
+    id = known.info.configuration.id
+    _check_isolates(known)
+    if not known.recopies:
+        raise WrongState(
+            "a node of an earlier release lives, which would write to the wrong table; upgrade all nodes first (`sluice node list` shows their versions)"
+        )
+    if obstacle := recopy.obstacle(table, known.info.configuration):
+        raise WrongState(f"table {table.name} cannot be copied anew: it {obstacle}")
+    _check_has_a_name(known, str(table.name), table.id)
+    if known.status is None or not known.status.lifecycle.running:
+        raise WrongState(f"changefeed {id!r} does not run; resume it, then copy the table anew")
+    for record in known.records.values():
+        waits = record.open and record.refused is not None and table.id in known_tables(record)
+        if waits and record.refused is not None and record.event.type not in SKIPPABLE | {DdlType.CREATE}:
+            raise WrongState(
+                f"table {table.name} has a DDL that waits for a user and comes first: {record.refused.message}"
+            )
 
 
 def _check_has_a_name(known: OwnerView, text: str, table: TableId) -> None:

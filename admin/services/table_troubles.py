@@ -82,6 +82,7 @@ class TableFacts:
     trouble: TableTrouble | None = None
     leaving: bool = False
     copying: bool = False
+    recopied: bool = False
     held: bool = False
     at: Position | None = None
     barrier: Position | None = None
@@ -107,6 +108,8 @@ def _standings(facts: TableFacts, now: datetime) -> Iterator[TableStanding]:
         yield TableStanding("moving", facts.failing)
     if facts.failing is not None:
         yield TableStanding("failing", facts.failing)
+    if facts.recopied:
+        yield TableStanding("recopy")
     if facts.copying:
         yield TableStanding("copy")
     if trouble is not None:

@@ -41,6 +41,7 @@ def summary(report: Report, *, live: bool) -> pb.VerifyEvent:
             live=live,
             tables=len(report.tables),
             documents=sum(each.documents.source for each in report.tables if each.documents),
+            repaired=sum(each.documents.repaired for each in report.tables if each.documents),
         )
     )
 
@@ -51,6 +52,7 @@ def _documents(found: DocumentsReport) -> pb.DocumentsVerification:
         target=found.target,
         differences=map(_difference, found.differences),
         complete=found.complete,
+        repaired=found.repaired,
     )
 
 

@@ -9,9 +9,11 @@ from contextlib import closing
 from typing import Any, TypeAlias
 
 from admin.access import Access, Guard
-from admin.cluster_reader import ClusterReader
+from admin.cluster_reader import ClusterReader, follows
+from admin.desired.desired_store import DesiredStore
+from admin.desired.repair_requests import RepairRequests
 from admin.services import verify_messages
-from admin.services.checkpoints import EtcdCheckpoints, follows
+from admin.services.checkpoints import EtcdCheckpoints
 from admin.services.rpc import streaming
 from admin.stubs.sluice.admin.v1 import verify_pb2 as pb
 from admin.stubs.sluice.admin.v1.verify_pb2_grpc import VerifyServiceServicer
@@ -35,9 +37,10 @@ QueueItem: TypeAlias = pb.VerifyEvent | Exception | None
 
 
 class VerifyService(VerifyServiceServicer):
-    def __init__(self, guard: Guard, reader: ClusterReader, stopping: threading.Event) -> None:
+    def __init__(self, guard: Guard, reader: ClusterReader, store: DesiredStore, stopping: threading.Event) -> None:
         self.guard = guard
         self._reader = reader
+        self._store = store
         self._stopping = stopping
         self._free = threading.Semaphore(_MOST)
 
@@ -51,11 +54,18 @@ class VerifyService(VerifyServiceServicer):
         configuration = known.info.configuration
         if configuration.sink.scheme == "blackhole":
             raise WrongState(f"changefeed {id!r} writes to a blackhole, which stores nothing to compare")
+        if request.repair and not follows(known):
+            state = known.status.lifecycle.state if known.status else "pending"
+            raise WrongState(
+                f"changefeed {id!r} is {state}, and rows are repaired by the nodes that replicate their tables: resume the changefeed, then "
+                "repair; without --repair the two sides are only compared"
+            )
         if not self._free.acquire(blocking=False):
             raise RetryableError(f"this node already runs {_MOST} verifications; try again later, or ask another node")
         stop = threading.Event()
         checkpoints = EtcdCheckpoints(self._reader, id, stop) if follows(known) else None
-        run = _Run(configuration, wishes, checkpoints, stop)
+        repairs = RepairRequests(self._reader, self._store, id, stop) if request.repair else None
+        run = _Run(configuration, wishes, checkpoints, repairs, stop)
         try:
             context.add_callback(stop.set)
             yield from run.events(self._stopping)
@@ -72,11 +82,13 @@ class _Run:
         configuration: Configuration,
         wishes: Wishes,
         checkpoints: EtcdCheckpoints | None,
+        repairs: RepairRequests | None,
         stop: threading.Event,
     ) -> None:
         self._configuration = configuration
         self._wishes = wishes
         self._checkpoints = checkpoints
+        self._repairs = repairs
         self._stop = stop
         self._queue: queue.SimpleQueue[QueueItem] = queue.SimpleQueue()
 
@@ -115,6 +127,7 @@ class _Run:
                     listener=self,
                     wishes=self._wishes,
                     checkpoints=self._checkpoints,
+                    repairs=self._repairs,
                     stop=self._stop,
                 ).run()
             self._queue.put(verify_messages.summary(report, live=self._checkpoints is not None))

@@ -68,7 +68,7 @@ def lag_beside_an_index_build(stack: DevStack) -> list[Figure]:
                 [{"_id": number, "u": -number, "s": "x" * 150} for number in numbers], ordered=False
             )
         id = product.create(workload.database, start="initial")
-        product.until_copied(id, large.events)
+        product.until_copied(id, workload.tables + 1)
         _lags(source, target, workload, product_database, _BEGINNING)
         without = _lags(source, target, workload, product_database, _STEADY)
         build = threading.Timer(_BUILD_AFTER_SECONDS, lambda: large_table.create_index("u", unique=True))

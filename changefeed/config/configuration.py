@@ -9,12 +9,15 @@
       tables: ["shop.*", "!shop.tmp_*"]
       events: [{tables: [shop.audit], ignore: [delete], ignore_where: {insert: {level: debug}}}]
     routes: [{from: "shop.*", to: "shop_dr.*"}]
+    columns: [{tables: [shop.users], drop: [ssn], mask: {name: "***"}, hash: [email], hash_key: "${env:HASH_KEY}"}]
     ddl: {unsupported: fail, async_indexes: true, ttl: deferred}
     capture: auto                    # auto | oplog | change_stream
     on_occupied: refuse              # refuse | drop | keep: tables that the target has before their copy
     on_divergence: repair
     on_rejected: dead_letter         # stop_table | dead_letter | stop_changefeed: when the target refuses a row
     dead_letter: sluice.rejected     # where refused rows go; naming it means on_rejected: dead_letter
+    copy_limit: 20MB/s               # of all nodes together, changed while it runs; also 5000 docs/s, or both
+    apply_limit: null
     pipeline: {parallelism: 4, order_by: auto, max_lag_batch: 64MiB, pre_images: [shop.orders]}
 
 All mistakes are reported at once, each with its path. `source` and `sink` are kept as written, with references to credentials
@@ -47,7 +50,9 @@ from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config import yaml_text
 from changefeed.config.options import Options, each_once, problems
+from changefeed.config.rate_limit import RateLimit
 from changefeed.config.read_preference import refused_at_source, refused_at_target
+from changefeed.config.tables.columns import ColumnRule
 from changefeed.config.tables.filter import Filter
 from changefeed.config.tables.pattern import TablePattern, any_matches, literal
 from changefeed.config.tables.routes import Routes
@@ -159,6 +164,7 @@ def _size_text(size: int) -> str:
     return f"{size // _UNITS[unit]}{unit}"
 
 
+Limit: TypeAlias = Annotated[RateLimit, PlainValidator(RateLimit.parse), PlainSerializer(str)]
 Time: TypeAlias = Annotated[ClusterTime, PlainValidator(_time), PlainSerializer(str)]
 StartAt: TypeAlias = Annotated[Start | ClusterTime, PlainValidator(_start), PlainSerializer(str)]
 Bytes: TypeAlias = Annotated[int, BeforeValidator(_bytes), PlainSerializer(_size_text, when_used="json")]
@@ -204,6 +210,7 @@ class Configuration(Options):
     target: Time | None = Field(None, description=f"write null, {_TIME_HINT}")
     filter: Filter = Filter()
     routes: Routes = Field(Routes(), description='write a list of {from: "shop.*", to: "shop_dr.*"}')
+    columns: tuple[ColumnRule, ...] = ()
     ddl: DdlOptions = DdlOptions()
     capture: Capture = Capture.AUTO
     on_occupied: OnOccupied = OnOccupied.REFUSE
@@ -215,6 +222,11 @@ class Configuration(Options):
     dead_letter: TableName | None = Field(
         None, description="write null or a table name of the target, for example sluice.rejected"
     )
+    users: StrictBool = Field(False, description="write true or false: whether users and roles are replicated")
+    copy_limit: Limit | None = Field(None, description="write null or a rate such as 20MB/s, 5000 docs/s")
+    """Of the documents that initial copies write, on all nodes together."""
+    apply_limit: Limit | None = Field(None, description="write null or a rate such as 20MB/s, 5000 docs/s")
+    """Of the changes that are applied."""
     pipeline: PipelineOptions = PipelineOptions()
 
     @classmethod
@@ -232,9 +244,15 @@ class Configuration(Options):
             refused.append(
                 "dead_letter: found null, and on_rejected is dead_letter; name a table, for example sluice.rejected"
             )
+        if configuration.users and configuration.sink.scheme == "blackhole":
+            refused.append("users: found true, and a blackhole has no users; write false, or name a MongoDB as sink")
         if refused:
             raise ConfigurationError(refused)
         return configuration
+
+    def columns_of(self, name: TableName) -> tuple[ColumnRule, ...]:
+        """The rules for the table's fields. Equal rules, and only these, show the same of each row."""
+        return tuple(rule.model_copy(update={"tables": ()}) for rule in self.columns if rule.means(name))
 
     @property
     def when_rejected(self) -> OnRejected:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.capture import Capture
 from changefeed.config import yaml_text
 from changefeed.config.configuration import Configuration
+from changefeed.config.live_options import OPTIONS
 from changefeed.errors import RowRejected
 from changefeed.lifecycle import State
 from changefeed.records import Reroute
@@ -43,6 +45,7 @@ from cli.output import (
     print_messages,
     print_warnings,
 )
+from cli.plan_view import estimate_line, print_plan
 
 app = typer.Typer(no_args_is_help=True, help="Create, show and control changefeeds.")
 
@@ -61,6 +64,12 @@ StartOption = Annotated[str | None, typer.Option(metavar="START", help="initial,
 CaptureOption = Annotated[
     Capture | None, typer.Option(help="How the source's history is read; auto: the oplog if it can be read.")
 ]
+CopyLimitOption = Annotated[
+    str | None, typer.Option(metavar="RATE", help="What initial copies write at most: 20MB/s, 5000 docs/s, or both.")
+]
+ApplyLimitOption = Annotated[
+    str | None, typer.Option(metavar="RATE", help="What applied changes write at most: 20MB/s, 5000 docs/s, or both.")
+]
 TablesOption = Annotated[
     list[str] | None, typer.Option(metavar="PATTERN", help="A table pattern such as 'shop.*'; may be repeated.")
 ]
@@ -69,7 +78,7 @@ TablesOption = Annotated[
 @app.command(
     epilog="sluice changefeed create --config orders.yaml\n\n"
     "sluice changefeed create --id orders --source mongodb://db1 --sink mongodb://dr1 --tables 'shop.*'\n\n"
-    "cat orders.yaml | sluice changefeed create -"
+    "cat orders.yaml | sluice changefeed create -\n\nsluice changefeed create orders.yaml --dry-run"
 )
 @connected
 def create(
@@ -82,7 +91,12 @@ def create(
     sink: SinkOption = None,
     start: StartOption = None,
     capture: CaptureOption = None,
+    copy_limit: CopyLimitOption = None,
+    apply_limit: ApplyLimitOption = None,
     tables: TablesOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be created and copied, and all findings; change nothing.")
+    ] = False,
     wait: WaitOption = True,
     timeout: TimeoutOption = 60.0,
     output: OutputOption = Output.TABLE,
@@ -91,12 +105,25 @@ def create(
     text = _written(
         file,
         config,
-        {"id": id, "source": source, "sink": sink, "start": start, "capture": capture and capture.value},
+        {
+            "id": id,
+            "source": source,
+            "sink": sink,
+            "start": start,
+            "capture": capture and capture.value,
+            "copy_limit": copy_limit,
+            "apply_limit": apply_limit,
+        },
         tables,
     )
+    if dry_run:
+        _show_plan(connection, text, output)
+        return
     request = pb.CreateChangefeedRequest(configuration=text)
     feed = connection.ask(connection.changefeeds.CreateChangefeed, request, timeout=VALIDATION_SECONDS)
     print_warnings(feed.warnings)
+    if feed.HasField("estimate") and output is Output.TABLE:
+        print_line(estimate_line(feed.estimate))
     if wait:
         feed = until(connection, feed.id, _has_begun, timeout, "begun")
     _tell(feed, output, f"changefeed {feed.id} created\n{_captured(feed.capture, feed.capture_reason)}")
@@ -125,12 +152,29 @@ def validate(
     )
     request = pb.ValidateChangefeedRequest(configuration=text)
     answer = connection.ask(connection.changefeeds.ValidateChangefeed, request, timeout=VALIDATION_SECONDS)
-    if answer.problems:
-        found = len(answer.problems)
-        heading = "1 problem:" if found == 1 else f"{found} problems:"
-        raise Failure(ExitCode.FAILED, heading, *(f"  - {problem}" for problem in answer.problems))
+    _fail_for(answer.problems)
     print_warnings(answer.warnings)
     print_line(f"no problems\n{_captured(answer.capture, answer.capture_reason)}")
+
+
+def _show_plan(connection: Connection, text: str, output: Output) -> None:
+    """Everything is shown before a problem ends the command."""
+    plan = pb.CreationPlan()
+    request = pb.PlanChangefeedRequest(configuration=text)
+    for part in connection.stream(connection.changefeeds.PlanChangefeed, request, timeout=VALIDATION_SECONDS):
+        plan.MergeFrom(part)
+    if output is Output.TABLE:
+        print_plan(plan)
+    else:
+        print_document(plain(plan), output)
+    print_warnings(plan.warnings)
+    _fail_for(plan.problems)
+
+
+def _fail_for(problems: Sequence[str]) -> None:
+    if problems:
+        heading = "1 problem:" if len(problems) == 1 else f"{len(problems)} problems:"
+        raise Failure(ExitCode.FAILED, heading, *(f"  - {problem}" for problem in problems))
 
 
 @app.command("list", epilog="sluice changefeed list\n\nsluice changefeed list -o json | jq '.[].lag'")
@@ -193,7 +237,8 @@ def resume(
 
 @app.command(
     epilog="sluice changefeed update orders orders.yaml --dry-run\n\nsluice changefeed update orders - --version 3 --yes\n\n"
-    "sluice changefeed update orders orders.yaml --routes rename\n\nsluice changefeed update orders --capture oplog"
+    "sluice changefeed update orders orders.yaml --routes rename\n\nsluice changefeed update orders --capture oplog\n\n"
+    "sluice changefeed update orders --copy-limit 20MB/s --apply-limit none --yes"
 )
 @connected
 def update(
@@ -203,6 +248,8 @@ def update(
     *,
     config: ConfigOption = None,
     capture: CaptureOption = None,
+    copy_limit: CopyLimitOption = None,
+    apply_limit: ApplyLimitOption = None,
     version: Annotated[
         int, typer.Option(min=0, help="Refuse if the changefeed has another version; 0: accept any version.")
     ] = 0,
@@ -220,12 +267,18 @@ def update(
     timeout: TimeoutOption = 60.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Replace the configuration of a paused changefeed, or only its capture. What this does is shown and confirmed first."""
-    alone = capture is not None and file is None and config is None
+    """Replace the configuration of a paused changefeed, or only its capture. What this does is shown and confirmed first.
+
+    Limits change while it runs; none removes one.
+    """
+    alone = any(each is not None for each in (capture, copy_limit, apply_limit)) and file is None and config is None
     text = "" if alone else _checked(_read(file, config, "update"))
     request = pb.UpdateChangefeedRequest(
         id=id, configuration=text, expected_version=version, capture=capture or "", routes=routes or ""
     )
+    for name, limit in (("copy_limit", copy_limit), ("apply_limit", apply_limit)):
+        if limit is not None:
+            setattr(request, name, limit)
     preview = connection.ask(connection.changefeeds.PreviewUpdate, request, timeout=VALIDATION_SECONDS)
     print_warnings(preview.warnings)
     if dry_run and output is not Output.TABLE:
@@ -241,7 +294,19 @@ def update(
     feed = connection.ask(connection.changefeeds.UpdateChangefeed, request, timeout=VALIDATION_SECONDS)
     if wait:
         feed = until(connection, id, lambda feed: feed.obeyed, timeout, "updated")
-    _tell(feed, output, f"changefeed {id} updated to version {feed.version}; resume it to continue")
+    rest = "; resume it to continue" if feed.desired == pb.DESIRED_STATE_PAUSED else ""
+    _tell(feed, output, f"changefeed {id} updated to version {feed.version}{rest}")
+
+
+@app.command(epilog="sluice changefeed options\n\nsluice changefeed options -o json")
+def options(output: OutputOption = Output.TABLE) -> None:
+    """List the options of a changefeed: which change while it runs, with a pause, or only at create."""
+    if output is not Output.TABLE:
+        print_document([{"option": name, "changes": changes.value} for name, changes in OPTIONS.items()], output)
+        return
+    width = max(map(len, OPTIONS))
+    for name, changes in OPTIONS.items():
+        print_line(f"{name:{width}}  {changes}")
 
 
 @app.command(epilog="sluice changefeed remove orders --yes")
@@ -287,6 +352,43 @@ def _draw(feeds: Iterable[pb.Changefeed]) -> None:
         for feed in feeds:
             shown = [(name, value) for name, value in facts(feed) if name != "configuration"]
             drawn.update(facts_table([*shown, ("seen", cells.moment_now())]), refresh=True)
+
+
+@app.command(epilog="sluice changefeed ready orders --within 5 && sluice changefeed finalize orders --yes")
+@connected
+def ready(
+    connection: Connection,
+    id: ChangefeedArgument,
+    within: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="Not ready if the cut-over would take longer.")
+    ] = 60.0,
+    leave_stopped: Annotated[
+        bool, typer.Option("--leave-stopped", help="Stopped tables are not in the way; they stay as they are.")
+    ] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Say whether a cut-over would succeed now and how long it would take. Ends with 0 if it would, and with 1 if not."""
+    request = pb.GetReadinessRequest(id=id, leave_stopped=leave_stopped)
+    request.within.FromTimedelta(timedelta(seconds=within))
+    found = connection.ask(connection.changefeeds.GetReadiness, request, timeout=VALIDATION_SECONDS)
+    if output is not Output.TABLE:
+        print_document(plain(found), output)
+    else:
+        for finding in found.findings:
+            if not finding.in_the_way:
+                print_line(finding.message)
+    obstacles = [finding.message for finding in found.findings if finding.in_the_way]
+    if obstacles:
+        raise Failure(
+            ExitCode.FAILED, f"changefeed {id} is not ready for its cut-over:", *(f"  - {each}" for each in obstacles)
+        )
+    if output is Output.TABLE:
+        takes = found.takes.ToTimedelta().total_seconds()
+        print_line(
+            f"changefeed {id} is ready; its cut-over takes about {takes:.0f}s"
+            if takes
+            else f"changefeed {id} has finished"
+        )
 
 
 @app.command(epilog="sluice changefeed finalize orders --yes\n\nsluice changefeed finalize orders --leave-stopped")

@@ -11,7 +11,7 @@ from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from cli import cells, completion
 from cli.command import ChangefeedArgument, OutputOption, YesOption, confirm, connected
 from cli.connection import Connection
-from cli.output import Column, Output, print_line, print_messages
+from cli.output import Column, Output, plain, print_document, print_line, print_messages, print_warnings
 
 app = typer.Typer(
     no_args_is_help=True, help="List, move, stop and resume tables, and handle the rows that the target refuses."
@@ -43,6 +43,8 @@ def _target(table: pb.Table) -> str:
 def _standing(table: pb.Table) -> str:
     if table.HasField("copy") and table.state in ("copy", ""):
         return f"copy {cells.copy(table)}"
+    if table.state == "recopy":
+        return f"recopy {cells.copy(table)}" if table.HasField("copy") else "recopy"
     if table.leaving:
         return "moving"
     if table.kind == "view":
@@ -53,7 +55,11 @@ def _standing(table: pb.Table) -> str:
 def _why(table: pb.Table) -> str:
     if table.HasField("error"):
         return str(table.error.message)
-    return "a user stopped it" if table.trouble == "stopped" else ""
+    if table.HasField("target_age"):
+        return f"the target's table stands still, {cells.span(table.target_age.ToTimedelta().total_seconds())} old, until its copy takes its place"
+    if table.trouble == "stopped":
+        return "a user stopped it"
+    return f"{table.rows_to_repair:,} rows are being repaired" if table.rows_to_repair else ""
 
 
 def _subject(ddl: pb.Ddl) -> str:
@@ -139,6 +145,46 @@ def resume(connection: Connection, changefeed: ChangefeedArgument, tables: Table
         found = connection.ask(connection.tables.ResumeTable, request, timeout=_OBEY_SECONDS)
         at = f" at {cells.position(found.checkpoint)}" if found.checkpoint else ""
         print_line(f"table {table} goes on{at}")
+
+
+@app.command(
+    epilog="sluice table recopy orders shop.items\n\nsluice table recopy orders shop.items shop.orders --dry-run"
+)
+@connected
+def recopy(
+    connection: Connection,
+    changefeed: ChangefeedArgument,
+    tables: TablesArgument,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be copied and the free disk, and change nothing.")
+    ] = False,
+    yes: YesOption = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Copy tables anew while the others go on, also tables that are stopped or lost.
+
+    The target's table stands still meanwhile; its copy is made beside it and takes its place when it is up to date.
+    """
+    request = pb.RecopyTablesRequest(changefeed=changefeed, tables=tables, dry_run=True)
+    found = connection.ask(connection.tables.RecopyTables, request, timeout=_OBEY_SECONDS)
+    print_warnings(found.warnings)
+    if dry_run and output is not Output.TABLE:
+        print_document(plain(found), output)
+        return
+    if output is Output.TABLE:
+        for table in found.tables:
+            size = f", {cells.size(table.bytes)} at the source" if table.HasField("bytes") else ""
+            print_line(f"{table.name} is copied anew, beside {table.target} at the target{size}")
+    if dry_run:
+        return
+    named = ", ".join(table.name for table in found.tables)
+    confirm(f"Copy {named} anew? Until then the target's tables stand still, and are replaced by the copies.", yes=yes)
+    request.dry_run = False
+    done = connection.ask(connection.tables.RecopyTables, request, timeout=_OBEY_SECONDS)
+    if output is not Output.TABLE:
+        print_document(plain(done), output)
+        return
+    print_line(f"the copy begins; `sluice table list {changefeed}` shows how far it is")
 
 
 @app.command(epilog="sluice table rejected orders\n\nsluice table rejected orders shop.items -o json")

@@ -46,9 +46,15 @@ def verify(
     ignore_field_order: Annotated[
         bool, typer.Option("--ignore-field-order", help="Ignore the order of fields in documents.")
     ] = False,
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Have rows that differ written as the source has them, then compare them again."),
+    ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Compare source and target: tables, options, indexes and every document. It may run during replication.
+
+    With --repair the nodes that replicate the tables write the rows that differ, so the changefeed has to be running.
 
     The exit code is 0 without unexpected differences, 1 if something differs or kept changing, or if there is no table to compare.
     """
@@ -58,6 +64,7 @@ def verify(
         max_differences=max_differences,
         parallelism=parallelism,
         ignore_field_order=ignore_field_order,
+        repair=repair,
     )
     found, summary = _followed(connection.stream(connection.verifications.VerifyChangefeed, request))
     if tables and not found:
@@ -69,6 +76,8 @@ def verify(
             print_line(line)
     else:
         print_document(plain(summary) | {"tables": [plain(table) for table in found]}, output)
+    if summary.repaired and output is Output.TABLE:
+        print_line(f"repaired, and equal now: {_many(summary.repaired, 'document')}")
     if not summary.succeeded:
         raise Failure(ExitCode.FAILED, _conclusion(found, summary))
     if output is Output.TABLE:

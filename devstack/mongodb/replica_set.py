@@ -39,12 +39,14 @@ class ReplicaSet:
         linked: bool = False,
         security: Security | None = None,
         options: tuple[str, ...] = (),
+        config_servers: bool = False,
         **settings: Any,
     ) -> None:
         self.name = name
         self._election_timeout_ms = election_timeout_ms
         self._linked = linked
         self._security = security
+        self._config_servers = config_servers
         secured = security.server_options if security else ()
         self.members = [
             MongoDB(
@@ -221,7 +223,10 @@ class ReplicaSet:
                 ),
                 "heartbeatTimeoutSecs": max(1, self._election_timeout_ms // 1000),
             }
-            client.admin.command("replSetInitiate", {"_id": self.name, "members": members, "settings": settings})
+            role = {"configsvr": True} if self._config_servers else {}
+            client.admin.command(
+                "replSetInitiate", {"_id": self.name, **role, "members": members, "settings": settings}
+            )
 
     def _elect(self) -> None:
         """Starts the election at once; otherwise it would start after `election_timeout_ms`."""

@@ -31,6 +31,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
+from changefeed.config.configuration import Configuration
 from changefeed.config.tables.filter import Disposition
 from changefeed.documents.key_text import key_text
 from changefeed.errors import InvariantError, NameTaken, SourceUnsupported
@@ -78,6 +79,11 @@ class DdlClassifier:
     def _wants(self, name: TableName | None) -> bool:
         return name is not None and self.filter.wants_table(name)
 
+    def having(self, target: TableName, position: Position, tables: Tables) -> frozenset[TableId]:
+        """The tables with rows that the routes bring under this name downstream."""
+        found = self._names.having([target], position, tables)
+        return frozenset(schema.id for schema in found if schema.kind is not TableKind.VIEW)
+
     def classify(
         self, event: DdlEvent, tables: Tables, seen_at: datetime, nameless: AbstractSet[TableId] = frozenset()
     ) -> DdlRecord | None:
@@ -122,7 +128,8 @@ class DdlClassifier:
         self, event: DdlEvent, touched: Iterable[TableSchema], nameless: AbstractSet[TableId]
     ) -> frozenset[TableName]:
         named = [schema for schema in touched if schema.id not in nameless]
-        return frozenset(self.routes.target(name) for name in _names(event, named))
+        beside = {schema.beside.name for schema in named if schema.beside is not None}
+        return frozenset(self.routes.target(name) for name in _names(event, named)) | beside
 
     def _taken_by(self, event: DdlEvent, subject: TableId, sharing: Iterable[TableSchema]) -> TableSchema | None:
         """The table that has the new name downstream."""
@@ -249,4 +256,20 @@ def _harmless_indexes(event: DdlEvent) -> bool:
         and not index.get("prepareUnique")
         and "expireAfterSeconds" not in index
         for index in event.description.decode()["indexes"]
+    )
+
+
+def shown_otherwise(event: DdlEvent, configuration: Configuration) -> str:
+    """Why a rename is refused after which other fields would be left out, masked or hashed: the table's rows would be a mixture.
+
+    Empty for any other DDL.
+    """
+    old, new = event.table, event.renamed_to
+    if old is None or new is None or not all(map(configuration.filter.wants_table, (old, new))):
+        return ""
+    if configuration.columns_of(old) == configuration.columns_of(new):
+        return ""
+    return (
+        f"{event}: `columns` shows other fields of {new} than of {old}, and rows that are at the target stay as they are; leave the "
+        "table out (filter.tables), drop it at the target, and have the changefeed replicate it again: then it is copied"
     )

@@ -7,8 +7,8 @@ serves the changefeeds of other clusters.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from changefeed.capture import Capture
@@ -18,10 +18,12 @@ from changefeed.config.uri import ConnectionUri
 from changefeed.event import DdlEvent
 from changefeed.position import Position, Window
 from changefeed.records import LetterTotals, Observation
-from changefeed.table import TableName
+from changefeed.table import TableName, TableSize
+from changefeed.users.principals import PrincipalChanges, Principals
 from credentials.expansion import expanded
 from credentials.renewal import Renewed
 from owner.ddl.feed import DdlFeed
+from owner.deployments.principal_copy import PrincipalTarget
 from sink.blackhole.ddl_applier import BlackholeDdlApplier
 from sink.ddl import DdlApplier, DownstreamDdl
 from sink.mongodb.commander import Permit
@@ -29,13 +31,16 @@ from sink.mongodb.connection import connect as connect_to_target
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
 from sink.mongodb.letters.open_letters import LetterBox
 from sink.mongodb.letters.stored_letters import StoredLetters
+from sink.mongodb.principals import TargetPrincipals
 from source.connection import Client, connect
 from source.ddl.ddl_watch import DdlWatch
 from source.opening import open_ddl_watch
 from source.oplog.window import OplogWindow, read_oplog_window
+from source.principals import read_principals
 from source.stream.heartbeat import beat, end_heartbeats
 from source.tables.catalog import CatalogReading
 from source.tables.stable_catalog import read_stable_catalog
+from source.tables.table_size import table_sizes
 
 
 class SourceConnection:
@@ -59,6 +64,9 @@ class SourceConnection:
     def read_tables(self, wanted: Callable[[TableName], bool]) -> CatalogReading:
         return read_stable_catalog(self._client, wanted, self._open_watch)
 
+    def sizes(self, names: Iterable[TableName]) -> Mapping[TableName, TableSize]:
+        return table_sizes(self._client, names)
+
     def ddls(self, window: Window) -> list[DdlEvent]:
         found: list[DdlEvent] = []
         with self._open_watch(window.start) as watch:
@@ -73,6 +81,9 @@ class SourceConnection:
 
     def oplog_window(self) -> OplogWindow | None:
         return read_oplog_window(self._client)
+
+    def read_principals(self) -> Principals:
+        return read_principals(self._client)
 
     def beat(self, name: str, *, checkpoint: Position, last_ts: ClusterTime | None) -> ClusterTime | None:
         return beat(self._client, name, checkpoint=checkpoint, last_ts=last_ts)
@@ -134,6 +145,30 @@ class Connections:
         box = LetterBox(collection=configuration.dead_letter, changefeed=configuration.id)
         with closing(connect_to_target(expanded(configuration.sink))) as client:
             return StoredLetters(client, box).open(before)
+
+    def principals_of(self, configuration: Configuration) -> PrincipalTarget:
+        return _SinkPrincipals(configuration, self._permit)
+
+
+class _SinkPrincipals:
+    """Connected for each look: it is seldom, and the credentials are those of now."""
+
+    def __init__(self, configuration: Configuration, permit: Permit) -> None:
+        self._configuration = configuration
+        self._permit = permit
+
+    def read(self, roles: frozenset[str]) -> Principals:
+        with self._opened() as target:
+            return target.read(roles)
+
+    def apply(self, changes: PrincipalChanges) -> None:
+        with self._opened() as target:
+            target.apply(changes)
+
+    @contextmanager
+    def _opened(self) -> Iterator[TargetPrincipals]:
+        with closing(connect_to_target(expanded(self._configuration.sink))) as client:
+            yield TargetPrincipals(client, self._permit)
 
 
 class _RenewedSink:

@@ -5,7 +5,7 @@ The catalog shows the tables as they are when it is read. To get them as they we
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from operator import eq
@@ -17,7 +17,8 @@ from changefeed.documents.document import Document
 from changefeed.errors import ConfigurationError, SourceUnavailable
 from changefeed.event import DdlEvent
 from changefeed.position import Position, Window
-from changefeed.table import TableName, TableSchema
+from changefeed.table import TableName, TableSchema, TableSize
+from schema_store.definition import definition_of
 from schema_store.rewind import rewound
 from source.tables.catalog import CatalogReading
 
@@ -37,6 +38,10 @@ class Catalog(Protocol):
 
     def read_tables(self, wanted: Callable[[TableName], bool]) -> CatalogReading:
         """All wanted tables, as they were at one position."""
+        ...
+
+    def sizes(self, names: Iterable[TableName]) -> Mapping[TableName, TableSize]:
+        """What the source says without counting. A table whose size it does not say is left out."""
         ...
 
     def ddls(self, window: Window) -> Iterable[DdlEvent]: ...
@@ -101,6 +106,4 @@ def look_up(source: Catalog, event: DdlEvent) -> Document:
         raise SourceUnavailable(
             f"{event}: expected table {event.id} in the source's catalog or in its DDL since, observed neither; they will be read again"
         )
-    shard_key = {"shardKey": table.shard_key.decode()} if table.shard_key else {}
-    indexes = [index.decode() for index in table.indexes]
-    return Document.of({"options": table.options.decode(), "indexes": indexes, **shard_key})
+    return definition_of(table)

@@ -11,6 +11,7 @@ and write the tables before the status that refers to them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
@@ -25,7 +26,8 @@ from changefeed.records import Barrier, ChangefeedStatus, DdlRecord, Reroute
 from changefeed.table import TableId, TableKind, TableSchema
 from owner.background import Background
 from owner.ddl.stragglers import nameless
-from owner.decision import commanded, published
+from owner.decision.state import published
+from owner.decision.status import commanded
 from owner.error_reports import ErrorReports
 from owner.etcd_view import OwnerView
 from owner.etcd_writes import ChangefeedWriter
@@ -37,7 +39,7 @@ from owner.tables.filter_change import FilterChange
 from owner.tables.known_tables import KnownTables
 from owner.tables.route_change import Place
 from schema_store.store import SchemaStore
-from sink.ddl import DdlApplier
+from sink.ddl import DdlApplier, DropTables
 
 _log = structlog.get_logger()
 
@@ -94,9 +96,10 @@ class TableStarts:
     def _beginning(self, resume_from: Position | None) -> Beginning:
         beginning = begin(self._source, self._configuration, resume_from)
         check_names(self._configuration.routes, beginning.tables)
-        if beginning.copied:
-            make_views(beginning.tables, self._configuration, self._open_sink)
-        return beginning
+        if not beginning.copied:
+            return beginning
+        make_views(beginning.tables, self._configuration, self._open_sink)
+        return replace(beginning, tables=self._measured(beginning.tables))
 
     def fresh_status(self, known: OwnerView, *, run: int) -> ChangefeedStatus:
         return ChangefeedStatus(
@@ -183,9 +186,17 @@ class TableStarts:
         change = filter_change.plan(
             patterns, position, known.bases, records, found, anew=free | copied, without_name=taken
         )
+        living = SchemaStore.from_records(known.bases.values(), records).versions.living()
+        if left := filter_change.abandoned_copies(patterns, (schema for _, schema in living), free | copied):
+            with closing(self._open_sink()) as sink:
+                sink.apply(DropTables(names=left), sink.observe(left))
         remake_views(places, status.routes or routes, known.info.reroute, self._configuration, self._open_sink)
         make_views(change.taken_in, self._configuration, self._open_sink)
-        return change
+        return replace(change, taken_in=self._measured(change.taken_in))
+
+    def _measured(self, tables: Sequence[TableSchema]) -> tuple[TableSchema, ...]:
+        sizes = self._source.sizes([table.name for table in tables if table.kind is not TableKind.VIEW])
+        return tuple(replace(table, size=sizes.get(table.name)) for table in tables)
 
     def _commanded(self, known: OwnerView, status: ChangefeedStatus) -> Lifecycle:
         return commanded(known.info, status, now=datetime.now(UTC), random=self._random)

@@ -32,7 +32,7 @@ from changefeed.errors import ConfigurationError
 from changefeed.event import DdlType
 from changefeed.position import Position
 from changefeed.records import DdlRecord
-from changefeed.table import TableId, TableSchema
+from changefeed.table import TableId, TableName, TableSchema
 from owner.ddl.stragglers import known_tables, named_tables, nameless
 from schema_store.store import MAX_OPERATIONS, FoldStep, SchemaStore, fold
 
@@ -121,6 +121,17 @@ def with_free_names(
     taken = {schema.id for schema in found if schema.name in merged}
     waiting = nameless(records).keys()
     return waiting - taken, waiting & taken
+
+
+def abandoned_copies(
+    filter: Filter, living: Iterable[TableSchema], anew: AbstractSet[TableId]
+) -> tuple[TableName, ...]:
+    """The target's tables of copies made beside (`recopy.py`) that will never take a table's place. To be dropped first: nothing is known of them later."""
+    return tuple(
+        schema.beside.name
+        for schema in living
+        if schema.beside is not None and (schema.id in anew or not filter.wants_table(schema.name))
+    )
 
 
 def waits_for(blocking: Sequence[DdlRecord]) -> str:

@@ -16,7 +16,7 @@ from schema_store.versions import SchemaVersions
 
 
 class KnownTables:
-    """`tip`: the versions with every DDL seen, done or not. `replicated`: the tables after the settled DDLs."""
+    """`tip`: the versions with every DDL seen, done or not. `replicated`: the tables after the settled DDLs, `beside` those copied beside the target's."""
 
     def __init__(
         self,
@@ -29,6 +29,7 @@ class KnownTables:
         self._settled = SchemaStore.from_records(bases.values(), records)
         self._entered = {(record.event.id, record.position) for record in records if enters(record.event)}
         self.tip = self._settled.versions.apply_all(record.event for record in records if record.open)
+        self.beside = frozenset(schema.id for _, schema in self.settled if schema.beside is not None)
         lives = ((schema.id, (first, schema)) for first, schema in self.settled)
         self.replicated = Shards((table, given) for table, life in lives if (given := self._given(life)) is not None)
 
@@ -42,7 +43,10 @@ class KnownTables:
         self._entered |= {(record.event.id, record.position) for record in new if enters(record.event)}
         effects = before.versions.effects(record.event for record in new)
         touched = sorted({table for _, effect in effects for table in effect})
-        given = {table: self._given(self._settled.versions.life(table)) for table in touched}
+        lives = {table: self._settled.versions.life(table) for table in touched}
+        copied = {table for table, life in lives.items() if life is not None and life[1].beside is not None}
+        self.beside = (self.beside - lives.keys()) | copied
+        given = {table: self._given(life) for table, life in lives.items()}
         changed = {table: now for table, now in given.items() if now is not None and self.replicated.get(table) != now}
         ended = [table for table, now in given.items() if now is None and table in self.replicated]
         if changed or ended:

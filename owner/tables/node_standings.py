@@ -4,11 +4,11 @@ A node may run jobs and still not do for a changefeed: its network does not reac
 nodes do what it cannot, the fault is its own, and its tables are better off with them:
 
     n1 reports an error for PATIENCE, n2's tables move on           n1 fails the changefeed: its tables move, as in a drain
-    the same, and n2 has no tables, but reaches both                as well
+    the same, and n2's tables wait, or it has none; it reaches both as well
     n1 and n2 report errors, or nothing moves anywhere              nobody's fault: the source or the target is down. No table moves
     n1 has no tables left, and reports that it reaches both again   n1 gets tables again, once HOLD has passed
     n1 fails again                                                  it waits for twice as long
-    n1's tables have moved to n2, and n2 reports errors now         the trouble came with a table: none moves for it again
+    n1's tables have moved to n2, and n2 reports errors now         it reaches both: the trouble came with a table. None moves for it again
 
 A new owner knows nothing of this, and finds it out again. Only retryable errors count: the others are the changefeed's, or a table's.
 """
@@ -48,7 +48,7 @@ class NodeStanding:
     moved_at: float = float("-inf")
     """When its tables last moved on, without an error."""
     reaches: bool = False
-    """It has no tables, and has found that it could serve."""
+    """It has looked at source and target, and found both. It has nothing to do, or its windows fail nevertheless."""
     erring_since: float | None = None
     erred_at: float = float("-inf")
     """A window that has nothing to write clears its node's error, though the next one fails: an error is over once none was seen for a while."""
@@ -123,7 +123,7 @@ def _seen(before: NodeStanding, state: NodeState, run: int, now: float) -> NodeS
         before,
         place=place,
         moved_at=now if moved else before.moved_at,
-        reaches=report.reaches and error is None and state.takes_tables,
+        reaches=report.reaches and state.takes_tables,
         erring_since=since if lasts else None,
         erred_at=erred_at,
     )
@@ -134,9 +134,9 @@ def _serves(it: NodeStanding, now: float) -> bool:
 
 
 def _inherited(node: NodeId, seen: Mapping[NodeId, NodeStanding]) -> bool:
-    """Whether its errors began when it got the tables of a node that failed."""
+    """Whether its errors began when it got the tables of a node that failed, and it reaches both without them."""
     since = seen[node].erring_since
-    if since is None:
+    if since is None or not seen[node].reaches:
         return False
     ends = INHERITS.total_seconds()
     return any(it.failed_at <= since <= it.failed_at + ends for other, it in seen.items() if other != node)

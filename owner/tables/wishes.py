@@ -3,7 +3,8 @@
 The first column is what this decision knows, the second its action:
 
     a node says that a table cannot go on              Mark, stopped: the others have gone on already
-    it cannot say whether that is its own fault        Mark, to be moved to another node; stopped, if it fails there too
+    it cannot say whether that is its own fault        Mark, to be moved to another node; again, if that one has gone meanwhile;
+                                                       stopped, if it fails there too, or if there is no other one
     a table fails again and again, others do not       Mark, to be moved to another node, which goes on trying; once
     a user asks to stop a table                        Mark, stopped
     a straggler's history is lost                      Mark, stopped for good
@@ -13,6 +14,7 @@ The first column is what this decision knows, the second its action:
     a user asks to resume a table of a refused DDL     Resume: the DDL is tried again
     a straggler has caught up                          Forget
     a straggler has ended                              Forget, once no node has it: until then its node would go on with it
+    a user asks to copy a table anew                    DDLs of Sluice's own (`recopy.py`), which answer it
     a user asks for what cannot be                     Forget: the table has ended or is about to, its history is lost, or its name is taken
 """
 
@@ -49,12 +51,16 @@ class TableWishes:
 
     stragglers: Mapping[TableId, StoredStraggler] = field(default_factory=dict)
     requests: Mapping[TableId, TableVerb] = field(default_factory=dict)
+    repairs: AbstractSet[TableId] = frozenset()
+    """Tables with rows that are to be repaired. Their nodes do it."""
     skips: AbstractSet[Position] = frozenset()
     lost: Mapping[TableId, ErrorReport] = field(default_factory=dict)
     """Stragglers whose history the source no longer has."""
     replicated: AbstractSet[TableId] = frozenset()
     processors: AbstractSet[NodeId] = frozenset()
     """The nodes that take tables."""
+    moving: AbstractSet[TableId] = frozenset()
+    """The tables that are on their way to another node, or are to be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,7 @@ class Resume:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forget:
     requests: frozenset[TableId] = frozenset()
+    repairs: frozenset[TableId] = frozenset()
     skips: frozenset[Position] = frozenset()
     stragglers: frozenset[TableId] = frozenset()
 
@@ -106,7 +113,7 @@ def wished(
     for table, verb in sorted(wishes.requests.items()):
         stored = wishes.stragglers.get(table)
         stopped = stored is not None and stored.record.stopped
-        if table in marked or table in but:
+        if table in marked or table in but or verb is TableVerb.RECOPY:
             continue
         if verb is TableVerb.RESUME:
             answer = _resumed(table, stored, records.values(), without_name, waiting, places)
@@ -121,8 +128,9 @@ def wished(
     skipped = {position for position in wishes.skips if not _may_be_skipped(records.get(position))}
     ended = {table for table in wishes.stragglers if table not in wishes.replicated and places.of(table) is None}
     over = (caught_up(wishes.stragglers, waiting, places, passed) | ended) - marked.keys() - but
-    if idle or skipped or over:
-        yield Forget(requests=frozenset(idle), skips=frozenset(skipped), stragglers=frozenset(over))
+    homeless = frozenset(table for table in wishes.repairs if table not in wishes.replicated)
+    if idle or homeless or skipped or over:
+        yield Forget(requests=frozenset(idle), repairs=homeless, skips=frozenset(skipped), stragglers=frozenset(over))
 
 
 def _marks(
@@ -139,10 +147,11 @@ def _marks(
     for table, (node, error) in sorted(failed.items()):
         stored, at = known.get(table), places.of(table)
         moved_from = stored.record.moved_from if stored else None
-        if at is None or (stored is not None and stored.record.stopped) or moved_from == node:
+        on_its_way = moved_from == node and table in wishes.moving
+        if at is None or (stored is not None and stored.record.stopped) or on_its_way:
             continue
         others = sorted(wishes.processors - {node})
-        if error.code == InvariantError.code and moved_from is None and others:
+        if error.code == InvariantError.code and moved_from in (None, node) and others:
             tried = replace(_straggler(stored, at, now, error=error), moved_from=node)
             yield Mark(table, tried, moves_to=others[0])
         else:
@@ -243,7 +252,8 @@ def after_release(
 ) -> Mapping[TableId, Straggler]:
     """The records of stragglers that change with the release of DDLs: a table is not before a DDL of it that is done, unless it is ending.
 
-    A table that a DDL below the changefeed's checkpoint creates begins as a straggler. A table without its create begins stopped: it is about to end.
+    A table that a DDL below the changefeed's checkpoint creates begins as a straggler, and so does one that was a straggler when it ended. A table
+    without its create begins stopped: it is about to end.
     """
     found: dict[TableId, Straggler] = {}
     for record in sorted(released, key=lambda record: record.position.order):
@@ -252,6 +262,6 @@ def after_release(
             found[table] = replace(before, at=max(before.at, record.position))
         born = record.event.id if record.event.id not in record.scope.tables else None
         missing = record.state is DdlState.SKIPPED and record.refused is not None
-        if born is not None and (missing or record.position < passed):
+        if born is not None and (missing or record.position < passed or born in stragglers):
             found[born] = Straggler(at=record.position, stopped=missing, since=now)
     return found

@@ -2,6 +2,7 @@
 
     clear the range (a whole table: create it again)  removes rows of an earlier attempt, whose deletes are not applied again
     read at one cluster time, load                    the next reply is read while one is loaded
+    after a limit of time: leave the rest             the next reply, not loaded, begins the next chunk
     answer with the times, documents and bytes        the driver records them
 
 A worked example of why the range is cleared: an attempt reads document 7 at 100.4, loads it, and dies. Document 7 is deleted at 100.6.
@@ -15,20 +16,25 @@ since the start of the copy are replayed on the chunk.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
 from changefeed.cluster_time import ClusterTime
+from changefeed.documents.key_range import KeyRange
 from changefeed.position import Position
 from changefeed.records import CopiedChunk
 from processor.copy.target_table import Creation, make_anew
+from processor.limits.limiter import UNLIMITED, Limiter
 from sink.ddl import DdlApplier
 from sink.load import DocumentLoader
 from source.connection import Client
+from source.raw.columns import Columns
 from source.tables.chunk_reader import Chunk, ChunkReader, ReadWay, SnapshotLost, keeps_snapshots
+from source.tables.chunks import bound_at
 
 _log = structlog.get_logger(__name__)
 
@@ -41,19 +47,31 @@ class CopyOrder:
     creation: Creation
     copied_from: Position
     version: tuple[int, int]
+    divide_after: int | None = None
+    """Seconds, if the chunk may be divided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyPlace:
-    """What a task has open. `check_wanted` raises when the chunk is no longer wanted."""
+    """What a task has open. `check_wanted` raises when the chunk is no longer wanted. `columns`: what the target sees; None: all."""
 
     source: Client
     loader: DocumentLoader
+    columns: Columns | None = None
     ddl: DdlApplier
     check_wanted: Callable[[], object]
+    limiter: Limiter = UNLIMITED
 
 
-def copy_chunk(order: CopyOrder, place: CopyPlace) -> CopiedChunk:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadChunk:
+    """`range`: the chunk, or the part of it from its beginning that was read."""
+
+    range: KeyRange
+    copied: CopiedChunk
+
+
+def copy_chunk(order: CopyOrder, place: CopyPlace) -> ReadChunk:
     if keeps_snapshots(order.version):
         try:
             return _attempt(order, place, ReadWay.SNAPSHOT)
@@ -62,21 +80,32 @@ def copy_chunk(order: CopyOrder, place: CopyPlace) -> CopiedChunk:
     return _attempt(order, place, ReadWay.WATERMARK)
 
 
-def _attempt(order: CopyOrder, place: CopyPlace, way: ReadWay) -> CopiedChunk:
+def _attempt(order: CopyOrder, place: CopyPlace, way: ReadWay) -> ReadChunk:
     place.check_wanted()
     if order.chunk.whole:
         make_anew(order.creation, place.ddl)
     elif not order.creation.filled_in_place:
         place.loader.clear(order.chunk.range)
     reader = ChunkReader(place.source, order.chunk, way)
-    documents = size = 0
+    read, begun_at, documents, size, last = order.chunk.range, time.monotonic(), 0, 0, b""
     for batch in _ahead(reader.batches()):
         place.check_wanted()
-        place.loader.load(batch, reader.after)
+        if reader.ended:
+            continue
+        long = order.divide_after is not None and time.monotonic() >= begun_at + order.divide_after
+        bound = bound_at(last, batch[0]) if long and last and batch else None
+        if bound is not None:
+            reader.end()
+            read = replace(read, upper=bound)
+            continue
+        shown = batch if place.columns is None else list(map(place.columns.document, batch))
+        for part in place.limiter.parts(shown):
+            place.loader.load(part, reader.after)
+        last = batch[-1] if batch else last
         documents += len(batch)
         size += sum(map(len, batch))
     after = _before(order.copied_from) if order.creation.filled_in_place else reader.after
-    return CopiedChunk(after=after, until=reader.until, documents=documents, bytes=size)
+    return ReadChunk(range=read, copied=CopiedChunk(after=after, until=reader.until, documents=documents, bytes=size))
 
 
 def _before(position: Position) -> ClusterTime:

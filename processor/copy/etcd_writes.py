@@ -7,7 +7,7 @@ from changefeed.table import TableId
 from coordination.etcd.protocol import Delete, DeletePrefix, Op, Put
 from coordination.layout import Layout, decode, encode
 from coordination.mirror import View
-from processor.copy.table_copy import TableCopy, part_of
+from processor.copy.table_copy import TableCopy
 
 
 def read(view: View, layout: Layout, id: ChangefeedId, table: TableId) -> TableCopy | None:
@@ -27,9 +27,8 @@ def written(layout: Layout, id: ChangefeedId, table: TableId, copy: TableCopy) -
     return [*parts, record]
 
 
-def chunk_written(layout: Layout, id: ChangefeedId, table: TableId, copy: TableCopy, number: int) -> Op:
-    """To be written after `copy.with_chunk(number, ...)`: one small value, however many chunks there are."""
-    part = part_of(number)
+def part_written(layout: Layout, id: ChangefeedId, table: TableId, copy: TableCopy, part: int) -> Op:
+    """To be written after `copy.with_chunk(...)`: one small value, however many chunks there are."""
     return Put(layout.copy_part(id, table, part), encode(copy.part(part)))
 
 

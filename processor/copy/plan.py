@@ -23,7 +23,7 @@ chunks before the barrier has passed all of them. Policies for a DDL that holds 
                                     may have looked at the target's table already, so it is not created again. MoveCheckpoint(D)
 - CopyThatEndsBeforeTheDdlGoesOn    all chunks end before D, and the table goes on after it: the copy goes on to its end, and the lane to D
 - ChunksOnTheirWayAreAwaited        chunks that are being copied end first, whatever D is. Wait
-- DropEndsTheCopy                   drop, dropDatabase, replacement by a rename: nothing is left to copy. EndCopy(D)
+- DropEndsTheCopy                   drop, dropDatabase, leave, replacement by a rename: nothing is left to copy. EndCopy(D)
                                     A background index build that comes before D needs the target's table: Empty(D), if an interrupted
                                     step may have left it missing
 - AcrossAHarmlessDdlIsReadAgain     a chunk that was read across D without a snapshot may contain changes from after D. What a replay up
@@ -220,7 +220,7 @@ def _follows(inputs: CopyInputs, position: Position) -> bool:
 def ends(ddl: DdlEvent, table: TableId) -> bool:
     """Whether the table no longer exists after this DDL, which holds it."""
     replaced = ddl.type is DdlType.RENAME and ddl.drop_target == table
-    return ddl.type in (DdlType.DROP, DdlType.DROP_DATABASE) or replaced
+    return ddl.type in (DdlType.DROP, DdlType.DROP_DATABASE, DdlType.LEAVE) or replaced
 
 
 def harmless(ddl: DdlEvent) -> bool:

@@ -2,7 +2,7 @@
 
     step         what it does                                                       answer
     Prepare      creates the target's table without indexes, divides the source's   Division
-    CopyChunk    reads and loads one chunk                                          CopiedChunk
+    CopyChunk    reads and loads one chunk, or as much as a limit of time allows    ReadChunk
     IndexTable   builds the table's indexes                                         None
     MakeEmpty    creates the table again, with its indexes and without rows         None
 
@@ -21,9 +21,8 @@ from changefeed.config.configuration import OnOccupied
 from changefeed.documents.key_range import KeyRange
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import CopiedChunk
 from changefeed.table import TableSchema
-from processor.copy.chunk_copy import CopyOrder, CopyPlace, copy_chunk
+from processor.copy.chunk_copy import CopyOrder, CopyPlace, ReadChunk, copy_chunk
 from processor.copy.target_table import Creation, build_indexes, creation_of, make_empty, prepare
 from processor.task.window_task import report_of
 from processor.task.worker_resources import ChangefeedResources, Shared, worker_resources
@@ -40,14 +39,16 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyChunk:
-    """`not_before`: the table's checkpoint. `copied_from`: where its copy began."""
+    """`not_before`: the table's checkpoint. `copied_from`: where its copy began. `divide_after`: seconds, if the chunk may be divided."""
 
     schema: TableSchema
-    number: int
     range: KeyRange
     whole: bool
     not_before: Position
     copied_from: Position
+    divide_after: int | None
+    limit_share: float = 1.0
+    """Of the changefeed's `copy_limit`, for the executor that runs it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,7 @@ class MakeEmpty:
 
 
 CopyStep: TypeAlias = Prepare | CopyChunk | IndexTable | MakeEmpty
-CopyAnswer: TypeAlias = Division | CopiedChunk | None
+CopyAnswer: TypeAlias = Division | ReadChunk | None
 CopyAnswers: TypeAlias = Sequence[CopyAnswer | ErrorReport]
 """One answer for each of a task's first steps, in order. The remaining steps were not started."""
 
@@ -94,6 +95,8 @@ def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
         case Prepare():
             ours = step.ours or resources.context.configuration.on_occupied is OnOccupied.DROP
             prepare(creation, resources.ddl, resources.loader(step.schema, once=False), ours=ours)
+            if step.schema.beside is not None:
+                resources.forget_letters(step.schema.id)
             return divide(resources.source, step.schema)
         case CopyChunk():
             return _copy(resources, step, creation)
@@ -104,7 +107,7 @@ def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
     return None
 
 
-def _copy(resources: ChangefeedResources, step: CopyChunk, creation: Creation) -> CopiedChunk:
+def _copy(resources: ChangefeedResources, step: CopyChunk, creation: Creation) -> ReadChunk:
     schema = step.schema
     chunk = Chunk(table=schema.name, kind=schema.kind, range=step.range, whole=step.whole, not_before=step.not_before)
     order = CopyOrder(
@@ -112,11 +115,19 @@ def _copy(resources: ChangefeedResources, step: CopyChunk, creation: Creation) -
         creation=creation,
         copied_from=step.copied_from,
         version=resources.source_version,
+        divide_after=step.divide_after,
     )
     loader = resources.loader(schema, once=step.whole)
     return copy_chunk(
         order,
-        CopyPlace(source=resources.source, loader=loader, ddl=resources.ddl, check_wanted=worker_resources.permit),
+        CopyPlace(
+            source=resources.source,
+            loader=loader,
+            columns=resources.mounter.mounted(schema).columns,
+            ddl=resources.ddl,
+            check_wanted=worker_resources.permit,
+            limiter=resources.copy_limiter(step.limit_share),
+        ),
     )
 
 
@@ -125,5 +136,5 @@ def _creation(resources: ChangefeedResources, schema: TableSchema) -> Creation:
     present = (resources.context.schemas.by_name(name, schema.valid_from) for name in resources.sources[target.name])
     tables = {each.id: each.name for each in present if each is not None}
     routing = Routing(route=resources.context.configuration.routes.target, tables=tables)
-    kept = resources.context.configuration.on_occupied is OnOccupied.KEEP
+    kept = resources.context.configuration.on_occupied is OnOccupied.KEEP and schema.beside is None
     return creation_of(schema, target.name, routing, kept=kept)

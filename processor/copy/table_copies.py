@@ -16,14 +16,16 @@ from changefeed.config.configuration import OnOccupied
 from changefeed.errors import InvariantError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import AssignedTable, ChangefeedId, CopiedChunk, CopyProgress, CopyStage
+from changefeed.records import AssignedTable, ChangefeedId, CopyProgress, CopyRate, CopyStage
 from changefeed.shards import differing
-from changefeed.table import TableId, TableSchema
+from changefeed.table import TableId, TableSchema, TableSize
 from coordination.etcd.protocol import KeyValue, Op
 from coordination.key_group import KeyGroup
 from coordination.layout import Layout, child
 from coordination.mirror import View
 from processor.copy import etcd_writes
+from processor.copy.chunk_copy import ReadChunk
+from processor.copy.copy_pace import CopyPace
 from processor.copy.plan import (
     Begin,
     BuildIndexes,
@@ -41,9 +43,10 @@ from processor.copy.plan import (
     read_not_before,
 )
 from processor.copy.steps import CopyAnswer, CopyAnswers, CopyChunk, CopyStep, IndexTable, MakeEmpty, Prepare
-from processor.copy.table_copy import TableCopy, part_of
+from processor.copy.table_copy import TableCopy
 from processor.copy.task_sharing import TaskSharing
 from processor.etcd_view import ProcessorView
+from processor.lanes.lane_plan import LaneLimits
 from processor.lanes.lanes import Lanes
 from processor.task.copied_ranges import CopiedRanges
 from schema_store.versions import SchemaVersions
@@ -96,9 +99,9 @@ class _KnownCopy:
 class TableCopies:
     """For the processor's thread."""
 
-    def __init__(self, id: ChangefeedId, layout: Layout, follow_after: int) -> None:
+    def __init__(self, id: ChangefeedId, layout: Layout, limits: LaneLimits) -> None:
         self._id = id
-        self._follow_after = follow_after
+        self._limits = limits
         self._layout = layout
         self._known: dict[TableId, _KnownCopy] = {}
         self._begun: dict[TableId, list[_Begun]] = {}
@@ -107,6 +110,9 @@ class TableCopies:
         self._unfinished: dict[TableId, None] = {}
         """The tables in copy, as of `_given` and `_records`."""
         self._progress: dict[TableId, CopyProgress] = {}
+        self._pace: CopyPace | None = None
+        self._paces: dict[TableId, CopyPace] = {}
+        """Of the tables with several chunks."""
 
     @property
     def tables_with_tasks(self) -> frozenset[TableId]:
@@ -119,6 +125,14 @@ class TableCopies:
     @property
     def progress(self) -> Mapping[TableId, CopyProgress]:
         return dict(self._progress)
+
+    @property
+    def unfinished(self) -> bool:
+        return bool(self._unfinished)
+
+    @property
+    def rate(self) -> CopyRate | None:
+        return self._pace.rate if self._pace is not None and self._progress else None
 
     @property
     def has_finished(self) -> bool:
@@ -139,11 +153,13 @@ class TableCopies:
         lanes: Lanes,
         still: AbstractSet[TableId],
         submit: Submit | None,
+        now: float,
     ) -> CopyTick:
         """Without `submit` no step is started, nor for a table that stands `still`. The returned `ops` have to be written before the next tick.
 
         A leaving table starts no step: it is released only when no running task could create it again. A table that does not exist at
-        its checkpoint is left alone until the assignment no longer names it.
+        its checkpoint is left alone until the assignment no longer names it. Copies beside the target's tables take one task at a time, so that
+        the windows of the tables that follow need not wait for Spark.
         """
         self._forget_others(stored)
         limits: dict[TableId, Position] = {}
@@ -153,10 +169,11 @@ class TableCopies:
         errors: list[ErrorReport] = []
         running = sum(not task.done() for task in self._tasks())
         sharing: TaskSharing[_PlannedStep] = TaskSharing(stored.configuration.pipeline.parallelism - running)
+        calmly: TaskSharing[_PlannedStep] = TaskSharing(1 - self._running_beside())
         for table in self._in_copy(view, stored):
             copy, given = self._copy(view, table), stored.orders.assignment.tables[table]
             checkpoint = limits[table] = lanes.checkpoint_of(table)
-            taken = self._take(table, copy, errors, moved)
+            taken = self._take(table, copy, errors, moved, now)
             if taken:
                 ops += taken
                 continue
@@ -164,7 +181,8 @@ class TableCopies:
             schema = schemas.at(table, checkpoint)
             if submit is None or leaving or table in still or schema is None:
                 continue
-            inputs = self._inputs(schema, given.start, lanes, stored, sharing.room)
+            tasks = sharing if schema.beside is None else calmly
+            inputs = self._inputs(copy, schema, given.start, lanes, stored, tasks.room)
             action = decide(copy, inputs)
             if isinstance(action, Wait | Begin | CopyChunks):
                 _follow(copy, inputs, stored, limits, passed)
@@ -173,11 +191,12 @@ class TableCopies:
                     limits[table] = until
                 case MoveCheckpoint() | EndCopy() | ForgetChunks() if table not in self._begun:
                     ops += self._recorded(table, copy, action, moved)
-                case _ if sharing.room and (isinstance(action, CopyChunks) or table not in self._begun):
-                    for step in _steps(table, copy, action, schemas, inputs):
-                        sharing.add(step, small=step.small)
+                case _ if tasks.room and (isinstance(action, CopyChunks) or table not in self._begun):
+                    for step in self._steps(table, copy, action, schemas, inputs):
+                        tasks.add(step, small=step.small)
         if submit is not None:
-            self._begin(sharing, submit)
+            self._begin(sharing, submit, now)
+            self._begin(calmly, submit, now)
         return CopyTick(limits=limits, moved=moved, passed=passed, ops=tuple(ops), errors=tuple(errors))
 
     def _recorded(
@@ -186,8 +205,8 @@ class TableCopies:
         """What needs no task. Chunks of one part are one write."""
         match action:
             case ForgetChunks(numbers) if copy is not None:
-                left, parts = copy.without(numbers), {part_of(number): number for number in numbers}
-                return [etcd_writes.chunk_written(self._layout, self._id, table, left, one) for one in parts.values()]
+                left, parts = copy.without(numbers), sorted({copy.part_of(number) for number in numbers})
+                return [etcd_writes.part_written(self._layout, self._id, table, left, part) for part in parts]
             case MoveCheckpoint(at):
                 moved[table] = at
             case EndCopy(at):
@@ -214,6 +233,8 @@ class TableCopies:
         done = copy is not None and copy.stage is CopyStage.DONE
         if done:
             self._progress.pop(table, None)
+            self._paces.pop(table, None)
+            self._pace = self._pace if self._progress else None
         return done
 
     def _copy(self, view: View, table: TableId) -> TableCopy | None:
@@ -224,17 +245,25 @@ class TableCopies:
             copy = etcd_writes.read(view, self._layout, self._id, table)
             known = self._known[table] = _KnownCopy(record, parts, copy)
             if copy is not None:
-                self._progress[table] = copy.progress
+                pace = self._paces.get(table)
+                self._progress[table] = replace(copy.progress, rate=pace.rate if pace else None)
         return known.copy
 
     def _inputs(
-        self, schema: TableSchema, start: Position, lanes: Lanes, stored: ProcessorView, parallelism: int
+        self,
+        copy: TableCopy | None,
+        schema: TableSchema,
+        start: Position,
+        lanes: Lanes,
+        stored: ProcessorView,
+        parallelism: int,
     ) -> CopyInputs:
         table, routes = schema.id, stored.configuration.routes
         steps = [begun.step.step for begun in self._begun.get(table, ())]
-        running = {step.number: step.not_before for step in steps if isinstance(step, CopyChunk)}
+        reading = [step for step in steps if isinstance(step, CopyChunk)]
+        running = {copy.number_from(step.range.lower): step.not_before for step in reading} if copy else {}
         alone = routes.origins(routes.target(schema.name)) == frozenset({schema.name})
-        alone = alone and stored.configuration.on_occupied is not OnOccupied.KEEP
+        alone = schema.beside is not None or (alone and stored.configuration.on_occupied is not OnOccupied.KEEP)
         held_at = stored.orders.barrier.held.get(table)
         meeting = [record for record in stored.ddls() if table in record.scope.tables] if held_at else []
         holding = [record.event for record in meeting if record.position == held_at]
@@ -247,26 +276,64 @@ class TableCopies:
             held_by=holding[0] if holding else None,
             index_to_come=bool(to_come),
             running=running,
-            follow_after=self._follow_after if held_at is None and alone else None,
+            follow_after=self._limits.copy_follows_after if held_at is None and alone else None,
             catching_up=lanes.busy(table),
             parallelism=parallelism + len(running),
         )
 
-    def _begin(self, sharing: TaskSharing[_PlannedStep], submit: Submit) -> None:
+    def _steps(
+        self, table: TableId, copy: TableCopy | None, action: CopyAction, schemas: SchemaVersions, inputs: CopyInputs
+    ) -> Iterator[_PlannedStep]:
+        match action:
+            case Begin(at):
+                schema = _schema(schemas, table, at)
+                ours = copy is not None or schema.beside is not None
+                yield _PlannedStep(table, Prepare(schema=schema, ours=ours), at, small=True)
+            case CopyChunks(numbers) if copy is not None:
+                for number in numbers:
+                    step = CopyChunk(
+                        schema=_schema(schemas, table, inputs.checkpoint),
+                        range=copy.chunks[number],
+                        whole=copy.record.whole,
+                        not_before=read_not_before(inputs),
+                        copied_from=copy.start,
+                        divide_after=self._limits.copy_divides_after if copy.may_divide(number) else None,
+                    )
+                    yield _PlannedStep(table, step, copy.start, small=_small(copy))
+            case BuildIndexes(at):
+                yield _PlannedStep(table, IndexTable(schema=_schema(schemas, table, at)), at, small=_small(copy))
+            case Empty(at):
+                yield _PlannedStep(table, MakeEmpty(schema=_before(schemas, table, at)), at, small=True)
+            case _:
+                return
+
+    def _begin(self, sharing: TaskSharing[_PlannedStep], submit: Submit, now: float) -> None:
         for steps in sharing.tasks():
             task = submit([step.step for step in steps])
+            self._pace = self._pace or CopyPace.begun(now)
             for place, step in enumerate(steps):
                 self._begun.setdefault(step.table, []).append(_Begun(step, task, place))
+                if isinstance(step.step, CopyChunk) and not step.small:
+                    self._paces.setdefault(step.table, CopyPace.begun(now))
 
     def _tasks(self) -> set[Future[CopyAnswers]]:
         return {each.task for begun in self._begun.values() for each in begun}
 
+    def _running_beside(self) -> int:
+        begun = (each for of_table in self._begun.values() for each in of_table)
+        return len({each.task for each in begun if not each.task.done() and each.step.step.schema.beside is not None})
+
     def _take(
-        self, table: TableId, copy: TableCopy | None, errors: list[ErrorReport], moved: dict[TableId, Position]
+        self,
+        table: TableId,
+        copy: TableCopy | None,
+        errors: list[ErrorReport],
+        moved: dict[TableId, Position],
+        now: float,
     ) -> list[Op]:
         """Collects the finished steps of a table. Returns what to write: finished chunks of the same part are one write."""
         ops: list[Op] = []
-        copied: dict[int, int] = {}
+        parts: set[int] = set()
         for begun in [begun for begun in self._begun.get(table, []) if begun.task.done()]:
             self._begun[table].remove(begun)
             step, at = begun.step.step, begun.step.at
@@ -276,16 +343,25 @@ class TableCopies:
                     continue
                 copy = _after(copy, step, at, answer)
                 if isinstance(step, CopyChunk):
-                    copied[part_of(step.number)] = step.number
+                    parts.add(copy.part_of(copy.number_from(step.range.lower)))
+                    self._count(table, answer, now)
                 else:
                     ops += etcd_writes.written(self._layout, self._id, table, copy)
                 if isinstance(step, MakeEmpty):
                     moved[table] = at
         if copy is not None:
-            ops += [etcd_writes.chunk_written(self._layout, self._id, table, copy, one) for one in copied.values()]
+            ops += [etcd_writes.part_written(self._layout, self._id, table, copy, part) for part in sorted(parts)]
         if not self._begun.get(table):
             self._begun.pop(table, None)
         return ops
+
+    def _count(self, table: TableId, answer: CopyAnswer, now: float) -> None:
+        assert isinstance(answer, ReadChunk)
+        copied = TableSize(documents=answer.copied.documents, bytes=answer.copied.bytes)
+        if self._pace is not None:
+            self._pace = self._pace.after(copied, now)
+        if table in self._paces:
+            self._paces[table] = self._paces[table].after(copied, now)
 
     def _forget_others(self, stored: ProcessorView) -> None:
         """Forgets tables that are no longer assigned to this node. Their running tasks are kept until they end."""
@@ -293,36 +369,10 @@ class TableCopies:
         for table in [table for table in self._known if table not in assigned]:
             del self._known[table]
             self._progress.pop(table, None)
+            self._paces.pop(table, None)
         for table in [table for table in self._begun if table not in assigned]:
             self._begun[table] = [begun for begun in self._begun[table] if not begun.task.done()]
         self._begun = {table: begun for table, begun in self._begun.items() if begun}
-
-
-def _steps(
-    table: TableId, copy: TableCopy | None, action: CopyAction, schemas: SchemaVersions, inputs: CopyInputs
-) -> Iterator[_PlannedStep]:
-    match action:
-        case Begin(at):
-            yield _PlannedStep(
-                table, Prepare(schema=_schema(schemas, table, at), ours=copy is not None), at, small=True
-            )
-        case CopyChunks(numbers) if copy is not None:
-            for number in numbers:
-                step = CopyChunk(
-                    schema=_schema(schemas, table, inputs.checkpoint),
-                    number=number,
-                    range=copy.chunks[number],
-                    whole=copy.record.whole,
-                    not_before=read_not_before(inputs),
-                    copied_from=copy.start,
-                )
-                yield _PlannedStep(table, step, copy.start, small=_small(copy))
-        case BuildIndexes(at):
-            yield _PlannedStep(table, IndexTable(schema=_schema(schemas, table, at)), at, small=_small(copy))
-        case Empty(at):
-            yield _PlannedStep(table, MakeEmpty(schema=_before(schemas, table, at)), at, small=True)
-        case _:
-            return
 
 
 def _follow(
@@ -358,13 +408,14 @@ def _small(copy: TableCopy | None) -> bool:
 def _after(copy: TableCopy | None, step: CopyStep, at: Position, answer: CopyAnswer) -> TableCopy:
     match step, answer:
         case Prepare(), Division():
-            return TableCopy.planned(at, answer.bounds, whole=answer.whole)
-        case CopyChunk(number=number), CopiedChunk() if copy is not None:
-            return copy.with_chunk(number, answer)
+            before = copy if copy is not None and copy.stage is not CopyStage.DONE else None
+            return TableCopy.planned(at, answer.bounds, whole=answer.whole, size=answer.size, before=before)
+        case CopyChunk(), ReadChunk() if copy is not None:
+            return copy.with_chunk(answer.range, answer.copied)
         case IndexTable(), None if copy is not None:
             return copy.done()
         case MakeEmpty(), None:
-            return TableCopy.restarting(at)
+            return TableCopy.restarting(at, copy)
         case _:
             raise InvariantError(
                 f"copy step {type(step).__name__}: expected the answer of its kind, observed {answer!r}"

@@ -4,12 +4,19 @@
     snapshot/<table>/0000       CopyPart: the first chunks, each with its end and with what was copied
     snapshot/<table>/0001       ...
 
+A chunk whose reading takes too long is divided where it is: what was read is a piece of its own, and the rest another one, which is read later
+and at a later time. So a chunk may be of any size; how a table is divided beforehand only matters for balance.
+
+    planned         [first, 5)            [5, end)
+    5 to 7 read     [first, 5)            [5, 7) copied         [7, end)        both recorded as pieces of the second one
+
 The parts of a new copy are written first and its record last, so that a record always has its parts. The parts of a copy that is done
 or restarts mean nothing and are removed.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
@@ -19,10 +26,15 @@ from changefeed.documents.document import Document
 from changefeed.documents.key_range import KeyRange, ranges_between
 from changefeed.errors import InvariantError
 from changefeed.position import Position
-from changefeed.records import CopiedChunk, CopyPart, CopyProgress, CopyRecord, CopyStage
+from changefeed.records import ChunkPiece, CopiedChunk, CopyFloor, CopyPart, CopyProgress, CopyRecord, CopyStage
+from changefeed.table import TableSize
 from processor.task.copied_ranges import CopiedRanges
 
 CHUNKS_PER_PART = 64
+"""Planned ones."""
+_MOST_OF_A_CHUNK = 0.99
+_MOST_IN_PART = 1024
+"""With their pieces: a part is one value in etcd."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,31 +42,48 @@ class TableCopy:
     record: CopyRecord
     bounds: tuple[Document, ...] = ()
     """The bounds between the chunks, ascending: one fewer than there are chunks."""
+    planned_as: tuple[int, ...] = ()
+    """For each chunk, the planned one that it is, or is a piece of. Ascending."""
     copied: Mapping[int, CopiedChunk]
+    floor: CopyFloor | None = None
 
     @classmethod
-    def planned(cls, start: Position, bounds: Iterable[Document], *, whole: bool) -> Self:
-        found = tuple(bounds)
-        record = CopyRecord(start=start, stage=CopyStage.COPYING, chunks=len(found) + 1, whole=whole)
-        return cls(record=record, bounds=found, copied={})
+    def planned(
+        cls,
+        start: Position,
+        bounds: Iterable[Document],
+        *,
+        whole: bool,
+        size: TableSize | None = None,
+        before: TableCopy | None = None,
+    ) -> Self:
+        """`before`: the copy of the table that this one repeats."""
+        found, floor = tuple(bounds), before.shown if before else None
+        stage = CopyStage.COPYING
+        record = CopyRecord(start=start, stage=stage, chunks=len(found) + 1, whole=whole, size=size, floor=floor)
+        return cls(record=record, bounds=found, planned_as=tuple(range(record.chunks)), copied={}, floor=floor)
 
     @classmethod
-    def restarting(cls, start: Position) -> Self:
-        return cls(record=CopyRecord(start=start, stage=CopyStage.RESTART), copied={})
+    def restarting(cls, start: Position, before: TableCopy | None = None) -> Self:
+        floor, size = (before.shown, before.record.size) if before else (None, None)
+        record = CopyRecord(start=start, stage=CopyStage.RESTART, size=size, floor=floor)
+        return cls(record=record, copied={}, floor=floor)
 
     @classmethod
     def from_records(cls, record: CopyRecord, parts: Iterable[CopyPart]) -> Self:
         """`parts` are in the order of their keys. Parts beyond the record's chunks belong to an earlier copy."""
         if record.stage is not CopyStage.COPYING:
-            return cls(record=record, copied={})
-        joined = list(parts)[: part_of(record.chunks - 1) + 1]
-        uppers = [upper for part in joined for upper in part.uppers]
-        chunks = [chunk for part in joined for chunk in part.copied]
-        bounds = tuple(upper for upper in uppers if upper is not None)
-        if len(uppers) != record.chunks or len(chunks) != record.chunks or len(bounds) != record.chunks - 1:
-            raise InvariantError(f"parts of a copy record: expected {record.chunks} chunks, observed {len(uppers)}")
-        copied = {number: chunk for number, chunk in enumerate(chunks) if chunk is not None}
-        return cls(record=record, bounds=bounds, copied=copied)
+            return cls(record=record, copied={}, floor=record.floor)
+        joined = list(parts)[: _part_of(record.chunks - 1) + 1]
+        planned = [pieces for part in joined for pieces in _pieces(part)]
+        found = [(number, piece) for number, pieces in enumerate(planned) for piece in pieces]
+        bounds = tuple(piece.upper for _, piece in found if piece.upper is not None)
+        if len(planned) != record.chunks or len(bounds) != len(found) - 1:
+            raise InvariantError(f"parts of a copy record: expected {record.chunks} chunks, observed {len(planned)}")
+        copied = {place: piece.copied for place, (_, piece) in enumerate(found) if piece.copied is not None}
+        floor = _highest(floor for floor in (record.floor, *(part.floor for part in joined)) if floor is not None)
+        planned_as = tuple(number for number, _ in found)
+        return cls(record=record, bounds=bounds, planned_as=planned_as, copied=copied, floor=floor)
 
     @property
     def stage(self) -> CopyStage:
@@ -66,14 +95,14 @@ class TableCopy:
 
     @property
     def chunks(self) -> tuple[KeyRange, ...]:
-        return tuple(ranges_between(self.bounds)) if self.record.chunks else ()
+        return tuple(ranges_between(self.bounds)) if self.planned_as else ()
 
     def missing(self) -> Iterator[int]:
-        return (number for number in range(self.record.chunks) if number not in self.copied)
+        return (number for number in range(len(self.planned_as)) if number not in self.copied)
 
     @property
     def complete(self) -> bool:
-        return len(self.copied) == self.record.chunks
+        return len(self.copied) == len(self.planned_as)
 
     @property
     def stands(self) -> bool:
@@ -89,28 +118,93 @@ class TableCopy:
 
     @property
     def ranges(self) -> CopiedRanges:
-        return CopiedRanges.of(self.bounds, (self.copied.get(number) for number in range(self.record.chunks)))
+        return CopiedRanges.of(self.bounds, (self.copied.get(number) for number in range(len(self.planned_as))))
 
     @property
     def progress(self) -> CopyProgress:
-        chunks = self.copied.values()
+        shown = self.shown
         return CopyProgress(
-            documents=sum(chunk.documents for chunk in chunks),
-            bytes=sum(chunk.bytes for chunk in chunks),
-            chunks_done=len(chunks),
-            chunks=self.record.chunks,
+            documents=shown.copied.documents,
+            bytes=shown.copied.bytes,
+            chunks_done=len(self.copied),
+            chunks=len(self.planned_as),
+            left=(self.record.size or TableSize()).part(1.0 - self._share),
+            share=shown.share,
         )
 
-    def with_chunk(self, number: int, chunk: CopiedChunk) -> Self:
-        if number in self.copied or not 0 <= number < self.record.chunks:
+    @property
+    def shown(self) -> CopyFloor:
+        """What users are told to be copied."""
+        present = CopyFloor(copied=self._size, share=self._share)
+        return _highest([present, self.floor] if self.floor else [present]) or present
+
+    @property
+    def _size(self) -> TableSize:
+        chunks = self.copied.values()
+        return TableSize(documents=sum(chunk.documents for chunk in chunks), bytes=sum(chunk.bytes for chunk in chunks))
+
+    @property
+    def _share(self) -> float:
+        """Of the planned chunks, which are taken to be of one size. A divided one counts by the size of its pieces, and only at its end as a whole."""
+        if not self.record.chunks:
+            return 0.0
+        open_ = dict.fromkeys((self.planned_as[number] for number in self.missing()), 0)
+        for number, chunk in self.copied.items():
+            if self.planned_as[number] in open_:
+                open_[self.planned_as[number]] += chunk.bytes
+        expected = max(1, (self.record.size or TableSize()).bytes) / self.record.chunks
+        parts = sum(min(_MOST_OF_A_CHUNK, size / expected) for size in open_.values())
+        return (self.record.chunks - len(open_) + parts) / self.record.chunks
+
+    def number_from(self, lower: Document | None) -> int:
+        """The chunk that begins there. Where a chunk begins never changes, its number does."""
+        if lower is None:
+            return 0
+        if lower not in self.bounds:
             raise InvariantError(
-                f"chunk {number} of {self.record.chunks}: expected a missing chunk, observed one that is copied or does not exist"
+                f"a chunk from {lower}: expected one of {len(self.planned_as)} chunks, observed none that begins there"
             )
-        return replace(self, copied={**self.copied, number: chunk})
+        return self.bounds.index(lower) + 1
+
+    def with_chunk(self, read: KeyRange, chunk: CopiedChunk) -> Self:
+        """`read`: a missing chunk, or its first part, which divides it."""
+        number = self.number_from(read.lower)
+        if number in self.copied:
+            raise InvariantError(
+                f"chunk {number} of {len(self.planned_as)}: expected a missing chunk, observed one that is copied"
+            )
+        divided = self if read.upper == self._upper(number) else self._divided(number, read.upper)
+        return replace(divided, copied={**divided.copied, number: chunk})
+
+    def may_divide(self, number: int) -> bool:
+        if self.record.whole:
+            return False
+        first = self.part_of(number) * CHUNKS_PER_PART
+        return len(self._planned(first, first + CHUNKS_PER_PART)) < _MOST_IN_PART
+
+    def _divided(self, number: int, bound: Document | None) -> Self:
+        if bound is None:
+            raise InvariantError(
+                f"chunk {number}: expected a bound inside it, observed its end, which is not the table's"
+            )
+        return replace(
+            self,
+            bounds=(*self.bounds[:number], bound, *self.bounds[number:]),
+            planned_as=(*self.planned_as[:number], self.planned_as[number], *self.planned_as[number:]),
+            copied={each + (each > number): chunk for each, chunk in self.copied.items()},
+        )
+
+    def _upper(self, number: int) -> Document | None:
+        return self.bounds[number] if number < len(self.bounds) else None
+
+    def _planned(self, first: int, end: int) -> range:
+        """The chunks that are, or are pieces of, the planned ones from `first` to before `end`."""
+        return range(bisect_left(self.planned_as, first), bisect_left(self.planned_as, end))
 
     def without(self, numbers: Iterable[int]) -> Self:
         forgotten = set(numbers)
-        return replace(self, copied={number: chunk for number, chunk in self.copied.items() if number not in forgotten})
+        left = {number: chunk for number, chunk in self.copied.items() if number not in forgotten}
+        return replace(self, copied=left, floor=self.shown)
 
     def read_across(self, position: Position) -> tuple[int, ...]:
         """The chunks whose reading began after the copy's start and before this position, and ended after it.
@@ -124,21 +218,47 @@ class TableCopy:
         )
 
     def done(self) -> Self:
-        record = replace(self.record, stage=CopyStage.DONE, chunks=0)
-        return replace(self, record=record, bounds=(), copied={})
+        floor = replace(self.shown, share=1.0)
+        record = replace(self.record, stage=CopyStage.DONE, chunks=0, floor=floor)
+        return replace(self, record=record, bounds=(), planned_as=(), copied={}, floor=floor)
+
+    def part_of(self, number: int) -> int:
+        return _part_of(self.planned_as[number])
 
     def part(self, number: int) -> CopyPart:
         first = number * CHUNKS_PER_PART
-        chunks = range(first, min(first + CHUNKS_PER_PART, self.record.chunks))
-        uppers = tuple(self.bounds[chunk] if chunk < len(self.bounds) else None for chunk in chunks)
-        return CopyPart(uppers=uppers, copied=tuple(self.copied.get(chunk) for chunk in chunks))
+        planned = [
+            [
+                ChunkPiece(upper=self._upper(chunk), copied=self.copied.get(chunk))
+                for chunk in self._planned(one, one + 1)
+            ]
+            for one in range(first, min(first + CHUNKS_PER_PART, self.record.chunks))
+        ]
+        whole = [pieces[0].copied if len(pieces) == 1 else None for pieces in planned]
+        divided = {place: tuple(pieces) for place, pieces in enumerate(planned) if len(pieces) > 1}
+        part = CopyPart(uppers=tuple(pieces[-1].upper for pieces in planned), copied=tuple(whole), floor=self.floor)
+        return replace(part, divided=divided) if divided else part
 
     def parts(self) -> Iterator[CopyPart]:
-        return (self.part(number) for number in range(part_of(self.record.chunks - 1) + 1))
+        return (self.part(number) for number in range(_part_of(self.record.chunks - 1) + 1))
 
 
-def part_of(chunk: int) -> int:
-    return chunk // CHUNKS_PER_PART
+def _highest(floors: Iterable[CopyFloor]) -> CopyFloor | None:
+    highest: CopyFloor | None = None
+    for floor in floors:
+        highest = highest or floor
+        share = max(highest.share, floor.share)
+        highest = CopyFloor(copied=highest.copied.at_least(floor.copied), share=share)
+    return highest
+
+
+def _part_of(planned: int) -> int:
+    return planned // CHUNKS_PER_PART
+
+
+def _pieces(part: CopyPart) -> Iterator[tuple[ChunkPiece, ...]]:
+    for place, (upper, copied) in enumerate(zip(part.uppers, part.copied, strict=True)):
+        yield part.divided.get(place) or (ChunkPiece(upper=upper, copied=copied),)
 
 
 def beyond(ts: ClusterTime) -> Position:

@@ -34,6 +34,8 @@ class LaneLimits:
     """Jobs at once, one of them reserved for the default lane: at least two."""
     copy_follows_after: int = 60
     """How many seconds of cluster time the checkpoint of a table in copy may be behind before it moves."""
+    copy_divides_after: int = 120
+    """Seconds after which a chunk is divided where it has been read to. Snapshots are kept for five minutes."""
     slow_seconds: float = 0.4
     """A window that takes longer, and longer than it spans, and more than half of that for one table, is held up by that table."""
 

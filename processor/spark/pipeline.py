@@ -17,7 +17,7 @@ from changefeed.lifecycle import ErrorReport
 from changefeed.position import Window
 from changefeed.table import TableId
 from coordination import failpoint
-from processor.copy.steps import CopyAnswers, CopyStep, run_copy_steps
+from processor.copy.steps import CopyAnswers, CopyChunk, CopyStep, run_copy_steps
 from processor.lanes.windows import WindowLimits, slices
 from processor.spark.runner import Group, SparkRunner
 from processor.spark.stays import Stays
@@ -124,6 +124,8 @@ class Pipeline:
         begun_at = time.monotonic()
         group = self.group(shared.context, spec)
         parallelism = shared.context.configuration.pipeline.parallelism
+        if shared.context.configuration.apply_limit is not None:
+            spec = replace(spec, limit_share=spec.limit_share / self._spark.executors())
         scan = spec.whole(shared.context.tables).scan
         limits = replace(self._limits, slices=1 if spec.alone else parallelism)
         cuts = slices(scan, limits, capture=shared.context.capture, density=spec.density)
@@ -145,6 +147,9 @@ class Pipeline:
 
     def copy(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:
         """Runs steps of initial copies, in one task."""
+        if shared.context.configuration.copy_limit is not None:
+            among = self._spark.executors()
+            steps = [_shared(step, among) if isinstance(step, CopyChunk) else step for step in steps]
         group = Group(shared.context.changefeed, f"{shared.context.fence.run}-copy")
         with self._beside(1), self._broadcast(shared) as handle:
             answers = self._spark.run_one(group, partial(run_copy_steps, handle, steps, attempt))
@@ -199,6 +204,11 @@ class Pipeline:
         for part in parts:
             _expect_one_attempt(part.error)
         return together(parts)
+
+
+def _shared(step: CopyChunk, executors: int) -> CopyChunk:
+    """Executors know nothing of each other: each has an equal part of its node's share."""
+    return replace(step, limit_share=step.limit_share / executors)
 
 
 def _expect_one_attempt(error: ErrorReport | None) -> None:

@@ -13,6 +13,7 @@ from datetime import timedelta
 from changefeed.cluster_time import ClusterTime
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
+from changefeed.records import RepairRequest
 from changefeed.row_tally import RowTally
 from changefeed.table import TableId, TableName
 from processor.lanes.lanes import LaneJob
@@ -46,8 +47,12 @@ class JobSpec:
     """What the initial copies of tables in copy contain already."""
     density: int | None = None
     """Bytes per second of cluster time in the lane's last window."""
+    repairs: Mapping[TableId, RepairRequest] = field(default_factory=dict)
+    """Rows to be repaired at the window's end, if one task has it alone."""
     alone: bool = False
-    """One task, however wide the window: it may not take the slots of the other tables' windows."""
+    """One task, however wide the window: it may not take the slots of the other tables' windows, or its changes wait for a limit."""
+    limit_share: float = 1.0
+    """Of the changefeed's `apply_limit`, for the executor that runs it."""
 
     @classmethod
     def of(
@@ -58,7 +63,9 @@ class JobSpec:
         copied: Mapping[TableId, CopiedRanges],
         *,
         density: int | None = None,
+        repairs: Mapping[TableId, RepairRequest] | None = None,
         alone: bool = False,
+        limit_share: float = 1.0,
     ) -> JobSpec:
         return cls(
             attempt=attempt,
@@ -67,7 +74,9 @@ class JobSpec:
             held=held,
             copied=copied,
             density=density,
+            repairs=repairs or {},
             alone=alone,
+            limit_share=limit_share,
         )
 
     def whole(self, tables: AbstractSet[TableId]) -> LaneJob:
@@ -86,6 +95,8 @@ class JobOutcome:
     """Tables with rows that wait for later events, which the target may contain already. These tables keep their checkpoint."""
     ahead: dict[TableId, ClusterTime] = field(default_factory=dict)
     """Tables with rows that were read from the source, each with the newest time that these rows may have."""
+    repaired: set[str] = field(default_factory=set)
+    """The repair requests that were carried out. A row that the target refuses is not as the source has it, even so."""
     error: ErrorReport | None = None
     took: timedelta = timedelta()
     writing: dict[TableId, float] = field(default_factory=dict)

@@ -68,7 +68,9 @@ def replicate(resources: ChangefeedResources, spec: JobSpec) -> JobOutcome:
     """
     job = spec.whole(resources.context.tables)
     sole = partial(resources.sole, job, spec.copied)
-    with Applier(resources.writer, job, worker_resources.beside, spec.copied, sole) as applier:
+    asked = resources.asked(job, spec)
+    limiter = resources.apply_limiter(spec.limit_share)
+    with Applier(resources.writer, job, worker_resources.beside, spec.copied, sole, asked, limiter) as applier:
         mount, add = resources.mounter.mount, applier.add
         early = EarlyEnd(_enough(resources), _least(resources, spec), lambda: applier.overdue)
         with closing(_events(resources, spec, job.scan, resources.rows, applier.outcome)) as events:
@@ -79,6 +81,7 @@ def replicate(resources: ChangefeedResources, spec: JobSpec) -> JobOutcome:
         failpoint.reach("window_read", resources.context.changefeed)
         applier.finish()
         failpoint.reach("window_applied", resources.context.changefeed)
+        applier.outcome.repaired = {spec.repairs[each.place.table.id].id for each in asked}
         return applier.outcome
 
 
@@ -204,9 +207,8 @@ def apply_bucket(
                 for event in unpacked(content):
                     yield event, scan(event)
 
-        with Applier(
-            resources.writer, spec.whole(resources.context.tables), worker_resources.beside, spec.copied
-        ) as applier:
+        job, limiter = spec.whole(resources.context.tables), resources.apply_limiter(spec.limit_share)
+        with Applier(resources.writer, job, worker_resources.beside, spec.copied, limiter=limiter) as applier:
             mount, add, scan = resources.mounter.mount, applier.add, resources.rows.scan
             early = EarlyEnd(UNBOUNDED, _least(resources, spec), lambda: applier.overdue and in_order)
             for event, header in early.before(events()):

@@ -15,7 +15,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
@@ -26,14 +26,19 @@ from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration, OnDivergence, OnOccupied, OnRejected
 from changefeed.config.uri import ConnectionUri
 from changefeed.errors import FencedError
+from changefeed.event import RowType
 from changefeed.records import ChangefeedInfo
 from changefeed.table import TableId, TableKind, TableName, TableSchema
 from coordination import failpoint
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
 from coordination.layout import decode
+from credentials.hash_key import hash_key
 from credentials.renewal import Renewed
 from processor.lanes.lanes import LaneJob
+from processor.limits.limiter import Limiter
+from processor.limits.shared_bucket import SharedBucket
+from processor.task.job import JobSpec
 from processor.task.job_context import ContextBase, JobContext
 from processor.task.permit import TaskPermit
 from processor.task.rows.mounter import Mounter, MountOptions
@@ -48,12 +53,14 @@ from sink.mongodb.connection import connect as connect_to_target
 from sink.mongodb.connection import is_sharded
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
 from sink.mongodb.letters.open_letters import LetterBox
+from sink.mongodb.letters.stored_letters import StoredLetters
 from sink.mongodb.rows.document_loader import MongoDocumentLoader
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
-from sink.row import FetchRow, RowChange, RowWriter, SoleTable, SourceRow
+from sink.row import AskedRows, FetchRow, RowChange, RowWriter, SoleTable, SourceRow
 from source.connection import connect as connect_to_source
 from source.connection import deployment_of
 from source.oplog.row_reader import MOST_NAMES, OplogReader
+from source.raw.columns import Columns, columns_of
 from source.row_capture import RowCapture, of_oplog, of_stream
 from source.stream.window_reader import WindowReader
 from source.tables.row_read import read_row
@@ -93,20 +100,39 @@ class ChangefeedResources:
     """One changefeed's context, with everything open that its tasks need."""
 
     def __init__(
-        self, context: JobContext, uris: Uris, source: _Client, target: _Client | None, permit: Callable[[], float]
+        self,
+        context: JobContext,
+        uris: Uris,
+        source: _Client,
+        target: _Client | None,
+        permit: Callable[[], float],
+        asked: Callable[[], ChangefeedInfo],
     ) -> None:
+        """`asked` reads from etcd what the user wants."""
         configuration = context.configuration
         self.context = context
         self.uris = uris
         self.source = source
         self._target = target
         self._permit = permit
+        self._asked = asked
+        self._buckets: dict[str, SharedBucket] = {}
         self.rows = _rows(context, source)
+        columns_of = cache(self._columns_of)
         self.mounter = Mounter(
-            context.schemas, configuration.routes.target, self.rows.update_of, _mount_options(configuration, target)
+            context.schemas,
+            configuration.routes.target,
+            self.rows.update_of,
+            _mount_options(configuration, target),
+            columns_of,
         )
         self.row_filter = RowFilter(configuration.filter)
-        self.writer = _writer(configuration, target, permit, _fetch_from(source))
+        fetch = _fetch_from(source, self.row_filter, columns_of)
+        self.writer = _writer(configuration, target, permit, fetch)
+
+    def _columns_of(self, name: TableName) -> Columns | None:
+        key_of = partial(hash_key, files=self.context.secret_files)
+        return columns_of(self.context.configuration.columns_of(name), key_of)
 
     def connected_by(self, source: _Client, target: _Client | None) -> bool:
         return self.source is source and self._target is target
@@ -137,6 +163,14 @@ class ChangefeedResources:
             return BlackholeDdlApplier()
         return MongoDdlApplier(self._target, permit=self._permit, ttl=self.context.configuration.ddl.ttl)
 
+    def forget_letters(self, table: TableId) -> None:
+        """Of a table that is copied anew: they are about rows that the new copy does not have yet."""
+        letters = _writer_options(self.context.configuration).letters
+        if self._target is not None and letters is not None:
+            self._permit()
+            stored = StoredLetters(self._target, letters)
+            stored.drop(list(stored.of(table, {table})))
+
     def sole(self, job: LaneJob, copied: Container[TableId], table: TableId) -> SoleTable | None:
         """For a job that is one task. A copy writes rows of its table, too.
 
@@ -147,6 +181,38 @@ class ChangefeedResources:
             return None
         schema = self.context.schemas.at(table, window.start)
         return None if schema is None else SoleTable(self.mounter.mounted(schema).target, window.start)
+
+    def asked(self, job: LaneJob, spec: JobSpec) -> list[AskedRows]:
+        """The rows to be repaired, of the tables that the job alone writes. A sharded target needs a row's whole key, which is not known.
+
+        A row that the source does not have is removed from a plain copy only: elsewhere it may be another table's, may have been there
+        before, or the filter may have kept it.
+        """
+        found: list[AskedRows] = []
+        for table, request in spec.repairs.items():
+            place = self.sole(job, spec.copied, table)
+            if place is None:
+                continue
+            configuration, name = self.context.configuration, place.table.source
+            filter_ = configuration.filter.of(name)
+            kept = configuration.on_occupied is OnOccupied.KEEP or len(self.sources.get(place.table.name, ())) > 1
+            conditional = any(where.delete is not None for where in filter_.conditions)
+            removes = not (kept or conditional or RowType.DELETE in filter_.ignored)
+            found.append(AskedRows(place=place, keys=[] if place.table.sharded else request.rows, removes=removes))
+        return found
+
+    def copy_limiter(self, share: float) -> Limiter:
+        present, limit = self.context.configuration.copy_limit, lambda: self._asked().configuration.copy_limit
+        return Limiter(present, share, partial(self._bucket, "copy"), limit=limit, permit=self._permit)
+
+    def apply_limiter(self, share: float) -> Limiter:
+        present, limit = self.context.configuration.apply_limit, lambda: self._asked().configuration.apply_limit
+        return Limiter(present, share, partial(self._bucket, "apply"), limit=limit, permit=self._permit)
+
+    def _bucket(self, kind: str) -> SharedBucket:
+        if kind not in self._buckets:
+            self._buckets[kind] = SharedBucket(f"{self.context.fence.node_key} {self.context.changefeed} {kind}")
+        return self._buckets[kind]
 
     def check_reachable(self) -> None:
         """Raises if the source, the target or etcd does not answer here."""
@@ -231,18 +297,22 @@ class WorkerResources:
             context, uris = resources.context, resources.uris
         source, target = self._source(context, uris), self._target(context, uris)
         if resources is None or not resources.connected_by(source, target):
-            resources = ChangefeedResources(context, uris, source, target, self.permit)
+            asked = partial(self._asked, context)
+            resources = ChangefeedResources(context, uris, source, target, self.permit, asked)
             _make_lasting()
         self._kept[shared.key] = resources
         return resources
 
     def _uris(self, context: JobContext) -> Uris:
         """As the changefeed's user wrote them. A run does not outlive a change of them, and its permit ends with it."""
+        configuration = self._asked(context).configuration
+        return Uris(configuration.source, configuration.sink)
+
+    def _asked(self, context: JobContext) -> ChangefeedInfo:
         found = self._etcd(context.fence.etcd).get(context.info_key)
         if found is None:
             raise FencedError(f"{context.info_key}: expected a changefeed, found none; its tasks end")
-        configuration = decode(ChangefeedInfo, found).configuration
-        return Uris(configuration.source, configuration.sink)
+        return decode(ChangefeedInfo, found)
 
     def _forget(self, newer: JobContext, uris: Uris) -> None:
         """Forgets the changefeed's older context, the least recently used contexts, and connections that no context uses."""
@@ -319,11 +389,15 @@ def _writer_options(configuration: Configuration) -> RowWriterOptions:
     return RowWriterOptions(retry_for=_RETRY_FOR, patience=PATIENCE, letters=letters)
 
 
-def _fetch_from(source: _Client) -> FetchRow:
+def _fetch_from(source: _Client, row_filter: RowFilter, columns_of: Callable[[TableName], Columns | None]) -> FetchRow:
     def fetch(change: RowChange) -> SourceRow | None:
         """The row may be newer than the change that did not fit. Later changes then find it ahead of them."""
         table = change.table
         row = read_row(source, table.source, table.id, change.key, not_before=change.position.ts)
-        return SourceRow(*row) if row is not None else None
+        if row is None or row.document is None:
+            return None if row is None else SourceRow(None, row.read_ts)
+        columns, ignored = columns_of(table.source), row_filter.ignores_document(table.source, row.document)
+        document = row.document if columns is None else columns.document(row.document)
+        return SourceRow(document, row.read_ts, ignored=ignored)
 
     return fetch

@@ -129,7 +129,7 @@ def _key_of(entry: bytes, at: int, end: int) -> bytes:
     for name, _, value_at, value_end in elements(entry, at):
         if name == b"_id":
             return document_of([entry[value_at - 5 : value_end]])
-    raise MalformedEntry(f"a document without _id was inserted: {entry[at : min(end, at + 200)]!r}")
+    raise MalformedEntry(f"a document without _id was inserted, of {end - at} bytes")
 
 
 def _walk(entry: bytes) -> Header:

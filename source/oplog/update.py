@@ -120,7 +120,7 @@ def _described(o: bytes) -> _Description:
         _document(found, (), fields[b"diff"][1])
         return found
     if not fields or fields.keys() - {b"$set", b"$unset"}:
-        raise UnknownUpdate(f"an update in the oplog has an unknown form: fields {sorted(fields)}, {o[:200]!r}")
+        raise UnknownUpdate(f"an update in the oplog has an unknown form: fields {sorted(fields)}, {len(o)} bytes")
     found = _Description(literal=False)
     if b"$set" in fields:
         found.updated = [((name,), kind, value) for name, kind, value in _fields(fields[b"$set"][1])]
@@ -142,7 +142,7 @@ def _document(found: _Description, parents: DiffPath, diff: bytes) -> None:
         elif section.startswith(b"s") and kind == DOCUMENT:
             _nested(found, (*parents, section[1:]), value)
         else:
-            raise UnknownUpdate(f"an update in the oplog has an unknown section {section!r}: {diff[:200]!r}")
+            raise UnknownUpdate(f"an update in the oplog has an unknown section {section!r}, of {len(diff)} bytes")
 
 
 def _nested(found: _Description, path: DiffPath, diff: bytes) -> None:
@@ -158,7 +158,9 @@ def _nested(found: _Description, path: DiffPath, diff: bytes) -> None:
         elif name.startswith(b"s"):
             _nested(found, (*path, int(name[1:])), value)
         else:
-            raise UnknownUpdate(f"the diff of an array in the oplog has an unknown entry {name!r}: {diff[:200]!r}")
+            raise UnknownUpdate(
+                f"the diff of an array in the oplog has an unknown entry {name!r}, of {len(diff)} bytes"
+            )
 
 
 def _fields(document: bytes) -> Iterator[tuple[bytes, int, bytes]]:

@@ -109,6 +109,11 @@ class ChunkReader:
         self._after: ClusterTime | None = None
         self._until: ClusterTime | None = None
         self._last_key: bytes | None = None
+        self.ended = False
+
+    def end(self) -> None:
+        """Nothing more is needed. `batches` ends, and the times are those of what was read."""
+        self.ended = True
 
     @property
     def after(self) -> ClusterTime:
@@ -170,7 +175,7 @@ class ChunkReader:
 
     def _find(self, concern: dict[str, Any]) -> Iterator[list[bytes]]:
         yield from self._replies({**self._arguments(), "readConcern": concern})
-        if not self._chunk.whole and self._chunk.range.last_key_apart:
+        if not self.ended and not self._chunk.whole and self._chunk.range.last_key_apart:
             if self._way is ReadWay.SNAPSHOT:
                 concern = {"level": "snapshot", "atClusterTime": self.after.to_bson()}
             yield from self._replies({"filter": RawBSONDocument(LAST_KEY.raw, _RAW), "readConcern": concern})
@@ -178,6 +183,8 @@ class ChunkReader:
     def _replies(self, arguments: dict[str, Any]) -> Iterator[list[bytes]]:
         with RawFind(self._client, self._chunk.table, arguments, most=_MOST_DOCUMENTS) as replies:
             for found in replies:
+                if self.ended:
+                    return
                 if self._way is ReadWay.SNAPSHOT:
                     self._after = self._until = self._time_of(found)
                 yield self._unseen(found.documents)

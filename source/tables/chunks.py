@@ -4,21 +4,23 @@
     up to the size of a chunk                  one
     sharded by {_id: 1}                        the bounds of its ranges in config.chunks, if there are enough
     a replica set whose primary is read        splitVector, which walks the index on `_id`
-    if that is refused, takes too long,        the `_id`s of a random sample, sorted by the server; a smaller sample if that takes too long
+    if that is refused, takes too long,        the `_id`s of a random sample, as large as it gets within a limit of time
       or finds too few
 
 Bounds only have to be in ascending order. The ranges between them contain every document, also those with `_id`s of other types, since
 ranges are read by `min` and `max` along the index, not by comparison. So a table may grow while it is divided, and a sample may be
-uneven. A clustered collection has no index on `_id`, but the server accepts `hint: {_id: 1}` with `min` and `max` for it too.
+uneven, or empty: a chunk whose reading takes too long is divided where it is (`bound_at`). A clustered collection has no index on `_id`, but the server accepts `hint: {_id: 1}` with `min` and `max` for it too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cmp_to_key
 from typing import Any, TypeVar
 
 import structlog
+from bson import encode
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.max_key import MaxKey
 from bson.min_key import MinKey
@@ -28,23 +30,29 @@ from pymongo.errors import OperationFailure
 
 from changefeed.documents.bson_order import compare
 from changefeed.documents.document import Document
-from changefeed.table import TableKind, TableName, TableSchema
+from changefeed.table import TableKind, TableName, TableSchema, TableSize
 from source.connection import Client, is_router, read_command
 from source.errors import translated
+from source.raw.raw_find import key_of
+from source.tables.table_size import table_size
 
 CHUNK_BYTES = 64 << 20
 MOST_CHUNKS = 10_000
 _LONGEST_BOUND = 1024
-"""A longer `_id` is not used as a bound, since bounds are stored in etcd."""
-_SAMPLES_PER_CHUNK = (16, 4, 1, 0.1)
+"""In bytes, since bounds are stored in etcd. Of a longer string, the first characters are a bound; another long `_id` is none."""
+_PREFIX = 250
+_SAMPLES_PER_CHUNK = 16
+_LARGEST_SAMPLE = 20_000
 """Each sampled document may be one read of the disk."""
 _SMALLEST_FRACTION = 20
 """A sample of more than a twentieth would make the server read the whole table."""
 _SPLITTING_MS = 20_000
-_TOOK_TOO_LONG = 50
-_NAMESPACE_NOT_FOUND = 26
+_ENDS_THE_SAMPLE = frozenset({50, 28799})
+"""It took too long, or the server's random cursor went in circles."""
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
+
+_in_order = cmp_to_key(compare)
 
 T = TypeVar("T")
 
@@ -53,43 +61,37 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Division:
-    """`bounds` ascend; `whole`: one chunk, in natural order."""
+    """`bounds` ascend; `whole`: one chunk, in natural order. `size`: of the table."""
 
     bounds: tuple[Document, ...] = ()
     whole: bool = False
+    size: TableSize | None = None
 
 
 def divide(client: Client, schema: TableSchema, *, chunk_bytes: int = CHUNK_BYTES, most: int = MOST_CHUNKS) -> Division:
-    if _in_natural_order(schema):
-        return Division(whole=True)
     with translated(f"dividing {schema.name} into chunks"):
-        documents, size = _extent(client, schema.name)
-        wanted = min(most, -(-size // chunk_bytes))
+        size = table_size(client, schema.name)
+        wanted = chunks_of(schema, size, chunk_bytes=chunk_bytes, most=most)
         if wanted <= 1:
-            return Division()
+            return Division(whole=_in_natural_order(schema), size=size)
         found = _known_bounds(client, schema, chunk_bytes)
         if len(found) < wanted // 2:
-            found = _sampled(client, schema.name, documents, wanted)
+            found = _sampled(client, schema.name, size.documents, wanted)
     bounds = tuple(_even(_ascending(found), min(wanted, most) - 1))
-    log.info("table_divided", table=str(schema.name), documents=documents, bytes=size, chunks=len(bounds) + 1)
-    return Division(bounds=bounds)
+    chunks = len(bounds) + 1
+    log.info("table_divided", table=str(schema.name), documents=size.documents, bytes=size.bytes, chunks=chunks)
+    return Division(bounds=bounds, size=size)
+
+
+def chunks_of(schema: TableSchema, size: TableSize, *, chunk_bytes: int = CHUNK_BYTES, most: int = MOST_CHUNKS) -> int:
+    """How many are wanted. The source may allow fewer."""
+    return 1 if _in_natural_order(schema) else max(1, min(most, -(-size.bytes // chunk_bytes)))
 
 
 def _in_natural_order(schema: TableSchema) -> bool:
     options = schema.options.decode()
     collation = options.get("collation", {}).get("locale", "simple")
     return schema.kind is TableKind.TIMESERIES or bool(options.get("capped")) or collation != "simple"
-
-
-def _extent(client: Client, name: TableName) -> tuple[int, int]:
-    """Documents and bytes, from the server's counters."""
-    try:
-        stats = read_command(client, name.db, {"collStats": name.coll})
-    except OperationFailure as error:
-        if error.code == _NAMESPACE_NOT_FOUND:
-            return 0, 0
-        raise
-    return int(stats.get("count", 0)), int(stats.get("size", 0))
 
 
 def _known_bounds(client: Client, schema: TableSchema, chunk_bytes: int) -> list[RawBSONDocument]:
@@ -125,31 +127,44 @@ def _shard_ranges(client: Client, schema: TableSchema) -> list[RawBSONDocument]:
 
 
 def _sampled(client: Client, name: TableName, documents: int, wanted: int) -> list[RawBSONDocument]:
+    size = min(wanted * _SAMPLES_PER_CHUNK, _LARGEST_SAMPLE, documents // _SMALLEST_FRACTION)
+    if size < 1:
+        return []
     table = client[name.db].get_collection(name.coll).with_options(_RAW)
-    for per_chunk in _SAMPLES_PER_CHUNK:
-        size = min(int(wanted * per_chunk), documents // _SMALLEST_FRACTION)
-        if size < 1:
-            break
-        stages: list[dict[str, Any]] = [{"$sample": {"size": size}}, {"$project": {"_id": 1}}, {"$sort": {"_id": 1}}]
-        try:
-            return list(table.aggregate(stages, maxTimeMS=_SPLITTING_MS))
-        except OperationFailure as error:
-            if error.code != _TOOK_TOO_LONG:
-                raise
-            log.info("sample_took_too_long", table=str(name), documents=size)
-    return []
+    found: list[RawBSONDocument] = []
+    try:
+        with table.aggregate(
+            [{"$sample": {"size": size}}, {"$project": {"_id": 1}}], maxTimeMS=_SPLITTING_MS
+        ) as sample:
+            found.extend(document for document in map(_short, sample) if document is not None)
+    except OperationFailure as error:
+        if error.code not in _ENDS_THE_SAMPLE:
+            raise
+        log.info("sample_ended_early", table=str(name), wanted=size, found=len(found), code=error.code)
+    return sorted(found, key=lambda document: _in_order(document["_id"]))
+
+
+def bound_at(last: bytes, following: bytes) -> Document | None:
+    """A bound between two documents, the second of which is beyond it. None if their `_id`s make none."""
+    bound = _short(RawBSONDocument(key_of(following), _RAW))
+    if bound is None or compare(RawBSONDocument(key_of(last), _RAW)["_id"], bound["_id"]) >= 0:
+        return None
+    return Document(bytes(bound.raw))
+
+
+def _short(key: RawBSONDocument) -> RawBSONDocument | None:
+    """MinKey and MaxKey are no bounds: a server does not scan from a `min` that nothing can follow, or to a `max` that nothing can precede."""
+    value = key["_id"]
+    if len(key.raw) > _LONGEST_BOUND:
+        return RawBSONDocument(encode({"_id": value[:_PREFIX]}), _RAW) if isinstance(value, str) else None
+    return None if isinstance(value, MinKey | MaxKey) else key
 
 
 def _ascending(found: Iterable[RawBSONDocument]) -> Iterator[Document]:
-    """Each one greater than the one before in `bson_order`, by which changes find their chunk.
-
-    MinKey and MaxKey are left out: a server does not scan from a `min` that nothing can follow, or to a `max` that nothing can precede.
-    """
+    """Each one greater than the one before in `bson_order`, by which changes find their chunk."""
     last: list[Any] = []
-    for document in found:
+    for document in filter(None, map(_short, found)):
         key = document["_id"]
-        if len(document.raw) > _LONGEST_BOUND or isinstance(key, MinKey | MaxKey):
-            continue
         if not last or compare(last[0], key) < 0:
             last = [key]
             yield Document(bytes(document.raw))

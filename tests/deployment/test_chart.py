@@ -12,10 +12,11 @@ import yaml
 
 from changefeed.config.configuration import Configuration, DdlOptions, PipelineOptions
 from changefeed.config.options import Options
+from changefeed.config.tables.columns import ColumnRule
 from changefeed.config.tables.filter import EventRule, Filter, IgnoreWhere
 from changefeed.config.tables.routes import Route
 from changefeed.errors import ConfigurationError
-from changefeed.event import DdlType, RowType
+from changefeed.event import OWN_DDL, DdlType, RowType
 from node.configuration import NodeConfiguration
 from tests.deployment.helm import Chart, Manifest, Refused
 from tests.deployment.kubernetes import VERSIONS, Api
@@ -237,12 +238,13 @@ def test_the_schema_knows_each_key_of_a_changefeed(chart: Chart) -> None:
         (rule, EventRule),
         (rule["ignore_where"]["properties"], IgnoreWhere),
         (changefeed["routes"]["items"]["properties"], Route),
+        (changefeed["columns"]["items"]["properties"], ColumnRule),
         (changefeed["ddl"]["properties"], DdlOptions),
         (changefeed["pipeline"]["properties"], PipelineOptions),
     ]
     for properties, options in known:
         assert set(properties) == {field.alias or name for name, field in options.model_fields.items()}, options
-    events = {*RowType, *DdlType} - {DdlType.UNKNOWN}
+    events = {*RowType, *DdlType} - OWN_DDL - {DdlType.UNKNOWN}
     assert set(rule["ignore"]["items"]["enum"]) == {event.value for event in events}
 
 

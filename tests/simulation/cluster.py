@@ -25,6 +25,7 @@ import owner.owner
 import owner.tables.node_standings
 import processor.copy.steps
 import processor.lanes.windows
+import processor.limits.limiter
 import processor.processor
 import processor.spark.attempts
 import processor.spark.fitness
@@ -58,6 +59,7 @@ from owner.capture_change import obstacle
 from processor.copy.steps import CopyAnswer, CopyStep
 from processor.lanes.lane_plan import LaneLimits
 from processor.lanes.windows import WindowLimits
+from processor.limits.token_bucket import TokenBucket
 from processor.spark.pipeline import Pipeline
 from processor.spark.runner import Group
 from processor.spark.spark_watch import SparkWatch, WatchedJobs
@@ -77,7 +79,7 @@ LOOK_EVERY = timedelta(seconds=1)
 LAYOUT = Layout("simulated")
 FEED = ChangefeedId("feed")
 _WINDOWS = WindowLimits(slice_seconds=1)
-_LANES = LaneLimits(copy_follows_after=-1)
+_LANES = LaneLimits(copy_follows_after=-1, copy_divides_after=0)
 
 
 class ObservedEtcd(MemoryEtcd):
@@ -253,6 +255,7 @@ class Node:
             version="1",
             started_at=datetime(2026, 11, 21, tzinfo=UTC),
             isolates=True,
+            recopies=True,
             health=self.watch.health if self.watch is not None else None,
         )
 
@@ -296,6 +299,9 @@ class Spark:
 
     def run_one(self, group: Group, task: Callable[[], Any]) -> Any:
         return self._begin(group, task).result()
+
+    def executors(self) -> int:
+        return 1
 
     def divides(self) -> bool:
         return True
@@ -418,6 +424,18 @@ class _ResourcesByProcess:
         return getattr(self._cluster.worker_resources, name)
 
 
+class SimulatedBucket:
+    """As the workers of one executor share it; here each process is an executor."""
+
+    def __init__(self, name: str) -> None:
+        self._bucket = TokenBucket()
+
+    def take(self, cost_seconds: float, share: float, told_at: float) -> float:
+        now = substitutes.monotonic()
+        self._bucket, wait = self._bucket.told(share, told_at, now).take(cost_seconds, now)
+        return wait
+
+
 class Decoder:
     """Decodes each value once, since values never change and every node reads each of them."""
 
@@ -490,6 +508,7 @@ def wired(cluster: Cluster) -> Iterator[None]:
         (processor.task.worker_resources, "connect_to_target", target),
         (processor.task.worker_resources, "EtcdClient", lambda _: cluster.line()),
         (processor.task.worker_resources, "_make_lasting", lambda: None),
+        (processor.task.worker_resources, "SharedBucket", SimulatedBucket),
         (processor.task.window_task, "worker_resources", resources_by_process),
         (processor.copy.steps, "worker_resources", resources_by_process),
         (processor.task.look, "worker_resources", resources_by_process),
@@ -498,6 +517,10 @@ def wired(cluster: Cluster) -> Iterator[None]:
     defaults: list[tuple[Any, dict[str, Any]]] = [
         (owner.owner.Owner.__init__, {"margin": BUDGET}),
         (commander.Commander.__init__, {"pause": substitutes.sleep}),
+        (
+            processor.limits.limiter.Limiter.__init__,
+            {"monotonic": substitutes.monotonic, "pause": substitutes.sleep},
+        ),
         (processor.spark.attempts.Attempts.__init__, {"budget": BUDGET}),
         (
             processor.task.permit.TaskPermit.__init__,

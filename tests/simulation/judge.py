@@ -28,7 +28,7 @@ from typing import Any
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import Divergence, HistoryLost
-from changefeed.event import DdlType
+from changefeed.event import OWN_DDL, DdlType
 from changefeed.lifecycle import State
 from changefeed.position import Position
 from changefeed.records import (
@@ -114,11 +114,15 @@ class Judge:
             if ddl.position > position and ddl.position in self._done and not self._background(ddl):
                 raise Violation(f"I1: {kind} of {row} at {position} into {name} after {ddl.type} at {ddl.position}")
 
+    def _present(self) -> dict[TableId, Collection]:
+        """The collections with the tables' rows. Of a table that is copied beside, the old one stands still."""
+        by_name = sorted(self._cluster.target.collections.items(), key=lambda each: each[0].passing)
+        return {collection.table: collection for _, collection in by_name if collection.table is not None}
+
     def damage(self, random: Random) -> None:
         """Another client deletes or inserts rows at the target. Replicated changes may be wrong afterwards, later changes must not be."""
-        for collection in self._cluster.target.collections.values():
-            table = collection.table
-            if table is None or self._in_copy(table):
+        for table, collection in self._present().items():
+            if self._in_copy(table):
                 continue
             key = random.choice([*collection.rows, random.randrange(6)])
             row = collection.rows.get(key)
@@ -133,6 +137,12 @@ class Judge:
         collection.keep(key, row, self._cluster.target.majority)
         self._damaged[table, key] = known
         self._touched.add((table, key))
+
+    @property
+    def damaged(self) -> list[tuple[TableId, Any]]:
+        """The rows that may still be wrong, of tables that are replicated."""
+        living = {table.id for name, table in self._source.tables.items() if self._wants(name)}
+        return [(table, key) for table, key in self._damaged if table in living]
 
     def build_begins(self, thread: Thread, copies: TableId | None, what: str) -> None:
         if copies is not None:
@@ -218,7 +228,9 @@ class Judge:
                 raise Violation(f"I5: {record.event} before {other.event}")
 
     def _check_stands_at(self, table: TableId, record: DdlRecord) -> None:
-        collection = next((c for c in self._cluster.target.collections.values() if c.table == table), None)
+        collection = self._present().get(table)
+        if record.event.type is DdlType.EXCHANGE and self._in_copy(table):
+            raise Violation(f"I2: {record.event} while {table} is being copied")
         if self._in_copy(table) or collection is None:
             return
         if table in self._stragglers and any(self._ends(ddl, table) for ddl in self._touching(table)):
@@ -295,6 +307,8 @@ class Judge:
             self._barrier = self._decode(Barrier, change.now)
 
     def _recorded(self, key: str, record: DdlRecord) -> None:
+        if record.event.type in OWN_DDL and (key not in self._records or not record.open):
+            self._count(f"own DDL: {record.event.type} {record.state}")
         self._records[key] = record
         if record.state is DdlState.SKIPPED and record.event.type is DdlType.CREATE and record.event.id is not None:
             self._never_made.add(record.event.id)
@@ -393,15 +407,17 @@ class Judge:
 
     def _check_downstream(self, checkpoint: Position) -> None:
         """Stragglers are downstream up to where their records say; a table whose create waits for a user is not there at all."""
-        there = {collection.table: collection for collection in self._cluster.target.collections.values()}
+        there = self._present()
         upto = dict.fromkeys(self._source.by_id, checkpoint)
         for id, (straggler, _) in self._stragglers.items():
             upto[id] = min(checkpoint, placed(straggler.at))
         for at, record in self._open():
             if record.event.id is not None and record.event.id not in record.scope.tables:
                 upto[record.event.id] = min(upto.get(record.event.id, checkpoint), placed(at))
+        entering = {record.event.id for _, record in self._open() if record.event.type is DdlType.ENTER}
         for id, table in self._source.by_id.items():
-            self._check_table(id, table, there.get(id), upto[id])
+            if id not in entering:
+                self._check_table(id, table, there.get(id), upto[id])
 
     def _check_table(self, id: TableId, table: Table, collection: Collection | None, checkpoint: Position) -> None:
         if self._in_copy(id) or not self._wanted_at(id, checkpoint):
@@ -506,7 +522,8 @@ class Judge:
     @property
     def arrived(self) -> bool:
         """Whether the checkpoint has passed all events of the source, all DDLs are done, and no table is behind."""
-        return self.rest_arrived and not self._stragglers and not self._open()
+        beside = any(name.passing for name in self._cluster.target.collections)
+        return self.rest_arrived and not self._stragglers and not self._open() and not beside
 
     @property
     def rest_arrived(self) -> bool:
@@ -570,8 +587,8 @@ class Judge:
             self._count("source: rename of a renamed table")
         renamed.add(table)
 
-    def differences(self) -> list[str]:
-        """I6: the differences between the source's tables in the filter and the target."""
+    def differences(self, *, repaired: bool = False) -> list[str]:
+        """I6: the differences between the source's tables in the filter and the target. `repaired`: a user has had damaged rows repaired."""
         agreed = self._agreement
         due = {agreed.target(name): table for name, table in self._source.tables.items() if self._wants(name)}
         found = self._cluster.target.collections
@@ -583,7 +600,7 @@ class Judge:
                 f"{name} row {key}: {collection.rows.get(key)} instead of {table.rows.get(key)}"
                 for key in sorted(table.rows.keys() | collection.rows.keys())
                 if table.rows.get(key) != collection.rows.get(key)
-                and not self._may_be_damaged(table.id, key, _last_of(table, key))
+                and (repaired or not self._may_be_damaged(table.id, key, _last_of(table, key)))
             ]
             differences += [
                 f"{name} {difference}"
@@ -640,6 +657,7 @@ _VERBS = {
     DdlType.MODIFY: "collMod",
     DdlType.DROP: "drop",
     DdlType.DROP_DATABASE: "drop",
+    DdlType.EXCHANGE: "rename",
 }
 
 

@@ -13,9 +13,11 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
+import owner.ddl.barrier
 import owner.ddl.feed
-import owner.decision
+import owner.decision.decide
 import owner.owner
+import owner.tables.recopy
 import processor.changefeed_processor
 import processor.copy.plan
 import processor.decision
@@ -40,16 +42,19 @@ from coordination.fenced import FencedStore
 from coordination.session import Session
 from owner.ddl.feed import Subscription, Taken
 from owner.ddl.steps import Apply, Observed, RecordExecuting, next_step
-from owner.decision import PublishBarrier, RecordDdls
+from owner.decision.decide import PublishBarrier, RecordDdls
 from owner.etcd_writes import ChangefeedWriter
 from owner.tables.node_standings import NodeStandings
 from owner.tables.progress import Floor, NodeState, TableProgress
+from processor.copy.table_copy import TableCopy
 from processor.etcd_view import ProcessorView
 from processor.lanes.lanes import Lanes
 from processor.lanes.windows import Pace
 from processor.task.job import JobOutcome
 from processor.task.rows.applier import Applier
+from processor.task.rows.mounter import Mounter
 from processor.task.window_task import replicate_window
+from sink.asked_rows import RowRepairs
 from sink.mongodb.commander import Commander
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
 from sink.mongodb.ddl.ddl_effect import DdlEffect
@@ -113,7 +118,7 @@ def _a_ddl_holds_nothing_while_it_runs() -> AbstractContextManager[Any]:
 
 
 def _barrier_passes_ddls_that_are_not_recorded() -> AbstractContextManager[Any]:
-    decide = owner.decision.decide
+    decide = owner.decision.decide.decide
 
     def decided(*arguments: Any, **named: Any) -> Any:
         decision = decide(*arguments, **named)
@@ -171,7 +176,7 @@ def _ddl_runs_before_it_is_recorded_as_executing() -> AbstractContextManager[Any
             return Apply(step.record)
         return step
 
-    return patch("owner.decision.next_step", stepped)
+    return patch("owner.decision.ddl_steps.next_step", stepped)
 
 
 def _ddls_are_done_again_without_a_look() -> AbstractContextManager[Any]:
@@ -455,7 +460,7 @@ def _drops_do_not_wait_for_the_node_of_a_stopped_table() -> AbstractContextManag
 
 
 def _refused_ddls_hold_the_checkpoint() -> AbstractContextManager[Any]:
-    return patch("owner.decision.not_awaited", lambda records, counts, waiting, passed: frozenset())
+    return patch("owner.decision.decide.not_awaited", lambda records, counts, waiting, passed: frozenset())
 
 
 def _nodes_obey_a_stop_only_by_their_report() -> AbstractContextManager[Any]:
@@ -474,7 +479,7 @@ def _versions_are_dropped_up_to_the_checkpoint() -> AbstractContextManager[Any]:
 
 
 def _a_stopped_table_that_ends_is_renamed_first() -> AbstractContextManager[Any]:
-    return patch("owner.decision._as_it_can_be", lambda record, waiting, checkpoints: record)
+    return patch("owner.decision.ddl_steps._as_it_can_be", lambda record, waiting, checkpoints: record)
 
 
 def _a_table_goes_on_when_its_end_is_released() -> AbstractContextManager[Any]:
@@ -493,8 +498,44 @@ def _copies_are_followed_past_chunks_that_are_being_read() -> AbstractContextMan
     )
 
 
+def _the_rest_of_a_divided_chunk_counts_as_read() -> AbstractContextManager[Any]:
+    with_chunk = TableCopy.with_chunk
+    return patch.object(
+        TableCopy,
+        "with_chunk",
+        lambda self, read, chunk: with_chunk(self, self.chunks[self.number_from(read.lower)], chunk),
+    )
+
+
 def _what_a_release_creates_is_no_straggler() -> AbstractContextManager[Any]:
-    return patch("owner.decision.after_release", lambda *_: {})
+    return patch("owner.decision.decide.after_release", lambda *_: {})
+
+
+def _a_copy_takes_its_tables_place_before_it_has_caught_up() -> AbstractContextManager[Any]:
+    return patch("owner.etcd_view._copied", lambda table, stored: (TableId(table), stored.record.stage))
+
+
+def _rows_of_a_copy_go_to_the_table_that_stands_still() -> AbstractContextManager[Any]:
+    mount = Mounter._mount_table
+    return patch.object(Mounter, "_mount_table", lambda self, schema: mount(self, replace(schema, beside=None)))
+
+
+def _own_ddls_overtake_those_of_the_source() -> AbstractContextManager[Any]:
+    places = owner.tables.recopy.places
+    return patch("owner.tables.recopy.places", lambda barrier, highest, recorded: places(barrier, highest, ()))
+
+
+def _a_table_enters_while_its_node_has_it() -> AbstractContextManager[Any]:
+    reached = owner.ddl.barrier._reached
+
+    def without_leaving(record: DdlRecord, checkpoint_of: Any, waiting: Any) -> bool:
+        return record.event.type is DdlType.ENTER or reached(record, checkpoint_of, waiting)
+
+    return patch("owner.ddl.barrier._reached", without_leaving)
+
+
+def _repairs_count_as_done_when_they_begin() -> AbstractContextManager[Any]:
+    return patch("sink.mongodb.rows.row_writer.RowRepairs", lambda asked, _: RowRepairs(asked, None))
 
 
 BUGS: Mapping[str, Bug] = {
@@ -515,8 +556,8 @@ BUGS: Mapping[str, Bug] = {
     "stale reports count": Bug(_stale_reports_count, 220),
     "tables count from the start of their assignment": Bug(_tables_count_from_the_start_of_their_assignment, 500),
     "tables are taken over without waiting": Bug(_tables_are_taken_over_without_waiting, 300),
-    "tables are given to nodes that are not ready": Bug(_tables_are_given_to_nodes_that_are_not_ready, 20),
-    "a node that fails keeps its tables": Bug(_a_node_that_fails_keeps_its_tables, 30),
+    "tables are given to nodes that are not ready": Bug(_tables_are_given_to_nodes_that_are_not_ready, 30),
+    "a node that fails keeps its tables": Bug(_a_node_that_fails_keeps_its_tables, 80),
     "tables are released while at work": Bug(_tables_are_released_while_at_work, 300),
     "tasks ask for no permit": Bug(_tasks_ask_for_no_permit, 600),
     "tasks end before their last batch is written": Bug(_tasks_end_before_their_last_batch_is_written, 10),
@@ -563,5 +604,13 @@ BUGS: Mapping[str, Bug] = {
     "copies are followed past chunks that are being read": Bug(
         _copies_are_followed_past_chunks_that_are_being_read, 500
     ),
-    "what a release creates is no straggler": Bug(_what_a_release_creates_is_no_straggler, 160),
+    "the rest of a divided chunk counts as read": Bug(_the_rest_of_a_divided_chunk_counts_as_read, 30),
+    "what a release creates is no straggler": Bug(_what_a_release_creates_is_no_straggler, 330),
+    "a copy takes its table's place before it has caught up": Bug(
+        _a_copy_takes_its_tables_place_before_it_has_caught_up, 70
+    ),
+    "rows of a copy go to the table that stands still": Bug(_rows_of_a_copy_go_to_the_table_that_stands_still, 20),
+    "own DDLs overtake those of the source": Bug(_own_ddls_overtake_those_of_the_source, 200),
+    "a table enters while its node has it": Bug(_a_table_enters_while_its_node_has_it, 120),
+    "repairs count as done when they begin": Bug(_repairs_count_as_done_when_they_begin, 300),
 }

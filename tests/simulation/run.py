@@ -39,6 +39,7 @@ from tests.simulation.workload import Workload
 _SETTLING = 200.0
 """Seconds within which the changefeed must have recovered: back-offs and leases end within a minute."""
 _TELL_EVERY = 10.0
+_LIMITS = ("4 docs/s", "10 docs/s", "30 docs/s")
 _SOURCE_VERSIONS = ((6, 0), (8, 0))
 
 Planted = Callable[[], AbstractContextManager[Any]]
@@ -56,8 +57,15 @@ class Outcome:
     took: float = 0.0
 
 
-def simulate(seed: int, *, faults: bool = True, planted: Planted = nullcontext, keep_history: bool = False) -> Outcome:
-    """`planted`: bugs to be found."""
+def simulate(
+    seed: int,
+    *,
+    faults: bool = True,
+    limited: bool = False,
+    planted: Planted = nullcontext,
+    keep_history: bool = False,
+) -> Outcome:
+    """`limited`: its tasks wait for limits most of the time. `planted`: bugs to be found."""
     begun = time.perf_counter()
     machine = Machine(seed)
     with installed(machine):
@@ -65,7 +73,7 @@ def simulate(seed: int, *, faults: bool = True, planted: Planted = nullcontext, 
         error = ""
         with wired(cluster), planted():
             try:
-                _live(machine, cluster, faults=faults)
+                _live(machine, cluster, faults=faults, limited=limited)
             except Violation as violation:
                 error = str(violation)
             except Exception:  # noqa: BLE001  # every error counts as a failure of this seed
@@ -82,7 +90,7 @@ def simulate(seed: int, *, faults: bool = True, planted: Planted = nullcontext, 
     )
 
 
-def _live(machine: Machine, cluster: Cluster, *, faults: bool) -> None:
+def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool) -> None:
     random = machine.random
     agreement = Agreement(routed=random.random() < 0.5)
     capture = random.choice((Capture.OPLOG, Capture.CHANGE_STREAM))
@@ -91,7 +99,8 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool) -> None:
     always = None if cluster.capture_may_change else capture
     cluster.source.from_secondaries = always is Capture.OPLOG and random.random() < 0.3
     cluster.source.any_group = always is Capture.CHANGE_STREAM and random.random() < 0.5
-    configuration = Configuration.parse(_configuration(random, agreement, always))
+    limits = {"copy_limit": random.choice(_LIMITS), "apply_limit": random.choice(_LIMITS)} if limited else {}
+    configuration = Configuration.parse({**_configuration(random, agreement, always), **limits})
     judge = cluster.judge = Judge(cluster, agreement)
     share, clones = random.choice((0.05, 0.15, 0.4)), always is Capture.OPLOG
     workload = Workload(cluster.source, random, ddl_share=share, clones=clones)
@@ -114,7 +123,9 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool) -> None:
     if accidents is not None:
         accidents.end()
     user.be_patient_until(lambda: judge.rest_arrived)
-    machine.run(end + _SETTLING, lambda: bool(judge.failed) or (judge.arrived and machine.now > end + 2))
+    machine.run(
+        end + _SETTLING, lambda: bool(judge.failed) or (judge.arrived and user.content and machine.now > end + 2)
+    )
     if judge.lost:
         machine.count("history was lost, and said to be")
         return
@@ -126,7 +137,13 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool) -> None:
     if not judge.arrived:
         raise Violation(judge.stuck())
     judge.count_source()
-    differences = judge.differences()
+    _check_convergence(judge, user)
+
+
+def _check_convergence(judge: Judge, user: User) -> None:
+    if not user.content:
+        raise Violation(f"I7: these rows were not repaired: {judge.damaged}")
+    differences = judge.differences(repaired=user.repairs)
     if differences:
         raise Violation("I6: " + "; ".join(differences))
 
@@ -182,11 +199,16 @@ class Summary:
 
 
 def many(
-    seeds: Iterable[int], *, faults: bool = True, keep_history: bool = False, processes: int | None = None
+    seeds: Iterable[int],
+    *,
+    faults: bool = True,
+    limited: bool = False,
+    keep_history: bool = False,
+    processes: int | None = None,
 ) -> Iterator[Outcome]:
     """Runs in processes of their own, since the order of sets is fixed when an interpreter starts."""
     os.environ["PYTHONHASHSEED"] = "0"
-    run = partial(simulate, faults=faults, keep_history=keep_history)
+    run = partial(simulate, faults=faults, limited=limited, keep_history=keep_history)
     with multiprocessing.get_context("spawn").Pool(processes or os.cpu_count(), ready, maxtasksperchild=1000) as pool:
         yield from pool.imap_unordered(run, seeds)
 
@@ -204,6 +226,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--lines", type=int, default=200, help="of the history, its last ones")
     parser.add_argument("--calm", action="store_true", help="nothing goes wrong")
+    parser.add_argument("--limited", action="store_true", help="with limits for copies and changes")
     parser.add_argument("--processes", type=int, help="as many as there are cores, if not given")
     options = parser.parse_args()
     if options.seed is not None:
@@ -216,7 +239,7 @@ def _replay(options: argparse.Namespace) -> int:
         command = [sys.executable, "-m", "tests.simulation.run", *sys.argv[1:]]
         os.execve(sys.executable, command, {**os.environ, "PYTHONHASHSEED": "0"})
     ready()
-    outcome = simulate(options.seed, faults=not options.calm, keep_history=True)
+    outcome = simulate(options.seed, faults=not options.calm, limited=options.limited, keep_history=True)
     print(*outcome.history[-options.lines :], told(outcome), sep="\n")
     return 1 if outcome.error else 0
 
@@ -225,7 +248,7 @@ def _run_many(options: argparse.Namespace) -> int:
     told_at = time.monotonic()
     summary = Summary()
     seeds = range(options.first, options.first + options.seeds)
-    for outcome in many(seeds, faults=not options.calm, processes=options.processes):
+    for outcome in many(seeds, faults=not options.calm, limited=options.limited, processes=options.processes):
         summary.add(outcome)
         if outcome.error:
             print(told(outcome), flush=True)

@@ -7,7 +7,7 @@ from random import SystemRandom
 
 from tests.simulation.run import Outcome, many, told
 
-_ONCE_RED = (7, 9, 17, 32, 129, 256, 1511, 5472, 700166, 701234, 701302, 901368, 945658552, 60914)
+_ONCE_RED = (7, 9, 17, 32, 129, 256, 343, 354, 919, 995, 1511, 5472, 700166, 701234, 701302, 901368, 945658552, 60914)
 """Seeds that failed with earlier workloads. What they found is pinned in unit tests, see docs/bugs-found.md."""
 
 _LINES = 60
@@ -27,6 +27,11 @@ def test_seeds_that_nobody_has_seen_are_well() -> None:
     first = SystemRandom().randrange(10**9)
     print(f"seeds from {first} on")  # noqa: T201  # a failure must be reproducible
     red = _red(many(range(first, first + 40)))
+    assert not red, red
+
+
+def test_tasks_that_wait_for_a_limit_keep_their_promises() -> None:
+    red = _red(many(range(4), limited=True))
     assert not red, red
 
 

@@ -1,15 +1,20 @@
-"""`User`: stops tables for a while, and resumes the tables that wait for a user: those that are stopped, and those of refused DDLs.
+"""`User`: stops tables for a while, has tables copied anew, and resumes the tables that wait for a user: those that are stopped, and those of refused DDLs.
 
 At the end it resumes nothing before everything else has arrived, if it is patient: what waits for a user holds nothing else.
 """
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable
+from datetime import UTC, datetime
 from random import Random
+from typing import Any
+
+import bson
 
 from changefeed.errors import HistoryLost
-from changefeed.records import DdlRecord, Straggler, TableRequest, TableVerb
+from changefeed.records import DdlRecord, RepairRequest, Straggler, TableRequest, TableVerb
 from changefeed.table import TableId
 from coordination.layout import child, decode, encode
 from tests.simulation.cluster import FEED, LAYOUT, Cluster
@@ -22,33 +27,73 @@ class User:
         self._cluster = cluster
         self._random = random
         self._eager = random.choice((0.0, 0.2, 0.7))
+        self._recopies = Random(f"recopies {cluster.machine.seed}")
+        """Apart from the other choices, so that seeds without it stay what they are."""
+        self._copies_anew = self._recopies.choice((0.0, 0.0, 0.1, 0.4))
         self._patient_until: Callable[[], bool] | None = None
+        self.repairs = Random(f"repairs of {cluster.machine.seed}").random() < 0.5
+        """Whether it has damaged rows repaired, as `sluice verify --repair` does: until they are equal."""
         self._look()
 
     def stop_one(self) -> None:
-        tables = sorted(self._cluster.source.by_id)
+        self._ask_of_one(TableVerb.STOP, self._random)
+
+    def _ask_of_one(self, verb: TableVerb, random: Random) -> None:
+        source = self._cluster.source
+        living = {table.id for table in source.tables.values()}
+        tables = sorted(source.by_id if verb is TableVerb.STOP else living)
         if tables and self._cluster.etcd.get(LAYOUT.status(FEED)):
-            self._ask(self._random.choice(tables), TableVerb.STOP)
+            self._ask(random.choice(tables), verb)
 
     def be_patient_until(self, arrived: Callable[[], bool]) -> None:
         """From now on it resumes everything, but only when the rest has arrived."""
         self._patient_until = arrived
         self._eager = 1.0
 
+    @property
+    def content(self) -> bool:
+        """Nothing is left to be repaired."""
+        return not (self.repairs and self._cluster.judge.damaged)
+
+    def _ask_for_repairs(self) -> None:
+        etcd, machine = self._cluster.etcd, self._cluster.machine
+        rows: dict[TableId, list[Any]] = {}
+        for table, key in self._cluster.judge.damaged if self.repairs and etcd.get(LAYOUT.status(FEED)) else ():
+            rows.setdefault(table, []).append(key)
+        for table, keys in rows.items():
+            if etcd.get(LAYOUT.repair(FEED, table)) is None:
+                machine.count("user: asks for rows to be repaired")
+                machine.note("user", f"asks for {keys} of {table} to be repaired")
+                encoded = tuple(b64encode(bson.encode({"_id": key})).decode() for key in keys)
+                asked_at = datetime(2026, 11, 21, tzinfo=UTC)
+                request = RepairRequest(id=f"at {machine.now}", keys=encoded, asked_at=asked_at)
+                self._cluster.put(LAYOUT.repair(FEED, table), encode(request))
+
     def _look(self) -> None:
         self._cluster.machine.after(_LOOKS_EVERY, self._look)
+        self._ask_for_repairs()
         if self._patient_until is not None and not self._patient_until():
             return
+        if self._patient_until is None and self._recopies.random() < self._copies_anew:
+            self._ask_of_one(TableVerb.RECOPY, self._recopies)
+        for table in self._lost() if self._copies_anew else ():
+            self._ask(table, TableVerb.RECOPY)
         for table in self._waiting():
             if self._random.random() < self._eager:
-                self._ask(table, TableVerb.RESUME)
+                anew = self._patient_until is None and self._recopies.random() < self._copies_anew
+                self._ask(table, TableVerb.RECOPY if anew else TableVerb.RESUME)
+
+    def _stragglers(self) -> dict[TableId, Straggler]:
+        return {
+            TableId(child(kv.key, LAYOUT.stragglers(FEED))): decode(Straggler, kv)
+            for kv in self._cluster.etcd.range(LAYOUT.stragglers(FEED)).items
+        }
+
+    def _lost(self) -> list[TableId]:
+        return sorted(table for table, straggler in self._stragglers().items() if _lost(straggler))
 
     def _waiting(self) -> list[TableId]:
-        etcd = self._cluster.etcd
-        stragglers = {
-            TableId(child(kv.key, LAYOUT.stragglers(FEED))): decode(Straggler, kv)
-            for kv in etcd.range(LAYOUT.stragglers(FEED)).items
-        }
+        etcd, stragglers = self._cluster.etcd, self._stragglers()
         tables = {table for table, straggler in stragglers.items() if straggler.stopped and not _lost(straggler)}
         for kv in etcd.range(LAYOUT.ddls(FEED)).items:
             record = decode(DdlRecord, kv)

@@ -88,7 +88,7 @@ class Settling:
             details = describe(self.canonical(look.source[0]), self.canonical(look.target[0]))
             if len(look.source) != len(look.target) and not self.fan_in:
                 details = (f"the source has {len(look.source)} documents of this key, the target {len(look.target)}",)
-        return DocumentDifference(kind, key_text(look.key), details)
+        return DocumentDifference(kind, key_text(look.key), details, look.key)
 
 
 def _kind(look: Look) -> DifferenceKind:
@@ -98,4 +98,4 @@ def _kind(look: Look) -> DifferenceKind:
 
 
 def _unsettled(key: bytes, reason: str) -> DocumentDifference:
-    return DocumentDifference(DifferenceKind.UNSETTLED, key_text(key), (reason,))
+    return DocumentDifference(DifferenceKind.UNSETTLED, key_text(key), (reason,), key)

@@ -25,6 +25,7 @@ from sink.mongodb.connection import Client
 from sink.mongodb.errors import translated as translated_of_target
 from source.errors import translated as translated_of_source
 from source.raw.bson_bytes import document_of, elements
+from source.raw.columns import Columns
 from verify.documents.id_range import EVERYTHING, IdRange
 from verify.documents.raw_document import document_key, documents_in
 
@@ -49,11 +50,13 @@ class TableReader:
     collection: MongoCollection[dict[str, Any]]
     translated: Translated
     stop: threading.Event
+    columns: Columns | None = None
+    """What the target sees of the source's documents; None: all."""
 
     @classmethod
-    def of_source(cls, client: Client, name: TableName, stop: threading.Event) -> Self:
+    def of_source(cls, client: Client, name: TableName, stop: threading.Event, columns: Columns | None = None) -> Self:
         collection = client[name.db].get_collection(name.coll, read_concern=ReadConcern("majority"))
-        return cls(collection, partial(translated_of_source, f"reading {name} of the source"), stop)
+        return cls(collection, partial(translated_of_source, f"reading {name} of the source"), stop, columns)
 
     @classmethod
     def of_target(cls, client: Client, name: TableName, stop: threading.Event) -> Self:
@@ -111,7 +114,8 @@ class TableReader:
             for batch in cursor:
                 if self.stop.is_set():
                     raise Stopped
-                yield cast("bytes", batch)  # documented by the driver, but not in its type hints
+                raw = cast("bytes", batch)  # documented by the driver, but not in its type hints
+                yield raw if self.columns is None else b"".join(map(self.columns.document, documents_in(raw)))
 
 
 def _one_of(keys: Collection[bytes]) -> bytes:

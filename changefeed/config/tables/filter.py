@@ -29,7 +29,7 @@ from changefeed.config.options import Options, each_once
 from changefeed.config.tables.match import MatchExpression
 from changefeed.config.tables.pattern import EVERYTHING, TablePattern, any_matches, literal
 from changefeed.config.wording import Mistake, did_you_mean, shown
-from changefeed.event import DdlEvent, DdlType, RowType
+from changefeed.event import OWN_DDL, DdlEvent, DdlType, RowType
 from changefeed.table import SYSTEM_DATABASES, TableName
 
 
@@ -41,7 +41,7 @@ class Disposition(StrEnum):
 
 
 _TYPES: dict[str, RowType | DdlType] = {
-    type_.value: type_ for type_ in (*RowType, *DdlType) if type_ is not DdlType.UNKNOWN
+    type_.value: type_ for type_ in (*RowType, *DdlType) if type_ not in OWN_DDL | {DdlType.UNKNOWN}
 }
 
 

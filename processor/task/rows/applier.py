@@ -29,11 +29,12 @@ from changefeed.row_tally import RowTally
 from changefeed.table import TableId
 from coordination import failpoint
 from processor.lanes.lanes import LaneJob
+from processor.limits.limiter import UNLIMITED, Limiter
 from processor.task.copied_ranges import CopiedFilter, CopiedRanges, Overlap
 from processor.task.job import JobOutcome
 from processor.task.rows.folding import fold
 from processor.task.rows.gate import place
-from sink.row import RowChange, RowWriter, Sole, Write, WriteResult
+from sink.row import AskedRows, RowChange, RowWriter, Sole, Write, WriteResult
 
 BATCH_CHANGES = 5_000
 BATCH_BYTES = 16 << 20
@@ -71,21 +72,25 @@ class Applier:
         beside: Executor,
         copied: Mapping[TableId, CopiedRanges] | None = None,
         sole: Sole | None = None,
+        asked: Sequence[AskedRows] = (),
+        limiter: Limiter = UNLIMITED,
     ) -> None:
         """`beside` writes while changes are added. `copied`: the tables whose initial copy contains some of their changes already.
 
-        `sole`: the tables that this task alone writes.
+        `sole`: the tables that this task alone writes. `asked`: rows of such tables that are to be repaired at the end.
         """
         self._job = job
         self._beside = beside
         self._copied = copied or {}
-        self._run = writer.begin(self._ends_ahead, sole)
+        self._run = writer.begin(self._ends_ahead, sole, asked)
         self._replay = _Replay(job)
         self._filters = {table: CopiedFilter(ranges) for table, ranges in self._copied.items()}
         self._selective = self._replay.possible or bool(self._filters)
         self._again: list[RowChange] = []
         self._first_time: list[RowChange] = []
-        self._most = self._room = FIRST_CHANGES
+        self._limiter = limiter
+        self._most = FIRST_CHANGES
+        self._room, self._most_bytes = self._allowed()
         """`_room`: how many changes in `_first_time` the batch may contain."""
         self._bytes = 0
         self._writing: Future[JobOutcome] | None = None
@@ -115,8 +120,15 @@ class Applier:
             return
         self._first_time.append(change)
         self._bytes += len(change.key) + len(change.document or change.update or b"")
-        if self._bytes >= BATCH_BYTES or len(self._first_time) >= self._room:
+        if self._bytes >= self._most_bytes or len(self._first_time) >= self._room:
             self._write_beside()
+
+    def _allowed(self) -> tuple[int, int]:
+        """Changes and bytes of one batch. What waits for a limit is one batch, and the next one."""
+        room = self._limiter.room()
+        if room is None:
+            return self._most, BATCH_BYTES
+        return min(self._most, room.documents), min(BATCH_BYTES, room.bytes)
 
     def _take_special(self, change: RowChange) -> bool:
         """Handles a change that is replayed or contained in the copy. Returns False for any other change."""
@@ -128,7 +140,7 @@ class Applier:
             self._again.append(change)
             self._room -= 1
             self._bytes += change.size
-            if self._bytes >= BATCH_BYTES or len(self._first_time) >= self._room:
+            if self._bytes >= self._most_bytes or len(self._first_time) >= self._room:
                 self._write_beside()
         return True
 
@@ -172,7 +184,8 @@ class Applier:
 
     def _taken(self) -> _Batch:
         again, first_time, size = self._again, self._first_time, self._bytes
-        self._again, self._first_time, self._room, self._bytes = [], [], self._most, 0
+        self._again, self._first_time, self._bytes = [], [], 0
+        self._room, self._most_bytes = self._allowed()
         applied = Counter(map(_type, again))
         applied.update(map(_type, first_time))
         writes = [
@@ -184,6 +197,7 @@ class Applier:
 
     def _written(self, batch: _Batch) -> JobOutcome:
         """Counts events before folding."""
+        self._limiter.pay(batch.applied.total(), batch.bytes)
         failpoint.reach("rows_due", *batch.applied)
         begun_at = time.monotonic()
         outcome = JobOutcome(tally=RowTally(applied=batch.applied, bytes=batch.bytes))

@@ -25,6 +25,7 @@ from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema
 from processor.task.shuffle.routing import TableRoute, dependent
 from sink.row import RowChange, TargetTable
+from source.raw.columns import Columns
 from source.raw.row_header import Header
 from source.stream.events.raw_event import table_name
 
@@ -50,6 +51,8 @@ class MountedTable:
     schema: TableSchema
     target: TargetTable
     route: TableRoute
+    columns: Columns | None = None
+    """What the target sees of its rows; None: all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +70,14 @@ class Mounter:
         route: Callable[[TableName], TableName | None],
         update_of: Callable[[bytes, Header], bytes],
         options: MountOptions | None = None,
+        columns_of: Callable[[TableName], Columns | None] = lambda _: None,
     ) -> None:
         """`update_of` returns the `updateDescription` of an update event: each capture has its own function."""
         self._schemas = schemas
         self._route = route
         self._update_of = update_of
         self._options = options or MountOptions()
+        self._columns_of = columns_of
         self._made: dict[TableSchema, MountedTable] = {}
         self._settled: dict[bytes, tuple[int, MountedTable]] = {}
         """By the UUID and the name in an event: the table's last version, and the time after which it is valid."""
@@ -94,10 +99,13 @@ class Mounter:
         if kind is None or document == b"" or update == b"" or not key:
             raise InvariantError(
                 f"{header.type.decode()} event at {header.position}: expected a row event with a documentKey and its content, "
-                f"observed {len(header.key)} bytes of key, document {document!r}, update {update!r}"
+                f"observed {len(header.key)} bytes of key, {len(document or b'')} of document, {len(update or b'')} of update"
             )
         settled = self._settled.get(uuid + ns)
         table = settled[1] if settled is not None and time > settled[0] else self._look_up(header)
+        if (columns := table.columns) is not None:
+            document = columns.document(document) if document is not None else None
+            update = columns.update(update) if update is not None else None
         return _new(RowChange, (table.target, kind, key, document, update, time, token))
 
     def _look_up(self, header: Header) -> MountedTable:
@@ -124,7 +132,7 @@ class Mounter:
         return mounted
 
     def _mount_table(self, schema: TableSchema) -> MountedTable:
-        name = self._route(schema.name)
+        name = schema.beside.name if schema.beside is not None else self._route(schema.name)
         if name is None:
             raise InvariantError(
                 f"{schema.name} ({schema.id}): expected a target name for a replicated table, observed that the filter leaves it out"
@@ -137,4 +145,4 @@ class Mounter:
             ordered=route.whole or dependent(schema),
             sharded=self._options.sharded_target and schema.shard_key is not None,
         )
-        return MountedTable(schema=schema, target=target, route=route)
+        return MountedTable(schema=schema, target=target, route=route, columns=self._columns_of(schema.name))

@@ -11,9 +11,9 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
 from changefeed.config.tables.filter import Filter, TableFilter
-from changefeed.documents.key_text import key_text
 from changefeed.errors import SourceUnsupported
 from changefeed.event import RowType
+from changefeed.table import TableName
 from source.oplog.row_entry import UNKNOWN
 from source.raw.row_header import Header
 from source.stream.events.raw_event import table_name
@@ -46,7 +46,7 @@ class RowFilter:
         """Decides by the documents of an event that `wants` accepts."""
         if header.type.startswith(UNKNOWN):
             raise SourceUnsupported(
-                f"{table_name(header.ns)} at {header.position}: expected a known kind of entry in the source's oplog, found {key_text(event)}; "
+                f"{table_name(header.ns)} at {header.position}: expected a known kind of entry in the source's oplog, found {header.type.decode()!r}; "
                 "it cannot be skipped: use a newer release of Sluice that knows it, or remove the changefeed and create it again with "
                 "--start initial"
             )
@@ -60,6 +60,12 @@ class RowFilter:
         images = {name: RawBSONDocument(event[at:end], _READABLE) for name, (at, end) in spans.items() if end}
         key = {"documentKey": RawBSONDocument(header.key, _READABLE)}
         return conditions.ignores_row(RowType(header.type.decode()), key | images)
+
+    def ignores_document(self, name: TableName, document: bytes) -> bool:
+        """Whether the filter leaves out the insert of this document."""
+        raw = RawBSONDocument(document, _READABLE)
+        event = {"documentKey": {"_id": raw.get("_id")}, "fullDocument": raw}
+        return self._filter.of(name).ignores_row(RowType.INSERT, event)
 
     def _look_up(self, ns: bytes) -> frozenset[bytes]:
         if len(self._types) >= _MOST_NAMES:

@@ -43,7 +43,7 @@ from changefeed.documents.document import EMPTY, Document
 from changefeed.errors import DdlAmbiguous, DdlRefused, FencedError, SluiceError
 from changefeed.records import Observation, ObservedTable
 from changefeed.table import TableName
-from sink.ddl import DownstreamDdl, ShardTable, Skip, names_of
+from sink.ddl import DownstreamDdl, ShardTable, SingleDdl, Skip, names_of, parts_of
 from sink.mongodb.codes import NAMESPACE_NOT_FOUND, UUID_MISMATCH
 from sink.mongodb.command import DdlCommand
 from sink.mongodb.commander import Permit
@@ -69,6 +69,7 @@ _REMEDIES: Mapping[int, str] = {
     86: "the target has an index of this name with another key: drop it there",
     40415: "the target's version does not know this option: upgrade it, or let the filter ignore this DDL",
 }
+_NEEDLESS_FOR_A_COPY = ("create", "createIndexes", "dropIndexes", "collMod")
 _REMEDY = "remove the cause at the target, or let the filter ignore this DDL"
 
 
@@ -104,6 +105,10 @@ class MongoDdlApplier:
         return Observation(tables=tables)
 
     def apply(self, ddl: DownstreamDdl, before: Observation) -> str:
+        notes = [self._apply(part, before) for part in parts_of(ddl, before)]
+        return "; ".join(dict.fromkeys(filter(None, notes)))
+
+    def _apply(self, ddl: SingleDdl, before: Observation) -> str:
         if isinstance(ddl, Skip):
             return ddl.note
         target = self._target()
@@ -246,7 +251,12 @@ def _refused(command: DdlCommand, error: Exception) -> SluiceError:
         return translation
     if code_of(error) == UUID_MISMATCH:
         return DdlAmbiguous(f"{translation}; another client has just replaced the collection at the target")
-    return DdlRefused(f"{translation}; command: {Document.of(command.body)}; {_remedy(error)}, then resume the table")
+    anew = (
+        ", or have it copied anew (`sluice table recopy`)" if next(iter(command.body)) in _NEEDLESS_FOR_A_COPY else ""
+    )
+    return DdlRefused(
+        f"{translation}; command: {Document.of(command.body)}; {_remedy(error)}, then resume the table{anew}"
+    )
 
 
 def _remedy(error: Exception) -> str:
@@ -259,11 +269,11 @@ def _remedy(error: Exception) -> str:
     return _REMEDIES.get(code_of(error) or 0, _REMEDY)
 
 
-def _subject(ddl: DownstreamDdl) -> str:
+def _subject(ddl: SingleDdl) -> str:
     return f"{type(ddl).__name__} {', '.join(map(str, names_of(ddl)))}"
 
 
-def _unclear(ddl: DownstreamDdl, before: Observation, now: Observation) -> str:
+def _unclear(ddl: SingleDdl, before: Observation, now: Observation) -> str:
     then = [
         f"{name} was {_shown(before.tables.get(name))}, is {_shown(now.tables.get(name))}" for name in names_of(ddl)
     ]

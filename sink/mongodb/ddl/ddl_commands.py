@@ -25,12 +25,12 @@ from changefeed.table import TableName
 from sink.ddl import (
     CreateIndexes,
     CreateTable,
-    DownstreamDdl,
     DropIndexes,
     DropTables,
     ModifyTable,
     RenameTable,
     ShardTable,
+    SingleDdl,
     Skip,
 )
 from sink.mongodb.codes import INDEX_NOT_FOUND, NAMESPACE_NOT_FOUND
@@ -66,7 +66,7 @@ class Target:
 
 
 def commands(  # noqa: PLR0911 - one case for each kind of DDL
-    ddl: DownstreamDdl, now: Observation, target: Target, ttl: Ttl
+    ddl: SingleDdl, now: Observation, target: Target, ttl: Ttl
 ) -> tuple[DdlCommand, ...]:
     """`now` is the target's present state, with nothing or only a part of the DDL applied."""
     match ddl:

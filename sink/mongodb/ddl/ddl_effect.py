@@ -28,12 +28,12 @@ from changefeed.table import TableName
 from sink.ddl import (
     CreateIndexes,
     CreateTable,
-    DownstreamDdl,
     DropIndexes,
     DropTables,
     ModifyTable,
     RenameTable,
     ShardTable,
+    SingleDdl,
     Skip,
 )
 from sink.mongodb.ddl.definition_match import option_differences, same_indexes, same_options
@@ -46,7 +46,7 @@ class DdlEffect(StrEnum):
     UNCLEAR = "unclear"
 
 
-def effect(ddl: DownstreamDdl, before: Observation, now: Observation, ttl: Ttl) -> DdlEffect:
+def effect(ddl: SingleDdl, before: Observation, now: Observation, ttl: Ttl) -> DdlEffect:
     match ddl:
         case Skip():
             return DdlEffect.PRESENT
@@ -65,7 +65,7 @@ def effect(ddl: DownstreamDdl, before: Observation, now: Observation, ttl: Ttl) 
             assert_never(ddl)
 
 
-def refusal(ddl: DownstreamDdl, before: Observation, ttl: Ttl) -> str | None:
+def refusal(ddl: SingleDdl, before: Observation, ttl: Ttl) -> str | None:
     """Why a DDL cannot be applied to a target in the recorded state, and the remedy; None when it can."""
     match ddl:
         case CreateTable():
@@ -85,7 +85,7 @@ def refusal(ddl: DownstreamDdl, before: Observation, ttl: Ttl) -> str | None:
 
 
 def _missing(name: TableName) -> str:
-    return f"{name} does not exist at the target; another client dropped or renamed it there: copy the table again"
+    return f"{name} does not exist at the target; another client dropped or renamed it there: have the table copied anew (`sluice table recopy`)"
 
 
 def _create_refusal(ddl: CreateTable, there: ObservedTable | None, ttl: Ttl) -> str | None:

@@ -234,7 +234,8 @@ class OpenLetters:
         return RowRejected(
             f"{said}; and {source} has {self._count(change.table.id):,} open dead letters in {self.box.collection}, where {self.box.most:,} "
             f"are allowed. Remove the cause; `sluice table rejected {changefeed} {source}` lists them, `sluice table retry-rejected` and "
-            f"`sluice table drop-rejected` end them; then resume the table (`sluice table resume {changefeed} {source}`)"
+            f"`sluice table drop-rejected` end them; then resume the table (`sluice table resume {changefeed} {source}`), or have it copied anew "
+            f"(`sluice table recopy {changefeed} {source}`)"
         )
 
 

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from sink.asked_rows import RowRepairs
 from sink.mongodb.commander import Commander, Permit
 from sink.mongodb.connection import Client
 from sink.mongodb.letters.open_letters import LetterBox, OpenLetters
 from sink.mongodb.rows.bulk_plan import Limits
 from sink.mongodb.rows.insert_sizes import InsertSizes
 from sink.mongodb.rows.write_run import WriteRun
-from sink.row import FetchRow, RowChange, Sole, Unfinished, WriteResult
+from sink.row import AskedRows, FetchRow, RowChange, Sole, Unfinished, WriteResult
 
 _BULK_WRITE_WIRE_VERSION = 25
 
@@ -50,7 +51,7 @@ class MongoRowWriter:
         self._limits: Limits | None = None
         self._sizes = InsertSizes()
 
-    def begin(self, unfinished: Unfinished, sole: Sole | None = None) -> WriteRun:
+    def begin(self, unfinished: Unfinished, sole: Sole | None = None, asked: Sequence[AskedRows] = ()) -> WriteRun:
         box = self._options.letters
         return WriteRun(
             self._commander,
@@ -58,6 +59,7 @@ class MongoRowWriter:
             OpenLetters(self._commander, box, self._fetch) if box is not None else None,
             unfinished,
             sole,
+            RowRepairs(asked, self._fetch) if asked else None,
             limits=self._known_limits,
             sizes=self._sizes,
             repairs=self._repairs,

@@ -47,6 +47,7 @@ from pymongo.errors import OperationFailure
 from changefeed.errors import Divergence, RowRejected, SinkRefused, SinkUnavailable
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
+from sink.asked_rows import RowRepairs
 from sink.mongodb.commander import Commander, Send, TakesTooLong
 from sink.mongodb.errors import answer_of, retryable_code, unauthorized_code
 from sink.mongodb.letters.open_letters import OpenLetters
@@ -103,6 +104,7 @@ class WriteRun:
         letters: OpenLetters | None,
         unfinished: Unfinished,
         sole: Sole | None = None,
+        repairs_asked: RowRepairs | None = None,
         *,
         limits: Callable[[], Limits],
         sizes: InsertSizes,
@@ -114,6 +116,7 @@ class WriteRun:
         self._letters = letters
         self._unfinished = unfinished
         self._sole = sole
+        self._asked = repairs_asked or RowRepairs((), None)
         self._limits = limits
         self._sizes = sizes
         self._replay = False
@@ -137,6 +140,7 @@ class WriteRun:
         self._begin(replay=False)
         if self._letters is not None and self._sole is not None:
             self._letters.hold_requested(self._sole)
+        self._repair_asked()
         for _ in range(2):
             self._write_held()
             self._retry()
@@ -149,6 +153,7 @@ class WriteRun:
 
     def _write(self, changes: Sequence[RowChange], batches: Sequence[Batch], *, replay: bool) -> WriteResult:
         self._begin(replay=replay)
+        self._asked.meet(changes)
         if self._letters is not None:
             self._letters.meet({change.table.id for change in changes})
         with self._confirming(changes, batches):
@@ -460,6 +465,26 @@ class WriteRun:
             self._apply(Batch([whole], ordered=True))
             self._commander.go_on()
 
+    def _repair_asked(self) -> None:
+        """Writes the rows that a verification found different. They are newer than the other rows of the run."""
+        if self._letters is not None:
+            self._letters.meet(self._asked.tables)
+        for whole, read_ts in self._asked.rows_of_now():
+            self._ahead.add(whole.table.id)
+            self._result.repaired(whole.table.id, read_ts)
+            self._deviates(whole, "a verification found it different")
+            self._unexplained.explain([whole])
+            self._apply(Batch([whole], ordered=True))
+            self._commander.go_on()
+
+    def _left_as_it_is(self, change: RowChange, said: str) -> bool:
+        """A row that is refused although only a verification asked for it needs no letter and stops no table: the verification shows it."""
+        lettered = self._letters is not None and self._letters.tries(change)
+        if lettered or not self._asked.only_asked(change):
+            return False
+        _log.warning("row_not_repaired", reason=said)
+        return True
+
     def _close_letters(self) -> None:
         if self._letters is not None:
             for table, read_ts in self._letters.newer().items():
@@ -483,6 +508,8 @@ class WriteRun:
             self._ahead |= self._letters.newer().keys()
         for chain in chains:
             table = chain.changes[0].table.id
+            if self._left_as_it_is(chain.changes[0], self._said(chain.changes[0], chain.refusal)):
+                continue
             if self._unfinished(table) or table in self._ahead:
                 self._result.unsettled.add(table)
                 continue
@@ -552,6 +579,8 @@ class WriteRun:
             self._missing(chain.changes[-1])
 
     def _reject(self, change: RowChange, said: str) -> None:
+        if self._left_as_it_is(change, said):
+            return
         if self._letters is None:
             raise RowRejected(f"{said}; {_REMEDY}").about(change.table.id)
         self._letters.write(change, said)
@@ -598,7 +627,7 @@ def _divergence(rows: Sequence[tuple[RowChange, str]]) -> Divergence:
     more = f"; there are more than {_MOST_NAMED} such rows" if len(rows) > _MOST_NAMED else ""
     return Divergence(
         f"{named}{more}. Another client writes to the target, or the target differed when the changefeed started: make these rows equal to "
-        f"the source's, or let Sluice repair them (on_divergence: repair), or copy the table again; then resume"
+        f"the source's, or let Sluice repair them (on_divergence: repair), or have the table copied anew (`sluice table recopy`); then resume"
     ).about(rows[0][0].table.id)
 
 

@@ -95,6 +95,7 @@ def test_the_oplog_is_read_only_when_every_node_knows_how(server: Server, feed: 
     )
 
 
+@pytest.mark.soak
 def test_the_capture_of_a_paused_changefeed_is_changed_there_and_back(
     server: Server, feed: dict[str, Any], source_client: Client, etcd: EtcdClient
 ) -> None:

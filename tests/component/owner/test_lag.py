@@ -38,6 +38,7 @@ def lag(cluster: Cluster, feed: ChangefeedId) -> float:
     return found.total_seconds() if found is not None else float("inf")
 
 
+@pytest.mark.soak
 def test_lag_is_nothing_while_nothing_is_left_and_grows_while_the_source_is_away(
     over_silence: Cluster, server: MongoDB, database: str
 ) -> None:

@@ -66,7 +66,7 @@ _EITHER = pytest.mark.parametrize(
     "before_the_window",
     [
         pytest.param(True, id="deleted before the window"),
-        pytest.param(False, id="deleted after it", marks=pytest.mark.soak),
+        pytest.param(False, id="deleted after it"),
     ],
 )
 
@@ -80,6 +80,7 @@ def test_it_is_repaired(cluster: ReplicatingCluster, database: str, before_the_w
     assert damaged.target.find_one({"_id": "victim"}) == {"_id": "victim", "n": 1}
 
 
+@pytest.mark.soak
 @_EITHER
 def test_it_fails_again_and_again_until_it_is_mended(
     cluster: ReplicatingCluster, database: str, before_the_window: bool

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import pytest
+
 from changefeed.lifecycle import State
 from changefeed.records import ChangefeedId
 from devstack.mongodb.server import TESTING, Client, MongoDB
@@ -42,6 +44,7 @@ def _expect_to_last(cluster: ReplicatingCluster, feed: ChangefeedId, code: str, 
         time.sleep(0.5)  # the state must last, which only a wait can show
 
 
+@pytest.mark.soak
 def test_at_the_source(
     cluster: ReplicatingCluster, own_replica_set: ReplicaSets, own_mongodb: Callable[..., MongoDB]
 ) -> None:

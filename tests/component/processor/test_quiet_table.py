@@ -15,7 +15,7 @@ from tests.component.processor.conftest import ReplicatingCluster
 _ENTRIES, _BATCH = 200_000, 20_000
 
 
-@pytest.mark.parametrize("capture", [Capture.CHANGE_STREAM, Capture.OPLOG])
+@pytest.mark.parametrize("capture", [pytest.param(Capture.CHANGE_STREAM, marks=pytest.mark.soak), Capture.OPLOG])
 def test_a_row_behind_what_others_wrote(standing: ReplicatingCluster, database: str, capture: Capture) -> None:
     rows, others = standing.source[database]["rows"], f"{database}_others"
     standing.source[database].create_collection("rows")

@@ -15,7 +15,8 @@ from sink.mongodb.letters.stored_letters import StoredLetters
 from tests.component.processor.conftest import ReplicatingCluster
 
 
-@pytest.mark.parametrize("capture", [pytest.param(Capture.CHANGE_STREAM, marks=pytest.mark.soak), Capture.OPLOG])
+@pytest.mark.soak
+@pytest.mark.parametrize("capture", [Capture.CHANGE_STREAM, Capture.OPLOG])
 def test_a_quiet_table_s_row_is_tried_again_when_a_user_requests_it(
     standing: ReplicatingCluster, database: str, capture: Capture
 ) -> None:

@@ -63,6 +63,7 @@ def troubled(cluster: ReplicatingCluster, own_mongodb: Callable[..., MongoDB]) -
         yield create
 
 
+@pytest.mark.soak
 def test_trouble_is_told_waited_out_and_over_when_its_cause_is(
     cluster: ReplicatingCluster, troubled: Callable[..., ChangefeedId]
 ) -> None:

@@ -184,9 +184,7 @@ def _windows(draw: Any, start: Position, end: Position, events: list[Position]) 
     return [Window(one, other) for one, other in pairwise(_places(draw, start, end, events))]
 
 
-@settings(
-    max_examples=25, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck)
-)
+@settings(max_examples=25, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))
 @given(history=_HISTORIES, draw=st.data())
 def test_random_histories_in_random_windows_end_in_equality(lab: Lab, history: list[list[Change]], draw: Any) -> None:
     """Before each window an attempt may have run from the same start to any later event, as far as the barrier was then."""
@@ -216,9 +214,7 @@ def test_random_histories_in_random_windows_end_in_equality(lab: Lab, history: l
     assert not different, "\n".join(different)
 
 
-@settings(
-    max_examples=25, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck)
-)
+@settings(max_examples=25, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))
 @given(history=_HISTORIES, repairs=st.booleans(), draw=st.data())
 def test_random_damage_is_repaired_or_found_again_until_it_is_mended(
     lab: Lab, history: list[list[Change]], repairs: bool, draw: Any

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hmac
 import random
 import threading
 from collections.abc import Callable
@@ -50,6 +51,23 @@ def test_equal_tables_of_several_kinds_are_equal(sides: Sides, verify: Verify) -
     assert many is not None
     assert (many.source, many.target) == (1_500, 1_500)
     assert Aspect.DOCUMENTS not in verified.table("view").results
+
+
+def test_documents_are_compared_as_the_target_sees_them(
+    sides: Sides, verify: Verify, monkeypatch: pytest.MonkeyPatch, database: str
+) -> None:
+    monkeypatch.setenv("HASH_KEY", "k")
+    key = {"hash": ["mail"], "hash_key": "${env:HASH_KEY}"}
+    rule = {"tables": [f"{database}.users"], "drop": ["ssn"], "mask": {"name": "***"}, **key}
+    sides.source.users.insert_many([{"_id": number, "ssn": "secret", "name": "secret"} for number in range(3)])
+    sides.target.users.insert_many([{"_id": 0, "name": "***"}, {"_id": 1, "name": "secret"}, {"_id": 2, "name": "***"}])
+    sides.source.users.insert_one({"_id": 3, "mail": "secret"})
+    sides.target.users.insert_one({"_id": 3, "mail": hmac.new(b"k", b"\x02\x07\0\0\0secret\0", "sha256").hexdigest()})
+    documents = verify(columns=[rule]).table("users").documents
+    assert documents is not None
+    assert [(each.key, each.details) for each in documents.differences] == [
+        ("1", ('name is "***" at the source, "secret" at the target',))
+    ]
 
 
 def test_progress_ends_with_everything_done(sides: Sides, verify: Verify) -> None:

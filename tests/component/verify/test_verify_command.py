@@ -82,6 +82,7 @@ def test_programs_get_all_of_it(server: Server, feed: str, sides: Sides) -> None
         "target": 2,
         "differences": [{"kind": "extra", "key": "2", "details": []}],
         "complete": True,
+        "repaired": 0,
     }
     assert yaml.safe_load(server.sluice("verify", feed, "-o", "yaml").stdout) == found
 
@@ -117,3 +118,15 @@ def test_a_blackhole_has_nothing_to_compare(server: Server, database: str, sourc
     verified = server.sluice("verify", f"{database}-void")
     assert (verified.returncode, "stores nothing to compare" in verified.stderr) == (1, True)
     server.sluice("changefeed", "remove", f"{database}-void", "--yes")
+
+
+def test_a_changefeed_that_does_not_run_repairs_nothing_and_says_what_to_do(
+    server: Server, feed: str, sides: Sides
+) -> None:
+    sides.source.orders.insert_one({"_id": 1})
+    refused = server.sluice("verify", feed, "--repair")
+    assert refused.returncode == 1
+    assert (
+        "is stopped, and rows are repaired by the nodes that replicate their tables: resume the changefeed"
+        in refused.stderr
+    )

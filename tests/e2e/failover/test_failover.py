@@ -35,7 +35,14 @@ def standing(
     cluster.close()
 
 
-@pytest.mark.parametrize("victim", [Victim.OWNER, Victim.HOME, Victim.OWNER_AND_HOME])
+@pytest.mark.parametrize(
+    "victim",
+    [
+        Victim.OWNER,
+        pytest.param(Victim.HOME, marks=pytest.mark.soak),
+        pytest.param(Victim.OWNER_AND_HOME, marks=pytest.mark.soak),
+    ],
+)
 def test_a_ddl_is_there_once_and_replication_goes_on_whoever_dies(
     standing: StandingCluster, subtests: pytest.Subtests, victim: Victim
 ) -> None:

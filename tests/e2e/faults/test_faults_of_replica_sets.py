@@ -106,7 +106,7 @@ def test_one_side_is_struck(standing: ReplicatingSets, fault: Fault, side: str) 
     _shown_is_true(standing, _CODES[side])
 
 
-@pytest.mark.parametrize("fault", [_restart_all, _keep_one_down])
+@pytest.mark.parametrize("fault", [pytest.param(_restart_all, marks=pytest.mark.soak), _keep_one_down])
 def test_both_sides_are_struck_at_once(standing: ReplicatingSets, fault: Fault) -> None:
     with standing.load():
         side_by_side([partial(fault, each) for each in standing.sets.values()])
@@ -187,7 +187,8 @@ def test_etcd_is_full_while_the_target_elects(standing: ReplicatingSets) -> None
     _shown_is_true(standing, [*_CODES["target"], *_COORDINATION])
 
 
-@pytest.mark.parametrize("side", ["source", pytest.param("target", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("side", ["source", "target"])
 def test_a_node_dies_with_a_primary(standing: ReplicatingSets, side: str) -> None:
     node = standing.nodes[NODES[_SIDES.index(side)]]
     with standing.load():

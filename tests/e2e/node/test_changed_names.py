@@ -86,6 +86,7 @@ def feed(
     return made
 
 
+@pytest.mark.soak
 def test_renamed_copied_and_stopped_for_a_taken_name(feed: Feed) -> None:
     one, two = feed.one, feed.two
     feed.sluice("changefeed", "create", "-", input=feed.configuration((f"{one}.*", f"{one}_a.*")))

@@ -9,15 +9,14 @@ from urllib.parse import quote_plus
 import pytest
 
 from devstack.mongodb.replica_set import ReplicaSet
-from devstack.mongodb.security import Security
 from devstack.mongodb.server import Client
-from devstack.process import side_by_side
 from tests.certificates import Certificates
 from tests.component.node.server_process import Server
 from tests.e2e.node.workload import until
 from tests.e2e.secured.handbook import create_role
 from tests.e2e.secured.planted_secrets import PlantedSecrets, Told, in_etcd, in_files
 from tests.independent_compare import differences
+from tests.secured import secured_pair
 
 _DATABASE = "shop"
 _USER = "sluice"
@@ -25,16 +24,9 @@ _USER = "sluice"
 
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ReplicaSet, ReplicaSet]]:
-    """One member each, as three authenticate users in the same way (`test_secured_replica_set.py`)."""
     directory = tmp_path_factory.mktemp("secured")
-    tls = Certificates(directory).tls("server")
-    source, target = (
-        ReplicaSet(name, directory, directory, size=1, security=Security(directory / f"{name}-security", tls))
-        for name in ("source", "target")
-    )
-    side_by_side([source.start, target.start])
-    yield source, target
-    side_by_side([source.stop, target.stop])
+    with secured_pair(directory, Certificates(directory).tls("server")) as pair:
+        yield pair
 
 
 def _granted(members: ReplicaSet, role: str, password: str) -> str:

@@ -48,6 +48,7 @@ def test_an_executor_killed_in_a_window_costs_that_window_alone(running: Cluster
             running.until(lambda: not psutil.pid_exists(pid), "the end of a worker whose executor is gone")
 
 
+@pytest.mark.soak
 def test_a_worker_frozen_past_its_permit_and_woken_writes_nothing(running: ClusteredNodes) -> None:
     """It is about to insert a row that is deleted before it wakes up: its write would bring the row back."""
     with running.held("rows_due", "insert") as held:

@@ -70,6 +70,7 @@ class Thread:
 
 class Machine:
     def __init__(self, seed: int) -> None:
+        self.seed = seed
         self.random = Random(seed)
         self.now = 0.0
         self.current: Thread | None = None

@@ -252,7 +252,7 @@ class AnyLife(RuleBasedStateMachine):
 
 
 TestAnyLife = AnyLife.TestCase
-TestAnyLife.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestAnyLife.settings = settings(max_examples=100, stateful_step_count=30)
 
 
 def test_a_majority_that_stands_still_stays_a_warning_however_long_and_ends_with_progress() -> None:

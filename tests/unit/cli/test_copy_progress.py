@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from admin.services import messages
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
+from changefeed.documents.document import Document
 from changefeed.errors import HistoryLost
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
 from changefeed.position import Position
@@ -18,19 +19,31 @@ from changefeed.records import (
     ChangefeedId,
     ChangefeedInfo,
     ChangefeedStatus,
+    CopiedChunk,
+    CopyFloor,
+    CopyPart,
     CopyProgress,
+    CopyRate,
+    CopyRecord,
+    CopyStage,
     LetterTotals,
     NodeId,
+    NodeRecord,
     PositionReport,
+    Role,
     RowCounts,
 )
-from changefeed.table import TableId, TableName, TableSchema
+from changefeed.table import TableId, TableName, TableSchema, TableSize
+from cli import cells
 from cli.changefeed_view import changed_line, facts
 from coordination import decoded
 from owner.etcd_view import OwnerView
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 NODE = NodeId("n1-1")
+PROCESSOR = NodeRecord(
+    id=NODE, name="n1", admin_address="", roles=frozenset({Role.PROCESSOR}), version="0.2", started_at=NOW
+)
 TABLES = [TableId(f"{number:032x}") for number in range(4)]
 
 
@@ -38,8 +51,10 @@ def at(increment: int) -> Position:
     return Position(ClusterTime(100, increment))
 
 
-def copying(under_way: dict[TableId, CopyProgress], left: dict[TableId, Position]) -> OwnerView:
-    """Four tables whose copy begins at 5; those of `left` are at the given positions, the others at 9."""
+def copying(
+    under_way: dict[TableId, CopyProgress], left: dict[TableId, Position], sizes: dict[TableId, TableSize] | None = None
+) -> OwnerView:
+    """Four tables whose copy begins at 5; those of `left` are at the given positions, the others are copied and at 9."""
     configuration = Configuration.parse({"id": "f", "source": "mongodb://s", "sink": "mongodb://t"})
     report = PositionReport(run=1, barrier_rev=1, assignment_rev=7, checkpoint=at(9), exceptions=left, copies=under_way)
     assignment = Assignment(tables={table: AssignedTable(start=at(5), copy=True) for table in TABLES})
@@ -52,18 +67,23 @@ def copying(under_way: dict[TableId, CopyProgress], left: dict[TableId, Position
         barrier=Barrier(epoch=1, position=at(9)),
         barrier_rev=1,
         records={},
-        bases={id: TableSchema(id=id, name=TableName("s", id[-1]), valid_from=at(5)) for id in TABLES},
+        bases={
+            id: TableSchema(id=id, name=TableName("s", id[-1]), valid_from=at(5), size=(sizes or {}).get(id))
+            for id in TABLES
+        },
         assignments={NODE: decoded.StoredRecord(assignment, create_rev=7, mod_rev=7)},
         reports={NODE: report},
         rows=RowCounts(),
         renames={},
         moves={},
+        repairs={},
         stragglers={},
         requests={},
         skips=frozenset(),
-        copied=frozenset(),
-        processors={},
+        copied=frozenset(TABLES) - left.keys(),
+        processors={NODE: PROCESSOR},
         isolates=True,
+        recopies=True,
     )
 
 
@@ -131,13 +151,58 @@ def test_a_table_whose_documents_are_all_copied_is_not_done_before_its_copy_ends
     )
 
 
-def test_the_rest_of_a_copy_takes_as_long_as_the_copy_until_now() -> None:
-    progress = CopyProgress(documents=1_200, bytes=9_000, chunks_done=1, chunks=2)
-    stored = copying({TABLES[0]: progress}, {TABLES[0]: at(5), TABLES[1]: at(5)})
+def test_the_rest_of_a_copy_takes_as_long_as_its_bytes_take_at_the_present_rate() -> None:
+    progress = CopyProgress(
+        documents=1_200,
+        bytes=9_000_000,
+        chunks_done=1,
+        chunks=2,
+        left=TableSize(documents=1_300, bytes=9_000_000),
+        share=0.5,
+    )
+    left = {TABLES[0]: at(5), TABLES[1]: at(5)}
+    stored = copying({TABLES[0]: progress}, left, {TABLES[1]: TableSize(documents=100, bytes=3_000_000)})
+    reports = {NODE: replace(stored.reports[NODE], copy_rate=CopyRate(documents=10, bytes=100_000))}
+    stored = replace(stored, reports=reports)
+    message = messages.changefeed(ChangefeedId("f"), replace(stored), now=NOW)
+    assert cells.copy(message).endswith(
+        "  2 of 4 tables  1,200 of about 2,600 docs, 9.0 MB of 21.0 MB  100.0 kB/s  about 2min left"
+    )
+    assert (message.copy.documents_left, message.copy.bytes_left) == (1_400, 12_000_000)
+    assert [(each.name, each.copy.bytes_left) for each in message.copies] == [("s.0", 9_000_000)]
+
+
+def test_a_paused_copy_has_no_rate() -> None:
+    stored = copying({}, dict.fromkeys(TABLES, at(5)), dict.fromkeys(TABLES, TableSize(documents=1, bytes=1_000)))
     assert stored.status is not None
-    stored = replace(stored, status=replace(stored.status, copying_since=NOW - timedelta(minutes=10)))
-    copy = dict(facts(messages.changefeed(ChangefeedId("f"), stored, now=NOW)))["copy"]
-    assert str(copy).endswith("  about 6min left")
+    paused = replace(stored.status, lifecycle=Lifecycle(state=State.STOPPED))
+    reports = {NODE: replace(stored.reports[NODE], copy_rate=CopyRate(documents=10, bytes=1_000))}
+    copy = messages.changefeed(ChangefeedId("f"), replace(stored, status=paused, reports=reports), now=NOW).copy
+    assert (copy.bytes_left, copy.bytes_rate, copy.HasField("left")) == (4_000, 0, False)
+
+
+def test_a_table_that_waits_for_its_turn_is_not_done_though_its_checkpoint_has_moved() -> None:
+    stored = replace(copying({}, dict.fromkeys(TABLES, at(9))), copied=frozenset())
+    assert messages.changefeed(ChangefeedId("f"), stored, now=NOW).copy.tables_done == 0
+
+
+def test_what_is_copied_does_not_fall_while_no_node_reports_it() -> None:
+    """The node of the table is gone, and its successor has not reported yet."""
+    half = CopyRecord(start=at(5), stage=CopyStage.COPYING, chunks=2, size=TableSize(documents=20, bytes=200))
+    chunk = CopiedChunk(after=at(6).ts, until=at(6).ts, documents=10, bytes=100)
+    part = CopyPart(uppers=(Document.of({"_id": 1}), None), copied=(chunk, None))
+    stored = replace(copying({}, {TABLES[0]: at(5)}), copies={TABLES[0]: half}, chunks_of=lambda _: [part])
+    copy = messages.changefeed(ChangefeedId("f"), stored, now=NOW).copy
+    assert (copy.documents, copy.bytes, copy.documents_left, copy.bytes_left) == (10, 100, 10, 100)
+
+
+def test_a_table_that_is_done_counts_with_what_was_copied() -> None:
+    done = CopyRecord(
+        start=at(5), stage=CopyStage.DONE, floor=CopyFloor(copied=TableSize(documents=7, bytes=70), share=1.0)
+    )
+    stored = replace(copying({}, {TABLES[0]: at(5)}), copies={TABLES[1]: done})
+    copy = messages.changefeed(ChangefeedId("f"), stored, now=NOW).copy
+    assert (copy.documents, copy.bytes, copy.tables_done) == (7, 70, 3)
 
 
 def test_when_all_tables_are_copied_there_is_no_bar() -> None:

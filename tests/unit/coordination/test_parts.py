@@ -150,7 +150,7 @@ def test_a_report_of_many_tables_is_bounded_transactions() -> None:
 places = st.integers(1, 9).map(lambda seconds: Position(ClusterTime(seconds, 0)))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.data())
 def test_after_any_prefix_of_a_reports_transactions_no_table_is_shown_further_than_it_is(data: st.DataObject) -> None:
     """With so many exceptions that one transaction does not suffice."""

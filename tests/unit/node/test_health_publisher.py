@@ -77,6 +77,13 @@ def test_another_state_is_written_at_once_and_another_error_of_it_once_a_minute(
     assert published.publish(READY)
 
 
+def test_a_node_whose_lease_is_over_finds_that_out_elsewhere(published: Published) -> None:
+    found, record = published.found, published.record
+    published.etcd.revoke(published.lease)
+    published.publisher.publish(record, found, READY, published.now)
+    assert published.etcd.get(KEY) is None
+
+
 def test_what_others_write_into_the_record_stays(published: Published) -> None:
     found, record = published.found, published.record
     published.write(replace(record, draining=True))

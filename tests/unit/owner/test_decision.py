@@ -44,16 +44,8 @@ from owner.ddl.scope import DdlClassifier
 from owner.ddl.sightings import Sighting, Sightings
 from owner.ddl.steps import DdlProgress, Failed, Observe, Refuse
 from owner.ddl.stragglers import StoredStraggler
-from owner.decision import (
-    ChangefeedState,
-    Decision,
-    LookUp,
-    PublishBarrier,
-    PublishStatus,
-    RecordDdls,
-    ReleaseDdls,
-    decide,
-)
+from owner.decision.decide import Decision, LookUp, PublishBarrier, PublishStatus, RecordDdls, ReleaseDdls, decide
+from owner.decision.state import ChangefeedState
 from owner.tables.wishes import Mark, TableWishes
 from schema_store.versions import SchemaVersions
 
@@ -132,6 +124,8 @@ class Feed:
         isolates: bool = True,
         failed: Mapping[TableId, ErrorReport] = MappingProxyType({}),
         reports: Sequence[PositionReport] = (),
+        recopies: bool = True,
+        beside: AbstractSet[TableId] = frozenset(),
     ) -> Decision:
         state = ChangefeedState(
             epoch=1,
@@ -142,6 +136,8 @@ class Feed:
             reports=reports,
             wishes=wishes or TableWishes(),
             isolates=isolates,
+            recopies=recopies,
+            beside=beside,
             checkpoints=Checkpoints(places or {}, failed),
             tip=self.tip,
             arrived=arrived,

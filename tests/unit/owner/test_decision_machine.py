@@ -46,16 +46,9 @@ from owner.ddl import barrier
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.steps import Applied, Apply, DdlProgress, Failed, Observe, Observed, RecordExecuting, Refuse, Running
 from owner.ddl.stragglers import StoredStraggler, known_tables, wait
-from owner.decision import (
-    ChangefeedState,
-    OwnerAction,
-    PublishBarrier,
-    PublishStatus,
-    RecordDdls,
-    ReleaseDdls,
-    check_invariants,
-    decide,
-)
+from owner.decision.decide import OwnerAction, PublishBarrier, PublishStatus, RecordDdls, ReleaseDdls, decide
+from owner.decision.state import ChangefeedState
+from owner.decision.status import check_invariants
 from owner.tables.wishes import Forget, Mark, Resume, TableWishes
 from schema_store.versions import SchemaVersions
 
@@ -575,6 +568,6 @@ class World(RuleBasedStateMachine):
 
 
 World.TestCase.settings = settings(
-    max_examples=200, stateful_step_count=40, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate)
+    max_examples=200, stateful_step_count=40, phases=(Phase.explicit, Phase.reuse, Phase.generate)
 )
 TestWorld = World.TestCase

@@ -16,6 +16,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.config.tables.pattern import TablePattern
 from changefeed.documents.document import Document
+from changefeed.documents.key_range import KeyRange
 from changefeed.errors import ConflictError, SinkUnavailable
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
@@ -34,9 +35,10 @@ from changefeed.records import (
     DdlState,
     NodeId,
     PositionReport,
+    RepairRequest,
     Scope,
 )
-from changefeed.table import TableId, TableName, TableSchema
+from changefeed.table import Beside, TableId, TableName, TableSchema
 from coordination.decoded import Decoded
 from coordination.etcd.config import EtcdConfig
 from coordination.etcd.memory import MemoryEtcd
@@ -47,6 +49,7 @@ from coordination.mirror import Mirror, View
 from coordination.parts import assignment_puts, join_assignment, join_report
 from processor import etcd_view
 from processor.changefeed_processor import ChangefeedProcessor, ProcessorSession
+from processor.copy.chunk_copy import ReadChunk
 from processor.copy.steps import CopyAnswer, CopyAnswers, CopyChunk, CopyStep, IndexTable, Prepare
 from processor.lanes.lane_plan import LaneLimits
 from processor.lanes.windows import WindowLimits
@@ -391,7 +394,8 @@ def test_an_open_create_is_named_so_that_its_rows_are_no_surprise() -> None:
 def test_a_table_is_copied_caught_up_and_indexed_before_it_follows() -> None:
     cluster = Cluster(copy=True)
     cluster.barrier(130)
-    chunk = CopiedChunk(after=ClusterTime(110, 0), until=ClusterTime(110, 0), documents=5, bytes=50)
+    copied = CopiedChunk(after=ClusterTime(110, 0), until=ClusterTime(110, 0), documents=5, bytes=50)
+    chunk = ReadChunk(range=KeyRange(), copied=copied)
     expected = ((Prepare, Division()), (CopyChunk, chunk))
     for kind, answer in expected:
         cluster.jobs.copy_answer = answer
@@ -443,10 +447,31 @@ def test_small_tables_share_a_task_and_what_it_leaves_is_begun_again() -> None:
     assert cluster.report.error is not None
 
 
+@pytest.mark.parametrize(("beside", "at_once"), [(False, 3), (True, 1)])
+def test_a_copy_beside_takes_one_task_at_a_time(beside: bool, at_once: int) -> None:
+    """The tables that follow need the others."""
+    cluster = Cluster(copy=True)
+    place = Beside(name=TableName("s", "copy"), stands_at=at(90)) if beside else None
+    cluster.put(LAYOUT.schema(FEED, A), TableSchema(id=A, name=TableName("s", "a"), valid_from=at(100), beside=place))
+    cluster.barrier(130)
+    cluster.jobs.copy_answer = Division(bounds=(Document.of({"_id": 1}), Document.of({"_id": 2})))
+    cluster.tick()
+    cluster.jobs.let_run()
+    [prepare] = cluster.jobs.steps
+    assert isinstance(prepare, Prepare)
+    assert prepare.ours is beside
+    for _ in range(3):
+        cluster.tick()
+    cluster.jobs.copy_answer = ErrorReport(code="busy", message="later", retryable=True, at=datetime.now(UTC))
+    cluster.jobs.let_run()
+    assert len(cluster.jobs.steps) - 1 == at_once
+
+
 def test_a_drop_waits_for_the_window_that_brings_a_copy_up() -> None:
     cluster = Cluster(copy=True)
     cluster.barrier(115)
-    chunk = CopiedChunk(after=ClusterTime(110, 0), until=ClusterTime(110, 0), documents=5, bytes=50)
+    copied = CopiedChunk(after=ClusterTime(110, 0), until=ClusterTime(110, 0), documents=5, bytes=50)
+    chunk = ReadChunk(range=KeyRange(), copied=copied)
     for answer in (Division(), chunk):
         cluster.jobs.copy_answer = answer
         cluster.tick()
@@ -502,3 +527,29 @@ def test_a_schema_that_makes_no_sense_is_an_error_of_the_changefeed() -> None:
     assert cluster.report is not None
     assert cluster.report.error is not None
     assert cluster.report.error.code == "invariant_violated"
+
+
+def test_a_repair_request_is_given_to_jobs_until_one_has_carried_it_out() -> None:
+    cluster = Cluster()
+    request = RepairRequest(id="r1", keys=("BQAAAAA=",), asked_at=datetime.now(UTC))
+    cluster.put(LAYOUT.repair(FEED, A), request)
+    for seconds, outcome in ((110, JobOutcome()), (120, JobOutcome(repaired={"r1"})), (130, JobOutcome())):
+        cluster.barrier(seconds)
+        cluster.jobs.answer = outcome
+        cluster.tick()
+        cluster.jobs.let_run()
+        cluster.tick()
+        asked = cluster.server.get(LAYOUT.repair(FEED, A)) is not None
+        assert asked == (seconds == 110), seconds
+    assert [dict(spec.repairs) for spec in cluster.jobs.specs] == [{A: request}, {A: request}, {}]
+
+
+def test_a_repair_request_of_a_table_that_is_elsewhere_stays() -> None:
+    cluster = Cluster()
+    cluster.put(LAYOUT.repair(FEED, B), RepairRequest(id="r1", keys=("BQAAAAA=",), asked_at=datetime.now(UTC)))
+    cluster.barrier(110)
+    cluster.tick()
+    cluster.jobs.let_run()
+    cluster.tick()
+    assert [dict(spec.repairs) for spec in cluster.jobs.specs] == [{}]
+    assert cluster.server.get(LAYOUT.repair(FEED, B)) is not None

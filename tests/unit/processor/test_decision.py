@@ -502,6 +502,53 @@ def test_a_node_that_loses_its_failing_tables_still_says_why() -> None:
     assert decision.may_look(node.following, none, now=node.now)
 
 
+def test_a_node_whose_tables_wait_looks_while_the_changefeed_is_troubled() -> None:
+    """They may wait for tables of the node that fails, which needs a witness."""
+    node, given = Node(), orders(110, assignment(a=100))
+    [job] = node.tick(given)
+    troubled = replace(given, troubled=True)
+    assert not decision.may_look(node.following, troubled, now=node.now), "its job shows it"
+    node.succeed(job)
+    assert not decision.may_look(node.following, troubled, now=node.now), "its job has just shown it"
+    node.now += decision.LOOK_EVERY.total_seconds()
+    assert not decision.may_look(node.following, given, now=node.now)
+    assert decision.may_look(node.following, troubled, now=node.now)
+    node.following = decision.looked(node.following, None, now=node.now)
+    node.tick(troubled)
+    assert reported(node.following, troubled).reaches
+    assert not decision.may_look(node.following, troubled, now=node.now)
+    node.tick(replace(troubled, barrier=Barrier(epoch=1, position=at(120)), barrier_rev=120))
+    assert not reported(node.following, troubled).reaches, "its next job shows it"
+
+
+def test_a_look_shows_whether_failing_windows_are_the_nodes_own_trouble() -> None:
+    node, given = Node(), replace(orders(110, assignment(a=100)), troubled=True)
+    for _ in range(3):
+        [job] = node.tick(given)
+        node.fail(job, SinkUnavailable("away"))
+        if decision.may_look(node.following, given, now=node.now):
+            node.following = decision.looked(node.following, None, now=node.now)
+        assert not decision.may_look(node.following, given, now=node.now)
+        report = reported(node.following, given)
+        assert (report.error is not None, report.reaches) == (True, True)
+        node.now += 1 + decision.LOOK_EVERY.total_seconds()
+    [job] = node.tick(given)
+    assert reported(node.following, given).reaches, "it only tries again what failed"
+    node.succeed(job)
+    node.tick(replace(given, barrier=Barrier(epoch=1, position=at(120)), barrier_rev=120))
+    assert not reported(node.following, given).reaches
+
+
+def test_a_node_with_tables_learns_its_errors_from_their_windows() -> None:
+    node, given = Node(), replace(orders(110, assignment(a=100)), troubled=True)
+    [job] = node.tick(given)
+    node.succeed(job)
+    met = ErrorReport.of(SinkUnavailable("away"), datetime.now(UTC))
+    node.following = decision.looked(node.following, met, now=node.now)
+    report = reported(node.following, given)
+    assert (report.error, report.reaches) == (None, False)
+
+
 def test_a_passing_error_that_a_copy_meets_with_one_table_is_the_nodes() -> None:
     """A node that does not reach the target says so of whichever table it copies: its tables have to move."""
     node, given = Node(), orders(110, assignment(a=100, b=100))

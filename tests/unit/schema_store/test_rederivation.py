@@ -97,7 +97,7 @@ class Node:
         self._bases, self._records = dict(etcd.bases), dict(etcd.records)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(histories(), st.data())
 def test_a_node_that_looks_now_and_then_knows_what_the_bases_and_records_say(
     history: History, data: st.DataObject

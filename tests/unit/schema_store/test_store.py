@@ -130,7 +130,7 @@ def test_steps_stay_within_the_bytes_allowed() -> None:
     assert len(list(fold({}, records, at(9), max_bytes=1))) == 5, "one by one when a single one is too large"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(histories(), st.data())
 def test_any_prefix_of_the_steps_keeps_all_answers_from_the_checkpoint_on(
     history: History, data: st.DataObject
@@ -148,7 +148,7 @@ def test_any_prefix_of_the_steps_keeps_all_answers_from_the_checkpoint_on(
     assert not list(fold(etcd.bases, etcd.records.values(), checkpoint))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(histories(), st.data())
 def test_an_owner_that_takes_over_in_the_middle_of_a_fold_goes_on_from_there(
     history: History, data: st.DataObject

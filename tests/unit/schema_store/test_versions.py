@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from changefeed.documents.document import EMPTY, Document
 from changefeed.errors import InvariantError
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.table import TableId, TableKind, TableName, TableSchema
+from changefeed.table import Beside, TableId, TableKind, TableName, TableSchema
+from schema_store.definition import definition_of
 from schema_store.versions import SchemaVersions
 
 A, B, C = TableId("a" * 32), TableId("b" * 32), TableId("c" * 32)
@@ -275,3 +277,32 @@ def test_ten_thousand_tables_load_and_answer_quickly() -> None:
 def test_names_include_former_and_present_ones() -> None:
     versions = SchemaVersions.of([base(A, "s.a")]).apply(ddl(5, DdlType.RENAME, "s.a", A, to="s.b"))
     assert {str(name) for name in versions.names()} == {"s.a", "s.b"}
+
+
+def test_a_table_that_is_copied_beside_has_two_lives_and_then_its_name_again() -> None:
+    beside = {"name": "dr.sluice.recopy.a", "standsAt": "100.5"}
+    whole: dict[str, Any] = {"options": {"capped": True}, "indexes": [], "beside": beside}
+    begun = SchemaVersions.of([base(A, "shop.a")]).apply_all(
+        [ddl(5, DdlType.LEAVE, "shop.a", A), ddl(6, DdlType.ENTER, "shop.a", A, **whole)]
+    )
+    assert begun.at(A, at(4)) == base(A, "shop.a")
+    assert begun.at(A, at(5)) is None
+    assert [first for first, _ in begun.living()] == [at(6)]
+    renamed = begun.apply(ddl(7, DdlType.RENAME, "shop.a", A, to="shop.z"))
+    ended = renamed.apply(ddl(9, DdlType.EXCHANGE, "shop.z", A))
+    found = [ended.at(A, at(increment)) for increment in (6, 7, 9)]
+    copy = Beside(name=TableName.parse("dr.sluice.recopy.a"), stands_at=at(5))
+    assert [(str(schema.name), schema.beside) for schema in found if schema] == [
+        ("shop.a", copy),
+        ("shop.z", copy),
+        ("shop.z", None),
+    ]
+    assert SchemaVersions.of(schema for schema in found[:1] if schema).merged().latest(A) == found[0]
+
+
+def test_a_definition_that_is_written_down_is_read_as_it_was() -> None:
+    index = Document.of({"v": 2, "key": {"n": 1}, "name": "n_1", "unique": True})
+    copy = Beside(name=TableName.parse("dr.x"), stands_at=at(3))
+    table = replace(base(A, "shop.a", 6), indexes=(index,), shard_key=Document.of({"n": 1}))
+    event = replace(ddl(6, DdlType.ENTER, "shop.a", A), description=definition_of(table, copy))
+    assert SchemaVersions().apply(event).latest(A) == replace(table, beside=copy)

@@ -185,3 +185,27 @@ def test_a_program_gets_what_an_update_would_do_as_data(feed: PausedFeed, site: 
         ("shop.items", "removed", ""),
     }
     assert {option["path"] for option in shown["options"]} == {"filter.tables", "routes"}
+
+
+def test_limits_change_without_a_pause(feed: PausedFeed) -> None:
+    feed.ask("resume", "shop")
+    shown = feed.ask("update", "shop", "--copy-limit", "20MB/s, 500 docs/s", "--apply-limit", "1MB/s", "--yes")
+    assert "it runs on" in shown
+    assert "resume it" not in shown
+    found = json.loads(feed.ask("query", "shop", "-o", "json"))
+    assert (found["copy_limit"], found["apply_limit"], found["desired"]) == (
+        "20MB/s, 500 docs/s",
+        "1MB/s",
+        "running",
+    )
+    feed.ask("update", "shop", "--copy-limit", "none", "--yes")
+    assert json.loads(feed.ask("query", "shop", "-o", "json"))["copy_limit"] == ""
+    assert "pause it first" in feed.refused("--copy-limit", "1MB/s", on_divergence="fail")
+
+
+def test_a_script_learns_whether_a_cut_over_would_succeed(feed: PausedFeed) -> None:
+    asked = feed.server.sluice("changefeed", "ready", "shop")
+    assert asked.returncode == 1
+    assert "it is stopped; resume it" in asked.stderr
+    found = json.loads(feed.server.sluice("changefeed", "ready", "shop", "-o", "json").stdout)
+    assert (found["ready"], found["takes"], [each["kind"] for each in found["findings"]]) == (False, None, ["state"])

@@ -14,23 +14,16 @@ from bson.binary import Binary
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from cli.connection import Connection, ServerAddress
 from devstack.mongodb.replica_set import ReplicaSet
-from devstack.mongodb.security import Security
-from devstack.process import side_by_side
 from tests.component.node.server_process import Server
+from tests.secured import secured_pair
 
 _PASSWORD = "correct horse"
 
 
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ReplicaSet, ReplicaSet]]:
-    directory = tmp_path_factory.mktemp("guarded")
-    source, target = (
-        ReplicaSet(name, directory, directory, size=1, security=Security(directory / f"{name}-security"))
-        for name in ("source", "target")
-    )
-    side_by_side([source.start, target.start])
-    yield source, target
-    side_by_side([source.stop, target.stop])
+    with secured_pair(tmp_path_factory.mktemp("guarded")) as pair:
+        yield pair
 
 
 @pytest.fixture(scope="module")

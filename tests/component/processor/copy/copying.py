@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
+from changefeed.documents.key_range import KeyRange
 from changefeed.errors import RetryableError
 from changefeed.event import RowType
 from changefeed.position import Position, Window
@@ -67,6 +68,7 @@ class Copying:
     chunk_bytes: int
     on_chunk: Callable[[int], object] = lambda _: None
     follow_after: int | None = None
+    divide_after: int | None = None
 
     def __post_init__(self) -> None:
         self.source, self.target = connect(self.source_uri), connect_to_target(self.target_uri)
@@ -128,8 +130,8 @@ class Copying:
                 division = divide(self.source, self.schema, chunk_bytes=self.chunk_bytes)
                 self.record(TableCopy.planned(start, division.bounds, whole=division.whole))
             case CopyChunks(numbers) if copy is not None:
-                for number in numbers:
-                    copy = self.copy_one(copy, number, not_before)
+                for range in [copy.chunks[number] for number in numbers]:
+                    copy = self.copy_one(copy, range, not_before)
             case CatchUp(until) if copy is not None:
                 self.catch_up(copy, until)
             case BuildIndexes() if copy is not None:
@@ -142,22 +144,29 @@ class Copying:
         for op in copy_store.written(self.layout, ID, self.schema.id, copy):
             self.etcd.txn((), [op])
 
-    def order(self, copy: TableCopy, number: int, not_before: Position) -> CopyOrder:
+    def order(self, copy: TableCopy, range: KeyRange, not_before: Position) -> CopyOrder:
         chunk = Chunk(
             table=self.name,
             kind=self.schema.kind,
-            range=copy.chunks[number],
+            range=range,
             whole=copy.record.whole,
             not_before=not_before,
         )
         version = deployment_of(self.source).version
-        return CopyOrder(chunk=chunk, creation=self.creation, copied_from=copy.start, version=version)
+        return CopyOrder(
+            chunk=chunk,
+            creation=self.creation,
+            copied_from=copy.start,
+            version=version,
+            divide_after=self.divide_after,
+        )
 
-    def copy_one(self, copy: TableCopy, number: int, not_before: Position) -> TableCopy:
+    def copy_one(self, copy: TableCopy, range: KeyRange, not_before: Position) -> TableCopy:
         loader = self.loader(whole=copy.record.whole)
         place = CopyPlace(source=self.source, loader=loader, ddl=self.ddl, check_wanted=permit)
-        copy = copy.with_chunk(number, copy_chunk(self.order(copy, number, not_before), place))
-        self.etcd.txn((), [copy_store.chunk_written(self.layout, ID, self.schema.id, copy, number)])
+        read = copy_chunk(self.order(copy, range, not_before), place)
+        copy, number = copy.with_chunk(read.range, read.copied), copy.number_from(range.lower)
+        self.etcd.txn((), [copy_store.part_written(self.layout, ID, self.schema.id, copy, copy.part_of(number))])
         self.on_chunk(number)
         return copy
 
@@ -181,7 +190,7 @@ class Copying:
         self.source[self.name.db]["__other"].insert_one({})
         nothing_held = TableCopy.planned(self.checkpoint, (), whole=True)
         before = CopiedChunk(after=ClusterTime(0, 0), until=ClusterTime(0, 0), documents=0, bytes=0)
-        self.catch_up(nothing_held.with_chunk(0, before), Position(majority_time(self.source)))
+        self.catch_up(nothing_held.with_chunk(KeyRange(), before), Position(majority_time(self.source)))
 
 
 def main() -> None:

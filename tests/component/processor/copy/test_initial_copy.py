@@ -27,6 +27,7 @@ from changefeed.errors import TargetOccupied
 from changefeed.table import TableName
 from devstack.mongodb.server import Client, MongoDB
 from devstack.process import wait_until
+from source.tables import chunk_reader
 from tests.component.processor.copy.copying import Copying
 from tests.independent_compare import differences, documents
 
@@ -39,14 +40,26 @@ _RARE: list[Any] = [
 
 Make = Callable[..., Copying]
 
+_divided = pytest.mark.parametrize("divided", [False, True], ids=["as planned", "each reply a piece"])
+
 
 @pytest.fixture
-def copying(source_uri: str, target_uri: str, etcd_endpoint: str, etcd_prefix: str, database: str) -> Iterator[Make]:
+def copying(
+    source_uri: str,
+    target_uri: str,
+    etcd_endpoint: str,
+    etcd_prefix: str,
+    database: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Make]:
     made: list[Copying] = []
 
-    def make(collection: str = "rows", *, chunk_bytes: int = 64 * _KIB) -> Copying:
+    def make(collection: str = "rows", *, chunk_bytes: int = 64 * _KIB, divided: bool = False) -> Copying:
         name = TableName(database, collection)
         made.append(Copying(source_uri, target_uri, etcd_endpoint, etcd_prefix, name, chunk_bytes))
+        if divided:
+            monkeypatch.setattr(chunk_reader, "_MOST_DOCUMENTS", 40)
+            made[-1].divide_after = 0
         return made[-1]
 
     yield make
@@ -72,13 +85,14 @@ def mixed(number: int) -> Any:
     return kinds[number % len(kinds)]()
 
 
+@_divided
 def test_ids_of_all_types_are_copied_in_many_chunks(
-    copying: Make, source_client: Client, target_client: Client, database: str
+    copying: Make, source_client: Client, target_client: Client, database: str, divided: bool
 ) -> None:
     rows = source_client[database]["rows"]
     rows.insert_many([{"_id": mixed(number), "f": "x" * 100} for number in range(7000)])
     rows.insert_many([{"_id": value} for value in _RARE])
-    copy = copying()
+    copy = copying(divided=divided)
     chunks: list[int] = []
 
     def change(number: int) -> None:
@@ -94,7 +108,7 @@ def test_ids_of_all_types_are_copied_in_many_chunks(
     copy.on_chunk = change
     copy.run()
     copy.catch_up_to_now()
-    assert len(chunks) > 8
+    assert len(chunks) > (100 if divided else 8)
     assert different(source_client, target_client, database) == []
 
 
@@ -128,13 +142,14 @@ def test_an_empty_table_is_copied_with_its_options_and_indexes(
     assert different(source_client, target_client, database) == []
 
 
+@pytest.mark.parametrize("divided", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_writes_during_a_copy_end_in_equality(
-    copying: Make, source_client: Client, target_client: Client, database: str
+    copying: Make, source_client: Client, target_client: Client, database: str, divided: bool
 ) -> None:
     rows = source_client[database]["rows"]
     rows.insert_many([{"_id": n, "u": n, "f": "x" * 40} for n in range(24_000)])
     rows.create_index("u", unique=True)
-    copy = copying(chunk_bytes=400 * _KIB)
+    copy = copying(chunk_bytes=400 * _KIB, divided=divided)
     stop = threading.Event()
 
     def write() -> None:
@@ -152,7 +167,7 @@ def test_writes_during_a_copy_end_in_equality(
 
     writer = threading.Thread(target=write)
     writer.start()
-    copy.on_chunk = lambda number: stop.set() if number == 2 else None
+    copy.on_chunk = lambda number: stop.set() if number == (40 if divided else 2) else None
     try:
         copy.run()
     finally:

@@ -21,6 +21,7 @@ def _occupy(cluster: ReplicatingCluster, database: str) -> None:
     occupied.bulk_write([UpdateOne({"_id": n}, {"$set": {"v": -1}, "$unset": {"text": 1}}) for n in range(0, 1_000, 3)])
 
 
+@pytest.mark.soak
 def test_rows_that_are_kept_become_as_at_the_source_and_others_stay(
     standing: ReplicatingCluster, database: str
 ) -> None:

@@ -47,6 +47,7 @@ def test_a_window_of_many_events(sides: list[str], source_client: Client, databa
     assert size < _MOST_BYTES
 
 
+@pytest.mark.soak
 def test_a_window_of_documents_of_16_mb(sides: list[str], source_client: Client, database: str) -> None:
     workload = Workload(events=24, database=database, document_bytes=_LARGE, batch=1)
     workload.prepare(source_client)

@@ -31,6 +31,7 @@ def _commander(client: Client, *, patience: float) -> Commander:
     return commander
 
 
+@pytest.mark.soak
 def test_what_the_majority_gets_late_is_written_once_and_what_it_does_not_get_is_told(
     own_replica_set: ReplicaSets,
 ) -> None:

@@ -14,6 +14,7 @@ from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.capture_choice import CaptureChoice
 from changefeed.config.configuration import Configuration
+from changefeed.config.rate_limit import RateLimit
 from changefeed.config.tables.routes import Routes
 from changefeed.errors import ConfigurationError, ConflictError, WrongState
 from changefeed.lifecycle import Lifecycle, State
@@ -178,3 +179,16 @@ def test_a_new_start_waits_until_changed_routes_are_carried_out() -> None:
         with pytest.raises(WrongState, match="carry out its update first"):
             verbs.resumed(info, status, _AT)
         assert verbs.resumed(info, status, None).desired is DesiredState.RUNNING
+
+
+def test_limits_change_while_it_runs() -> None:
+    limited = _CONFIGURATION.model_copy(update={"copy_limit": RateLimit(bytes=10**6)})
+    for state in (State.NORMAL, State.WARNING):
+        info = verbs.updated(_INFO, _status(state), limited, 1, _STREAM)
+        assert (info.desired, info.version, info.configuration) == (DesiredState.RUNNING, 2, limited)
+
+
+@pytest.mark.parametrize("state", [State.STOPPED, State.FAILED, State.FINISHED])
+def test_a_changed_limit_starts_nothing_that_rests(state: State) -> None:
+    limited = _CONFIGURATION.model_copy(update={"copy_limit": RateLimit(bytes=10**6)})
+    assert verbs.updated(_INFO, _status(state), limited, 1, _STREAM).desired is DesiredState.PAUSED

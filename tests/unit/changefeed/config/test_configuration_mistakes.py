@@ -39,10 +39,10 @@ def ignoring(**rule: Any) -> dict[str, Any]:
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     (
         {"sinc": "x"},
-        ("sinc: unknown key; allowed are id, source, sink, start, target, filter, routes, ddl, capture, on_occupied, on_divergence, on_rejected, dead_letter, "
-        "pipeline (did you mean 'sink'?)"),
+        ("sinc: unknown key; allowed are id, source, sink, start, target, filter, routes, columns, ddl, capture, on_occupied, on_divergence, on_rejected, dead_letter, users, "
+        "copy_limit, apply_limit, pipeline (did you mean 'sink'?)"),
     ),
-    ({"zzz": {"a": 1}}, "zzz: unknown key; allowed are id, source, sink, start, target, filter, routes, ddl, capture, on_occupied, on_divergence, on_rejected, dead_letter, pipeline"),
+    ({"zzz": {"a": 1}}, "zzz: unknown key; allowed are id, source, sink, start, target, filter, routes, columns, ddl, capture, on_occupied, on_divergence, on_rejected, dead_letter, users, copy_limit, apply_limit, pipeline"),
     (
         {"id": "orders to dr"},
         "id: found 'orders to dr'; write up to 64 letters, digits and single - _ . between them, for example orders-to-dr",

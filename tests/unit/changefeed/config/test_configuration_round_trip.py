@@ -75,7 +75,7 @@ CONFIGURATIONS = st.fixed_dictionaries(
 
 
 @given(CONFIGURATIONS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_configuration_round_trips_through_yaml_and_json(fields: dict[str, Any]) -> None:
     read = Configuration.parse(fields)
 

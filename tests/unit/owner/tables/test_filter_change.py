@@ -20,8 +20,8 @@ from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import AssignedTable, DdlRecord, DdlState, Scope
-from changefeed.table import TableId, TableName, TableSchema
-from owner.tables.filter_change import in_the_way, may_take_names, plan, with_free_names
+from changefeed.table import Beside, TableId, TableName, TableSchema
+from owner.tables.filter_change import abandoned_copies, in_the_way, may_take_names, plan, with_free_names
 from owner.tables.known_tables import KnownTables
 from schema_store.store import FoldStep
 from schema_store.versions import SchemaVersions
@@ -143,6 +143,17 @@ def test_a_table_that_was_taken_out_and_changed_outside_is_taken_in_as_it_is_now
     assert back == by_id([table(A, "a"), changed])
 
 
+def test_a_copy_beside_of_a_table_that_ends_or_begins_anew_is_abandoned() -> None:
+    a, b, c = (
+        replace(table(id, coll), beside=Beside(name=TableName("dr", f"copy_{coll}"), stands_at=at(1)))
+        for id, coll in ((A, "a"), (B, "b"), (C, "c"))
+    )
+    living = [a, b, c, table(E, "e")]
+    left = abandoned_copies(patterns("shop.a", "shop.b"), living, {B})
+    assert left == (TableName("dr", "copy_b"), TableName("dr", "copy_c"))
+    assert abandoned_copies(patterns("*.*"), living, frozenset()) == ()
+
+
 COLLECTIONS = st.sampled_from(["a", "b", "c", "d"])
 
 
@@ -171,7 +182,7 @@ def histories(draw: st.DrawFn) -> list[DdlRecord]:
     return done
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(history=histories(), wanted=st.sets(COLLECTIONS, min_size=1), pending=st.booleans(), new=st.booleans())
 def test_whoever_takes_over_half_way_ends_at_the_same_tables(
     history: list[DdlRecord], wanted: set[str], pending: bool, new: bool

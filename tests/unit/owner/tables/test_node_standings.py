@@ -25,13 +25,16 @@ def at(seconds: int) -> Position:
     return Position(ClusterTime(seconds, 1))
 
 
-def node(place: int, error: SluiceError | None = None, *, tables: bool = True, run: int = 1) -> NodeState:
+def node(
+    place: int, error: SluiceError | None = None, *, tables: bool = True, run: int = 1, reaches: bool = False
+) -> NodeState:
     report = PositionReport(
         run=run,
         barrier_rev=1,
         assignment_rev=1,
         checkpoint=at(place),
         error=ErrorReport.of(error, NOW) if error else None,
+        reaches=reaches,
     )
     given = {A: AssignedTable(start=at(0))} if tables else {}
     return NodeState(assignment=Assignment(tables=given), report=report)
@@ -63,13 +66,19 @@ class Watched:
         self.nodes: dict[NodeId, NodeState] = {}
 
     def go(
-        self, seconds: float, one: SluiceError | None, two: SluiceError | None, *, without: Iterable[NodeId] = ()
+        self,
+        seconds: float,
+        one: SluiceError | None,
+        two: SluiceError | None,
+        *,
+        without: Iterable[NodeId] = (),
+        reaching: Iterable[NodeId] = (),
     ) -> None:
         """A node without an error moves on each second."""
         for _ in range(round(seconds)):
             self.now += 1
             self.nodes = {
-                id: node(0 if error else self.now, error, tables=id not in without)
+                id: node(0 if error else self.now, error, tables=id not in without, reaches=id in reaching)
                 for id, error in ((N1, one), (N2, two))
             }
             self.standings = self.standings.next(self.nodes, 1, self.now)
@@ -126,8 +135,35 @@ def test_a_trouble_that_moves_with_the_tables_does_not_move_them_round() -> None
     watched.go(PATIENCE.total_seconds() + 1, DOWN, None)
     assert watched.failing == {N1}
     watched.go(10, None, None, without=[N1])
-    watched.go(3 * HOLD.total_seconds(), None, DOWN)
+    watched.go(3 * HOLD.total_seconds(), None, DOWN, reaching=[N2])
     assert watched.failing == frozenset()
+
+
+def test_a_node_that_gets_tables_and_reaches_nothing_by_itself_fails_as_any() -> None:
+    """A second node may be cut off soon after the first."""
+    watched = Watched()
+    watched.go(5, None, None)
+    watched.go(PATIENCE.total_seconds() + 1, DOWN, None)
+    watched.go(10, None, None, without=[N1])
+    watched.go(2 * HOLD.total_seconds(), None, DOWN)
+    assert watched.failing == {N2}
+
+
+def test_an_error_that_comes_and_goes_is_over_once_none_was_seen_for_a_while() -> None:
+    """A window that has nothing to write clears it in between, though nothing moves on."""
+    watched = Watched()
+    watched.go(5, None, None)
+    for second in range(round(PATIENCE.total_seconds()) + 1):
+        watched.now += 1
+        watched.nodes = {N1: node(5, DOWN if second % 3 == 0 else None), N2: node(watched.now)}
+        watched.standings = watched.standings.next(watched.nodes, 1, watched.now)
+    assert watched.failing == {N1}
+    again = Watched()
+    again.go(5, None, None)
+    again.go(1, DOWN, None)
+    again.go(PATIENCE.total_seconds(), None, None)
+    again.go(1, DOWN, None)
+    assert again.failing == frozenset()
 
 
 def test_a_stalled_majority_is_no_nodes_fault() -> None:

@@ -295,5 +295,5 @@ class World(RuleBasedStateMachine):
         assert set(self.assignments) <= set(self.living)
 
 
-World.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+World.TestCase.settings = settings(max_examples=100, stateful_step_count=50)
 TestWorld = World.TestCase

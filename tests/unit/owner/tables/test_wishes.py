@@ -94,8 +94,12 @@ def test_a_table_that_fails_for_an_unknown_reason_is_tried_once_on_another_node(
     wishes, on_n1 = TableWishes(processors={N1, N2}), Places({A: at(25)}, failing={A: BUG})
     moved = Straggler(at=at(25), error=BUG, moved_from=N1, since=NOW)
     assert answers(wishes, on_n1) == [Mark(A, moved, moves_to=N2)]
-    tried = replace(wishes, stragglers={A: StoredStraggler(moved, 7)})
+    tried = replace(wishes, moving={A}, stragglers={A: StoredStraggler(moved, 7)})
     assert answers(tried, on_n1) == [], "it is on its way, and not forgotten though it is at the checkpoint"
+    left = replace(tried, moving=frozenset())
+    assert answers(left, on_n1) == [Mark(A, moved, moves_to=N2)], "the other node had gone, and is back"
+    stopped = replace(moved, moved_from=None, stopped=True)
+    assert answers(replace(left, processors={N1}), on_n1) == [Mark(A, stopped)], "there is no other node any more"
     on_n2 = replace(on_n1, home=N2)
     assert answers(tried, on_n2) == [Mark(A, Straggler(at=at(25), stopped=True, error=BUG, since=NOW))]
     assert answers(tried, Places({A: at(26)}, home=N2)) == [Forget(stragglers=frozenset({A}))]
@@ -207,3 +211,8 @@ def test_a_new_owner_takes_a_straggler_to_be_where_its_record_says_and_all_other
     assert (floor.of(A), floor.of(B), floor.of(TableId("c" * 32))) == (at(5), at(20), at(20))
     executing = replace(ddl(9, A, refused=False), state=DdlState.EXECUTING)
     assert Floor(at(20), [executing], {A: stored(5).record}).of(A) == at(9)
+
+
+def test_a_repair_is_left_to_its_tables_node_and_forgotten_with_the_table() -> None:
+    wishes = TableWishes(repairs={A, B}, replicated=frozenset({A}))
+    assert answers(wishes, Places({A: at(5)})) == [Forget(repairs=frozenset({B}))]

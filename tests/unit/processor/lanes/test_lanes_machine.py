@@ -200,4 +200,4 @@ class LanesMachine(RuleBasedStateMachine):
 
 
 TestLanes = LanesMachine.TestCase
-TestLanes.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestLanes.settings = settings(max_examples=150, stateful_step_count=40)

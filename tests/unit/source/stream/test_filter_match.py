@@ -37,7 +37,7 @@ def shows(query: filter_match.Query, type_: RowType, name: TableName) -> bool:
 
 
 @given(filters_with_names())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_what_the_filter_wants_is_shown_by_equality_and_in_alone(case: tuple[Filter, list[TableName]]) -> None:
     filter_, names = case
     query = filter_match.rows(filter_)
@@ -98,7 +98,7 @@ def test_ddl_of_every_kind_and_database_is_asked_for_and_of_rows_heartbeats() ->
 
 
 @given(filters_with_names())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_heartbeats_pass_every_filter(case: tuple[Filter, list[TableName]]) -> None:
     heartbeats = TableName(HEARTBEAT_DATABASE, HEARTBEAT_COLLECTION)
     assert shows(filter_match.rows(case[0]), RowType.REPLACE, heartbeats)

@@ -60,7 +60,7 @@ class ErrorReport(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Changefeed(_message.Message):
-    __slots__ = ("id", "configuration", "version", "desired", "state", "obeyed", "checkpoint", "resolved", "lag", "error", "created_at", "retry_at", "tables", "held_tables", "open_ddls", "copy", "warnings", "rows", "capture", "capture_reason", "stopped_tables", "stopped", "slowest", "open_letters")
+    __slots__ = ("id", "configuration", "version", "desired", "state", "obeyed", "checkpoint", "resolved", "lag", "error", "created_at", "retry_at", "tables", "held_tables", "open_ddls", "copy", "warnings", "rows", "capture", "capture_reason", "stopped_tables", "stopped", "slowest", "open_letters", "copies", "copy_limit", "apply_limit", "estimate")
     ID_FIELD_NUMBER: _ClassVar[int]
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -85,6 +85,10 @@ class Changefeed(_message.Message):
     STOPPED_FIELD_NUMBER: _ClassVar[int]
     SLOWEST_FIELD_NUMBER: _ClassVar[int]
     OPEN_LETTERS_FIELD_NUMBER: _ClassVar[int]
+    COPIES_FIELD_NUMBER: _ClassVar[int]
+    COPY_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    APPLY_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ESTIMATE_FIELD_NUMBER: _ClassVar[int]
     id: str
     configuration: str
     version: int
@@ -109,7 +113,11 @@ class Changefeed(_message.Message):
     stopped: _containers.RepeatedCompositeFieldContainer[StoppedTable]
     slowest: _containers.RepeatedCompositeFieldContainer[TableLag]
     open_letters: LetterTotals
-    def __init__(self, id: _Optional[str] = ..., configuration: _Optional[str] = ..., version: _Optional[int] = ..., desired: _Optional[_Union[DesiredState, str]] = ..., state: _Optional[_Union[ChangefeedState, str]] = ..., obeyed: _Optional[bool] = ..., checkpoint: _Optional[str] = ..., resolved: _Optional[str] = ..., lag: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., error: _Optional[_Union[ErrorReport, _Mapping]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., retry_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tables: _Optional[int] = ..., held_tables: _Optional[int] = ..., open_ddls: _Optional[int] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., rows: _Optional[_Union[RowCounts, _Mapping]] = ..., capture: _Optional[str] = ..., capture_reason: _Optional[str] = ..., stopped_tables: _Optional[int] = ..., stopped: _Optional[_Iterable[_Union[StoppedTable, _Mapping]]] = ..., slowest: _Optional[_Iterable[_Union[TableLag, _Mapping]]] = ..., open_letters: _Optional[_Union[LetterTotals, _Mapping]] = ...) -> None: ...
+    copies: _containers.RepeatedCompositeFieldContainer[TableCopy]
+    copy_limit: str
+    apply_limit: str
+    estimate: CopyEstimate
+    def __init__(self, id: _Optional[str] = ..., configuration: _Optional[str] = ..., version: _Optional[int] = ..., desired: _Optional[_Union[DesiredState, str]] = ..., state: _Optional[_Union[ChangefeedState, str]] = ..., obeyed: _Optional[bool] = ..., checkpoint: _Optional[str] = ..., resolved: _Optional[str] = ..., lag: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., error: _Optional[_Union[ErrorReport, _Mapping]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., retry_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tables: _Optional[int] = ..., held_tables: _Optional[int] = ..., open_ddls: _Optional[int] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., rows: _Optional[_Union[RowCounts, _Mapping]] = ..., capture: _Optional[str] = ..., capture_reason: _Optional[str] = ..., stopped_tables: _Optional[int] = ..., stopped: _Optional[_Iterable[_Union[StoppedTable, _Mapping]]] = ..., slowest: _Optional[_Iterable[_Union[TableLag, _Mapping]]] = ..., open_letters: _Optional[_Union[LetterTotals, _Mapping]] = ..., copies: _Optional[_Iterable[_Union[TableCopy, _Mapping]]] = ..., copy_limit: _Optional[str] = ..., apply_limit: _Optional[str] = ..., estimate: _Optional[_Union[CopyEstimate, _Mapping]] = ...) -> None: ...
 
 class TableLag(_message.Message):
     __slots__ = ("id", "name", "lag")
@@ -152,7 +160,7 @@ class RowCounts(_message.Message):
     def __init__(self, skipped: _Optional[int] = ..., repaired: _Optional[int] = ..., rejected: _Optional[int] = ...) -> None: ...
 
 class CopyProgress(_message.Message):
-    __slots__ = ("documents", "bytes", "chunks_done", "chunks", "tables", "tables_done", "share", "left")
+    __slots__ = ("documents", "bytes", "chunks_done", "chunks", "tables", "tables_done", "share", "left", "documents_left", "bytes_left", "documents_rate", "bytes_rate")
     DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_DONE_FIELD_NUMBER: _ClassVar[int]
@@ -161,6 +169,10 @@ class CopyProgress(_message.Message):
     TABLES_DONE_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
+    DOCUMENTS_LEFT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_LEFT_FIELD_NUMBER: _ClassVar[int]
+    DOCUMENTS_RATE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_RATE_FIELD_NUMBER: _ClassVar[int]
     documents: int
     bytes: int
     chunks_done: int
@@ -169,7 +181,21 @@ class CopyProgress(_message.Message):
     tables_done: int
     share: float
     left: _duration_pb2.Duration
-    def __init__(self, documents: _Optional[int] = ..., bytes: _Optional[int] = ..., chunks_done: _Optional[int] = ..., chunks: _Optional[int] = ..., tables: _Optional[int] = ..., tables_done: _Optional[int] = ..., share: _Optional[float] = ..., left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    documents_left: int
+    bytes_left: int
+    documents_rate: float
+    bytes_rate: float
+    def __init__(self, documents: _Optional[int] = ..., bytes: _Optional[int] = ..., chunks_done: _Optional[int] = ..., chunks: _Optional[int] = ..., tables: _Optional[int] = ..., tables_done: _Optional[int] = ..., share: _Optional[float] = ..., left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., documents_left: _Optional[int] = ..., bytes_left: _Optional[int] = ..., documents_rate: _Optional[float] = ..., bytes_rate: _Optional[float] = ...) -> None: ...
+
+class TableCopy(_message.Message):
+    __slots__ = ("id", "name", "copy")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    COPY_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    name: str
+    copy: CopyProgress
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ...) -> None: ...
 
 class CreateChangefeedRequest(_message.Message):
     __slots__ = ("configuration", "unless_removed")
@@ -178,6 +204,100 @@ class CreateChangefeedRequest(_message.Message):
     configuration: str
     unless_removed: bool
     def __init__(self, configuration: _Optional[str] = ..., unless_removed: _Optional[bool] = ...) -> None: ...
+
+class GetReadinessRequest(_message.Message):
+    __slots__ = ("id", "within", "leave_stopped")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    WITHIN_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_STOPPED_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    within: _duration_pb2.Duration
+    leave_stopped: bool
+    def __init__(self, id: _Optional[str] = ..., within: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., leave_stopped: _Optional[bool] = ...) -> None: ...
+
+class Readiness(_message.Message):
+    __slots__ = ("ready", "takes", "findings")
+    READY_FIELD_NUMBER: _ClassVar[int]
+    TAKES_FIELD_NUMBER: _ClassVar[int]
+    FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    ready: bool
+    takes: _duration_pb2.Duration
+    findings: _containers.RepeatedCompositeFieldContainer[ReadinessFinding]
+    def __init__(self, ready: _Optional[bool] = ..., takes: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., findings: _Optional[_Iterable[_Union[ReadinessFinding, _Mapping]]] = ...) -> None: ...
+
+class ReadinessFinding(_message.Message):
+    __slots__ = ("kind", "message", "in_the_way")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    IN_THE_WAY_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    message: str
+    in_the_way: bool
+    def __init__(self, kind: _Optional[str] = ..., message: _Optional[str] = ..., in_the_way: _Optional[bool] = ...) -> None: ...
+
+class PlanChangefeedRequest(_message.Message):
+    __slots__ = ("configuration",)
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    configuration: str
+    def __init__(self, configuration: _Optional[str] = ...) -> None: ...
+
+class CreationPlan(_message.Message):
+    __slots__ = ("problems", "warnings", "capture", "capture_reason", "estimate", "tables")
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    CAPTURE_FIELD_NUMBER: _ClassVar[int]
+    CAPTURE_REASON_FIELD_NUMBER: _ClassVar[int]
+    ESTIMATE_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    problems: _containers.RepeatedScalarFieldContainer[str]
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    capture: str
+    capture_reason: str
+    estimate: CopyEstimate
+    tables: _containers.RepeatedCompositeFieldContainer[PlannedTable]
+    def __init__(self, problems: _Optional[_Iterable[str]] = ..., warnings: _Optional[_Iterable[str]] = ..., capture: _Optional[str] = ..., capture_reason: _Optional[str] = ..., estimate: _Optional[_Union[CopyEstimate, _Mapping]] = ..., tables: _Optional[_Iterable[_Union[PlannedTable, _Mapping]]] = ...) -> None: ...
+
+class PlannedTable(_message.Message):
+    __slots__ = ("name", "target", "kind", "documents", "bytes", "chunks", "indexes", "at_target")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    INDEXES_FIELD_NUMBER: _ClassVar[int]
+    AT_TARGET_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    target: str
+    kind: str
+    documents: int
+    bytes: int
+    chunks: int
+    indexes: int
+    at_target: str
+    def __init__(self, name: _Optional[str] = ..., target: _Optional[str] = ..., kind: _Optional[str] = ..., documents: _Optional[int] = ..., bytes: _Optional[int] = ..., chunks: _Optional[int] = ..., indexes: _Optional[int] = ..., at_target: _Optional[str] = ...) -> None: ...
+
+class CopyEstimate(_message.Message):
+    __slots__ = ("documents", "bytes", "tables", "chunks", "takes", "read_rate", "send_rate", "limited", "oplog")
+    DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    TAKES_FIELD_NUMBER: _ClassVar[int]
+    READ_RATE_FIELD_NUMBER: _ClassVar[int]
+    SEND_RATE_FIELD_NUMBER: _ClassVar[int]
+    LIMITED_FIELD_NUMBER: _ClassVar[int]
+    OPLOG_FIELD_NUMBER: _ClassVar[int]
+    documents: int
+    bytes: int
+    tables: int
+    chunks: int
+    takes: _duration_pb2.Duration
+    read_rate: float
+    send_rate: float
+    limited: bool
+    oplog: _duration_pb2.Duration
+    def __init__(self, documents: _Optional[int] = ..., bytes: _Optional[int] = ..., tables: _Optional[int] = ..., chunks: _Optional[int] = ..., takes: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., read_rate: _Optional[float] = ..., send_rate: _Optional[float] = ..., limited: _Optional[bool] = ..., oplog: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class CompareChangefeedRequest(_message.Message):
     __slots__ = ("configuration",)
@@ -230,18 +350,22 @@ class ListChangefeedsResponse(_message.Message):
     def __init__(self, changefeeds: _Optional[_Iterable[_Union[Changefeed, _Mapping]]] = ...) -> None: ...
 
 class UpdateChangefeedRequest(_message.Message):
-    __slots__ = ("id", "configuration", "expected_version", "capture", "routes")
+    __slots__ = ("id", "configuration", "expected_version", "capture", "routes", "copy_limit", "apply_limit")
     ID_FIELD_NUMBER: _ClassVar[int]
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
     CAPTURE_FIELD_NUMBER: _ClassVar[int]
     ROUTES_FIELD_NUMBER: _ClassVar[int]
+    COPY_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    APPLY_LIMIT_FIELD_NUMBER: _ClassVar[int]
     id: str
     configuration: str
     expected_version: int
     capture: str
     routes: str
-    def __init__(self, id: _Optional[str] = ..., configuration: _Optional[str] = ..., expected_version: _Optional[int] = ..., capture: _Optional[str] = ..., routes: _Optional[str] = ...) -> None: ...
+    copy_limit: str
+    apply_limit: str
+    def __init__(self, id: _Optional[str] = ..., configuration: _Optional[str] = ..., expected_version: _Optional[int] = ..., capture: _Optional[str] = ..., routes: _Optional[str] = ..., copy_limit: _Optional[str] = ..., apply_limit: _Optional[str] = ...) -> None: ...
 
 class UpdatePreview(_message.Message):
     __slots__ = ("version", "options", "tables", "notes", "warnings")
@@ -406,7 +530,7 @@ class ResignOwnerResponse(_message.Message):
     def __init__(self, former_owner: _Optional[str] = ...) -> None: ...
 
 class Table(_message.Message):
-    __slots__ = ("id", "name", "target", "kind", "node", "checkpoint", "barrier", "held", "leaving", "schema_valid_from", "copy", "trouble", "error", "state", "lag")
+    __slots__ = ("id", "name", "target", "kind", "node", "checkpoint", "barrier", "held", "leaving", "schema_valid_from", "copy", "trouble", "error", "state", "lag", "target_age", "rows_to_repair")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
@@ -422,6 +546,8 @@ class Table(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     LAG_FIELD_NUMBER: _ClassVar[int]
+    TARGET_AGE_FIELD_NUMBER: _ClassVar[int]
+    ROWS_TO_REPAIR_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     target: str
@@ -437,7 +563,9 @@ class Table(_message.Message):
     error: ErrorReport
     state: str
     lag: _duration_pb2.Duration
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., target: _Optional[str] = ..., kind: _Optional[str] = ..., node: _Optional[str] = ..., checkpoint: _Optional[str] = ..., barrier: _Optional[str] = ..., held: _Optional[bool] = ..., leaving: _Optional[bool] = ..., schema_valid_from: _Optional[str] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ..., trouble: _Optional[str] = ..., error: _Optional[_Union[ErrorReport, _Mapping]] = ..., state: _Optional[str] = ..., lag: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    target_age: _duration_pb2.Duration
+    rows_to_repair: int
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., target: _Optional[str] = ..., kind: _Optional[str] = ..., node: _Optional[str] = ..., checkpoint: _Optional[str] = ..., barrier: _Optional[str] = ..., held: _Optional[bool] = ..., leaving: _Optional[bool] = ..., schema_valid_from: _Optional[str] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ..., trouble: _Optional[str] = ..., error: _Optional[_Union[ErrorReport, _Mapping]] = ..., state: _Optional[str] = ..., lag: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., target_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., rows_to_repair: _Optional[int] = ...) -> None: ...
 
 class ListTablesRequest(_message.Message):
     __slots__ = ("changefeed",)
@@ -478,6 +606,36 @@ class ResumeTableRequest(_message.Message):
     changefeed: str
     table: str
     def __init__(self, changefeed: _Optional[str] = ..., table: _Optional[str] = ...) -> None: ...
+
+class RecopyTablesRequest(_message.Message):
+    __slots__ = ("changefeed", "tables", "dry_run")
+    CHANGEFEED_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    changefeed: str
+    tables: _containers.RepeatedScalarFieldContainer[str]
+    dry_run: bool
+    def __init__(self, changefeed: _Optional[str] = ..., tables: _Optional[_Iterable[str]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class RecopyTablesResponse(_message.Message):
+    __slots__ = ("tables", "warnings")
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    tables: _containers.RepeatedCompositeFieldContainer[TableRecopy]
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, tables: _Optional[_Iterable[_Union[TableRecopy, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class TableRecopy(_message.Message):
+    __slots__ = ("id", "name", "target", "bytes")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    name: str
+    target: str
+    bytes: int
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., target: _Optional[str] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class RejectedRow(_message.Message):
     __slots__ = ("table", "table_id", "key", "first_position", "position", "first_rejected_at", "rejected_at", "tries", "error", "type", "holds", "retry_requested")

@@ -44,6 +44,11 @@ class ChangefeedServiceStub:
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ValidateChangefeedRequest.SerializeToString,
                 response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ValidateChangefeedResponse.FromString,
                 _registered_method=True)
+        self.PlanChangefeed = channel.unary_stream(
+                '/sluice.admin.v1.ChangefeedService/PlanChangefeed',
+                request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.PlanChangefeedRequest.SerializeToString,
+                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.CreationPlan.FromString,
+                _registered_method=True)
         self.GetChangefeed = channel.unary_unary(
                 '/sluice.admin.v1.ChangefeedService/GetChangefeed',
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.GetChangefeedRequest.SerializeToString,
@@ -84,6 +89,11 @@ class ChangefeedServiceStub:
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.RemoveChangefeedRequest.SerializeToString,
                 response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.RemoveChangefeedResponse.FromString,
                 _registered_method=True)
+        self.GetReadiness = channel.unary_unary(
+                '/sluice.admin.v1.ChangefeedService/GetReadiness',
+                request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.GetReadinessRequest.SerializeToString,
+                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Readiness.FromString,
+                _registered_method=True)
         self.FinalizeChangefeed = channel.unary_stream(
                 '/sluice.admin.v1.ChangefeedService/FinalizeChangefeed',
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.FinalizeChangefeedRequest.SerializeToString,
@@ -108,6 +118,14 @@ class ChangefeedServiceServicer:
 
     def ValidateChangefeed(self, request, context):
         """Only the validation of CreateChangefeed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PlanChangefeed(self, request, context):
+        """What CreateChangefeed would find, create and copy, and about how long that takes: measured by a short read, nothing is written. The tables
+        come in portions; everything else in the first message.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -166,6 +184,13 @@ class ChangefeedServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetReadiness(self, request, context):
+        """Whether FinalizeChangefeed would succeed now, how long it would take, and what is in its way. Changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def FinalizeChangefeed(self, request, context):
         """Cut-over: replicates up to the time of the first call, finishes the changefeed, and restores deferred settings (TTL) downstream.
         Ends when that is done; may be called again at any time, also after a crash.
@@ -193,6 +218,11 @@ def add_ChangefeedServiceServicer_to_server(servicer, server):
                     servicer.ValidateChangefeed,
                     request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ValidateChangefeedRequest.FromString,
                     response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ValidateChangefeedResponse.SerializeToString,
+            ),
+            'PlanChangefeed': grpc.unary_stream_rpc_method_handler(
+                    servicer.PlanChangefeed,
+                    request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.PlanChangefeedRequest.FromString,
+                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.CreationPlan.SerializeToString,
             ),
             'GetChangefeed': grpc.unary_unary_rpc_method_handler(
                     servicer.GetChangefeed,
@@ -233,6 +263,11 @@ def add_ChangefeedServiceServicer_to_server(servicer, server):
                     servicer.RemoveChangefeed,
                     request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.RemoveChangefeedRequest.FromString,
                     response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.RemoveChangefeedResponse.SerializeToString,
+            ),
+            'GetReadiness': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetReadiness,
+                    request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.GetReadinessRequest.FromString,
+                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Readiness.SerializeToString,
             ),
             'FinalizeChangefeed': grpc.unary_stream_rpc_method_handler(
                     servicer.FinalizeChangefeed,
@@ -299,6 +334,33 @@ class ChangefeedService:
             '/sluice.admin.v1.ChangefeedService/ValidateChangefeed',
             admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ValidateChangefeedRequest.SerializeToString,
             admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ValidateChangefeedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PlanChangefeed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sluice.admin.v1.ChangefeedService/PlanChangefeed',
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.PlanChangefeedRequest.SerializeToString,
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.CreationPlan.FromString,
             options,
             channel_credentials,
             insecure,
@@ -515,6 +577,33 @@ class ChangefeedService:
             '/sluice.admin.v1.ChangefeedService/RemoveChangefeed',
             admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.RemoveChangefeedRequest.SerializeToString,
             admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.RemoveChangefeedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetReadiness(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sluice.admin.v1.ChangefeedService/GetReadiness',
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.GetReadinessRequest.SerializeToString,
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Readiness.FromString,
             options,
             channel_credentials,
             insecure,
@@ -813,6 +902,11 @@ class TableServiceStub:
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ResumeTableRequest.SerializeToString,
                 response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Table.FromString,
                 _registered_method=True)
+        self.RecopyTables = channel.unary_unary(
+                '/sluice.admin.v1.TableService/RecopyTables',
+                request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.RecopyTablesRequest.SerializeToString,
+                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.RecopyTablesResponse.FromString,
+                _registered_method=True)
         self.ListRejectedRows = channel.unary_stream(
                 '/sluice.admin.v1.TableService/ListRejectedRows',
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListRejectedRowsRequest.SerializeToString,
@@ -854,6 +948,14 @@ class TableServiceServicer:
 
     def ResumeTable(self, request, context):
         """A stopped table goes on where it stands, and its refused DDLs are tried again. Returns the table when the owner has obeyed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RecopyTables(self, request, context):
+        """Tables are copied anew beside the running changefeed; the target's tables stand still until their copies take their places.
+        Also of tables that are stopped or lost. Returns when the owner has recorded it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -902,6 +1004,11 @@ def add_TableServiceServicer_to_server(servicer, server):
                     servicer.ResumeTable,
                     request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ResumeTableRequest.FromString,
                     response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Table.SerializeToString,
+            ),
+            'RecopyTables': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecopyTables,
+                    request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.RecopyTablesRequest.FromString,
+                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.RecopyTablesResponse.SerializeToString,
             ),
             'ListRejectedRows': grpc.unary_stream_rpc_method_handler(
                     servicer.ListRejectedRows,
@@ -1027,6 +1134,33 @@ class TableService:
             '/sluice.admin.v1.TableService/ResumeTable',
             admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ResumeTableRequest.SerializeToString,
             admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Table.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecopyTables(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sluice.admin.v1.TableService/RecopyTables',
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.RecopyTablesRequest.SerializeToString,
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.RecopyTablesResponse.FromString,
             options,
             channel_credentials,
             insecure,

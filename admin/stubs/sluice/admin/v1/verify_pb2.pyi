@@ -34,18 +34,20 @@ DIFFERENCE_KIND_CHANGED: DifferenceKind
 DIFFERENCE_KIND_UNSETTLED: DifferenceKind
 
 class VerifyChangefeedRequest(_message.Message):
-    __slots__ = ("changefeed", "tables", "max_differences", "parallelism", "ignore_field_order")
+    __slots__ = ("changefeed", "tables", "max_differences", "parallelism", "ignore_field_order", "repair")
     CHANGEFEED_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
     MAX_DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
     PARALLELISM_FIELD_NUMBER: _ClassVar[int]
     IGNORE_FIELD_ORDER_FIELD_NUMBER: _ClassVar[int]
+    REPAIR_FIELD_NUMBER: _ClassVar[int]
     changefeed: str
     tables: _containers.RepeatedScalarFieldContainer[str]
     max_differences: int
     parallelism: int
     ignore_field_order: bool
-    def __init__(self, changefeed: _Optional[str] = ..., tables: _Optional[_Iterable[str]] = ..., max_differences: _Optional[int] = ..., parallelism: _Optional[int] = ..., ignore_field_order: _Optional[bool] = ...) -> None: ...
+    repair: bool
+    def __init__(self, changefeed: _Optional[str] = ..., tables: _Optional[_Iterable[str]] = ..., max_differences: _Optional[int] = ..., parallelism: _Optional[int] = ..., ignore_field_order: _Optional[bool] = ..., repair: _Optional[bool] = ...) -> None: ...
 
 class VerifyEvent(_message.Message):
     __slots__ = ("progress", "table", "summary")
@@ -96,16 +98,18 @@ class AspectVerification(_message.Message):
     def __init__(self, aspect: _Optional[str] = ..., outcome: _Optional[_Union[VerifyOutcome, str]] = ..., details: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DocumentsVerification(_message.Message):
-    __slots__ = ("source", "target", "differences", "complete")
+    __slots__ = ("source", "target", "differences", "complete", "repaired")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    REPAIRED_FIELD_NUMBER: _ClassVar[int]
     source: int
     target: int
     differences: _containers.RepeatedCompositeFieldContainer[DocumentDifference]
     complete: bool
-    def __init__(self, source: _Optional[int] = ..., target: _Optional[int] = ..., differences: _Optional[_Iterable[_Union[DocumentDifference, _Mapping]]] = ..., complete: _Optional[bool] = ...) -> None: ...
+    repaired: int
+    def __init__(self, source: _Optional[int] = ..., target: _Optional[int] = ..., differences: _Optional[_Iterable[_Union[DocumentDifference, _Mapping]]] = ..., complete: _Optional[bool] = ..., repaired: _Optional[int] = ...) -> None: ...
 
 class DocumentDifference(_message.Message):
     __slots__ = ("kind", "key", "details")
@@ -118,15 +122,17 @@ class DocumentDifference(_message.Message):
     def __init__(self, kind: _Optional[_Union[DifferenceKind, str]] = ..., key: _Optional[str] = ..., details: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class VerifySummary(_message.Message):
-    __slots__ = ("outcome", "succeeded", "live", "tables", "documents")
+    __slots__ = ("outcome", "succeeded", "live", "tables", "documents", "repaired")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     SUCCEEDED_FIELD_NUMBER: _ClassVar[int]
     LIVE_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
     DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
+    REPAIRED_FIELD_NUMBER: _ClassVar[int]
     outcome: VerifyOutcome
     succeeded: bool
     live: bool
     tables: int
     documents: int
-    def __init__(self, outcome: _Optional[_Union[VerifyOutcome, str]] = ..., succeeded: _Optional[bool] = ..., live: _Optional[bool] = ..., tables: _Optional[int] = ..., documents: _Optional[int] = ...) -> None: ...
+    repaired: int
+    def __init__(self, outcome: _Optional[_Union[VerifyOutcome, str]] = ..., succeeded: _Optional[bool] = ..., live: _Optional[bool] = ..., tables: _Optional[int] = ..., documents: _Optional[int] = ..., repaired: _Optional[int] = ...) -> None: ...

@@ -9,10 +9,12 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import bson
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pymongo import ReplaceOne, UpdateOne
+from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
 from changefeed.capture import Capture
@@ -148,7 +150,7 @@ def _live_through(client: Client, database: str, changes: list[tuple[str, int, d
                     orders.delete_one({"_id": id_})
 
 
-@settings(max_examples=25, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(changes=_CHANGES, draw=st.data())
 def test_a_window_that_ended_in_any_of_its_buckets_is_replayed_to_equality(
     windowing: Callable[[], Windowing], changes: list[tuple[str, int, dict[str, Any]]], draw: st.DataObject
@@ -168,7 +170,12 @@ def test_a_window_that_ended_in_any_of_its_buckets_is_replayed_to_equality(
     made.run_wide(_between(made.start, middle), replay_until=made.start)
     made.run_wide(_between(middle, reached), replay_until=made.start, only=draw.draw(st.sets(st.integers(0, 1))))
     made.run_wide(_between(middle, end), replay_until=reached)
-    assert made.differences() == []
+    assert _values(made.source[made.database]) == _values(made.target[f"{made.database}_to"])
+
+
+def _values(database: Database[dict[str, Any]]) -> list[bytes]:
+    """Byte by byte, but for the order of a row's fields: a replay may move those that were removed and set again (docs/verify.md)."""
+    return [bson.encode(dict(sorted(row.items()))) for row in database["orders"].find(sort=[("_id", 1)])]
 
 
 def _between(start: Position, end: Position) -> list[Window]:

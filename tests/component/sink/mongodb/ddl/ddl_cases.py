@@ -11,11 +11,11 @@ from changefeed.table import TableName
 from sink.ddl import (
     CreateIndexes,
     CreateTable,
-    DownstreamDdl,
     DropIndexes,
     DropTables,
     ModifyTable,
     RenameTable,
+    SingleDdl,
 )
 
 Database = Any
@@ -28,7 +28,7 @@ class Case:
     """`prepare` creates the target's state before the DDL; `after` checks the state after it."""
 
     prepare: Callable[[Database], None]
-    ddl: Callable[[str], DownstreamDdl]
+    ddl: Callable[[str], SingleDdl]
     after: Callable[[Database], bool]
     since: str = "4.4"
     """The oldest server version that supports it."""
@@ -76,23 +76,23 @@ def a_view(db: Database) -> None:
     db.command({"create": "v", "viewOn": "a", "pipeline": []})
 
 
-def create(name: str, **of: Any) -> Callable[[str], DownstreamDdl]:
+def create(name: str, **of: Any) -> Callable[[str], SingleDdl]:
     return lambda db: CreateTable(name=TableName(db, name), options=Document.of(of))
 
 
-def create_indexes(*specs: Mapping[str, Any]) -> Callable[[str], DownstreamDdl]:
+def create_indexes(*specs: Mapping[str, Any]) -> Callable[[str], SingleDdl]:
     return lambda db: CreateIndexes(name=TableName(db, "a"), indexes=tuple(map(Document.of, specs)))
 
 
-def modify(name: str, **changes: Any) -> Callable[[str], DownstreamDdl]:
+def modify(name: str, **changes: Any) -> Callable[[str], SingleDdl]:
     return lambda db: ModifyTable(name=TableName(db, name), changes=Document.of(changes))
 
 
-def drop(*names: str) -> Callable[[str], DownstreamDdl]:
+def drop(*names: str) -> Callable[[str], SingleDdl]:
     return lambda db: DropTables(names=tuple(TableName(db, name) for name in names))
 
 
-def rename(replaces: bool) -> Callable[[str], DownstreamDdl]:
+def rename(replaces: bool) -> Callable[[str], SingleDdl]:
     return lambda db: RenameTable(name=TableName(db, "a"), to=TableName(db, "b"), replaces=replaces)
 
 

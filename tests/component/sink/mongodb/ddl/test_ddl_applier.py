@@ -21,9 +21,9 @@ from changefeed.table import TableName
 from devstack.mongodb.server import MongoDB
 from sink.ddl import (
     CreateTable,
-    DownstreamDdl,
     RenameTable,
     ShardTable,
+    SingleDdl,
     Skip,
     names_of,
 )
@@ -236,7 +236,7 @@ def test_a_table_replaced_at_the_target_meanwhile_is_not_touched(applier: MongoD
 )
 @pytest.mark.since("6.0")
 def test_the_target_itself_refuses_a_command_meant_for_another_table(
-    ddl: Callable[[str], DownstreamDdl], applier: MongoDdlApplier, target_client: Client, db: Database
+    ddl: Callable[[str], SingleDdl], applier: MongoDdlApplier, target_client: Client, db: Database
 ) -> None:
     """A table is replaced between the observation and the command; the command's `collectionUUID` protects it."""
     one_row(db)

@@ -268,7 +268,7 @@ def _unique_histories(draw: st.DrawFn) -> list[tuple[RowType, int, dict[str, Any
     return history
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=_unique_histories(), data=st.data())
 def test_unique_values_end_right_from_every_state_that_redelivery_begins_with(
     target: Rows, writer: MongoRowWriter, history: list[tuple[RowType, int, dict[str, Any]]], data: st.DataObject
@@ -353,7 +353,7 @@ def test_a_table_that_cannot_be_written_is_no_row_s_fault(target: Rows, target_u
     assert target.database["letters"].count_documents({}) == 0
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_random_updates_end_in_equality(target: Rows, writer: MongoRowWriter, data: st.DataObject) -> None:
     case = data.draw(cases(_storable_names(target)))

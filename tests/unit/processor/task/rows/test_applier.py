@@ -10,15 +10,17 @@ import bson
 import pytest
 
 from changefeed.cluster_time import ClusterTime
+from changefeed.config.rate_limit import RateLimit
 from changefeed.errors import SourceUnavailable
 from changefeed.event import RowType
 from changefeed.position import Position, Window
 from changefeed.row_tally import RowTally
 from changefeed.table import TableId, TableName
 from processor.lanes.lanes import LaneJob
+from processor.limits.limiter import Limiter
 from processor.task.rows import applier
 from processor.task.rows.applier import Applier
-from sink.row import RowChange, Sole, TargetTable, Unfinished, Write, WriteResult
+from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write, WriteResult
 from tests.unit.processor.task.rows.beside import BESIDE
 
 A, B = TableId("aa" * 16), TableId("bb" * 16)
@@ -32,7 +34,9 @@ class RecordingWriter:
     def __init__(self) -> None:
         self.written: list[tuple[list[tuple[str, int]], bool]] = []
 
-    def begin(self, unfinished: Unfinished, sole: Sole | None = None) -> RecordingWriter:
+    def begin(
+        self, unfinished: Unfinished, sole: Sole | None = None, asked: Sequence[AskedRows] = ()
+    ) -> RecordingWriter:
         self.unfinished = [table for table in (A, B) if unfinished(table)]
         return self
 
@@ -188,12 +192,14 @@ def test_a_window_is_overdue_when_it_takes_too_long_or_one_table_holds_up_the_ot
 
 def test_a_window_that_ended_early_may_have_a_target_that_is_ahead_of_its_end() -> None:
     class Asking(RecordingWriter):
-        def begin(self, unfinished: Unfinished, sole: Sole | None = None) -> RecordingWriter:
-            self.asked = unfinished
-            return super().begin(unfinished, sole)
+        def begin(
+            self, unfinished: Unfinished, sole: Sole | None = None, asked: Sequence[AskedRows] = ()
+        ) -> RecordingWriter:
+            self.ends_ahead = unfinished
+            return super().begin(unfinished, sole, asked)
 
         def settle(self) -> WriteResult:
-            return WriteResult(unsettled={table for table in (A, B) if self.asked(table)})
+            return WriteResult(unsettled={table for table in (A, B) if self.ends_ahead(table)})
 
     applying = Applier(Asking(), job(replay_until=at(150), own_replay={B: at(120)}), BESIDE)
     assert applying.outcome.unsettled == set()
@@ -201,3 +207,22 @@ def test_a_window_that_ended_early_may_have_a_target_that_is_ahead_of_its_end() 
     applying.end_at(at(130))
     applying.finish()
     assert (applying.outcome.ended, applying.outcome.unsettled) == (at(130), {A})
+
+
+def test_a_limit_keeps_batches_at_a_second_and_each_is_paid_for_before_it_is_written() -> None:
+    writer, clock = RecordingWriter(), [50.0]
+    begun: list[float] = []
+
+    class Bucket:
+        def take(self, cost_seconds: float, share: float, told_at: float) -> float:
+            begun.append(cost_seconds)
+            return 0.0
+
+    limit = RateLimit(documents=3)
+    limiter = Limiter(limit, 1.0, Bucket, limit=lambda: limit, permit=lambda: None, monotonic=lambda: clock[0])
+    applying = Applier(writer, job(), BESIDE, limiter=limiter)
+    for id in range(7):
+        applying.add(change(A, 110 + id, id))
+    applying.finish()
+    assert [len(rows) for rows, _ in writer.written] == [3, 3, 1]
+    assert begun == [1.0, 1.0, 1 / 3]

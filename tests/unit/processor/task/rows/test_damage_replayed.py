@@ -261,7 +261,7 @@ class Life:
             self.target.rows[key] = {**row, "a": "damaged"}
 
 
-@settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=60, phases=[Phase.explicit, Phase.generate])
 @given(events=_HISTORIES, ordered=st.booleans(), draw=st.data())
 def test_without_damage_nothing_is_taken_for_it(events: list[Event], ordered: bool, draw: st.DataObject) -> None:
     life = Life(events, draw, ordered=ordered, repairs=False, damage=False)
@@ -271,7 +271,7 @@ def test_without_damage_nothing_is_taken_for_it(events: list[Event], ordered: bo
     assert life.target.rows == life.history.states[-1]
 
 
-@settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=60, phases=[Phase.explicit, Phase.generate])
 @given(events=_HISTORIES, ordered=st.booleans(), repairs=st.booleans(), draw=st.data())
 def test_damage_is_repaired_or_fails_the_changefeed_until_it_is_mended(
     events: list[Event], ordered: bool, repairs: bool, draw: st.DataObject

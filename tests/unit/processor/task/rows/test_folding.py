@@ -169,7 +169,7 @@ def _applied(state: State, changes: Sequence[RowChange]) -> State:
     return state
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(_histories(), st.data())
 def test_a_fold_ends_as_its_parts_do_from_every_state_that_redelivery_begins_with(
     history: tuple[list[RowChange], list[State]], data: st.DataObject

@@ -16,7 +16,9 @@ from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema
 from processor.task.rows.mounter import Mounter, MountOptions
 from schema_store.versions import SchemaVersions
+from sink.mongodb.letters.dead_letter import letter_update
 from sink.row import RowChange
+from source.raw.columns import Columns
 from source.stream.events.raw_event import scan, update_of
 
 _A = TableId("aa" * 16)
@@ -74,6 +76,30 @@ def test_an_update_carries_its_description_and_not_the_looked_up_document() -> N
         _event(_ORDERS, 5, operationType="update", updateDescription=description),
     )
     assert (change.type, change.document, change.update) == (RowType.UPDATE, None, bson.encode(description))
+
+
+def test_what_the_target_does_not_see_is_in_no_change() -> None:
+    """Nor in a dead letter, which contains the change."""
+    columns = Columns()
+    columns.drop("ssn")
+    asked: list[TableName] = []
+
+    def columns_of(name: TableName) -> Columns | None:
+        asked.append(name)
+        return columns
+
+    mounter = Mounter(_versions(), _route, update_of, columns_of=columns_of)
+    description = {"updatedFields": {"ssn": "secret", "a": 1}, "removedFields": [], "truncatedArrays": []}
+    insert = _mount(mounter, _event(_ORDERS, 5, fullDocument={"_id": 1, "ssn": "secret", "a": 1}))
+    update = _mount(mounter, _event(_ORDERS, 5, operationType="update", updateDescription=description))
+    delete = _mount(mounter, _event(_ORDERS, 5, operationType="delete"))
+    assert insert.document == bson.encode({"_id": 1, "a": 1})
+    assert update.update == bson.encode({**description, "updatedFields": {"a": 1}})
+    assert (delete.document, delete.update) == (None, None)
+    assert b"secret" not in bson.encode(letter_update("f", insert, "no")) + bson.encode(
+        letter_update("f", update, "no")
+    )
+    assert asked == [_ORDERS]
 
 
 @pytest.mark.parametrize("table", [_A, None], ids=["by id", "by name"])

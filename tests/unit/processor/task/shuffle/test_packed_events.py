@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from processor.task.shuffle.packed_events import BLOB_BYTES, pieces, unpacked, whole
@@ -17,7 +17,6 @@ def _event(number: int, size: int) -> bytes:
     return size.to_bytes(4, "little") + bytes([number % 251]) * (size - 4)
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(_SIZES, min_size=1, max_size=5), max_size=4))
 def test_blobs_cut_into_pieces_give_the_same_events(blobs: list[list[int]]) -> None:
     events = [[_event(number, size) for number, size in enumerate(sizes)] for sizes in blobs]

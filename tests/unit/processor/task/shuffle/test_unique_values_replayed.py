@@ -201,7 +201,7 @@ def _events(before: dict[str, Row], drawn: Sequence[tuple[RowType, str, int, boo
     return events
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(drawn=_DRAWN, draw=st.data())
 def test_random_histories_end_as_at_the_source(
     drawn: list[tuple[RowType, str, int, bool]], draw: st.DataObject

@@ -17,12 +17,12 @@ from changefeed.table import TableName
 from sink.ddl import (
     CreateIndexes,
     CreateTable,
-    DownstreamDdl,
     DropIndexes,
     DropTables,
     ModifyTable,
     RenameTable,
     ShardTable,
+    SingleDdl,
     Skip,
 )
 from sink.mongodb.ddl.ddl_commands import Target, commands
@@ -55,7 +55,7 @@ def table(digit: str | None, options: Mapping[str, Any] | None = None, *indexes:
 
 
 def sent(
-    ddl: DownstreamDdl,
+    ddl: SingleDdl,
     *,
     there: Mapping[TableName, ObservedTable | None] | None = None,
     target: Target = V8_0,

@@ -13,12 +13,12 @@ from changefeed.table import TableName
 from sink.ddl import (
     CreateIndexes,
     CreateTable,
-    DownstreamDdl,
     DropIndexes,
     DropTables,
     ModifyTable,
     RenameTable,
     ShardTable,
+    SingleDdl,
     Skip,
 )
 from sink.mongodb.ddl.ddl_effect import DdlEffect, effect, refusal
@@ -41,7 +41,7 @@ def view(on: str) -> ObservedTable:
     return ObservedTable(uuid=None, options=Document.of({"viewOn": on, "pipeline": []}), indexes=())
 
 
-def of(ddl: DownstreamDdl, before: Mapping[TableName, Any], now: Mapping[TableName, Any]) -> DdlEffect:
+def of(ddl: SingleDdl, before: Mapping[TableName, Any], now: Mapping[TableName, Any]) -> DdlEffect:
     return effect(ddl, Observation(tables=before), Observation(tables=now), Ttl.DEFERRED)
 
 
@@ -138,7 +138,7 @@ def test_a_rename_across_databases_cut_off_before_the_original_was_dropped_is_un
         ShardTable(name=A, how=DdlType.SHARD_COLLECTION, description=EMPTY),
     ],
 )
-def test_what_can_be_repeated_is_repeated_on_the_same_table_only(ddl: DownstreamDdl) -> None:
+def test_what_can_be_repeated_is_repeated_on_the_same_table_only(ddl: SingleDdl) -> None:
     assert of(ddl, {A: table("1")}, {A: table("1", INDEX)}) is DdlEffect.ABSENT
     assert of(ddl, {A: table("1")}, {A: table("2")}) is DdlEffect.UNCLEAR
     assert of(ddl, {A: table("1")}, {A: None}) is DdlEffect.UNCLEAR
@@ -160,7 +160,7 @@ def test_a_skip_is_always_done() -> None:
     assert of(Skip(note=""), {}, {}) is DdlEffect.PRESENT
 
 
-def why_not(ddl: DownstreamDdl, before: Mapping[TableName, ObservedTable | None]) -> str | None:
+def why_not(ddl: SingleDdl, before: Mapping[TableName, ObservedTable | None]) -> str | None:
     return refusal(ddl, Observation(tables=before), Ttl.DEFERRED)
 
 
@@ -184,7 +184,7 @@ def test_a_create_over_an_alike_table_is_not_refused() -> None:
         RENAME,
     ],
 )
-def test_a_ddl_on_a_table_that_is_not_there_is_refused_and_never_creates_it(ddl: DownstreamDdl) -> None:
+def test_a_ddl_on_a_table_that_is_not_there_is_refused_and_never_creates_it(ddl: SingleDdl) -> None:
     reason = why_not(ddl, {A: None, B: None})
     assert reason is not None
     assert "shop.a does not exist at the target" in reason

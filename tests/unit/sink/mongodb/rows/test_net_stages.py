@@ -34,7 +34,7 @@ _UPDATES = st.one_of(
 ).map(_described)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(cases(), st.lists(cases(), max_size=4))
 def test_updates_together_are_never_refused_whatever_the_document(first: Case, others: list[Case]) -> None:
     """The result for that document does not matter: a replay may apply the updates to any document."""
@@ -46,7 +46,7 @@ _ARRAYS = st.one_of(st.integers(0, 9), st.lists(_VALUES, min_size=2, max_size=5)
 _DOCUMENTS = st.fixed_dictionaries({"a": _VALUES, "b": _ARRAYS}, optional={"c": st.one_of(_VALUES, _ARRAYS)})
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_DOCUMENTS, st.lists(_UPDATES, max_size=8))
 def test_updates_together_make_the_same_document_with_its_fields_in_the_same_order(
     document: Document, updates: list[bytes]

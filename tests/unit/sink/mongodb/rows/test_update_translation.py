@@ -30,13 +30,13 @@ def _after(before: dict[str, Any], event: bytes) -> dict[str, Any]:
     return apply(before, update.operation)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(cases())
 def test_the_target_becomes_what_the_source_was_field_order_included(case: Case) -> None:
     assert bson.encode(_after(case.before, case.description)) == bson.encode(case.after)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(cases())
 def test_the_viable_form_does_the_same_where_all_of_it_fits(case: Case) -> None:
     update = translate(case.description, viable=True)
@@ -44,7 +44,7 @@ def test_the_viable_form_does_the_same_where_all_of_it_fits(case: Case) -> None:
     assert bson.encode(apply(case.before, update.operation)) == bson.encode(case.after)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(cases(), cases())
 def test_the_viable_form_is_never_refused_whatever_the_document(case: Case, other: Case) -> None:
     update = translate(case.description, viable=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admin.preflight.same_deployment import Side, problems
+from admin.preflight.deployments.same_deployment import Side, problems
 from changefeed.config.uri import ConnectionUri
 
 

@@ -1,0 +1,103 @@
+"""`RepairRequests`: asks in etcd for rows to be repaired, and waits until their table's node has done it.
+
+    written ──the node repairs the rows at the end of a window──▶ deleted by the node
+       └──the node does not get to it in time──▶ withdrawn
+
+A request survives the death of this process and of the node: the table's next node finds it. It is carried out once then, or more often,
+which changes nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from admin.cluster_reader import ClusterReader, follows, tables_of
+from admin.desired.desired_store import DesiredStore
+from changefeed.records import ChangefeedId, RepairRequest
+from changefeed.table import TableId
+
+_MOST_BYTES = 64 << 10
+_LARGEST_KEY = 512 << 10
+_PATIENCE = 60.0
+_LOOK_EVERY = 0.1
+
+
+class RepairRequests:
+    """For one verification. Its threads take turns, so it adds at most one small value to etcd."""
+
+    def __init__(self, reader: ClusterReader, store: DesiredStore, id: ChangefeedId, stop: threading.Event) -> None:
+        self._reader = reader
+        self._store = store
+        self._id = id
+        self._stop = stop
+        self._turn = threading.Lock()
+
+    def repair(self, tables: Collection[TableId], keys: Sequence[bytes], go_on: Callable[[], object]) -> str:
+        small = [key for key in keys if len(key) <= _LARGEST_KEY]
+        with self._turn:
+            for part in parts(small):
+                for table in tables:
+                    if why := self._repaired(table, part, go_on):
+                        return why
+        return "" if len(small) == len(keys) else f"the _id of {len(keys) - len(small)} rows is too large for a request"
+
+    def _repaired(self, table: TableId, keys: Sequence[bytes], go_on: Callable[[], object]) -> str:
+        encoded = tuple(b64encode(key).decode() for key in keys)
+        request = RepairRequest(id=uuid4().hex, keys=encoded, asked_at=datetime.now(UTC))
+        deadline = time.monotonic() + _PATIENCE
+        asked_rev: int | None = None
+        while not self._stop.is_set():
+            if why := self._why_not(table):
+                break
+            if asked_rev is None:
+                asked_rev = self._store.repair(self._id, table, request)
+            elif not self._open(table, request, asked_rev):
+                return ""
+            if time.monotonic() >= deadline:
+                why = (
+                    f"the table's node did not do it within {_PATIENCE:g} s: a DDL may hold the table, it may be far behind, or the node may be "
+                    "of an earlier release"
+                )
+                break
+            go_on()
+            self._stop.wait(_LOOK_EVERY)
+        self._store.withdraw(self._id, table, request)
+        return why or "the verification was ended"
+
+    def _why_not(self, table: TableId) -> str:
+        with self._reader.read() as view:
+            known = view.changefeed(self._id)
+        if not follows(known):
+            return f"the changefeed does not run; resume it (`sluice changefeed resume {self._id}`)"
+        if table in known.stragglers and known.stragglers[table].record.stopped:
+            return f"the table is stopped; resume it (`sluice table resume {self._id} {table}`)"
+        schema = next((schema for schema in tables_of(known).living if schema.id == table), None)
+        if schema is None:
+            return "the changefeed does not replicate the table"
+        if schema.beside is not None:
+            return "the table is being copied anew, and the copy takes its place"
+        return ""
+
+    def _open(self, table: TableId, request: RepairRequest, asked_rev: int) -> bool:
+        with self._reader.read(asked_rev) as view:
+            found = view.changefeed(self._id).repairs.get(table)
+        return found is not None and found.id == request.id
+
+
+def parts(keys: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """Requests of a bounded size."""
+    part: list[bytes] = []
+    size = 0
+    for key in keys:
+        if part and size + len(key) > _MOST_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(key)
+        size += len(key)
+    if part:
+        yield part

@@ -1,0 +1,122 @@
+"""`planned_tables`, `CopyEstimate`: what the creation of a changefeed will copy, and about how long that takes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+from changefeed.config.configuration import Configuration, OnOccupied, Start
+from changefeed.table import TableKind, TableName, TableSchema, TableSize
+
+_WRITING_COST = 4
+"""A target of the source's kind needs so many times as long to write documents as the source to give them (docs/performance.md)."""
+_NOTHING = TableSize()
+
+
+class AtTarget(StrEnum):
+    CREATED = "created"
+    EMPTY = "empty"
+    """It exists, without documents, and is created anew."""
+    OCCUPIED = "occupied"
+    UNKNOWN = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTable:
+    schema: TableSchema
+    target: TableName
+    size: TableSize | None
+    chunks: int
+    at_target: AtTarget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyEstimate:
+    size: TableSize
+    tables: int
+    chunks: int
+    takes: timedelta | None
+    """None: too little is known."""
+    oplog: timedelta | None
+    read_rate: float | None = None
+    send_rate: float | None = None
+    limited: bool = False
+    """Its `copy_limit` decides."""
+
+    @classmethod
+    def of(
+        cls,
+        configuration: Configuration,
+        tables: Iterable[PlannedTable],
+        *,
+        read_rate: float | None,
+        send_rate: float | None,
+        oplog: timedelta | None,
+    ) -> CopyEstimate:
+        copied = [table for table in tables if table.schema.kind is not TableKind.VIEW]
+        size = sum((table.size or _NOTHING for table in copied), _NOTHING)
+        written = read_rate / _WRITING_COST if read_rate else None
+        measured = min([rate for rate in (written, send_rate) if rate], default=None)
+        by_rate = size.bytes / measured if measured else 0.0
+        limit = configuration.copy_limit
+        by_limit = 0.0
+        if limit is not None:
+            by_bytes = size.bytes / limit.bytes if limit.bytes else 0.0
+            by_limit = max(by_bytes, size.documents / limit.documents if limit.documents else 0.0)
+        known = measured is not None or limit is not None
+        return cls(
+            size=size,
+            tables=len(copied),
+            chunks=sum(table.chunks for table in copied),
+            takes=timedelta(seconds=max(by_rate, by_limit)) if known else None,
+            oplog=oplog,
+            read_rate=read_rate,
+            send_rate=send_rate,
+            limited=by_limit > by_rate,
+        )
+
+
+def planned_tables(
+    configuration: Configuration,
+    tables: Iterable[TableSchema],
+    sizes: Mapping[TableName, TableSize],
+    chunks: Callable[[TableSchema, TableSize], int],
+    at_target: Callable[[TableName], AtTarget],
+) -> Iterator[PlannedTable]:
+    for schema in sorted(tables, key=lambda schema: schema.name):
+        size, target = sizes.get(schema.name), configuration.routes.target(schema.name)
+        copied = configuration.start is Start.INITIAL and schema.kind is not TableKind.VIEW
+        yield PlannedTable(
+            schema=schema,
+            target=target,
+            size=size,
+            chunks=chunks(schema, size or _NOTHING) if copied else 0,
+            at_target=at_target(target),
+        )
+
+
+def oplog_warnings(configuration: Configuration, estimate: CopyEstimate, merged: Sequence[TableName]) -> Iterator[str]:
+    """`merged`: names that several tables share."""
+    if estimate.takes is None or estimate.oplog is None or estimate.takes < estimate.oplog:
+        return
+    times = f"the source's oplog lasts about {_text(estimate.oplog)}, and the copy takes about {_text(estimate.takes)}"
+    if configuration.on_occupied is OnOccupied.KEEP or merged:
+        why = (
+            "on_occupied is keep" if configuration.on_occupied is OnOccupied.KEEP else f"{merged[0]} has several tables"
+        )
+        yield (
+            f"start: {times}; since {why}, the copy needs all changes since its start: enlarge the oplog (replSetResizeOplog), or raise its "
+            "minRetentionHours, before you create the changefeed"
+        )
+    else:
+        yield (
+            f"start: {times}; a copy is followed while it runs, so this may succeed, but a pause or an outage as long as the oplog loses it: "
+            "enlarge the oplog (replSetResizeOplog), or raise its minRetentionHours"
+        )
+
+
+def _text(span: timedelta) -> str:
+    minutes = round(span.total_seconds() / 60)
+    return f"{round(span.total_seconds())} s" if minutes < 2 else f"{minutes // 60} h {minutes % 60:02} min"

@@ -1,0 +1,1 @@
+"""Which deployments the sides of a changefeed are."""

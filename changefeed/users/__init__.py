@@ -1,0 +1,1 @@
+"""The users and roles of a deployment."""

@@ -1,0 +1,1 @@
+"""What the owner does next for one changefeed. Pure."""

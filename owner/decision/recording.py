@@ -1,0 +1,123 @@
+"""`take_in`: which of the events that have arrived are DDLs of this changefeed, and how far these are known. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from changefeed.event import DdlEvent
+from changefeed.position import Position
+from changefeed.records import DdlRecord, TableVerb
+from changefeed.table import TableId
+from owner.ddl.scope import DdlClassifier
+from owner.ddl.stragglers import known_tables, named_tables, nameless
+from owner.decision.state import ChangefeedState, Tip, checkpoint_now, end_of, published
+from owner.tables import recopy
+from schema_store.definition import enters
+
+_MOST_RECOPIED = 32
+_MOST_RECORDED = 500
+"""Per decision, so that a tick stays short. The other events wait for the next decision."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """The result for the arrived events: all events below `resolved` are recorded, or do not concern this changefeed."""
+
+    tip: Tip
+    resolved: Position
+    records: list[DdlRecord] = field(default_factory=list)
+    waiting: tuple[DdlEvent, ...] = ()
+    unknown: DdlEvent | None = None
+    """The first waiting event, if it brings an unknown table."""
+    answers: frozenset[TableId] = frozenset()
+
+    def wait(self, events: Sequence[DdlEvent]) -> None:
+        self.resolved, self.waiting = events[0].position, tuple(events)
+
+
+def take_in(state: ChangefeedState, classifier: DdlClassifier, now: datetime) -> Seen:
+    seen = Seen(state.tip, state.resolved)
+    known_below, end = published(state.status, state.barrier), end_of(state)
+    without_name = set(nameless(state.records.values()))
+    _record_own(state, seen, classifier, known_below, end, now)
+    for index, event in enumerate(state.arrived):
+        if event.position in state.records or event.position < known_below:
+            continue
+        if end is not None and event.position >= end:
+            seen.wait(state.arrived[index:])
+            break
+        entering = classifier.enters(event)
+        unknown = entering and event.position not in state.entered
+        if unknown or len(seen.records) == _MOST_RECORDED:
+            seen.wait(state.arrived[index:])
+            seen.unknown = event if unknown else None
+            break
+        known = replace(event, description=state.entered[event.position]) if entering else event
+        record = classifier.classify(known, seen.tip, now, without_name)
+        if record is not None:
+            seen.records.append(record)
+            without_name |= named_tables(record) if record.taken else set()
+            seen.tip = seen.tip.apply(record.event)
+    return seen
+
+
+def _record_own(
+    state: ChangefeedState,
+    seen: Seen,
+    classifier: DdlClassifier,
+    known_below: Position,
+    end: Position | None,
+    now: datetime,
+) -> None:
+    """The DDLs of Sluice's own, before all events that have arrived."""
+    if not state.beside and TableVerb.RECOPY not in state.wishes.requests.values():
+        return
+    wanted = sorted(to_recopy(state)) if state.recopies else []
+    ended, without_name = sorted(_to_exchange(state)), nameless(state.records.values()).keys()
+    if not wanted and not ended:
+        return
+    new = (event.position for event in state.arrived if event.position not in state.records)
+    first = next((position for position in new if position >= known_below), state.resolved)
+    free = recopy.places(known_below, min([first, state.resolved, *([end] if end else [])]), state.records)
+    for table in ended:
+        schema = seen.tip.latest(table)
+        at = next(free, None)
+        if at is None or schema is None or schema.beside is None or at <= schema.valid_from:
+            break
+        target = classifier.routes.target(schema.name)
+        sharing = classifier.having(target, at, seen.tip) - without_name
+        seen.records.append(recopy.exchanged(schema, schema.beside, target, sharing, at, now))
+    for table in wanted[:_MOST_RECOPIED]:
+        schema = seen.tip.latest(table)
+        left, entered = next(free, None), next(free, None)
+        if left is None or entered is None or schema is None or left <= schema.valid_from:
+            break
+        stored, place = state.wishes.stragglers.get(table), state.checkpoints.of(table)
+        stands_at = min(left, place) if stored is not None and place is not None else left
+        target = classifier.routes.target(schema.name)
+        seen.records += recopy.begun(schema, target, (left, entered), stands_at, now)
+        seen.answers |= {table}
+    for record in seen.records:
+        seen.tip = seen.tip.apply(record.event)
+
+
+def to_recopy(state: ChangefeedState) -> Iterator[TableId]:
+    """Those that can be. A table that is about to be copied anew is not, a second time."""
+    without_name = nameless(state.records.values())
+    entering = {record.event.id for record in state.records.values() if record.open and enters(record.event)}
+    for table, verb in state.wishes.requests.items():
+        schema = state.tip.latest(table) if verb is TableVerb.RECOPY else None
+        known = schema is not None and table not in without_name and table not in entering
+        if known and schema is not None and not recopy.obstacle(schema, state.info.configuration):
+            yield table
+
+
+def _to_exchange(state: ChangefeedState) -> Iterator[TableId]:
+    """Those that are up to date, and that no DDL is open of."""
+    with_ddl = {table for record in state.records.values() if record.open for table in known_tables(record)}
+    for table in state.beside - state.wishes.stragglers.keys() - with_ddl:
+        at = state.checkpoints.of(table)
+        if at is not None and at >= checkpoint_now(state):
+            yield table

@@ -1,0 +1,115 @@
+"""`ChangefeedState`: what the owner knows of one changefeed when it decides. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from changefeed.documents.document import Document
+from changefeed.event import DdlEvent
+from changefeed.lifecycle import ErrorReport
+from changefeed.position import Position
+from changefeed.records import (
+    Barrier,
+    ChangefeedInfo,
+    ChangefeedStatus,
+    DdlRecord,
+    LetterTotals,
+    NodeId,
+    PositionReport,
+)
+from changefeed.table import TableId, TableSchema
+from owner.ddl.scope import Tables
+from owner.ddl.sightings import Sightings
+from owner.ddl.steps import DdlProgress
+from owner.tables.wishes import TableWishes
+
+
+class Tip(Tables, Protocol):
+    """The schema versions with every DDL seen so far, done or not."""
+
+    def apply(self, event: DdlEvent) -> Tip: ...
+    def latest(self, table: TableId) -> TableSchema | None: ...
+
+
+class TableCheckpoints(Protocol):
+    """The checkpoints of the tables, as far as the owner can be sure of them."""
+
+    def of(self, table: TableId) -> Position | None:
+        """None while no node has the table."""
+
+    def least(self, but: AbstractSet[TableId] = frozenset()) -> Position | None:
+        """The least checkpoint of all tables, including those without a node, except some. None if no tables are left."""
+
+    def obeys(self, table: TableId, stop_rev: int) -> bool:
+        """Whether nothing of the table is being written, under its stop of that revision."""
+
+    def failed(self, run: int) -> Iterable[tuple[TableId, NodeId, ErrorReport]]:
+        """The tables that cannot go on in this run."""
+
+    def retried(self, run: int) -> Iterable[tuple[TableId, NodeId, ErrorReport]]:
+        """The tables that fail again and again while others of their nodes go on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangefeedState:
+    epoch: int
+    info: ChangefeedInfo
+    status: ChangefeedStatus
+    barrier: Barrier | None
+    records: Mapping[Position, DdlRecord]
+    wishes: TableWishes = field(default_factory=TableWishes)
+    reports: Sequence[PositionReport] = ()
+    """Of the live processors."""
+    node_errors: Sequence[ErrorReport] = ()
+    """What nodes with tables report in this run, each with its node's name."""
+    checkpoints: TableCheckpoints
+    tip: Tip
+    arrived: Sequence[DdlEvent]
+    """Shown by the watch and not recorded yet, in stream order; none is at or past `resolved`."""
+    resolved: Position
+    sightings: Sightings = field(default_factory=Sightings)
+    """Empty while the changefeed does not run."""
+    watching: bool = True
+    """The watch has no error."""
+    executions: Mapping[Position, DdlProgress]
+    isolates: bool = True
+    """Whether tables may become stragglers. As long as a node of an earlier release lives, their trouble is the changefeed's."""
+    recopies: bool = True
+    """Whether tables may be copied anew beside the running changefeed. A node of an earlier release would write their rows to the wrong tables."""
+    beside: AbstractSet[TableId] = frozenset()
+    """The tables copied beside the target's whose copies have ended."""
+    still: bool = False
+    """No pipeline of its last run is running any more. Determined only while the changefeed rests."""
+    copying: bool = False
+    """The initial copy of some table has not ended. Determined only for a changefeed with a target."""
+    entered: Mapping[Position, Document] = field(default_factory=dict)
+    """What the source's catalog says about tables that a rename brought into the filter, by the rename's position."""
+    letters: LetterTotals | None = None
+    """None: not counted yet."""
+    errors: Sequence[ErrorReport] = ()
+    """Errors of the owner's own work for this changefeed: the DDL watch, the look-ups in the catalog, the oplog guard."""
+
+
+def checkpoint_now(state: ChangefeedState) -> Position:
+    assert state.status.checkpoint is not None, "expected a changefeed that has begun"
+    return state.status.checkpoint
+
+
+def end_of(state: ChangefeedState) -> Position | None:
+    """Where all tables end: at the user's target, or at the published position if that is further. None: no end yet.
+
+    A running copy reads changes later than the target, and ends only when the barrier has passed everything that it read.
+    """
+    target = state.info.configuration.target
+    if target is None or state.copying:
+        return None
+    return max(Position(target), published(state.status, state.barrier))
+
+
+def published(status: ChangefeedStatus, barrier: Barrier | None) -> Position:
+    """Every DDL below it is recorded, according to the status, or to a barrier that was published after the status."""
+    assert status.resolved is not None, "expected a changefeed that has begun"
+    return max(status.resolved, barrier.position) if barrier else status.resolved

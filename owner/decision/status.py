@@ -1,0 +1,159 @@
+"""`newest_status`: the checkpoint and the lifecycle, for users and for the next owner. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from random import Random
+
+from changefeed.errors import InvariantError
+from changefeed.lifecycle import Command, ErrorReport, Event, Lifecycle, Sign, State
+from changefeed.position import Position
+from changefeed.records import ChangefeedInfo, ChangefeedStatus, DesiredState
+from owner.ddl.steps import OF_ITS_TABLES, Failed
+from owner.decision.state import ChangefeedState, end_of
+
+_PASSING = timedelta(seconds=5)
+"""How long something new at the source may take to be read, while no row flows, before it counts as lag: most often it is a no-op."""
+_CURRENT_AGAIN = timedelta(seconds=10)
+"""How often an owner reports again that nothing is left, though nothing else changes."""
+
+
+def newest_status(
+    state: ChangefeedState,
+    checkpoint: Position,
+    resolved: Position,
+    now: datetime,
+    random: Random,
+    *,
+    awaits: bool,
+) -> ChangefeedStatus:
+    status = state.status
+    assert status.checkpoint is not None
+    checkpoint = max(checkpoint, status.checkpoint)
+    lifecycle = _lifecycle(state, checkpoint, now, random, awaits=awaits)
+    current_at = _current_at(state, checkpoint, now)
+    latest = state.sightings.latest
+    newest = ChangefeedStatus(
+        lifecycle=lifecycle,
+        start=status.start,
+        copied_from=status.copied_from,
+        taken_in_at=status.taken_in_at,
+        tables=status.tables,
+        routes=status.routes if status.routes is not None else state.info.configuration.routes,
+        checkpoint=checkpoint,
+        resolved=resolved,
+        current_at=current_at,
+        seen_at=latest.at if latest else status.seen_at,
+        behind=_behind(state, checkpoint, current_at),
+        run=status.run + (lifecycle.running and not status.lifecycle.running),
+        info_version=state.info.version,
+        epoch=state.epoch,
+        capture=status.capture,
+        still=lifecycle.resting and (status.still or state.still),
+        copying_since=(status.copying_since or now) if _in_copy(state) else None,
+        letters=status.letters if state.letters is None else state.letters,
+    )
+    return status if _says_the_same(status, newest) else newest
+
+
+def _current_at(state: ChangefeedState, checkpoint: Position, now: datetime) -> datetime:
+    """Uses the source's own time, which is on another clock, only while the checkpoint is older than this owner's sightings."""
+    before = state.status.current_at
+    if before is not None and _in_copy(state):
+        return before
+    reached = state.sightings.reached(checkpoint)
+    found = reached.at if reached else min(checkpoint.ts.to_datetime(), now)
+    return max(found, before or found)
+
+
+def _in_copy(state: ChangefeedState) -> bool:
+    return any(report.copies for report in state.reports)
+
+
+def _behind(state: ChangefeedState, checkpoint: Position, current_at: datetime) -> bool:
+    latest = state.sightings.latest
+    if latest is None or not state.watching or _in_copy(state):
+        return True
+    flowing = any(report.flowing for report in state.reports)
+    return checkpoint < latest.end and (flowing or latest.at - current_at >= _PASSING)
+
+
+def _says_the_same(before: ChangefeedStatus, after: ChangefeedStatus) -> bool:
+    if before.current_at is None or after.current_at is None or after.current_at - before.current_at > _CURRENT_AGAIN:
+        return False
+    return replace(after, current_at=before.current_at, seen_at=before.seen_at) == before
+
+
+def _lifecycle(
+    state: ChangefeedState, checkpoint: Position, now: datetime, random: Random, *, awaits: bool
+) -> Lifecycle:
+    """`awaits`: it does not finish yet, since stragglers are behind."""
+    status = state.status
+    lifecycle = commanded(state.info, status, now=now, random=random)
+    if lifecycle.state is not status.lifecycle.state:
+        return lifecycle
+    end = end_of(state)
+    progress = status.checkpoint is not None and checkpoint > status.checkpoint
+    events: list[Event] = [
+        Sign.TICK,
+        *([Sign.PROGRESS] if progress else []),
+        *_errors(state),
+        *([Sign.TARGET_REACHED] if end is not None and checkpoint >= end and not awaits else []),
+    ]
+    for event in events:
+        lifecycle = lifecycle.after(event, now=now, random=random)
+    for failure in _ddl_failures(state):
+        if not (failure.retryable and lifecycle.state is State.WARNING):
+            lifecycle = lifecycle.after(failure, now=now, random=random)
+    return lifecycle
+
+
+def commanded(info: ChangefeedInfo, status: ChangefeedStatus, *, now: datetime, random: Random) -> Lifecycle:
+    """The lifecycle after the user's newest change. Each change is obeyed once."""
+    if info.version == status.info_version:
+        return status.lifecycle
+    match info.desired:
+        case DesiredState.PAUSED:
+            command = Command.PAUSE
+        case DesiredState.REMOVED:
+            command = Command.REMOVE
+        case DesiredState.RUNNING:
+            command = Command.RESUME
+    return status.lifecycle.after(command, now=now, random=random)
+
+
+def _errors(state: ChangefeedState) -> list[ErrorReport]:
+    """The errors of this run, without those that another error explains. Those that may lead to a pause are not hidden by others."""
+    errors = [*state.errors, *state.node_errors]
+    if not state.isolates:
+        errors += [error for _, _, error in state.checkpoints.failed(state.status.run)]
+    errors = [error for error in errors if not any(other.explains(error) for other in errors)]
+    return [error for error in errors if not error.keeps_running] or errors
+
+
+def _ddl_failures(state: ChangefeedState) -> list[ErrorReport]:
+    """A failure that is retried gives a warning and nothing worse, however long it lasts: the DDL holds only its own tables."""
+    return [
+        ErrorReport.of(progress.error, progress.failed_at)
+        for _, progress in sorted(state.executions.items())
+        if isinstance(progress, Failed) and not (state.isolates and isinstance(progress.error, OF_ITS_TABLES))
+    ]
+
+
+def check_invariants(before: ChangefeedStatus, after: ChangefeedStatus) -> None:
+    """The tests call this for each status that replaces another one of the same start."""
+    if before.checkpoint is not None and (after.checkpoint is None or after.checkpoint < before.checkpoint):
+        raise InvariantError(f"the checkpoint went back from {before.checkpoint} to {after.checkpoint}")
+    if before.resolved is not None and (after.resolved is None or after.resolved < before.resolved):
+        raise InvariantError(f"resolved went back from {before.resolved} to {after.resolved}")
+    if after.checkpoint is not None and (after.resolved is None or after.checkpoint > after.resolved):
+        raise InvariantError(f"checkpoint {after.checkpoint} is past resolved {after.resolved}")
+    if (
+        after.lifecycle.state is State.REMOVED
+        and before.lifecycle.state is not State.REMOVED
+        and after.run != before.run
+    ):
+        raise InvariantError("a removal started a run")
+    if after.still and not after.lifecycle.resting:
+        raise InvariantError(f"pipelines are marked as stopped in state {after.lifecycle.state}")

@@ -1,0 +1,102 @@
+"""How a table is copied anew beside the running changefeed, by DDLs of Sluice's own. Pure.
+
+    leave @P       the table ends; nothing changes at the target, and no row of it is written any more
+    enter @P'      it begins again, with a copy into a table of Sluice's own (`Beside`); the target's table stands still, at P
+    exchange @Q    once the copy has ended: the table is held at Q, has all that happened before, and takes the other's place by a rename
+
+They are recorded like the source's DDLs, and all that holds for those holds for them: the barrier holds the table and no other, a crash after
+any step is survived, a stopped table is not awaited by the DDL that ends it, a drop or a rename at the source comes before or after them.
+
+Positions without a token belong to no event of the source, so DDLs of Sluice's own never take the place of one. They are chosen past the
+published barrier and not past the first event that is not recorded yet:
+
+    barrier 100.7, resolved 103.2, next event rename @102.1/8264      leave @100.8, enter @100.9 for one table, 100.10 and 100.11 for the next one
+
+No table is there before it knows of the DDL. A table in copy may stand at the barrier while its chunks are being read (`processor/copy/plan.py`),
+which says nothing about a DDL there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from datetime import datetime
+
+from changefeed.config.configuration import Configuration, OnOccupied
+from changefeed.config.tables.filter import Disposition
+from changefeed.event import DdlEvent, DdlType
+from changefeed.position import Position
+from changefeed.records import DdlRecord, Scope
+from changefeed.table import Beside, TableId, TableKind, TableName, TableSchema, beside_name
+from schema_store.definition import definition_of
+
+
+def obstacle(table: TableSchema, configuration: Configuration) -> str:
+    """Why the table cannot be copied anew beside the running changefeed. Empty: it can."""
+    target = configuration.routes.target(table.name)
+    if table.kind is TableKind.VIEW:
+        return "is a view; it has no rows"
+    if table.kind is TableKind.TIMESERIES:
+        return (
+            "is a time-series, which no server renames, so its copy could not take its place; update the changefeed to a filter without it, drop it "
+            "at the target, and update the changefeed again to take it in"
+        )
+    if configuration.routes.joins(table.name, table.name) and configuration.routes.gathers(table.name):
+        return (
+            f"shares {target} with other tables by the routes: a new {target} would lack their rows, and theirs cannot be told apart from those of "
+            "this one; route every table to a name of its own"
+        )
+    if configuration.on_occupied is OnOccupied.KEEP:
+        return f"may have rows at the target from before the changefeed (on_occupied: keep), which a new {target} would lack"
+    return ""
+
+
+def places(barrier: Position, highest: Position, recorded: Iterable[Position]) -> Iterator[Position]:
+    """Positions for DDLs of Sluice's own, ascending: past the barrier and past all that is recorded, up to `highest` with it."""
+    ts = max([barrier.ts, *(position.ts for position in recorded)]).next()
+    while Position(ts) <= highest:
+        yield Position(ts)
+        ts = ts.next()
+
+
+def begun(
+    table: TableSchema, target: TableName, at: tuple[Position, Position], stands_at: Position, now: datetime
+) -> tuple[DdlRecord, DdlRecord]:
+    """`stands_at`: how far the target's table is. The table of an earlier attempt is made anew."""
+    if table.beside is not None:
+        stands_at = table.beside.stands_at
+    left, entered = at
+    beside = Beside(name=beside_name(table.id, target), stands_at=stands_at)
+    leave = DdlRecord(
+        event=DdlEvent(position=left, type=DdlType.LEAVE, db=table.name.db, table=table.name, id=table.id),
+        scope=Scope(tables=frozenset({table.id}), ended=frozenset({table.id})),
+        disposition=Disposition.SCHEMA_ONLY,
+        note=f"to be copied anew; {target} stands still until the copy takes its place",
+        seen_at=now,
+    )
+    enter = DdlRecord(
+        event=DdlEvent(
+            position=entered,
+            type=DdlType.ENTER,
+            db=table.name.db,
+            table=table.name,
+            id=table.id,
+            description=definition_of(table, beside),
+        ),
+        scope=Scope(apart=frozenset({table.id})),
+        disposition=Disposition.SCHEMA_ONLY,
+        note=f"copied to {beside.name}",
+        seen_at=now,
+    )
+    return leave, enter
+
+
+def exchanged(
+    table: TableSchema, beside: Beside, target: TableName, sharing: AbstractSet[TableId], at: Position, now: datetime
+) -> DdlRecord:
+    """`sharing`: the tables that have that name downstream. A rename may have brought it under a name that others have, too."""
+    return DdlRecord(
+        event=DdlEvent(position=at, type=DdlType.EXCHANGE, db=table.name.db, table=table.name, id=table.id),
+        scope=Scope(tables=frozenset({table.id, *sharing}), names=frozenset({beside.name, target})),
+        seen_at=now,
+    )

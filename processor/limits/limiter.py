@@ -1,0 +1,119 @@
+"""`Limiter`: lets a task write no faster than its changefeed allows.
+
+While a task waits it asks its permit at least twice a second, as before each write: so the permit stays confirmed, and a pause, a stop or a
+lost lease end the wait with `FencedError`. Nothing is read ahead for it: what waits is one batch, and the next one at most.
+
+The limit is read from etcd every two seconds while it is in force, so a change is obeyed within that, by running tasks too. A task that began
+without a limit goes on without one: it is a window of some seconds, or one chunk of a copy.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import structlog
+
+from changefeed.config.rate_limit import RateLimit
+from changefeed.errors import InvariantError, RetryableError
+from processor.limits.token_bucket import Amount, Rate
+
+_LOOK_EVERY = 2.0
+_NAP = 0.5
+_COPIED_AT_ONCE = 0.25
+_APPLIED_AT_ONCE = 1.0
+"""Seconds that one write may cost. Each has a constant price at the target, that of changes a higher one."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Bucket(Protocol):
+    def take(self, cost_seconds: float, share: float, told_at: float) -> float: ...
+
+
+class Limiter:
+    """`limit`: the present limit of the whole changefeed. `share`: this executor's part of it when the task began. Of the tasks that share a bucket, the
+    newest one knows it best.
+    """
+
+    def __init__(
+        self,
+        present: RateLimit | None,
+        share: float,
+        bucket: Callable[[], Bucket],
+        *,
+        limit: Callable[[], RateLimit | None],
+        permit: Callable[[], object],
+        monotonic: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._share = share
+        self._present = present
+        self._limit = limit
+        self._begun_at = self._looked_at = monotonic()
+        self._permit = permit
+        self._monotonic = monotonic
+        self._pause = pause
+        self._bucket = bucket() if present is not None else None
+
+    def parts(self, documents: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+        """The documents of a batch, in parts that may be written when they are handed out."""
+        begin = 0
+        while begin < len(documents):
+            end, size = _fitting(documents, begin, self._at_once(_COPIED_AT_ONCE))
+            self.pay(end - begin, size)
+            yield documents[begin:end]
+            begin = end
+
+    def room(self) -> Amount | None:
+        """How many changes to write at once. None: any number."""
+        return self._at_once(_APPLIED_AT_ONCE)
+
+    def pay(self, documents: int, size: int) -> None:
+        """Waits until a write of this size may begin."""
+        rate = self._rate()
+        if rate is None or self._bucket is None:
+            return
+        cost = rate.seconds(Amount(documents=documents, bytes=size))
+        begins_at = self._monotonic() + self._bucket.take(cost, self._share, self._begun_at)
+        while (left := begins_at - self._monotonic()) > 0:
+            self._permit()
+            if self._rate() is None:
+                return
+            self._pause(min(left, _NAP))
+
+    def _at_once(self, seconds: float) -> Amount | None:
+        rate = self._rate()
+        return None if rate is None else rate.times(self._share).part(seconds)
+
+    def _rate(self) -> Rate | None:
+        now = self._monotonic()
+        if self._bucket is not None and now >= self._looked_at + _LOOK_EVERY:
+            self._looked_at = now
+            try:
+                self._present = self._limit()
+            except RetryableError as error:
+                _log.info("limit_not_read", error=str(error))
+        limit = self._present
+        return None if limit is None else Rate(documents=limit.documents, bytes=limit.bytes)
+
+
+def _fitting(documents: Sequence[bytes], begin: int, most: Amount | None) -> tuple[int, int]:
+    """Where the next part ends, and its bytes. It has at least one document."""
+    if most is None:
+        return len(documents), sum(map(len, documents[begin:]))
+    end, size = begin, 0
+    while end < len(documents) and end - begin < most.documents:
+        if end > begin and size + len(documents[end]) > most.bytes:
+            break
+        size += len(documents[end])
+        end += 1
+    return end, size
+
+
+def _no_bucket() -> Bucket:
+    raise InvariantError("a bucket of a limiter without a limit: expected no use of it, observed one")
+
+
+UNLIMITED = Limiter(None, 1.0, _no_bucket, limit=lambda: None, permit=lambda: None)

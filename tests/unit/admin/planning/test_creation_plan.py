@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from admin.planning.creation_plan import AtTarget, CopyEstimate, PlannedTable, oplog_warnings, planned_tables
+from admin.services.messages import copy_estimate
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.configuration import Configuration
+from changefeed.position import Position
+from changefeed.table import TableId, TableKind, TableName, TableSchema, TableSize
+from cli.plan_view import estimate_line
+
+BIG, VIEW, NEW = TableName("s", "big"), TableName("s", "view"), TableName("s", "new")
+
+
+def configuration(**fields: Any) -> Configuration:
+    return Configuration.parse({"id": "f", "source": "mongodb://a", "sink": "mongodb://b", **fields})
+
+
+def schema(name: TableName, kind: TableKind = TableKind.COLLECTION) -> TableSchema:
+    return TableSchema(id=TableId(str(name)), name=name, kind=kind, valid_from=Position(ClusterTime(1, 1)))
+
+
+def planned(**fields: Any) -> list[PlannedTable]:
+    tables = [schema(VIEW, TableKind.VIEW), schema(NEW), schema(BIG)]
+    sizes = {BIG: TableSize(documents=1_000_000, bytes=8_000_000_000)}
+    there = {TableName("d", "big"): AtTarget.OCCUPIED}
+    routes = [{"from": "s.big", "to": "d.big"}]
+    return list(
+        planned_tables(
+            configuration(routes=routes, **fields),
+            tables,
+            sizes,
+            lambda _, size: 1 + size.bytes // 64_000_000,
+            lambda name: there.get(name, AtTarget.CREATED),
+        )
+    )
+
+
+def estimate(oplog: timedelta | None = None, **fields: Any) -> CopyEstimate:
+    wanted = configuration(**fields)
+    return CopyEstimate.of(wanted, planned(), read_rate=80_000_000, send_rate=30_000_000, oplog=oplog)
+
+
+def test_each_table_has_its_name_size_and_chunks_and_what_the_target_has() -> None:
+    big, new, view = planned()
+    assert (big.target, big.chunks, big.at_target) == (TableName("d", "big"), 126, AtTarget.OCCUPIED)
+    assert (new.size, new.chunks, new.at_target) == (None, 1, AtTarget.CREATED)
+    assert view.chunks == 0
+
+
+def test_nothing_is_copied_for_a_start_that_only_follows() -> None:
+    assert [table.chunks for table in planned(start="now")] == [0, 0, 0]
+
+
+def test_a_target_writes_a_quarter_of_what_the_source_gives() -> None:
+    found = estimate()
+    assert (found.takes, found.tables, found.chunks, found.limited) == (timedelta(seconds=400), 2, 127, False)
+    assert estimate_line(copy_estimate(found)) == (
+        "copy: 1,000,000 docs, 8.0 GB of 2 tables, in about 127 chunks, about 7min"
+    )
+
+
+def test_a_limit_that_is_slower_decides() -> None:
+    assert (estimate(copy_limit="4MB/s").takes, estimate(copy_limit="4MB/s").limited) == (
+        timedelta(seconds=2_000),
+        True,
+    )
+    assert estimate(copy_limit="100 docs/s").takes == timedelta(seconds=10_000)
+    assert not estimate(copy_limit="1GB/s").limited
+
+
+def test_without_a_measurement_there_is_no_time() -> None:
+    found = CopyEstimate.of(configuration(), planned(), read_rate=None, send_rate=None, oplog=None)
+    assert found.takes is None
+    assert not list(oplog_warnings(configuration(), found, ()))
+
+
+def test_an_oplog_that_is_shorter_than_the_copy_is_warned_of() -> None:
+    assert not list(oplog_warnings(configuration(), estimate(timedelta(seconds=500)), ()))
+    [told] = oplog_warnings(configuration(), estimate(timedelta(seconds=300)), ())
+    assert "lasts about 0 h 05 min, and the copy takes about 0 h 07 min; a copy is followed" in told
+    [told] = oplog_warnings(configuration(on_occupied="keep"), estimate(timedelta(seconds=300)), ())
+    assert "since on_occupied is keep, the copy needs all changes since its start" in told

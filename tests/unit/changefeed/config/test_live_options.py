@@ -1,0 +1,44 @@
+"""When options may be changed: one table, which the list for users and the refusals share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+from typer.testing import CliRunner
+
+import changefeed
+from changefeed.config.configuration import Configuration
+from changefeed.config.live_options import LIVE_OPTIONS, OPTIONS, Changeable, alike, needing_a_pause
+from cli.main import app
+
+_FIELDS = {"id": "f", "source": "mongodb://s", "sink": "mongodb://t"}
+
+
+def test_every_option_has_its_place() -> None:
+    assert OPTIONS.keys() == Configuration.model_fields.keys()
+
+
+def test_what_needs_a_pause_is_named_and_live_options_are_not() -> None:
+    plain = Configuration.parse(_FIELDS)
+    changed = Configuration.parse(
+        {**_FIELDS, "copy_limit": "1MB/s", "routes": [{"from": "a.*", "to": "b.*"}], "on_divergence": "fail"}
+    )
+    assert needing_a_pause(plain, changed) == ("routes", "on_divergence")
+    assert not alike(plain, changed)
+
+
+def test_the_list_for_users_needs_no_server() -> None:
+    answer = CliRunner().invoke(app, ["changefeed", "options", "-o", "yaml"])
+    assert answer.exit_code == 0, answer.output
+    listed = {each["option"]: each["changes"] for each in yaml.safe_load(answer.output)}
+    assert listed == {name: changes.value for name, changes in OPTIONS.items()}
+    table = CliRunner().invoke(app, ["changefeed", "options"]).output
+    assert [line.split(maxsplit=1) for line in table.splitlines()] == [[*each] for each in OPTIONS.items()]
+
+
+def test_the_handbook_says_which_options_are_live() -> None:
+    page = (Path(changefeed.__file__).parents[1] / "docs" / "configuration.md").read_text()
+    live = " and ".join(f"`{name}`" for name in OPTIONS if name in LIVE_OPTIONS)
+    created = " and ".join(f"`{name}`" for name, changes in OPTIONS.items() if changes is Changeable.AT_CREATE)
+    assert f"{live} change while the changefeed runs; {created} are given at create" in page

@@ -1,0 +1,196 @@
+"""The DDLs of Sluice's own by which a table is copied anew: when they are recorded, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.configuration import Configuration
+from changefeed.event import DdlType
+from changefeed.position import Position
+from changefeed.records import Barrier, DdlRecord, DdlState, Straggler, TableVerb
+from changefeed.table import Beside, TableId, TableKind, TableName
+from owner.ddl.stragglers import NOTHING, StoredStraggler
+from owner.decision.decide import Decision, RecordDdls
+from owner.tables import recopy
+from owner.tables.wishes import Forget, TableWishes, after_release
+from schema_store.definition import definition_of
+from tests.unit.owner.test_decision import NOW, A, B, Feed, at, barrier_of, ddl, table
+
+ASKED = TableWishes(requests={A: TableVerb.RECOPY}, replicated={A})
+COPY = TableName("shop", f"sluice.recopy.{A}")
+
+
+def recorded(decision: Decision) -> list[DdlRecord]:
+    return [record for action in decision.actions if isinstance(action, RecordDdls) for record in action.records]
+
+
+def types(records: Iterable[DdlRecord]) -> list[tuple[DdlType, Position]]:
+    return [(record.event.type, record.position) for record in records]
+
+
+def answered(decision: Decision) -> frozenset[TableId]:
+    return frozenset(table for action in decision.actions if isinstance(action, RecordDdls) for table in action.answers)
+
+
+def forgotten(decision: Decision) -> frozenset[TableId]:
+    return frozenset(table for action in decision.actions if isinstance(action, Forget) for table in action.requests)
+
+
+def test_a_table_leaves_and_enters_at_places_of_no_event_before_all_that_has_arrived() -> None:
+    drop = ddl(11, DdlType.DROP, "a", A)
+    decision = Feed(table(A, "a"), table(B, "b")).decide([drop], places={A: at(5), B: at(5)}, wishes=ASKED)
+    assert types(recorded(decision)) == [
+        (DdlType.LEAVE, at(6)),
+        (DdlType.ENTER, at(7)),
+        (DdlType.DROP, at(11)),
+    ]
+    assert answered(decision) == {A}
+    assert barrier_of(decision).held == {A: at(6)}
+    last = recorded(decision)[-1]
+    assert last.scope.names == {TableName("shop", "a"), COPY}
+
+
+def test_the_new_life_is_copied_beside_and_the_target_stands_where_the_old_one_ended() -> None:
+    feed = Feed(table(A, "a"))
+    leave, enter = recorded(feed.decide(places={A: at(5)}, wishes=ASKED))
+    tip = feed.tip.apply(leave.event).apply(enter.event)
+    life = tip.life(A)
+    assert life is not None
+    assert life[0] == at(7)
+    assert life[1].beside == Beside(name=COPY, stands_at=at(6))
+    assert tip.at(A, at(6)) is None
+
+
+def test_no_table_stands_at_such_a_place_before_it_knows_of_it() -> None:
+    """A table in copy that follows the barrier stands there while its chunks are being read: it would seem to be ready to end."""
+    barrier = Barrier(epoch=1, position=at(9))
+    decision = Feed(table(A, "a")).decide(places={A: at(9)}, barrier=barrier, wishes=ASKED)
+    assert types(recorded(decision)) == [(DdlType.LEAVE, at(10)), (DdlType.ENTER, at(11))]
+
+
+def test_a_stopped_table_stands_where_it_was_stopped() -> None:
+    stopped = StoredStraggler(Straggler(at=at(2), stopped=True, since=NOW), 7)
+    wishes = replace(ASKED, stragglers={A: stopped})
+    _, enter = recorded(Feed(table(A, "a")).decide(places={A: at(3)}, wishes=wishes))
+    assert enter.event.description.decode()["beside"]["standsAt"] == str(at(3))
+
+
+def test_a_table_that_was_a_straggler_enters_as_one_that_goes_on() -> None:
+    """Its old record, which says stopped, must not be that of the new life, whatever is deleted when."""
+    _, enter = recorded(Feed(table(A, "a")).decide(places={A: at(5)}, wishes=ASKED))
+    stopped = StoredStraggler(Straggler(at=at(2), stopped=True, since=NOW), 7)
+    found = after_release([enter], {A: stopped}, waiting=NOTHING, passed=at(4), now=NOW)
+    assert found == {A: Straggler(at=enter.position, since=NOW)}
+
+
+def test_a_quiet_source_has_no_place_yet() -> None:
+    decision = Feed(table(A, "a")).decide(resolved=5, places={A: at(5)}, wishes=ASKED)
+    assert recorded(decision) == []
+    assert forgotten(decision) == frozenset()
+
+
+def test_an_event_that_is_not_recorded_yet_is_not_overtaken() -> None:
+    """An event at the second place would come between the two, and would find no table."""
+    between = replace(ddl(6, DdlType.DROP, "a", A), position=Position(ClusterTime(100, 6), "0001"))
+    decision = Feed(table(A, "a")).decide([between], places={A: at(5)}, wishes=ASKED)
+    assert DdlType.LEAVE not in [type for type, _ in types(recorded(decision))]
+
+
+def test_what_is_recorded_is_not_overtaken() -> None:
+    """The barrier may not have been published since."""
+    feed = Feed(table(A, "a"))
+    feed.knows(ddl(9, DdlType.RENAME, "a", A, renamed_to=TableName("shop", "z")))
+    records = recorded(feed.decide(places={A: at(5)}, wishes=ASKED))
+    assert types(records) == [(DdlType.LEAVE, at(10)), (DdlType.ENTER, at(11))]
+    assert records[0].event.table == TableName("shop", "z")
+
+
+def test_two_tables_have_places_of_their_own() -> None:
+    wishes = TableWishes(requests={A: TableVerb.RECOPY, B: TableVerb.RECOPY}, replicated={A, B})
+    feed = Feed(table(A, "a"), table(B, "b"))
+    positions = [record.position for record in recorded(feed.decide(places={A: at(5), B: at(5)}, wishes=wishes))]
+    assert positions == [at(6), at(7), at(8), at(9)]
+
+
+def test_a_table_does_not_end_where_it_began() -> None:
+    """There its own beginning would count as that DDL."""
+    begun = replace(table(A, "a"), valid_from=at(6))
+    assert recorded(Feed(begun).decide(places={A: at(5)}, wishes=ASKED)) == []
+
+
+@pytest.mark.parametrize(
+    ("configuration", "kind", "why"),
+    [
+        ({}, TableKind.VIEW, "is a view"),
+        ({}, TableKind.TIMESERIES, "is a time-series"),
+        ({"routes": [{"from": "shop.*", "to": "all.rows"}]}, TableKind.COLLECTION, "shares all.rows with other tables"),
+        ({"on_occupied": "keep"}, TableKind.COLLECTION, "may have rows at the target from before the changefeed"),
+    ],
+)
+def test_what_cannot_be_copied_beside_is_refused_with_the_reason(
+    configuration: dict[str, Any], kind: TableKind, why: str
+) -> None:
+    feed = Feed(table(A, "a", kind), **configuration)
+    assert why in recopy.obstacle(table(A, "a", kind), feed.configuration)
+    decision = feed.decide(places={A: at(5)}, wishes=ASKED)
+    assert recorded(decision) == []
+    assert forgotten(decision) == {A}
+
+
+@pytest.mark.parametrize(
+    "routes", [[], [{"from": "shop.*", "to": "dr.*"}], [{"from": "shop.a", "to": "all.rows"}]], ids=str
+)
+def test_a_table_with_a_name_of_its_own_is_copied(routes: list[dict[str, str]]) -> None:
+    fields = {"id": "f", "source": "mongodb://s", "sink": "mongodb://t", "routes": routes}
+    assert recopy.obstacle(table(A, "a"), Configuration.parse(fields)) == ""
+
+
+def test_a_request_of_an_unknown_table_is_forgotten_and_one_that_has_to_wait_is_not() -> None:
+    assert forgotten(Feed().decide(wishes=ASKED)) == {A}
+    old = Feed(table(A, "a")).decide(places={A: at(5)}, wishes=ASKED, recopies=False)
+    assert recorded(old) == []
+    assert forgotten(old) == frozenset()
+
+
+def beside(*, valid_from: int = 1) -> Feed:
+    copied = replace(table(A, "a"), valid_from=at(valid_from), beside=Beside(name=COPY, stands_at=at(1)))
+    return Feed(copied, table(B, "b"))
+
+
+def test_a_copy_that_has_ended_takes_the_tables_place() -> None:
+    decision = beside().decide(places={A: at(5), B: at(5)}, beside={A})
+    [exchange] = recorded(decision)
+    assert types([exchange]) == [(DdlType.EXCHANGE, at(6))]
+    assert exchange.scope.tables == {A}
+    assert exchange.scope.names == {COPY, TableName("shop", "a")}
+    assert barrier_of(decision).held == {A: at(6)}
+
+
+def test_a_copy_takes_no_place_before_it_has_caught_up_nor_beside_a_ddl() -> None:
+    behind = StoredStraggler(Straggler(at=at(2), since=NOW), 7)
+    assert recorded(beside().decide(places={A: at(4), B: at(5)}, beside={A})) == []
+    assert recorded(beside().decide(places={A: at(5)}, beside={A}, wishes=TableWishes(stragglers={A: behind}))) == []
+    feed = beside()
+    feed.knows(ddl(9, DdlType.CREATE_INDEXES, "a", A, description=definition_of(table(A, "a"))))
+    assert recorded(feed.decide(places={A: at(5)}, beside={A})) == []
+
+
+def test_a_table_that_is_copied_anew_once_more_still_stands_where_it_stood() -> None:
+    _, enter = recorded(beside().decide(places={A: at(5)}, wishes=ASKED))
+    assert enter.event.description.decode()["beside"] == {"name": str(COPY), "standsAt": str(at(1))}
+
+
+def test_a_request_that_is_found_after_a_crash_is_answered_already() -> None:
+    feed = Feed(table(A, "a"))
+    for record in recorded(feed.decide(places={A: at(5)}, wishes=ASKED)):
+        feed.records[record.position] = record
+        feed.tip = feed.tip.apply(record.event)
+    again = feed.decide(places={A: at(5)}, wishes=ASKED)
+    assert recorded(again) == []
+    assert forgotten(again) == {A}
+    assert all(record.state is DdlState.PENDING for record in feed.records.values())
