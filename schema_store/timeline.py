@@ -32,6 +32,11 @@ class Timeline(Generic[Value]):
         index = bisect_left(self.positions, position)
         return self.values[index - 1] if index else None
 
+    def after(self, position: Position) -> Value | None:
+        """The value that follows the one for an event at `position`."""
+        index = bisect_right(self.positions, position)
+        return self.values[index] if index < len(self.values) else None
+
     @property
     def last(self) -> Value | None:
         return self.values[-1] if self.values else None

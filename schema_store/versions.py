@@ -133,6 +133,10 @@ class SchemaVersions:
         """The version that a DDL at `position` changes."""
         return self._layers.table(table).before(position)
 
+    def after(self, table: TableId, position: Position) -> TableSchema | None:
+        """The version that follows the one at `position`."""
+        return self._layers.table(table).after(position)
+
     def latest(self, table: TableId) -> TableSchema | None:
         return self._layers.table(table).last
 
@@ -140,6 +144,11 @@ class SchemaVersions:
         """For servers before 6.0, which give only names in row events. At one position a name means one table."""
         table = self._layers.tenants(name).at(position)
         return None if table is None else self.at(table, position)
+
+    def next_by_name(self, name: TableName, position: Position) -> TableSchema | None:
+        """The version of the table that gets the name next, at the time when it gets it."""
+        table = self._layers.tenants(name).after(position)
+        return None if table is None else self.after(table, position)
 
     def names(self) -> Iterator[TableName]:
         """All names that tables have at any position."""

@@ -11,6 +11,7 @@ may not have yet, and events of other nodes' tables. A worked example; the job i
     108 f            an error: the schema store does not know f, so a DDL was missed
     103 g            not taken: g is unknown, and before 105 the filter had other patterns, which did not match g; or the changefeed's
                      checkpoint is 105: only stragglers are behind it, and b is one
+    104 h            not taken: h leaves at 104 and enters at 104.1, since it is copied anew; the copy will contain the event
 
 Events of servers before 6.0 have names only. A name means one table at a position.
 """
@@ -21,7 +22,7 @@ from typing import TypeAlias
 
 from changefeed.errors import InvariantError
 from changefeed.position import Position, Window
-from changefeed.table import TableId
+from changefeed.table import TableId, TableSchema
 from processor.lanes.lanes import LaneJob
 from processor.task.job import Held
 from processor.task.rows.mounter import Schemas
@@ -70,16 +71,20 @@ class Gate:
         position = header.position
         if table in self._held.tables or self._schemas.at(table, position) is not None:
             return True
-        if self._before_what_is_known(position):
+        if self._before_what_is_known(position) or _copied_anew(self._schemas.after(table, position)):
             return False
         raise _unexplained(header, position)
 
     def _named(self, header: Header) -> TableId | None:
         name, position = table_name(header.ns), header.position
         schema = self._schemas.by_name(name, position) if name else None
-        if schema is None and name not in self._held.names and not self._before_what_is_known(position):
+        if schema is not None:
+            return schema.id
+        if name in self._held.names or self._before_what_is_known(position):
+            return None
+        if name is None or not _copied_anew(self._schemas.next_by_name(name, position)):
             raise _unexplained(header, position)
-        return schema.id if schema else None
+        return None
 
     def _before_what_is_known(self, position: Position) -> bool:
         return self._held.known_from is not None and position < self._held.known_from
@@ -89,6 +94,10 @@ class Gate:
         if window is None:
             return _NOTHING
         return _EVERYTHING if window == self._scan else _span_of(window)
+
+
+def _copied_anew(following: TableSchema | None) -> bool:
+    return following is not None and following.beside is not None
 
 
 def _span_of(window: Window) -> _Span:

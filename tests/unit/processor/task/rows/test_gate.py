@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
+
 import bson
 import pytest
 from bson.binary import Binary
@@ -9,6 +12,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import InvariantError
 from changefeed.position import Position, Window
 from changefeed.table import TableId, TableName, TableSchema
+from owner.tables.recopy import begun
 from processor.lanes.lanes import LaneJob
 from processor.task.job import Held
 from processor.task.rows.gate import Gate
@@ -27,6 +31,7 @@ def name(table: TableId) -> TableName:
     return TableName("shop", f"table_{table[0]}")
 
 
+JOB = LaneJob(number=1, window=Window(at(100), at(110)), tables=frozenset({A, B, C}), replay_until=at(100))
 SCHEMAS = SchemaVersions.of(TableSchema(id=table, name=name(table), valid_from=at(1)) for table in (A, B, C, D))
 
 
@@ -46,14 +51,7 @@ def header(seconds: int, table: TableId, *, named_only: bool = False, token: str
 
 def gate(held: Held | None = None, **own: tuple[int, int]) -> Gate:
     windows = {TableId(letter * 32): Window(at(start), at(end)) for letter, (start, end) in own.items()}
-    job = LaneJob(
-        number=1,
-        window=Window(at(100), at(110)),
-        tables=frozenset({A, B, C}),
-        own_windows=windows,
-        replay_until=at(100),
-    )
-    return Gate(job, SCHEMAS, held or Held())
+    return Gate(replace(JOB, own_windows=windows), SCHEMAS, held or Held())
 
 
 def test_the_worked_example() -> None:
@@ -82,6 +80,19 @@ def test_rows_of_tables_that_nobody_knew_before_the_patterns_changed_are_passed_
 def test_a_held_table_that_nobody_knows_yet_is_passed_over_however_often_it_comes() -> None:
     holding = gate(Held(tables=frozenset({E})))
     assert [holding.takes(header(seconds, E)) for seconds in (105, 106)] == [False, False]
+
+
+@pytest.mark.parametrize("named_only", [False, True])
+def test_rows_between_the_leave_and_the_enter_of_a_table_that_is_copied_anew_are_passed_over(named_only: bool) -> None:
+    """Both are at times of their own choice, which rows may have, too."""
+    copied = TableSchema(id=D, name=name(D), valid_from=at(1))
+    leave, enter = (record.event for record in begun(copied, name(D), (at(103), at(105)), at(103), datetime.now(UTC)))
+    schemas = SCHEMAS.apply_all([leave, enter])
+    for seconds in (102, 103, 104, 105):
+        assert not Gate(JOB, schemas, Held()).takes(header(seconds, D, named_only=named_only))
+    ended = Gate(JOB, SCHEMAS.apply(leave), Held())
+    with pytest.raises(InvariantError, match="a DDL was missed"):
+        ended.takes(header(104, D, named_only=named_only))
 
 
 def test_a_window_ends_between_events_of_one_cluster_time() -> None:
