@@ -16,8 +16,10 @@ import processor.copy.steps
 import processor.task.staying_task
 import processor.task.window_task  # noqa: F401 - loaded for the workers
 from credentials import logging
+from processor.spark.worker_memory import keep_freed_memory
 
 if __name__ == "__main__":
+    keep_freed_memory()
     logging.set_up(logging.LogFormat(os.environ.get(logging.VARIABLE, logging.LogFormat.CONSOLE)))
     warnings.filterwarnings("ignore", module=r"pymongo\.")  # the node has said what the driver's library warns of
     manager()

@@ -26,6 +26,7 @@ from coordination.etcd.protocol import Put
 from coordination.layout import encode
 from credentials.secret_files import SecretFiles
 from processor.lanes.lanes import LaneJob
+from processor.spark.worker_memory import keep_freed_memory
 from processor.task.job import JobSpec
 from processor.task.job_context import Fence, JobContext
 from processor.task.rows import applier
@@ -89,6 +90,7 @@ def _without_early_end() -> None:
 
 
 def main(way: str, etcd: str, source: str, sink: str, database: str, start: str, end: str) -> None:
+    keep_freed_memory()
     _without_early_end()
     window = Window(Position.parse(start), Position.parse(end))
     shared = Handed(_context(etcd, source, sink, database, window.start))
