@@ -147,13 +147,10 @@ def ending(
     info: ChangefeedInfo, status: ChangefeedStatus | None, target: ClusterTime, *, leave_stopped: bool = False
 ) -> ChangefeedInfo:
     """The changefeed finishes at `target`, or at the target of an earlier call. `leave_stopped`: without its stopped tables."""
-    _check_not_removed(info)
-    state = _state(status)
+    check_can_end(info, status)
     asked = info.configuration.target
-    if state is State.FINISHED:
+    if _state(status) is State.FINISHED:
         return info
-    if info.desired is not DesiredState.RUNNING or state in (State.STOPPED, State.FAILED):
-        raise WrongState(f"changefeed {info.configuration.id!r} is {state}; resume it, then finalize it")
     end = target if asked is None else min(asked, target)
     leaves_stopped = leave_stopped or info.leaves_stopped
     if (end, leaves_stopped) == (asked, info.leaves_stopped):
@@ -161,6 +158,15 @@ def ending(
     configuration = info.configuration.model_copy(update={"target": end})
     changed = _changed(info, status, desired=DesiredState.RUNNING)
     return replace(changed, configuration=configuration, leaves_stopped=leaves_stopped)
+
+
+def check_can_end(info: ChangefeedInfo, status: ChangefeedStatus | None) -> None:
+    _check_not_removed(info)
+    state = _state(status)
+    if state is not State.FINISHED and (
+        info.desired is not DesiredState.RUNNING or state in (State.STOPPED, State.FAILED)
+    ):
+        raise WrongState(f"changefeed {info.configuration.id!r} is {state}; resume it, then finalize it")
 
 
 def removed(info: ChangefeedInfo, status: ChangefeedStatus | None) -> ChangefeedInfo:

@@ -10,7 +10,7 @@ from pymongo.errors import OperationFailure
 
 from admin.preflight.deployments.cluster_part import part_of_a_cluster
 from admin.preflight.deployments.deployment_identity import DeploymentIdentity, identify
-from admin.preflight.privileges import Privileges, missing_at_source, missing_identity
+from admin.preflight.privileges import Privileges, missing_at_source, missing_identity, missing_write_block
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.capture_choice import CaptureChoice, Obstacle, choose, image_obstacles
@@ -30,6 +30,7 @@ from source.oplog.access import oplog_obstacle
 from source.oplog.window import OplogWindow, majority_time, read_oplog_window
 from source.stream.window_reader import WindowReader
 from source.tables.catalog import read_catalog
+from source.write_block import block_user_writes
 
 _NAME = "sluice-validate"
 _IMAGES = "changeStreamPreAndPostImages"
@@ -87,9 +88,15 @@ def identify_source(configuration: Configuration) -> str:
         return ""
 
 
-def newest_start(configuration: Configuration) -> Position:
-    """The position of `now` at the source."""
+def newest_start(configuration: Configuration, *, block_writes: bool = False) -> Position:
+    """The position of `now` at the source; with `block_writes`, of its last write."""
     with closing(connect(expanded(configuration.source), app_name=_NAME, capture=None)) as client:
+        if block_writes:
+            with translated("reading the privileges of the source's user"):
+                privileges = Privileges.of(client.admin.command("connectionStatus", showPrivileges=True))
+            if missing := missing_write_block(privileges):
+                raise SourceRefused(f"the writes of the source's users cannot be blocked: {missing}")
+            block_user_writes(client)
         return Position(majority_time(client).next())
 
 

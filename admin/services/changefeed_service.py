@@ -193,8 +193,12 @@ class ChangefeedService(ChangefeedServiceServicer):
     @streaming(Access.OPERATOR)
     def FinalizeChangefeed(self, request: pb.FinalizeChangefeedRequest, context: Any) -> Iterator[pb.FinalizeProgress]:
         with self._following(context) as changes:
-            id, leave_stopped = ChangefeedId(request.id), request.leave_stopped
-            yield from self._cut_over.finalize(id, changes, leave_stopped=leave_stopped)
+            yield from self._cut_over.finalize(
+                ChangefeedId(request.id),
+                changes,
+                leave_stopped=request.leave_stopped,
+                block_writes=request.block_writes,
+            )
 
     @unary(Access.VIEWER)
     def GetReadiness(self, request: pb.GetReadinessRequest, context: Any) -> pb.Readiness:

@@ -2,7 +2,8 @@
 
     running ──target: the source's time at the first call──▶ replicating up to it ──▶ finished ──▶ expiry restored downstream
 
-Writers at the source should stop before the first call: later writes are not replicated.
+Writers at the source should stop before the first call: later writes are not replicated. It can stop them itself, and does so before it
+reads that time; a call after a crash in between does both again.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from sink.mongodb.command import DdlCommand
 from sink.mongodb.commander import Commander
 from sink.mongodb.connection import connect
 from sink.mongodb.ddl.ttl import restore_ttl
+from source.write_block import LIFTED_BY
 
 _MOST_NAMED = 5
 _RETRY_FOR = timedelta(seconds=30)
@@ -64,19 +66,23 @@ class CutOver:
         return readiness_of(facts, datetime.now(UTC), within=within, leave_stopped=leave_stopped)
 
     def finalize(
-        self, id: ChangefeedId, changes: Changes, *, leave_stopped: bool = False
+        self, id: ChangefeedId, changes: Changes, *, leave_stopped: bool = False, block_writes: bool = False
     ) -> Iterator[pb.FinalizeProgress]:
         """Ends with a message that has `done` set, or without one if the call ends earlier."""
         info, status = self._store.read(id)
+        lifted_by = ""
         if status is None or status.lifecycle.state is not State.FINISHED:
             with self._reader.read() as view:
                 _check_nothing_stopped(id, view.changefeed(id), leave_stopped=leave_stopped)
-            now = newest_start(info.configuration).ts
+            verbs.check_can_end(info, status)
+            now = newest_start(info.configuration, block_writes=block_writes).ts
+            lifted_by = LIFTED_BY if block_writes else ""
             self._store.change(id, lambda info, status: verbs.ending(info, status, now, leave_stopped=leave_stopped))
         while changes.wait():
             with self._reader.read() as view:
                 known = view.changefeed(id)
             progress = _progress(known)
+            progress.block_lifted_by = lifted_by
             if known.status is not None and known.status.lifecycle.state is State.FINISHED:
                 restored = _restore(known)
                 progress.MergeFrom(pb.FinalizeProgress(done=True, restored=restored.count, problems=restored.problems))

@@ -391,7 +391,7 @@ def ready(
         )
 
 
-@app.command(epilog="sluice changefeed finalize orders --yes\n\nsluice changefeed finalize orders --leave-stopped")
+@app.command(epilog="sluice changefeed finalize orders --yes\n\nsluice changefeed finalize orders --block-writes")
 @connected
 def finalize(
     connection: Connection,
@@ -399,15 +399,24 @@ def finalize(
     leave_stopped: Annotated[
         bool, typer.Option("--leave-stopped", help="Finish although tables are stopped; they stay as they are.")
     ] = False,
+    block_writes: Annotated[
+        bool,
+        typer.Option(
+            "--block-writes", help="Block the writes of the source's users first (6.0 or later). They stay blocked."
+        ),
+    ] = False,
     yes: YesOption = False,
 ) -> None:
     """Cut over: replicate all changes until now, finish, and restore the expiry of documents downstream.
 
-    Stop the writers at the source first. After an interruption, run the command again.
+    Stop the writers at the source first, or have them blocked. After an interruption, run the command again.
     """
-    confirm(f"Finish changefeed {id} now? Later writes at the source are not replicated.", yes=yes)
-    request = pb.FinalizeChangefeedRequest(id=id, leave_stopped=leave_stopped)
-    for progress in connection.stream(connection.changefeeds.FinalizeChangefeed, request):
+    later = "The source's users write no more." if block_writes else "Later writes at the source are not replicated."
+    confirm(f"Finish changefeed {id} now? {later}", yes=yes)
+    request = pb.FinalizeChangefeedRequest(id=id, leave_stopped=leave_stopped, block_writes=block_writes)
+    for number, progress in enumerate(connection.stream(connection.changefeeds.FinalizeChangefeed, request)):
+        if block_writes and number == 0:
+            print_line(_block_line(progress))
         if not progress.done:
             left = progress.left.ToTimedelta().total_seconds()
             print_line(f"at {cells.position(progress.checkpoint)}, {left:.0f}s left")
@@ -417,6 +426,14 @@ def finalize(
             raise Failure(ExitCode.FAILED, "not restored:", *(f"  - {problem}" for problem in progress.problems))
         return
     raise Failure(ExitCode.FAILED, "the server stopped before the changefeed was finished; run the command again")
+
+
+def _block_line(progress: pb.FinalizeProgress) -> str:
+    if progress.block_lifted_by:
+        return (
+            f"the source's users write no more; an administrator lifts that at the source by {progress.block_lifted_by}"
+        )
+    return "the changefeed had its last position before this call, so no writes were blocked"
 
 
 def _written(file: str | None, config: str | None, flags: dict[str, str | None], tables: list[str] | None) -> str:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote_plus
 
 import pytest
+from pymongo import MongoClient
+from pymongo.errors import WriteError
 
 from devstack.mongodb.replica_set import ReplicaSet
 from devstack.mongodb.server import Client
+from source.write_block import LIFTED_BY
 from tests.certificates import Certificates
 from tests.component.node.server_process import Server
 from tests.e2e.node.workload import until
@@ -75,6 +79,8 @@ def test_a_node_replicates_with_the_privileges_of_the_handbook_over_tls(
             until(lambda: not differences(writer, _DATABASE, reader, _DATABASE), "equality with new passwords")
             verified = told.sluice("verify", "secured")
             assert (verified.returncode, "identical" in verified.stdout) == (0, True), verified.stderr
+            _cut_over_while_others_write(told, source)
+            assert reader[_DATABASE]["renamed"].find_one({"_id": "last"})
             _write_a_password_into_the_configuration(told, source, secrets)
             told.everything()
             _misuse(told, secrets)
@@ -91,6 +97,27 @@ def test_a_node_replicates_with_the_privileges_of_the_handbook_over_tls(
         "the only place of a password that a user writes into a configuration"
     )
     assert secrets.found_in(written) == []
+
+
+def _cut_over_while_others_write(told: Told, members: ReplicaSet) -> None:
+    """The privilege to block writers is not in the handbook's role: it is needed at the end only."""
+    cut_over = ("changefeed", "finalize", "secured", "--block-writes", "--yes")
+    with members.client() as administrator:
+        refused = told.sluice(*cut_over)
+        assert (refused.returncode, 'grantRolesToUser("sluice", [{role: "backup"' in refused.stderr) == (1, True), (
+            refused
+        )
+        administrator.admin.command("grantRolesToUser", _USER, roles=["backup"])
+        administrator.admin.command("createUser", "shop", pwd="shop", roles=["readWriteAnyDatabase"])
+        with MongoClient[Any](members.uri_of("shop", "shop")) as shop:
+            shop[_DATABASE]["renamed"].insert_one({"_id": "last", "a": 1})
+            finished = told.sluice(*cut_over)
+            assert finished.returncode == 0, finished.stderr
+            assert LIFTED_BY in finished.stdout
+            with pytest.raises(WriteError, match="writes blocked"):
+                shop[_DATABASE]["renamed"].insert_one({"_id": "later", "a": 1})
+            administrator.admin.command({"setUserWriteBlockMode": 1, "global": False})
+            shop[_DATABASE]["renamed"].insert_one({"_id": "later", "a": 1})
 
 
 def _replace_password(members: ReplicaSet, name: str, secrets: PlantedSecrets) -> None:

@@ -428,28 +428,32 @@ class RemoveChangefeedResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class FinalizeChangefeedRequest(_message.Message):
-    __slots__ = ("id", "leave_stopped")
+    __slots__ = ("id", "leave_stopped", "block_writes")
     ID_FIELD_NUMBER: _ClassVar[int]
     LEAVE_STOPPED_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_WRITES_FIELD_NUMBER: _ClassVar[int]
     id: str
     leave_stopped: bool
-    def __init__(self, id: _Optional[str] = ..., leave_stopped: _Optional[bool] = ...) -> None: ...
+    block_writes: bool
+    def __init__(self, id: _Optional[str] = ..., leave_stopped: _Optional[bool] = ..., block_writes: _Optional[bool] = ...) -> None: ...
 
 class FinalizeProgress(_message.Message):
-    __slots__ = ("checkpoint", "target", "left", "done", "restored", "problems")
+    __slots__ = ("checkpoint", "target", "left", "done", "restored", "problems", "block_lifted_by")
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
     RESTORED_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_LIFTED_BY_FIELD_NUMBER: _ClassVar[int]
     checkpoint: str
     target: str
     left: _duration_pb2.Duration
     done: bool
     restored: int
     problems: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, checkpoint: _Optional[str] = ..., target: _Optional[str] = ..., left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., done: _Optional[bool] = ..., restored: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ...) -> None: ...
+    block_lifted_by: str
+    def __init__(self, checkpoint: _Optional[str] = ..., target: _Optional[str] = ..., left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., done: _Optional[bool] = ..., restored: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ..., block_lifted_by: _Optional[str] = ...) -> None: ...
 
 class WatchChangefeedRequest(_message.Message):
     __slots__ = ("id",)
