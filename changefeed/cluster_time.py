@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bson.timestamp import Timestamp
@@ -74,6 +74,10 @@ class ClusterTime:
     def next(self) -> ClusterTime:
         """The smallest later cluster time."""
         return ClusterTime.from_int(self.to_int() + 1)
+
+    def before(self, span: timedelta) -> ClusterTime:
+        """The time so much earlier; whole seconds, as `seconds` are."""
+        return ClusterTime(max(0, self.seconds - int(span.total_seconds())), self.increment)
 
     def __str__(self) -> str:
         return f"{self.seconds}.{self.increment}"

@@ -153,6 +153,8 @@ class ChangefeedStatus:
     """When the owner last looked at the source, on the same clock. None: an earlier release wrote the status."""
     behind: bool = True
     """Whether rows that the source has committed since may be missing downstream."""
+    overdue_seconds: int | None = None
+    """With a delay: by how much the oldest change that is not downstream is later than that, when the owner last looked."""
     run: int = 0
     """Counts the starts of its pipelines. Reports of an earlier run do not count for this one."""
     info_version: int
@@ -172,9 +174,15 @@ class ChangefeedStatus:
         return self.taken_in_at if self.copied_from is None else self.taken_in_at | {self.copied_from}
 
     def lag(self, now: datetime) -> timedelta | None:
-        """The greatest possible age of a write that is not downstream; zero while none is left. None before the changefeed has started."""
+        """The greatest possible age of a write that is not downstream; zero while none is left. None before the changefeed has started.
+
+        With a delay only what is beyond it counts.
+        """
         if self.checkpoint is None:
             return None
+        if self.overdue_seconds is not None and self.seen_at is not None:
+            unseen = now - self.seen_at
+            return timedelta(seconds=self.overdue_seconds) + (unseen if unseen >= _MEASURED_FOR else timedelta(0))
         since = self.current_at or self.checkpoint.ts.to_datetime()
         age = max(now - since, timedelta(0))
         if self.seen_at is not None and now - self.seen_at < _MEASURED_FOR:

@@ -46,6 +46,7 @@ def facts(feed: pb.Changefeed) -> list[tuple[str, str | Text]]:
         *(("", f"{table.name}: {cells.copy_bar(table.copy)}") for table in feed.copies if feed.copy.tables > 1),
         ("copy limit", feed.copy_limit),
         ("apply limit", feed.apply_limit),
+        ("delay", feed.delay),
         ("replayed changes skipped", f"{feed.rows.skipped:,}" if feed.rows.skipped else ""),
         ("divergent rows repaired", f"{feed.rows.repaired:,}" if feed.rows.repaired else ""),
         ("rows rejected", Text(_letters(feed), "red") if feed.open_letters.count else ""),

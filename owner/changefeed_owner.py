@@ -132,6 +132,8 @@ class _Memory:
     subscription: Subscription | None = None
     sightings: Sightings = field(default_factory=Sightings)
     watching: bool = False
+    copied: frozenset[Position] | None = None
+    """The positions at which tables begin with a copy, once all those copies have ended."""
 
     def take(self, taken: Taken) -> None:
         self.arrived += taken.events
@@ -407,6 +409,7 @@ class ChangefeedOwner:
             tip=tables.tip,
             arrived=self._memory.arrived,
             resolved=resolved,
+            horizon=self._horizon(known, status, tables, resolved),
             sightings=self._memory.sightings,
             watching=self._memory.watching,
             executions=self._jobs.progress,
@@ -416,6 +419,19 @@ class ChangefeedOwner:
             letters=self._letters.look(status.letters, known.all_rows.rejected),
             errors=[self._reports.of(error) for error in errors],
         )
+
+    def _horizon(
+        self, known: OwnerView, status: ChangefeedStatus, tables: KnownTables, resolved: Position
+    ) -> Position | None:
+        """A delay begins once the changefeed's first copies are done, and ends with a target: a cut-over does not wait for it."""
+        configuration = known.info.configuration
+        if configuration.delay is None or configuration.target is not None:
+            return None
+        if self._memory.copied != status.copy_starts:
+            if tables.first_to_copy - known.copied:
+                return None
+            self._memory.copied = status.copy_starts
+        return Position(resolved.ts.before(configuration.delay))
 
     def _copy_principals(self, known: OwnerView) -> SluiceError | None:
         if self._principals is None:

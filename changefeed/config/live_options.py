@@ -27,6 +27,7 @@ OPTIONS: Mapping[str, Changeable] = {
     ),
     "copy_limit": Changeable.LIVE,
     "apply_limit": Changeable.LIVE,
+    "delay": Changeable.LIVE,
 }
 """By the names of the configuration's fields; the options inside one are as it is."""
 

@@ -70,6 +70,10 @@ CopyLimitOption = Annotated[
 ApplyLimitOption = Annotated[
     str | None, typer.Option(metavar="RATE", help="What applied changes write at most: 20MB/s, 5000 docs/s, or both.")
 ]
+DelayOption = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="How long the source must have had a change before it is applied: 30s, 15m, 1h."),
+]
 TablesOption = Annotated[
     list[str] | None, typer.Option(metavar="PATTERN", help="A table pattern such as 'shop.*'; may be repeated.")
 ]
@@ -93,6 +97,7 @@ def create(
     capture: CaptureOption = None,
     copy_limit: CopyLimitOption = None,
     apply_limit: ApplyLimitOption = None,
+    delay: DelayOption = None,
     tables: TablesOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be created and copied, and all findings; change nothing.")
@@ -113,6 +118,7 @@ def create(
             "capture": capture and capture.value,
             "copy_limit": copy_limit,
             "apply_limit": apply_limit,
+            "delay": delay,
         },
         tables,
     )
@@ -250,6 +256,7 @@ def update(
     capture: CaptureOption = None,
     copy_limit: CopyLimitOption = None,
     apply_limit: ApplyLimitOption = None,
+    delay: DelayOption = None,
     version: Annotated[
         int, typer.Option(min=0, help="Refuse if the changefeed has another version; 0: accept any version.")
     ] = 0,
@@ -269,16 +276,17 @@ def update(
 ) -> None:
     """Replace the configuration of a paused changefeed, or only its capture. What this does is shown and confirmed first.
 
-    Limits change while it runs; none removes one.
+    Limits and the delay change while it runs; none removes one.
     """
-    alone = any(each is not None for each in (capture, copy_limit, apply_limit)) and file is None and config is None
+    live = {"copy_limit": copy_limit, "apply_limit": apply_limit, "delay": delay}
+    alone = any(each is not None for each in (capture, *live.values())) and file is None and config is None
     text = "" if alone else _checked(_read(file, config, "update"))
     request = pb.UpdateChangefeedRequest(
         id=id, configuration=text, expected_version=version, capture=capture or "", routes=routes or ""
     )
-    for name, limit in (("copy_limit", copy_limit), ("apply_limit", apply_limit)):
-        if limit is not None:
-            setattr(request, name, limit)
+    for name, value in live.items():
+        if value is not None:
+            setattr(request, name, value)
     preview = connection.ask(connection.changefeeds.PreviewUpdate, request, timeout=VALIDATION_SECONDS)
     print_warnings(preview.warnings)
     if dry_run and output is not Output.TABLE:

@@ -35,7 +35,7 @@ from owner.ddl.steps import Apply, Observe, RecordExecuting, Refuse, ReleaseDdl
 from owner.ddl.stragglers import Waiting, not_awaited, wait
 from owner.decision.ddl_steps import ddl_steps, dropped_without_name
 from owner.decision.recording import Seen, take_in, to_recopy
-from owner.decision.state import ChangefeedState, Tip, checkpoint_now, end_of, published
+from owner.decision.state import ChangefeedState, Tip, bound_of, checkpoint_now, published
 from owner.decision.status import newest_status
 from owner.tables.wishes import Forget, Mark, Resume, after_release, caught_up, wished
 
@@ -171,8 +171,8 @@ def _awaits(state: ChangefeedState, waiting: Waiting) -> bool:
 
 
 def _resolved(state: ChangefeedState, seen: Seen) -> Position:
-    """Never goes back, and does not pass the changefeed's end."""
-    end = end_of(state)
+    """Never goes back, and does not pass the changefeed's end, nor what is too new."""
+    end = bound_of(state)
     resolved = max(seen.resolved, published(state.status, state.barrier))
     return resolved if end is None else min(resolved, end)
 

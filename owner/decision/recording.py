@@ -12,7 +12,7 @@ from changefeed.records import DdlRecord, TableVerb
 from changefeed.table import TableId
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.stragglers import known_tables, named_tables, nameless
-from owner.decision.state import ChangefeedState, Tip, checkpoint_now, end_of, published
+from owner.decision.state import ChangefeedState, Tip, bound_of, checkpoint_now, published
 from owner.tables import recopy
 from schema_store.definition import enters
 
@@ -39,7 +39,7 @@ class Seen:
 
 def take_in(state: ChangefeedState, classifier: DdlClassifier, now: datetime) -> Seen:
     seen = Seen(state.tip, state.resolved)
-    known_below, end = published(state.status, state.barrier), end_of(state)
+    known_below, end = published(state.status, state.barrier), bound_of(state)
     without_name = set(nameless(state.records.values()))
     _record_own(state, seen, classifier, known_below, end, now)
     for index, event in enumerate(state.arrived):

@@ -70,6 +70,8 @@ class ChangefeedState:
     arrived: Sequence[DdlEvent]
     """Shown by the watch and not recorded yet, in stream order; none is at or past `resolved`."""
     resolved: Position
+    horizon: Position | None = None
+    """What is at or past it is too new for a changefeed with a delay. None: nothing is."""
     sightings: Sightings = field(default_factory=Sightings)
     """Empty while the changefeed does not run."""
     watching: bool = True
@@ -107,6 +109,12 @@ def end_of(state: ChangefeedState) -> Position | None:
     if target is None or state.copying:
         return None
     return max(Position(target), published(state.status, state.barrier))
+
+
+def bound_of(state: ChangefeedState) -> Position | None:
+    """Where DDLs wait, and rows: at the end, or where they are too new. Never before what is published. None: nowhere."""
+    bounds = [at for at in (end_of(state), state.horizon) if at is not None]
+    return max(min(bounds), published(state.status, state.barrier)) if bounds else None
 
 
 def published(status: ChangefeedStatus, barrier: Barrier | None) -> Position:

@@ -46,6 +46,7 @@ def newest_status(
         current_at=current_at,
         seen_at=latest.at if latest else status.seen_at,
         behind=_behind(state, checkpoint, current_at),
+        overdue_seconds=_overdue_seconds(state, checkpoint),
         run=status.run + (lifecycle.running and not status.lifecycle.running),
         info_version=state.info.version,
         epoch=state.epoch,
@@ -77,6 +78,14 @@ def _behind(state: ChangefeedState, checkpoint: Position, current_at: datetime) 
         return True
     flowing = any(report.flowing for report in state.reports)
     return checkpoint < latest.end and (flowing or latest.at - current_at >= _PASSING)
+
+
+def _overdue_seconds(state: ChangefeedState, checkpoint: Position) -> int | None:
+    """By the source's clock alone. A few seconds are no lag: they pass while a window is applied."""
+    if state.horizon is None:
+        return None
+    late = state.horizon.ts.seconds - checkpoint.ts.seconds
+    return late if late >= _PASSING.total_seconds() else 0
 
 
 def _says_the_same(before: ChangefeedStatus, after: ChangefeedStatus) -> bool:

@@ -62,6 +62,11 @@ class KnownTables:
         """The tables that begin with a copy."""
         return {table for table, given in self.replicated.items() if given.copy}
 
+    @property
+    def first_to_copy(self) -> AbstractSet[TableId]:
+        """Those that the changefeed, or a wider filter, began with."""
+        return {table for table, given in self.replicated.items() if given.copy and given.start in self._copy_starts}
+
     def seen(self, tip: SchemaVersions) -> None:
         self.tip = tip
 

@@ -62,10 +62,13 @@ def simulate(
     *,
     faults: bool = True,
     limited: bool = False,
+    delayed: bool = False,
     planted: Planted = nullcontext,
     keep_history: bool = False,
 ) -> Outcome:
-    """`limited`: its tasks wait for limits most of the time. `planted`: bugs to be found."""
+    """`limited`: its tasks wait for limits most of the time. `delayed`: it applies what the source has had for some seconds. `planted`: bugs to be
+    found.
+    """
     begun = time.perf_counter()
     machine = Machine(seed)
     with installed(machine):
@@ -73,7 +76,7 @@ def simulate(
         error = ""
         with wired(cluster), planted():
             try:
-                _live(machine, cluster, faults=faults, limited=limited)
+                _live(machine, cluster, faults=faults, limited=limited, delayed=delayed)
             except Violation as violation:
                 error = str(violation)
             except Exception:  # noqa: BLE001  # every error counts as a failure of this seed
@@ -90,7 +93,7 @@ def simulate(
     )
 
 
-def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool) -> None:
+def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, delayed: bool) -> None:
     random = machine.random
     agreement = Agreement(routed=random.random() < 0.5)
     capture = random.choice((Capture.OPLOG, Capture.CHANGE_STREAM))
@@ -100,7 +103,8 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool) ->
     cluster.source.from_secondaries = always is Capture.OPLOG and random.random() < 0.3
     cluster.source.any_group = always is Capture.CHANGE_STREAM and random.random() < 0.5
     limits = {"copy_limit": random.choice(_LIMITS), "apply_limit": random.choice(_LIMITS)} if limited else {}
-    configuration = Configuration.parse({**_configuration(random, agreement, always), **limits})
+    delay = {"delay": random.choice(("1s", "3s", "10s"))} if delayed else {}
+    configuration = Configuration.parse({**_configuration(random, agreement, always), **limits, **delay})
     judge = cluster.judge = Judge(cluster, agreement)
     share, clones = random.choice((0.05, 0.15, 0.4)), always is Capture.OPLOG
     workload = Workload(cluster.source, random, ddl_share=share, clones=clones)
@@ -203,12 +207,13 @@ def many(
     *,
     faults: bool = True,
     limited: bool = False,
+    delayed: bool = False,
     keep_history: bool = False,
     processes: int | None = None,
 ) -> Iterator[Outcome]:
     """Runs in processes of their own, since the order of sets is fixed when an interpreter starts."""
     os.environ["PYTHONHASHSEED"] = "0"
-    run = partial(simulate, faults=faults, limited=limited, keep_history=keep_history)
+    run = partial(simulate, faults=faults, limited=limited, delayed=delayed, keep_history=keep_history)
     with multiprocessing.get_context("spawn").Pool(processes or os.cpu_count(), ready, maxtasksperchild=1000) as pool:
         yield from pool.imap_unordered(run, seeds)
 
@@ -227,6 +232,7 @@ def main() -> int:
     parser.add_argument("--lines", type=int, default=200, help="of the history, its last ones")
     parser.add_argument("--calm", action="store_true", help="nothing goes wrong")
     parser.add_argument("--limited", action="store_true", help="with limits for copies and changes")
+    parser.add_argument("--delayed", action="store_true", help="with a delay")
     parser.add_argument("--processes", type=int, help="as many as there are cores, if not given")
     options = parser.parse_args()
     if options.seed is not None:
@@ -239,7 +245,13 @@ def _replay(options: argparse.Namespace) -> int:
         command = [sys.executable, "-m", "tests.simulation.run", *sys.argv[1:]]
         os.execve(sys.executable, command, {**os.environ, "PYTHONHASHSEED": "0"})
     ready()
-    outcome = simulate(options.seed, faults=not options.calm, limited=options.limited, keep_history=True)
+    outcome = simulate(
+        options.seed,
+        faults=not options.calm,
+        limited=options.limited,
+        delayed=options.delayed,
+        keep_history=True,
+    )
     print(*outcome.history[-options.lines :], told(outcome), sep="\n")
     return 1 if outcome.error else 0
 
@@ -248,7 +260,8 @@ def _run_many(options: argparse.Namespace) -> int:
     told_at = time.monotonic()
     summary = Summary()
     seeds = range(options.first, options.first + options.seeds)
-    for outcome in many(seeds, faults=not options.calm, limited=options.limited, processes=options.processes):
+    faults, limited, delayed = not options.calm, options.limited, options.delayed
+    for outcome in many(seeds, faults=faults, limited=limited, delayed=delayed, processes=options.processes):
         summary.add(outcome)
         if outcome.error:
             print(told(outcome), flush=True)

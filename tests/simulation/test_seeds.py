@@ -35,6 +35,11 @@ def test_tasks_that_wait_for_a_limit_keep_their_promises() -> None:
     assert not red, red
 
 
+def test_what_is_applied_late_arrives() -> None:
+    red = _red(many(range(4), delayed=True))
+    assert not red, red
+
+
 def test_where_nothing_goes_wrong_all_is_well() -> None:
     red = _red(many(range(20), faults=False))
     assert not red, red

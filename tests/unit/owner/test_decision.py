@@ -126,6 +126,7 @@ class Feed:
         reports: Sequence[PositionReport] = (),
         recopies: bool = True,
         beside: AbstractSet[TableId] = frozenset(),
+        horizon: int | None = None,
     ) -> Decision:
         state = ChangefeedState(
             epoch=1,
@@ -142,6 +143,7 @@ class Feed:
             tip=self.tip,
             arrived=arrived,
             resolved=at(resolved),
+            horizon=None if horizon is None else at(horizon),
             executions=executions or {},
             copying=copying,
             errors=errors,
@@ -284,6 +286,23 @@ def test_the_barrier_ends_at_the_target_and_the_changefeed_when_all_tables_are_t
     assert barrier_of(feed.decide(places={A: at(5)})).position == at(15)
     there = feed.decide(places={A: at(15)}, barrier=Barrier(epoch=1, position=at(15)))
     assert status_of(there).lifecycle.state is State.FINISHED
+
+
+def test_a_ddl_that_is_too_new_for_the_delay_is_neither_recorded_nor_passed() -> None:
+    feed = Feed(table(A, "a"))
+    drop = ddl(11, DdlType.DROP, "a", A)
+    waiting = feed.decide([drop], places={A: at(5)}, resolved=20, horizon=9)
+    assert barrier_of(waiting).position == at(9)
+    assert waiting.waiting == (drop,)
+    assert not any(isinstance(action, RecordDdls) for action in waiting.actions)
+    due = feed.decide(waiting.waiting, places={A: at(9)}, resolved=30, horizon=15)
+    assert (barrier_of(due).position, barrier_of(due).held) == (at(15), {A: at(11)})
+
+
+def test_a_delay_that_begins_takes_nothing_back() -> None:
+    reached = Barrier(epoch=1, position=at(20))
+    decision = Feed(table(A, "a")).decide(places={A: at(20)}, resolved=21, barrier=reached, horizon=9)
+    assert not any(isinstance(action, PublishBarrier) for action in decision.actions)
 
 
 def test_a_copy_goes_on_beyond_the_target_to_its_end_and_the_changefeed_ends_there() -> None:

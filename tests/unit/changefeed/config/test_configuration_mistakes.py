@@ -40,13 +40,17 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (
         {"sinc": "x"},
         ("sinc: unknown key; allowed are id, source, sink, start, target, filter, routes, columns, ddl, capture, on_occupied, on_divergence, on_rejected, dead_letter, users, "
-        "copy_limit, apply_limit, pipeline (did you mean 'sink'?)"),
+        "copy_limit, apply_limit, delay, pipeline (did you mean 'sink'?)"),
     ),
-    ({"zzz": {"a": 1}}, "zzz: unknown key; allowed are id, source, sink, start, target, filter, routes, columns, ddl, capture, on_occupied, on_divergence, on_rejected, dead_letter, users, copy_limit, apply_limit, pipeline"),
+    ({"zzz": {"a": 1}}, "zzz: unknown key; allowed are id, source, sink, start, target, filter, routes, columns, ddl, capture, on_occupied, on_divergence, on_rejected, dead_letter, users, copy_limit, apply_limit, delay, pipeline"),
     (
         {"id": "orders to dr"},
         "id: found 'orders to dr'; write up to 64 letters, digits and single - _ . between them, for example orders-to-dr",
     ),
+    ({"delay": "1 hour"}, "delay: found '1 hour'; write null or a time such as 30s, 15m, 1h, 2d"),
+    ({"delay": 3600}, "delay: found 3600; write null or a time such as 30s, 15m, 1h, 2d"),
+    ({"delay": "0s"}, "delay: found '0s'; allowed are 1s to 30d"),
+    ({"delay": "31d"}, "delay: found '31d'; allowed are 1s to 30d"),
     ({"id": 5}, "id: found 5; write up to 64 letters, digits and single - _ . between them, for example orders-to-dr"),
     ({"id": None}, "id: found null; write up to 64 letters, digits and single - _ . between them, for example orders-to-dr"),
     ({"source": "db1.example:27017"}, "source: found a text without ://; write a URI that begins with mongodb://, mongodb+srv://, blackhole://"),

@@ -39,6 +39,7 @@ def test_the_list_for_users_needs_no_server() -> None:
 
 def test_the_handbook_says_which_options_are_live() -> None:
     page = (Path(changefeed.__file__).parents[1] / "docs" / "configuration.md").read_text()
-    live = " and ".join(f"`{name}`" for name in OPTIONS if name in LIVE_OPTIONS)
+    *others, last = [f"`{name}`" for name in OPTIONS if name in LIVE_OPTIONS]
+    live = f"{', '.join(others)} and {last}"
     created = " and ".join(f"`{name}`" for name, changes in OPTIONS.items() if changes is Changeable.AT_CREATE)
     assert f"{live} change while the changefeed runs; {created} are given at create" in page
