@@ -62,14 +62,18 @@ def places(barrier: Position, highest: Position, recorded: Iterable[Position]) -
 def begun(
     table: TableSchema, target: TableName, at: tuple[Position, Position], stands_at: Position, now: datetime
 ) -> tuple[DdlRecord, DdlRecord]:
-    """`stands_at`: how far the target's table is. The table of an earlier attempt is made anew."""
+    """`stands_at`: how far the target's table is. The table of an earlier attempt is made anew.
+
+    Both come after all that is open of its name: a create that waits for a user knows no table.
+    """
     if table.beside is not None:
         stands_at = table.beside.stands_at
     left, entered = at
+    names = frozenset({target})
     beside = Beside(name=beside_name(table.id, target), stands_at=stands_at)
     leave = DdlRecord(
         event=DdlEvent(position=left, type=DdlType.LEAVE, db=table.name.db, table=table.name, id=table.id),
-        scope=Scope(tables=frozenset({table.id}), ended=frozenset({table.id})),
+        scope=Scope(tables=frozenset({table.id}), ended=frozenset({table.id}), names=names),
         disposition=Disposition.SCHEMA_ONLY,
         note=f"to be copied anew; {target} stands still until the copy takes its place",
         seen_at=now,
@@ -83,7 +87,7 @@ def begun(
             id=table.id,
             description=definition_of(table, beside),
         ),
-        scope=Scope(apart=frozenset({table.id})),
+        scope=Scope(apart=frozenset({table.id}), names=names),
         disposition=Disposition.SCHEMA_ONLY,
         note=f"copied to {beside.name}",
         seen_at=now,

@@ -233,13 +233,21 @@ class Judge:
             raise Violation(f"I2: {record.event} while {table} is being copied")
         if self._in_copy(table) or collection is None:
             return
-        if table in self._stragglers and any(self._ends(ddl, table) for ddl in self._touching(table)):
+        if table in self._stragglers and self._is_ended(table):
             self._count("DDL of a stopped table that ends")
             return
         due = _rows_before(self._source.by_id[table], placed(record.position))
         touched = {key for id, key in self._touched if id == table}
         if _but(collection.rows, touched) != _but(due, touched):
             raise Violation(f"I1: {record.event} while {table} has {collection.rows}, and had {due} there")
+
+    def _is_ended(self, table: TableId) -> bool:
+        """By the source, or by Sluice, which copies it anew."""
+        left = any(record.open and record.event.type is DdlType.LEAVE for record in self._records_of(table))
+        return left or any(self._ends(ddl, table) for ddl in self._touching(table))
+
+    def _records_of(self, table: TableId) -> Iterable[DdlRecord]:
+        return (record for record in self._records.values() if record.event.id == table)
 
     def _touching(self, table: TableId) -> Iterable[Ddl]:
         return (ddl for ddl in self._source.ddls if table in ddl.ids and self._concerns(ddl, table))

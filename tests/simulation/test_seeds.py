@@ -7,7 +7,27 @@ from random import SystemRandom
 
 from tests.simulation.run import Outcome, many, told
 
-_ONCE_RED = (7, 9, 17, 32, 129, 256, 343, 354, 919, 995, 1511, 5472, 700166, 701234, 701302, 901368, 945658552, 60914)
+_ONCE_RED = (
+    7,
+    9,
+    17,
+    32,
+    129,
+    256,
+    343,
+    354,
+    919,
+    995,
+    1511,
+    5472,
+    700166,
+    701234,
+    701302,
+    901368,
+    945658552,
+    60914,
+    107844390,
+)
 """Seeds that failed with earlier workloads. What they found is pinned in unit tests, see docs/bugs-found.md."""
 
 _LINES = 60

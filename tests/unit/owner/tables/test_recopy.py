@@ -11,6 +11,7 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.event import DdlType
+from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import Barrier, DdlRecord, DdlState, Straggler, TableVerb
 from changefeed.table import Beside, TableId, TableKind, TableName
@@ -19,8 +20,9 @@ from owner.decision.decide import Decision, RecordDdls
 from owner.tables import recopy
 from owner.tables.wishes import Forget, TableWishes, after_release
 from schema_store.definition import definition_of
-from tests.unit.owner.test_decision import NOW, A, B, Feed, at, barrier_of, ddl, table
+from tests.unit.owner.test_decision import NOW, A, B, Feed, at, barrier_of, ddl, status_of, table
 
+C = TableId("c" * 32)
 ASKED = TableWishes(requests={A: TableVerb.RECOPY}, replicated={A})
 COPY = TableName("shop", f"sluice.recopy.{A}")
 
@@ -108,6 +110,21 @@ def test_what_is_recorded_is_not_overtaken() -> None:
     records = recorded(feed.decide(places={A: at(5)}, wishes=ASKED))
     assert types(records) == [(DdlType.LEAVE, at(10)), (DdlType.ENTER, at(11))]
     assert records[0].event.table == TableName("shop", "z")
+
+
+def test_a_table_whose_create_waits_for_a_user_leaves_after_it_and_nobody_waits_for_that() -> None:
+    """No node has the table, so its leave would never be done, and the checkpoint of all tables would stand there."""
+    feed = Feed(table(A, "a"), table(B, "b"))
+    drop = feed.knows(ddl(6, DdlType.DROP, "b", B))
+    refused = ErrorReport(code="ddl_refused", message="no", retryable=False, at=NOW)
+    feed.records[drop.position] = replace(drop, refused=refused)
+    feed.knows(ddl(7, DdlType.CREATE, "b", C))
+    begun = recopy.begun(table(C, "b"), TableName("shop", "b"), (at(8), at(9)), at(8), NOW)
+    feed.records |= {record.position: record for record in begun}
+    stands = StoredStraggler(Straggler(at=at(6), since=NOW), 7)
+    wishes = TableWishes(stragglers={B: stands}, replicated={A, B})
+    decision = feed.decide(places={A: at(10), B: at(6)}, resolved=10, wishes=wishes)
+    assert status_of(decision).checkpoint == at(10)
 
 
 def test_two_tables_have_places_of_their_own() -> None:
