@@ -196,16 +196,17 @@ class ReplicaSet:
     def roll_back(self, write: Callable[[], object], *, freeze: bool = False) -> None:
         """Calls `write`, which reaches the primary only; then the others elect a new primary, and the old one rolls the write back.
 
-        The old primary is killed, or frozen, until the election. Returns when it has rolled back and is a secondary.
+        The old primary is killed, or frozen, until the election, and until each of the others has an entry of the new term: else one of them
+        might elect the old one again on a slow machine, and the write would stay. Returns when it has rolled back and is a secondary.
         """
         old = self.primary()
         before = _rollbacks(old)
         self.hold_majority()
         write()
-        _make_durable(old)
+        _make_durable(old, members=1)
         old.pause() if freeze else old.kill()
         self._hold_replication("off", [member for member in self.members if member is not old])
-        self.wait_for_primary(beside=old)
+        _make_durable(self.wait_for_primary(beside=old), members=len(self.members) - 1)
         old.resume() if freeze else old.start()
         if not wait_until(lambda: _rollbacks(old) > before, START_TIMEOUT_SECONDS):
             raise ServerFailed(f"{old.name} did not roll back within {START_TIMEOUT_SECONDS:.0f} s")
@@ -274,10 +275,11 @@ def _state(member: MongoDB) -> dict[str, Any]:
         return {}
 
 
-def _make_durable(member: MongoDB) -> None:
-    """Makes earlier writes survive a kill."""
-    with member.client() as client:
-        client.admin.command("appendOplogNote", 1, data={"devstack": "durable"}, writeConcern={"w": 1, "j": True})
+def _make_durable(primary: MongoDB, *, members: int) -> None:
+    """Makes earlier writes survive a kill of so many members."""
+    concern = {"w": members, "j": True}
+    with primary.client() as client:
+        client.admin.command("appendOplogNote", 1, data={"devstack": "durable"}, writeConcern=concern)
 
 
 def _rollbacks(member: MongoDB) -> int:
