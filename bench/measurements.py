@@ -12,6 +12,7 @@ from bench.figures.filtered import one_of_a_hundred
 from bench.figures.hot_table import hot_table
 from bench.figures.initial_copy import initial_copy
 from bench.figures.lag import lag, lag_beside_an_index_build
+from bench.figures.large_table import large_table
 from bench.figures.quiet_table import quiet_table
 from bench.figures.slices import slices
 from bench.figures.spark_cluster import spark_cluster
@@ -24,6 +25,7 @@ MEASUREMENTS: dict[str, Callable[[DevStack], list[Figure]]] = {
     "catch_up": catch_up,
     "slices": slices,
     "initial_copy": initial_copy,
+    "large_table": large_table,
     "lag": lag,
     "lag_beside_an_index_build": lag_beside_an_index_build,
     "hot_table": hot_table,
