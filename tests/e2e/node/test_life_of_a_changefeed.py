@@ -109,7 +109,7 @@ def life(database: str, source_uri: str, target_uri: str, source_client: Client,
     return Life(database, (source_uri, target_uri), source, target)
 
 
-@pytest.mark.parametrize("nodes", [pytest.param(1, marks=pytest.mark.soak), 3])
+@pytest.mark.parametrize("nodes", [1, pytest.param(3, marks=pytest.mark.soak)])
 def test_a_changefeed_is_created_paused_resumed_updated_removed_and_created_again(
     nodes: int, node: Server, life: Life, etcd_endpoint: str, tmp_path: Path
 ) -> None:
