@@ -31,7 +31,7 @@ from devstack.stack import DevStack
 from source.connection import Client
 
 BLACKHOLE = "blackhole://"
-_DEADLINE_SECONDS = 300.0
+_DEADLINE_SECONDS = 1_800.0
 _ENDING_SECONDS = 30.0
 
 

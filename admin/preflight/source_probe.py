@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 from pymongo.errors import OperationFailure
 
@@ -52,6 +53,8 @@ class SourceFindings:
     """Whether its oplog has an entry at one of the positions that were asked for. None: not asked, or it cannot be read."""
     identity_lacks: str = ""
     """The privilege without which its id is unknown."""
+    oplog_span: timedelta | None = None
+    """How far back its oplog reaches now. None: it cannot be read."""
 
 
 def probe_source(
@@ -155,6 +158,7 @@ def _findings(
         tables=catalog.tables,
         choice=choice,
         read=True,
+        oplog_span=window.span if window is not None else None,
         identity_lacks=missing_identity(privileges) if identity.id is None and not deployment.sharded else "",
     )
 

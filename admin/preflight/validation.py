@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 from admin.cluster_reader import ClusterReader, tables_of
 from admin.preflight.column_obstacles import column_obstacles, column_warnings
@@ -16,7 +17,7 @@ from admin.preflight.sink_probe import SinkFindings, TargetTables, identify_sink
 from admin.preflight.source_probe import SourceFindings, identify_source, probe_source
 from admin.preflight.update_effect import UpdateEffect, effect
 from changefeed.config.capture_choice import CaptureChoice, node_obstacles
-from changefeed.config.configuration import Configuration, OnOccupied, Start
+from changefeed.config.configuration import Configuration, OnOccupied, Start, delay_text
 from changefeed.config.overlap import common_target, writes
 from changefeed.config.read_preference import refused_at_target
 from changefeed.errors import ConfigurationError, SluiceError
@@ -165,6 +166,7 @@ class Validator:
             problems += more_problems
             warnings += column_warnings(configuration, found.tables)
         warnings += _users_of_routed_databases(configuration, found.tables)
+        warnings += _late_for_the_oplog(configuration, found.oplog_span)
         if target.identity_lacks:
             warnings.append(
                 f"sink: {target.identity_lacks}. Without it no update can prove that a changed connection string leads to the same deployment"
@@ -374,6 +376,15 @@ def _without_tables(configuration: Configuration, tables: Sequence[TableSchema])
         yield (
             f"filter.tables: the source has no table that matches {patterns}; the changefeed waits until one is created. Check the names if "
             "there should be one already"
+        )
+
+
+def _late_for_the_oplog(configuration: Configuration, span: timedelta | None) -> Iterator[str]:
+    delay = configuration.delay
+    if delay is not None and span is not None and span < delay:
+        yield (
+            f"delay: changes wait for {delay_text(delay)} in the source's oplog, which reaches back {span.total_seconds() / 60:.0f} min now; make sure that it lasts "
+            "longer than the delay and your longest pause, or the changefeed loses its history"
         )
 
 

@@ -93,14 +93,19 @@ class OplogDdlWatch:
         return ClusterTime.from_bson(written["majorityOpTime"]["ts"])
 
     def _read_stride(self, end: Position) -> tuple[DdlEvent, ...]:
-        """Read one stride. If it ends before `end`, the next poll does not wait."""
+        """Reads one stride. If it ends before `end`, the next poll does not wait. One that takes the server too long is no error, unless it could not
+        be shorter: whoever sees an error opens another watch, which would begin with the same long stride.
+        """
         reached = Position(self._stride.end_of(self._resolved.ts, end.ts))
         began = time.monotonic()
         try:
             events = self._read(reached)
         except ExecutionTimeout:
-            self._stride = self._stride.given_up()
-            raise
+            shorter = self._stride.given_up()
+            if shorter == self._stride:
+                raise
+            self._stride, self._wait = shorter, 0.0
+            return ()
         self._stride = self._stride.after(time.monotonic() - began)
         self._wait, self._resolved = _SHORTEST_WAIT if reached == end else 0.0, reached
         return events

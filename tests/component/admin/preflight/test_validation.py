@@ -134,6 +134,16 @@ def test_a_sink_that_hides_its_identity_is_warned_of(site: Site) -> None:
     )
 
 
+def test_a_delay_that_the_oplog_does_not_cover_is_warned_of(site: Site) -> None:
+    source = site.user(site.source, "reader", ("readAnyDatabase", "admin"), ("clusterMonitor", "admin"))
+    sink = site.user(site.target, "writer", *_WRITER)
+
+    problems, warnings = site.validated(source, sink, filter={"tables": ["shop.*"]}, delay="1d")
+
+    assert problems == []
+    assert [warning.partition(" in ")[0] for warning in warnings] == ["delay: changes wait for 1d"]
+
+
 def test_a_user_who_only_reads_is_no_sink(site: Site) -> None:
     source = site.user(site.source, "reader", *_READER)
     sink = site.user(site.target, "reader", ("readAnyDatabase", "admin"))

@@ -91,6 +91,21 @@ def workload(client: Client, database: str) -> None:
     db.v.drop()
 
 
+def test_a_range_that_takes_the_server_too_long_is_read_in_shorter_ones_by_the_same_watch(
+    own_mongodb: Callable[..., MongoDB], database: str
+) -> None:
+    with (
+        connect(own_mongodb("slow", parameters=TESTING).uri) as client,
+        open_ddl_watch(client, Position(newest_time(client).next()), Capture.OPLOG) as watch,
+    ):
+        watch.poll()
+        client[database].create_collection("t")
+        too_long = {"failCommands": ["find"], "namespace": "local.oplog.rs", "errorCode": 50}
+        client.admin.command("configureFailPoint", "failCommand", mode={"times": 1}, data=too_long)
+        assert watch.poll().events == ()
+        assert "create t" in of_database(until_resolved(watch, newest_time(client)), database)
+
+
 def test_the_whole_history_comes_in_order(client: Client, watch: DdlWatch, database: str) -> None:
     workload(client, database)
     events = until_resolved(watch, newest_time(client))
