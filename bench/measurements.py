@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from bench.figures.at_rest import at_rest
 from bench.figures.catch_up import catch_up
+from bench.figures.copies.initial_copy import initial_copy
+from bench.figures.copies.large_table import large_table
 from bench.figures.etcd_writes import etcd_writes
 from bench.figures.event_scan import event_scan
 from bench.figures.filtered import one_of_a_hundred
 from bench.figures.hot_table import hot_table
-from bench.figures.initial_copy import initial_copy
 from bench.figures.lag import lag, lag_beside_an_index_build
-from bench.figures.large_table import large_table
 from bench.figures.quiet_table import quiet_table
 from bench.figures.slices import slices
 from bench.figures.spark_cluster import spark_cluster

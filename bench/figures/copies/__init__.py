@@ -1,0 +1,1 @@
+"""The measurements, one module for each."""
