@@ -13,6 +13,8 @@ from changefeed.position import Position
 from changefeed.row_tally import RowTally
 from changefeed.table import TableId, TableName
 
+_UNVERSIONED = Position(ClusterTime(0, 0))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetTable:
@@ -20,11 +22,13 @@ class TargetTable:
 
     `ordered`: rows of different keys depend on each other (a unique index, a capped collection's insert order), so a sink
     applies them one after the other in the given order. `sharded`: a row is found by its whole key, not by its `_id` alone.
+    `version`: where this version of its schema begins.
     """
 
     id: TableId
     source: TableName
     name: TableName
+    version: Position = _UNVERSIONED
     ordered: bool = False
     sharded: bool = False
 
