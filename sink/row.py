@@ -12,6 +12,7 @@ from changefeed.event import RowType
 from changefeed.position import Position
 from changefeed.row_tally import RowTally
 from changefeed.table import TableId, TableName
+from sink.receipt import Receipt
 
 _UNVERSIONED = Position(ClusterTime(0, 0))
 
@@ -99,6 +100,8 @@ class WriteResult:
     """Tables with repaired rows, each with the latest time at which one was read: changes up to that time may be applied already."""
     writing: dict[TableId, float] = field(default_factory=dict)
     """The seconds that the sink took for each table's changes."""
+    receipts: list[Receipt] = field(default_factory=list)
+    """What is durable, but not seen before it is committed."""
 
     def add(self, other: WriteResult) -> None:
         self.tally.add(other.tally)
@@ -109,6 +112,7 @@ class WriteResult:
             self.repaired(table, time)
         for table, seconds in other.writing.items():
             self.took(table, seconds)
+        self.receipts += other.receipts
 
     def took(self, table: TableId, seconds: float) -> None:
         self.writing[table] = self.writing.get(table, 0.0) + seconds

@@ -17,7 +17,7 @@ from changefeed.config.configuration import Configuration
 from changefeed.config.uri import ConnectionUri
 from changefeed.event import DdlEvent
 from changefeed.position import Position, Window
-from changefeed.records import LetterTotals, Observation
+from changefeed.records import DdlRecord, LetterTotals, Observation
 from changefeed.table import TableName, TableSize
 from changefeed.users.principals import PrincipalChanges, Principals
 from credentials.expansion import expanded
@@ -181,8 +181,8 @@ class _RenewedSink:
     def observe(self, names: Iterable[TableName]) -> Observation:
         return self._current().observe(names)
 
-    def apply(self, ddl: DownstreamDdl, before: Observation) -> str:
-        return self._current().apply(ddl, before)
+    def apply(self, ddl: DownstreamDdl, before: Observation, record: DdlRecord | None = None) -> str:
+        return self._current().apply(ddl, before, record)
 
     def close(self) -> None:
         with self._lock:

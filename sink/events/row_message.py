@@ -22,7 +22,7 @@ import bson
 from changefeed.cluster_time import ClusterTime
 from changefeed.event import RowType
 from sink.events.extended_json import to_json
-from sink.events.pos import BEFORE_ALL, OF_EVENT, pos_of
+from sink.events.pos import AFTER_ALL, OF_EVENT, pos_of
 from sink.events.update_body import update_body
 from sink.row import RowChange, TargetTable
 
@@ -73,7 +73,7 @@ class BsonRows:
 
     def copied(self, table: TargetTable, document: bytes, key: bytes, read_ts: ClusterTime) -> bytes:
         time = read_ts.to_int()
-        return self._message(table, COPIED, f"{time:016X}{BEFORE_ALL}".encode(), time, key, _AFTER + document)
+        return self._message(table, COPIED, f"{time:016X}{AFTER_ALL}".encode(), time, key, _AFTER + document)
 
     def _message(self, table: TargetTable, op: str, pos: bytes, time: int, key: bytes, body: bytes) -> bytes:
         head, schema = self._heads.get((table, op)) or self._head(table, op)
@@ -116,7 +116,7 @@ class JsonRows:
 
     def copied(self, table: TargetTable, document: bytes, key: bytes, read_ts: ClusterTime) -> bytes:
         time = read_ts.to_int()
-        return self._message(table, COPIED, f"{time:016X}{BEFORE_ALL}", time, key, f', "after": {to_json(document)}')
+        return self._message(table, COPIED, f"{time:016X}{AFTER_ALL}", time, key, f', "after": {to_json(document)}')
 
     def _message(self, table: TargetTable, op: str, pos: str, time: int, key: bytes, body: str) -> bytes:
         head, schema = self._heads.get((table, op)) or self._head(table, op)

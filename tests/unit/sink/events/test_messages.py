@@ -30,7 +30,7 @@ from sink.ddl import (
     Skip,
 )
 from sink.events.message import Message, ddl_message, recopy_message, schema_message, watermark_message
-from sink.events.pos import pos_of
+from sink.events.pos import pos_after, pos_of
 from sink.events.row_message import BsonRows, JsonRows
 from sink.row import RowChange, TargetTable
 from tests.json_schema import violations
@@ -173,12 +173,12 @@ def test_an_update_says_what_it_does() -> None:
     assert empty == {}
 
 
-def test_a_copied_document_stands_before_each_event_of_its_time() -> None:
+def test_a_copied_document_stands_after_each_event_of_its_time() -> None:
     *_, (copied, _) = _rows()
     message = bson.decode(copied)
     assert (message["op"], message["after"]) == ("r", {"_id": 7, "n": 1})
     at = ClusterTime(99, 1)
-    assert message["pos"] == pos_of(Position(at)) < pos_of(Position(at, "00000000")) < pos_of(Position(at.next()))
+    assert pos_of(Position(at, "FFFFFFFF")) < message["pos"] == pos_after(at) < pos_of(Position(at.next()))
 
 
 def test_a_ddl_that_changes_nothing_downstream_is_no_message() -> None:
