@@ -58,7 +58,10 @@ class IndexTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MakeEmpty:
+    """`at`: where its copy begins again."""
+
     schema: TableSchema
+    at: Position
 
 
 CopyStep: TypeAlias = Prepare | CopyChunk | IndexTable | MakeEmpty
@@ -103,6 +106,8 @@ def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
         case IndexTable():
             build_indexes(creation, resources.ddl)
         case MakeEmpty():
+            if resources.recopies is not None:
+                resources.recopies(step.schema.id, creation.name, step.at)
             make_empty(creation, resources.ddl)
     return None
 
@@ -137,4 +142,5 @@ def _creation(resources: ChangefeedResources, schema: TableSchema) -> Creation:
     tables = {each.id: each.name for each in present if each is not None}
     routing = Routing(route=resources.context.configuration.routes.target, tables=tables)
     kept = resources.context.configuration.on_occupied is OnOccupied.KEEP and schema.beside is None
-    return creation_of(schema, target.name, routing, kept=kept)
+    logged = resources.context.configuration.sink_can.keeps_messages
+    return creation_of(schema, target.name, routing, kept=kept, logged=logged)

@@ -89,7 +89,7 @@ def ddl_message(  # noqa: C901 - one case for each kind of DDL
         case DropTables() if event.type is DdlType.DROP_DATABASE:
             own = {"type": "dropDatabase", "db": event.db, "ids": _ended(record), "pos": about["pos"]}
         case DropTables():
-            own = {"type": "drop", "ns": str(ddl.names[0]), **about, "id": _ended(record)[0]}
+            own = {"type": "drop", "ns": str(ddl.names[0]), **about, "id": next(iter(_ended(record)), _id(record))}
         case Together():
             raise DdlUnsupported(f"{event}: an event sink has no copies beside a table; recopy is not offered for it")
     return Message({**head, **own})

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import threading
 
-from changefeed.config.file_sink import FileSinkOptions
+from changefeed.config.sinks.file_sink import FileSinkOptions
 from changefeed.position import Position
 from changefeed.table import TableId
 from sink.events.message import schema_message
-from sink.events.pos import pos_of
 from sink.files.directory import Directory
 from sink.files.identity import FeedIdentity
-from sink.files.manifest import LOG, SCHEMA, Manifest, number_name, number_of
+from sink.files.manifest import LOG, Manifest, number_name, number_of, schema_name
 from sink.receipt import Commit
 
 
@@ -42,7 +41,7 @@ class FileCommitter:
             for schema, name in commit.tables:
                 version = schema.id, schema.valid_from
                 if version not in self._described:
-                    described = f"{SCHEMA}/{schema.id}/{pos_of(schema.valid_from)}.json"
+                    described = schema_name(schema.id, schema.valid_from)
                     self._directory.create(described, schema_message(feed, schema, name).json())
                     self._described.add(version)
             while not self._directory.create(f"{self._log}/{number_name(self._number)}", manifest):

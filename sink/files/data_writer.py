@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable
 from typing import Protocol
 
-from changefeed.config.file_sink import Compression, FileSinkOptions, MessageFormat
+from changefeed.config.sinks.file_sink import Compression, FileSinkOptions, MessageFormat
 from sink.files.directory import Directory
 from sink.files.manifest import DATA
 from sink.receipt import Receipt

@@ -24,9 +24,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
+from urllib.parse import quote, unquote
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.position import Window
+from changefeed.position import Position, Window
 from changefeed.table import TableId
 from sink.events.pos import pos_of, position_of
 from sink.receipt import CopyReceipt, Receipt
@@ -35,6 +36,15 @@ VERSION = 1
 IDENTITY = "feed.json"
 LOG, DDL, SCHEMA, CHECKPOINT, DATA = "log", "ddl", "schema", "checkpoint", "data"
 _DIGITS = 12
+
+
+def schema_name(table: TableId, valid_from: Position) -> str:
+    """A view is identified by its name, which may contain any character."""
+    return f"{SCHEMA}/{quote(table, safe=':.')}/{pos_of(valid_from)}.json"
+
+
+def table_of(folder: str) -> TableId:
+    return TableId(unquote(folder))
 
 
 def number_name(number: int) -> str:

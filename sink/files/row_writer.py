@@ -10,7 +10,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.file_sink import FileSinkOptions, MessageFormat
+from changefeed.config.sinks.file_sink import FileSinkOptions, MessageFormat
 from changefeed.documents.key_range import KeyRange
 from sink.events.row_message import BsonRows, JsonRows, RowEncoder
 from sink.files.data_writer import DataWriter

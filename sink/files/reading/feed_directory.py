@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import bson
@@ -19,7 +19,7 @@ from changefeed.table import TableId
 from sink.events.pos import position_of
 from sink.files.data_writer import content_of
 from sink.files.directory import Directory
-from sink.files.manifest import CHECKPOINT, DDL, IDENTITY, LOG, SCHEMA, Manifest
+from sink.files.manifest import CHECKPOINT, DDL, IDENTITY, LOG, SCHEMA, Manifest, table_of
 from sink.files.reading.chain import MessageGap
 from sink.receipt import Receipt
 
@@ -45,6 +45,17 @@ class StoredMessage:
         return bson.decode(self.raw, CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS))
 
 
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """Everything before `at` is there; of the tables named, everything before their own positions."""
+
+    at: Position
+    behind: Mapping[TableId, Position] = field(default_factory=dict)
+
+    def of(self, table: TableId) -> Position:
+        return self.behind.get(table, self.at)
+
+
 class FeedDirectory:
     def __init__(self, path: str) -> None:
         self._directory = Directory(path)
@@ -62,12 +73,12 @@ class FeedDirectory:
             )
         return str(json.loads(identity)["feed"])
 
-    def mark(self) -> Position | None:
-        """Everything before it is there. Read it before `look`."""
+    def mark(self) -> Watermark | None:
+        """Read it before `look`."""
         marks = [
             self._directory.read(f"{CHECKPOINT}/{name}") for name in self._directory.names(CHECKPOINT)[-_NEWEST_MARKS:]
         ]
-        return max((position_of(json.loads(mark)["pos"]) for mark in marks if mark is not None), default=None)
+        return max((_mark(mark) for mark in marks if mark is not None), key=lambda mark: mark.at, default=None)
 
     def look(self) -> None:
         for epoch in self._directory.names(LOG):
@@ -78,12 +89,12 @@ class FeedDirectory:
         for name in self._directory.names(DDL):
             if name not in self.ddls:
                 self.ddls[name] = _parsed(self._needed(f"{DDL}/{name}"))
-        for table in map(TableId, self._directory.names(SCHEMA)):
-            versions = self.schemas.setdefault(table, {})
-            for name in self._directory.names(f"{SCHEMA}/{table}"):
+        for folder in self._directory.names(SCHEMA):
+            versions = self.schemas.setdefault(table_of(folder), {})
+            for name in self._directory.names(f"{SCHEMA}/{folder}"):
                 at = position_of(name.removesuffix(".json"))
                 if at not in versions:
-                    versions[at] = _parsed(self._needed(f"{SCHEMA}/{table}/{name}"))
+                    versions[at] = _parsed(self._needed(f"{SCHEMA}/{folder}/{name}"))
 
     def messages(self, file: Receipt) -> Iterator[StoredMessage]:
         stored = self._needed(file.name)
@@ -104,6 +115,12 @@ class FeedDirectory:
                 f"{self._directory.path}/{name}: expected this file, which another one names; found none: restore it"
             )
         return content
+
+
+def _mark(content: bytes) -> Watermark:
+    fields = json.loads(content)
+    behind = {} if fields["tables"] == "all" else fields["tables"]
+    return Watermark(position_of(fields["pos"]), {TableId(table): position_of(pos) for table, pos in behind.items()})
 
 
 def _parsed(line: bytes) -> StoredMessage:

@@ -2,7 +2,7 @@
 
 `read` gives everything between the last watermark and the newest one, or raises `MessageGap`. At one position the order is
 
-    recopy, which empties a table     the schema of a table that begins     DDL     changes     copied documents     `Copied`
+    recopy, which empties a table     `CopyBegins`     the schema of a table that begins     DDL     changes     copied documents     `Copied`
 
 A copied document stands at the time at which it was read, among the table's changes. Changes before it may not fit the document, or find
 none: the copy has their effect. `Copied` says from where on each change fits.
@@ -20,14 +20,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count, pairwise
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position, Window
 from changefeed.table import TableId
 from sink.events.pos import pos_after, pos_of, position_of
 from sink.files.manifest import Manifest
 from sink.files.reading.chain import chain
-from sink.files.reading.feed_directory import FeedDirectory, StoredMessage
+from sink.files.reading.feed_directory import FeedDirectory, StoredMessage, Watermark
 from sink.receipt import CopyReceipt, Receipt
 
 
@@ -38,10 +39,24 @@ class Copied:
     table: TableId
 
 
-Shown: TypeAlias = StoredMessage | Copied
-_RECOPY, _SCHEMA, _DDL, _ROW, _COPIED = range(5)
-_Spans: TypeAlias = Mapping[str, tuple[str, str]]
-"""From which pos to before which one a file shows messages of each table."""
+@dataclass(frozen=True, slots=True)
+class CopyBegins:
+    """Up to `Copied`, changes of the table may not fit."""
+
+    table: TableId
+
+
+Shown: TypeAlias = StoredMessage | CopyBegins | Copied
+_RECOPY, _BEGINS, _SCHEMA, _DDL, _ROW, _COPIED = range(6)
+_NOTHING = Watermark(Position(ClusterTime(0, 0)))
+
+
+class _Span(NamedTuple):
+    """A file shows messages of a table from `start` to before `end`; all of them at `at` or after it."""
+
+    start: str
+    end: str
+    at: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +65,8 @@ class _Ddl:
     type: str
     tables: tuple[TableId, ...]
     """Created, emptied or ended by it."""
+    about: tuple[TableId, ...]
+    """Its table, if it is about one."""
     message: StoredMessage
 
 
@@ -62,45 +79,57 @@ class _Life:
     end: Position | None
     schema: StoredMessage | None
 
+    @property
+    def view(self) -> bool:
+        """It has no rows."""
+        return self.schema is not None and self.schema.fields["schema"]["kind"] == "view"
+
 
 class Reader:
     def __init__(self, directory: FeedDirectory) -> None:
         self._directory = directory
-        self.at: Position | None = None
+        self.mark: Watermark | None = None
         """Everything before it was shown."""
 
     def read(self) -> Iterator[Shown]:
         mark = self._directory.mark()
         self._directory.look()
-        if mark is not None and (self.at is None or mark > self.at):
-            yield from self._between(self.at or Position.parse("0.0"), mark)
-            self.at = mark
+        if mark is not None and mark != self.mark:
+            yield from self._between(self.mark or _NOTHING, mark)
+            self.mark = mark
 
-    def _between(self, start: Position, end: Position) -> Iterator[Shown]:
+    def _between(self, before: Watermark, now: Watermark) -> Iterator[Shown]:
         queue = _Queue(self._directory)
         ddls = [_ddl(message) for message in self._directory.ddls.values()]
         for ddl in ddls:
-            if start <= ddl.at < end:
+            table = next(iter(ddl.about), TableId(""))
+            if before.of(table) <= ddl.at < now.of(table):
                 queue.add(ddl.message.pos, _RECOPY if ddl.type == "recopy" else _DDL, ddl.message)
         ranges = _ranges(self._directory.manifests)
         for table, life in self._lives(ddls, ranges).items():
+            start, end = before.of(table), max(before.of(table), now.of(table))
             if life.schema is not None and start <= life.start < end:
                 queue.add(life.schema.pos, _SCHEMA, life.schema)
+            if life.view:
+                continue
             for span, manifest in _shown(table, life, ranges[table], Window(start, end)):
-                queue.wait_for(manifest.files, {table: (pos_of(span.start), pos_of(span.end))})
+                queue.wait_for(manifest.files, table, _Span(pos_of(span.start), pos_of(span.end)))
             for begin, until in pairwise((life.start, *life.restarts, end)):
                 self._add_copies(queue, table, begin, (pos_of(max(begin, start)), pos_of(min(until, end))))
         yield from queue.in_order()
 
     def _add_copies(self, queue: _Queue, table: TableId, begin: Position, span: tuple[str, str]) -> None:
-        """The copy that began there. `span`: until the table was emptied again."""
-        copies = [copy for copy in self._copies(table) if copy.start == begin]
-        for copy in copies:
-            if span[0] <= pos_after(copy.after) < span[1]:
-                queue.wait_for(copy.files, {table: (pos_after(copy.after), span[1])})
-        over = max((copy.until for copy in copies), default=None)
-        if over is not None and span[0] <= pos_after(over) < span[1]:
-            queue.add(pos_after(over), _COPIED, Copied(table))
+        """The copy that began there. `span`: until the table was emptied again. What was read just before the beginning is of the beginning."""
+        first = pos_of(begin)
+        copies = {copy: max(first, pos_after(copy.after)) for copy in self._copies(table) if copy.start == begin}
+        if copies and first == span[0]:
+            queue.add(first, _BEGINS, CopyBegins(table))
+        for copy, at in copies.items():
+            if span[0] <= at < span[1]:
+                queue.wait_for(copy.files, table, _Span(pos_after(copy.after), span[1], at))
+        over = max((max(first, pos_after(copy.until)) for copy in copies), default="")
+        if span[0] <= over < span[1]:
+            queue.add(over, _COPIED, Copied(table))
 
     def _copies(self, table: TableId) -> Iterator[CopyReceipt]:
         return (copy for manifest in self._directory.manifests for copy in manifest.copies if copy.table == table)
@@ -138,21 +167,20 @@ class _Queue:
     def __init__(self, directory: FeedDirectory) -> None:
         self._directory = directory
         self._ready: list[tuple[str, int, int, Shown]] = []
-        self._files: dict[str, tuple[Receipt, dict[str, list[tuple[str, str]]]]] = {}
+        self._files: dict[str, tuple[Receipt, dict[str, list[_Span]]]] = {}
         self._numbers = count()
 
     def add(self, pos: str, rank: int, shown: Shown) -> None:
         heappush(self._ready, (pos, rank, next(self._numbers), shown))
 
-    def wait_for(self, files: Iterable[Receipt], spans: _Spans) -> None:
+    def wait_for(self, files: Iterable[Receipt], table: TableId, span: _Span) -> None:
         for file in files:
             _, wanted = self._files.setdefault(file.name, (file, {}))
-            for table, span in spans.items():
-                wanted.setdefault(table, []).append(span)
+            wanted.setdefault(table, []).append(span)
 
     def in_order(self) -> Iterator[Shown]:
         waiting = [
-            (min(start for spans in wanted.values() for start, _ in spans), name)
+            (min(max(span.start, span.at) for spans in wanted.values() for span in spans), name)
             for name, (_, wanted) in self._files.items()
         ]
         waiting.sort(reverse=True)
@@ -160,8 +188,10 @@ class _Queue:
             while waiting and (not self._ready or waiting[-1][0] <= self._ready[0][0]):
                 file, wanted = self._files[waiting.pop()[1]]
                 for message in self._directory.messages(file):
-                    if any(start <= message.pos < end for start, end in wanted.get(message.table, ())):
-                        self.add(message.pos, _ROW, message)
+                    for span in wanted.get(message.table, ()):
+                        if span.start <= message.pos < span.end:
+                            self.add(max(message.pos, span.at), _ROW, message)
+                            break
             if self._ready:
                 yield heappop(self._ready)[3]
 
@@ -199,4 +229,4 @@ def _ddl(message: StoredMessage) -> _Ddl:
             ids = [fields["dropped"]] if fields["dropped"] else []
         case "dropDatabase":
             ids = fields["ids"]
-    return _Ddl(position_of(message.pos), kind, tuple(map(TableId, ids)), message)
+    return _Ddl(position_of(message.pos), kind, tuple(map(TableId, ids)), (TableId(about),), message)

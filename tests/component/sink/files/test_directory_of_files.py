@@ -11,7 +11,7 @@ import bson
 import pytest
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.file_sink import FileSinkOptions
+from changefeed.config.sinks.file_sink import FileSinkOptions
 from changefeed.documents.document import Document
 from changefeed.errors import DdlAmbiguous, SinkRefused, SinkUnavailable, TargetOccupied
 from changefeed.event import DdlEvent, DdlType, RowType
@@ -24,8 +24,8 @@ from sink.files.directory import Directory
 from sink.files.identity import FeedIdentity
 from sink.files.owner_log import KEPT_MARKS, FileDdlApplier, FileMarks
 from sink.files.reading.chain import MessageGap
-from sink.files.reading.feed_directory import FeedDirectory, StoredMessage
-from sink.files.reading.reader import Copied, Reader
+from sink.files.reading.feed_directory import FeedDirectory, StoredMessage, Watermark
+from sink.files.reading.reader import Copied, CopyBegins, Reader
 from sink.files.row_writer import FileDocumentLoader, FileRowWriter
 from sink.receipt import Commit, CopyReceipt, Receipt
 from sink.row import RowChange, TargetTable
@@ -91,8 +91,8 @@ class _Feed:
 
 
 def _text(shown: Any) -> str:
-    if isinstance(shown, Copied):
-        return "copied"
+    if isinstance(shown, Copied | CopyBegins):
+        return "copied" if isinstance(shown, Copied) else "copy"
     assert isinstance(shown, StoredMessage)
     fields = shown.fields
     match fields["op"]:
@@ -239,7 +239,15 @@ def test_copied_documents_stand_at_the_time_of_their_reading(feed: _Feed) -> Non
         committer.commit(Commit(ranges={}, copies=(copied,), tables=(_schema(_A),)))
     feed.window(100, 110, [_insert(_A, 103, 7), _insert(_A, 106, 8)])
     feed.marks.mark(_at(110))
-    assert feed.read() == ["schema shop.a", "r7@102", "i7@103", "r7@104", "copied", "i8@106"]
+    assert feed.read() == ["copy", "schema shop.a", "r7@102", "i7@103", "r7@104", "copied", "i8@106"]
+
+
+def test_what_was_read_just_before_the_copys_start_is_shown(feed: _Feed) -> None:
+    committer = feed.committer()
+    committer.commit(Commit(ranges={}, copies=(_copied(feed, 100, 99, [{"_id": 7, "at": 99}]),), tables=(_schema(_A),)))
+    feed.window(100, 110, [_insert(_A, 101, 8)])
+    feed.marks.mark(_at(110))
+    assert feed.read() == ["copy", "schema shop.a", "r7@99", "copied", "i8@101"]
 
 
 def test_a_copy_that_begins_again_hides_the_one_before(feed: _Feed) -> None:
@@ -253,7 +261,7 @@ def test_a_copy_that_begins_again_hides_the_one_before(feed: _Feed) -> None:
     committer.commit(Commit(ranges={}, copies=(_copied(feed, 105, 107, [{"_id": 8, "at": 107}]),)))
     feed.window(105, 110, [_insert(_A, 108, 9)])
     feed.marks.mark(_at(110))
-    assert feed.read() == ["schema shop.a", "r7@102", "recopy shop.a", "r8@107", "copied", "i9@108"]
+    assert feed.read() == ["copy", "schema shop.a", "r7@102", "recopy shop.a", "copy", "r8@107", "copied", "i9@108"]
 
 
 def test_a_reader_that_goes_on_shows_what_is_new(feed: _Feed) -> None:
@@ -269,13 +277,24 @@ def test_a_reader_that_goes_on_shows_what_is_new(feed: _Feed) -> None:
     assert feed.read(reader) == ["i3@111"]
 
 
+def test_a_table_that_is_behind_is_shown_as_far_as_it_is(feed: _Feed) -> None:
+    reader = feed.reader()
+    feed.window(100, 110, [_insert(_A, 101, 1), _insert(_B, 102, 2, "b")], _A, _B)
+    feed.window(110, 120, [_insert(_A, 111, 3)], _A)
+    feed.marks.mark(_at(120), {_B: _at(110)})
+    assert feed.read(reader) == ["schema shop.a", "schema shop.a", "i1@101", "i2@102", "i3@111"]
+    feed.window(110, 130, [_insert(_A, 121, 4), _insert(_B, 112, 5, "b")], _A, _B)
+    feed.marks.mark(_at(130))
+    assert feed.read(reader) == ["i5@112", "i4@121"]
+
+
 def test_an_old_owners_late_mark_does_no_harm(feed: _Feed) -> None:
     feed.window(100, 200, [_insert(_A, 101, 1)])
     old = FileMarks(_IDENTITY, feed.options)
     for seconds in range(101, 103 + KEPT_MARKS):
         feed.marks.mark(_at(seconds))
     old.mark(_at(101))
-    assert FeedDirectory(str(feed.path)).mark() == _at(102 + KEPT_MARKS)
+    assert FeedDirectory(str(feed.path)).mark() == Watermark(_at(102 + KEPT_MARKS))
     assert len(Directory(str(feed.path)).names("checkpoint")) <= KEPT_MARKS + 2
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from changefeed.config.file_sink import Compression, FileSinkOptions, MessageFormat
+from changefeed.config.sinks.file_sink import Compression, FileSinkOptions, MessageFormat
 from changefeed.config.wording import Mistake
 
 
