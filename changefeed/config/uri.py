@@ -104,6 +104,8 @@ class ConnectionUri:
         return self.reference[slice(*match.span(name))] if match else ""
 
     def __str__(self) -> str:
+        if self.scheme == "file":
+            return self.reference
         user = f"{_HIDDEN}@" if "@" in _masked(self.reference) else ""
         return f"{self.scheme}://{user}{self._part('hosts')}{self._part('rest').partition('?')[0]}"
 

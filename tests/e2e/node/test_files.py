@@ -107,7 +107,7 @@ def _ddls(source: Any, number: int) -> None:
         source[f"renamed{number}"].rename(f"renamed{number - 1}", dropTarget=True)
 
 
-@pytest.mark.parametrize("query", ["", "&format=bson&compression=none"])
+@pytest.mark.parametrize("query", ["", pytest.param("&format=bson&compression=none", marks=pytest.mark.soak)])
 def test_what_is_read_back_equals_the_source(feed: Filed, target_uri: str, query: str) -> None:
     feed.create(query)
     with writing(feed.source, _TABLES):
@@ -120,6 +120,30 @@ def test_what_is_read_back_equals_the_source(feed: Filed, target_uri: str, query
     assert judge(feed.messages(), feed.directory) == []
 
 
+def test_what_means_nothing_for_messages_is_refused(feed: Filed, database: str) -> None:
+    feed.create()
+    feed.until_written()
+    table = f"{database}.orders"
+    for arguments, reason in (
+        (("verify", database), "there is nothing to compare"),
+        (("table", "recopy", database, table, "--yes"), "is written as messages"),
+    ):
+        answer = feed.node.sluice(*arguments)
+        assert answer.returncode != 0
+        assert reason in answer.stderr + answer.stdout
+    feed.sluice("changefeed", "pause", database)
+    refused = feed.node.sluice("changefeed", "resume", database, "--start", "2026-01-01T00:00:00Z", "--yes")
+    assert "writes messages" in refused.stderr
+    present = json.loads(feed.sluice("changefeed", "query", database, "-o", "json"))["configuration"]
+    changed = yaml.safe_dump({**present, "filter": {"tables": [f"{database}.notes"]}})
+    refused = feed.node.sluice("changefeed", "update", database, "-", "--yes", input=changed)
+    assert "filter" in refused.stderr
+    assert "create another changefeed" in refused.stderr
+    other = yaml.safe_dump({**present, "id": f"{database}-2"})
+    refused = feed.node.sluice("changefeed", "create", "-", input=other)
+    assert "is not empty; name an empty directory" in refused.stderr
+
+
 class Mortal:
     """A node that dies at failpoints, and comes back."""
 
@@ -130,6 +154,9 @@ class Mortal:
         self._node.kill()
         self._node._environment["SLUICE_FAILPOINTS"] = f"{point}=kill"
         self._node.start()
+
+    def until_ready(self) -> None:
+        self._node.until_ready()
 
     def until_dead(self) -> None:
         process = self._node._process
@@ -180,8 +207,9 @@ def test_a_node_that_is_killed_leaves_files_that_can_be_read(
 @pytest.mark.soak
 @pytest.mark.parametrize("step", ["chunks_committing", "chunks_committed"])
 def test_a_node_that_is_killed_in_a_copy_copies_again(feed: Filed, mortal: Mortal, target_uri: str, step: str) -> None:
-    feed.create()
     mortal.dies_at(step)
+    mortal.until_ready()
+    feed.create()
     feed.source["notes"].delete_many({"n": {"$lt": 100}})
     feed.source["orders"].update_many(
         {"n": {"$lt": 50}}, {"$set": {"text": "changed", "more.deep": [1]}, "$unset": {"n": 1}}
