@@ -298,7 +298,8 @@ class ChangefeedProcessor:
         share = LimitShares.among(stored.others, stored.orders.run).apply if limited else 1.0
         for job in jobs:
             self._following = decision.begun(self._following, job)
-            copied = self._copies.ranges({table for table in job.own_windows if job.of(table)})
+            named = {table for table in job.own_windows if job.of(table)}
+            copied = self._copies.ranges(named) if self._commits is None else {}
             attempt = self._lane_attempt if job.tables else self._session.attempts.new()
             density = decision.pace_of(self._following, job).density
             alone = limited or self._following.lanes.lane_of(job) is not None

@@ -53,7 +53,10 @@ class CopyChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexTable:
+    """`copied_from`: where the copy began that ends with it."""
+
     schema: TableSchema
+    copied_from: Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,10 +107,12 @@ def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
         case CopyChunk():
             return _copy(resources, step, creation)
         case IndexTable():
+            if resources.event_ddl is not None:
+                resources.event_ddl.copied(step.schema.id, step.copied_from)
             build_indexes(creation, resources.ddl)
         case MakeEmpty():
-            if resources.recopies is not None:
-                resources.recopies(step.schema.id, creation.name, step.at)
+            if resources.event_ddl is not None:
+                resources.event_ddl.recopy(step.schema.id, creation.name, step.at)
             make_empty(creation, resources.ddl)
     return None
 

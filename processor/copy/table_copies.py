@@ -301,8 +301,9 @@ class TableCopies:
                         divide_after=self._limits.copy_divides_after if copy.may_divide(number) else None,
                     )
                     yield _PlannedStep(table, step, copy.start, small=_small(copy))
-            case BuildIndexes(at):
-                yield _PlannedStep(table, IndexTable(schema=_schema(schemas, table, at)), at, small=_small(copy))
+            case BuildIndexes(at) if copy is not None:
+                index = IndexTable(schema=_schema(schemas, table, at), copied_from=copy.start)
+                yield _PlannedStep(table, index, at, small=_small(copy))
             case Empty(at):
                 yield _PlannedStep(table, MakeEmpty(schema=_before(schemas, table, at), at=at), at, small=True)
             case _:

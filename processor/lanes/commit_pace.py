@@ -2,7 +2,8 @@
 
     commit interval 60 s    a window of tables that follow, to the barrier         waits until 60 s after the last one began
                             one that ends before the barrier: there is more        begins at once
-                            a DDL holds tables, or the barrier is the target       begins at once: others wait for it
+                            one that brings a table to the DDL that holds it       begins at once
+    the barrier is the target                              begins at once
 
 The oplog is the queue: what waits is read later, in one pass.
 """
@@ -15,6 +16,6 @@ from processor.lanes.lanes import LaneJob
 
 
 def unhurried(job: LaneJob, barrier: Barrier, target: ClusterTime | None) -> bool:
-    if barrier.held or (target is not None and barrier.position.ts >= target):
+    if target is not None and barrier.position.ts >= target:
         return False
-    return job.scan.end == barrier.position
+    return all(window.end == barrier.position for window in (job.window, *job.own_windows.values()) if not window.empty)

@@ -28,7 +28,6 @@ from changefeed.config.sinks.sink_abilities import abilities_of
 from changefeed.config.uri import ConnectionUri
 from changefeed.errors import FencedError
 from changefeed.event import RowType
-from changefeed.position import Position
 from changefeed.records import ChangefeedInfo
 from changefeed.table import TableId, TableKind, TableName, TableSchema
 from coordination import failpoint
@@ -50,6 +49,7 @@ from sink.blackhole.ddl_applier import BlackholeDdlApplier
 from sink.blackhole.document_loader import BlackholeDocumentLoader
 from sink.blackhole.row_writer import BlackholeRowWriter
 from sink.ddl import DdlApplier
+from sink.files.owner_log import FileDdlApplier
 from sink.load import DocumentLoader
 from sink.mongodb.connection import connect as connect_to_target
 from sink.mongodb.connection import is_sharded
@@ -172,9 +172,9 @@ class ChangefeedResources:
         return MongoDdlApplier(self._target, permit=self._permit, ttl=self.context.configuration.ddl.ttl)
 
     @property
-    def recopies(self) -> Callable[[TableId, TableName, Position], None] | None:
-        """Says that a table is empty from a position on and copied again, to a sink that cannot be emptied."""
-        return self._events.ddl(self.context.life).recopy if self._events is not None else None
+    def event_ddl(self) -> FileDdlApplier | None:
+        """Says how a copy is getting on, to a sink of messages."""
+        return self._events.ddl(self.context.life) if self._events is not None else None
 
     def forget_letters(self, table: TableId) -> None:
         """Of a table that is copied anew: they are about rows that the new copy does not have yet."""

@@ -5,6 +5,7 @@
     log/<node epoch>/<number>.json         Manifest, by put-create: THE commit
     ddl/<pos>.json, ddl/<pos>.recopy.<table>.json
     schema/<table>/<pos>.json              a version of a table
+    copied/<table>/<pos>.json              the copy that began there is complete
     checkpoint/<number>.json               the owner's watermark, a chain of put-creates
 
     {"v": 1, "feed": "orders", "ranges": [{"from": "..", "to": "..", "ids": ["u1", "u2"]}], "files": [{"name": "data/..", ..}],
@@ -34,13 +35,18 @@ from sink.receipt import CopyReceipt, Receipt
 
 VERSION = 1
 IDENTITY = "feed.json"
-LOG, DDL, SCHEMA, CHECKPOINT, DATA = "log", "ddl", "schema", "checkpoint", "data"
+LOG, DDL, SCHEMA, COPIED, CHECKPOINT, DATA = "log", "ddl", "schema", "copied", "checkpoint", "data"
 _DIGITS = 12
 
 
 def schema_name(table: TableId, valid_from: Position) -> str:
     """A view is identified by its name, which may contain any character."""
     return f"{SCHEMA}/{quote(table, safe=':.')}/{pos_of(valid_from)}.json"
+
+
+def copied_name(table: TableId, start: Position) -> str:
+    """Exists once the copy that began there is complete."""
+    return f"{COPIED}/{quote(table, safe=':.')}/{pos_of(start)}.json"
 
 
 def table_of(folder: str) -> TableId:

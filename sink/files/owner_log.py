@@ -7,6 +7,7 @@ a reader takes the highest of the newest ones.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
@@ -21,7 +22,7 @@ from sink.events.message import ddl_message, recopy_message, schema_message, wat
 from sink.events.pos import pos_of
 from sink.files.directory import Directory
 from sink.files.identity import FeedIdentity
-from sink.files.manifest import CHECKPOINT, DDL, number_name, number_of, schema_name
+from sink.files.manifest import CHECKPOINT, DDL, VERSION, copied_name, number_name, number_of, schema_name
 
 KEPT_MARKS = 64
 _ALWAYS = Position(ClusterTime(0, 0))
@@ -61,6 +62,12 @@ class FileDdlApplier:
         """The table is empty from there, and is copied again."""
         message = recopy_message(self._identity.feed, table, name, at)
         self._put(f"{DDL}/{pos_of(at)}.recopy.{table}.json", message.json())
+
+    def copied(self, table: TableId, start: Position) -> None:
+        """The copy that began there is complete."""
+        self._identity.claim(self._directory)
+        content = json.dumps({"v": VERSION, "feed": self._identity.feed, "id": table, "start": pos_of(start)})
+        self._directory.create(copied_name(table, start), content.encode())
 
     def close(self) -> None:
         """Nothing is open."""

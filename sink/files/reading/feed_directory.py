@@ -19,7 +19,7 @@ from changefeed.table import TableId
 from sink.events.pos import position_of
 from sink.files.data_writer import content_of
 from sink.files.directory import Directory
-from sink.files.manifest import CHECKPOINT, DDL, IDENTITY, LOG, SCHEMA, Manifest, table_of
+from sink.files.manifest import CHECKPOINT, COPIED, DDL, IDENTITY, LOG, SCHEMA, Manifest, table_of
 from sink.files.reading.chain import MessageGap
 from sink.receipt import Receipt
 
@@ -64,6 +64,8 @@ class FeedDirectory:
         self.manifests: list[Manifest] = []
         self.ddls: dict[str, StoredMessage] = {}
         self.schemas: dict[TableId, dict[Position, StoredMessage]] = {}
+        self.copied: set[tuple[TableId, Position]] = set()
+        """The copies that are complete, each with where it began."""
 
     def feed(self) -> str:
         identity = self._directory.read(IDENTITY)
@@ -89,6 +91,9 @@ class FeedDirectory:
         for name in self._directory.names(DDL):
             if name not in self.ddls:
                 self.ddls[name] = _parsed(self._needed(f"{DDL}/{name}"))
+        for folder in self._directory.names(COPIED):
+            starts = self._directory.names(f"{COPIED}/{folder}")
+            self.copied |= {(table_of(folder), position_of(name.removesuffix(".json"))) for name in starts}
         for folder in self._directory.names(SCHEMA):
             versions = self.schemas.setdefault(table_of(folder), {})
             for name in self._directory.names(f"{SCHEMA}/{folder}"):

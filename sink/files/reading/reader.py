@@ -90,6 +90,8 @@ class Reader:
         self._directory = directory
         self.mark: Watermark | None = None
         """Everything before it was shown."""
+        self._copied: set[tuple[TableId, Position]] = set()
+        """The copies whose ends were shown."""
 
     def read(self) -> Iterator[Shown]:
         mark = self._directory.mark()
@@ -128,8 +130,10 @@ class Reader:
             if span[0] <= at < span[1]:
                 queue.wait_for(copy.files, table, _Span(pos_after(copy.after), span[1], at))
         over = max((max(first, pos_after(copy.until)) for copy in copies), default="")
-        if span[0] <= over < span[1]:
-            queue.add(over, _COPIED, Copied(table))
+        copy_of = table, begin
+        if copies and over < span[1] and copy_of in self._directory.copied and copy_of not in self._copied:
+            self._copied.add(copy_of)
+            queue.add(max(over, span[0]), _COPIED, Copied(table))
 
     def _copies(self, table: TableId) -> Iterator[CopyReceipt]:
         return (copy for manifest in self._directory.manifests for copy in manifest.copies if copy.table == table)

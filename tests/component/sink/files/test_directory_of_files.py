@@ -238,14 +238,35 @@ def test_copied_documents_stand_at_the_time_of_their_reading(feed: _Feed) -> Non
         copied = _copied(feed, 100, at, [{"_id": 7, "at": at}])
         committer.commit(Commit(ranges={}, copies=(copied,), tables=(_schema(_A),)))
     feed.window(100, 110, [_insert(_A, 103, 7), _insert(_A, 106, 8)])
+    feed.ddl.copied(_A, _at(100))
     feed.marks.mark(_at(110))
     assert feed.read() == ["copy", "schema shop.a", "r7@102", "i7@103", "r7@104", "copied", "i8@106"]
+
+
+def test_a_copy_goes_on_until_it_is_said_to_be_complete(feed: _Feed) -> None:
+    reader, committer = feed.reader(), feed.committer()
+    committer.commit(
+        Commit(ranges={}, copies=(_copied(feed, 100, 102, [{"_id": 7, "at": 102}]),), tables=(_schema(_A),))
+    )
+    feed.window(100, 105, [_insert(_A, 103, 8)])
+    feed.marks.mark(_at(105))
+    assert feed.read(reader) == ["copy", "schema shop.a", "r7@102", "i8@103"]
+    committer.commit(Commit(ranges={}, copies=(_copied(feed, 100, 107, [{"_id": 9, "at": 107}]),)))
+    feed.window(105, 110, [_insert(_A, 106, 10)])
+    feed.marks.mark(_at(110))
+    assert feed.read(reader) == ["i10@106", "r9@107"]
+    feed.window(110, 120, [_insert(_A, 111, 11)])
+    feed.ddl.copied(_A, _at(100))
+    feed.marks.mark(_at(120))
+    assert feed.read(reader) == ["copied", "i11@111"]
 
 
 def test_what_was_read_just_before_the_copys_start_is_shown(feed: _Feed) -> None:
     committer = feed.committer()
     committer.commit(Commit(ranges={}, copies=(_copied(feed, 100, 99, [{"_id": 7, "at": 99}]),), tables=(_schema(_A),)))
     feed.window(100, 110, [_insert(_A, 101, 8)])
+    feed.ddl.copied(_A, _at(100))
+    feed.ddl.copied(_A, _at(100))
     feed.marks.mark(_at(110))
     assert feed.read() == ["copy", "schema shop.a", "r7@99", "copied", "i8@101"]
 
@@ -260,6 +281,7 @@ def test_a_copy_that_begins_again_hides_the_one_before(feed: _Feed) -> None:
     feed.ddl.recopy(_A, TableName("shop", "a"), _at(105))
     committer.commit(Commit(ranges={}, copies=(_copied(feed, 105, 107, [{"_id": 8, "at": 107}]),)))
     feed.window(105, 110, [_insert(_A, 108, 9)])
+    feed.ddl.copied(_A, _at(105))
     feed.marks.mark(_at(110))
     assert feed.read() == ["copy", "schema shop.a", "r7@102", "recopy shop.a", "copy", "r8@107", "copied", "i9@108"]
 

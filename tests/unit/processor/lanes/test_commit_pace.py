@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position, Window
 from changefeed.records import Barrier
@@ -9,7 +11,7 @@ from changefeed.table import TableId
 from processor.lanes.commit_pace import unhurried
 from processor.lanes.lanes import LaneJob
 
-_A = TableId("a")
+_A, _B = TableId("a"), TableId("b")
 
 
 def _at(seconds: int) -> Position:
@@ -33,6 +35,12 @@ def test_a_window_after_which_there_is_more_does_not_wait() -> None:
     assert not unhurried(_job(109), _barrier(), None)
 
 
-def test_no_window_waits_while_a_ddl_or_the_target_waits_for_it() -> None:
-    assert not unhurried(_job(110), _barrier(b=_at(105)), None)
+def test_no_window_waits_that_brings_a_table_to_a_ddl() -> None:
+    held = replace(_job(110), own_windows={_B: Window(_at(100), _at(105))})
+    assert not unhurried(held, _barrier(b=_at(105)), None)
+    there = replace(_job(110), own_windows={_B: Window(_at(105), _at(105))})
+    assert unhurried(there, _barrier(b=_at(105)), None)
+
+
+def test_the_target_is_not_waited_for() -> None:
     assert not unhurried(_job(110), _barrier(), ClusterTime(110, 0))
