@@ -9,7 +9,7 @@ from bench.figures.catch_up import catch_up
 from bench.figures.copies.initial_copy import initial_copy
 from bench.figures.copies.large_table import large_table
 from bench.figures.etcd_writes import etcd_writes
-from bench.figures.event_scan import event_scan
+from bench.figures.event_scan import event_scan, extended_json
 from bench.figures.filtered import one_of_a_hundred
 from bench.figures.hot_table import hot_table
 from bench.figures.lag import lag, lag_beside_an_index_build
@@ -22,6 +22,7 @@ from devstack.stack import DevStack
 
 MEASUREMENTS: dict[str, Callable[[DevStack], list[Figure]]] = {
     "event_scan": event_scan,
+    "extended_json": extended_json,
     "catch_up": catch_up,
     "slices": slices,
     "initial_copy": initial_copy,

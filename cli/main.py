@@ -15,6 +15,7 @@ import typer
 
 from cli.commands import changefeed, dev, node, table
 from cli.commands.ensure import ensure
+from cli.commands.read import read
 from cli.commands.server import server
 from cli.commands.verify import verify
 from cli.failure import ExitCode
@@ -48,6 +49,9 @@ app.command(epilog="sluice server --config node.yaml\n\nsluice server --etcd etc
 app.command(
     epilog="sluice verify orders\n\nsluice verify orders --repair\n\nsluice verify orders --tables 'shop.*' -o json"
 )(verify)
+app.command(
+    epilog="sluice read file:///srv/orders --follow\n\nsluice read file:///srv/orders --to mongodb://localhost:27017"
+)(read)
 
 
 @app.callback()

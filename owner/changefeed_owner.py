@@ -64,6 +64,7 @@ from owner.deployments.heartbeats import Heartbeats, HeartbeatWriter
 from owner.deployments.letter_count import LetterCount
 from owner.deployments.oplog_guard import OplogGuard, OplogLeft
 from owner.deployments.principal_copy import PrincipalCopy, PrincipalTarget
+from owner.deployments.watermarks import Marks, Watermarks
 from owner.error_reports import ErrorReports
 from owner.etcd_view import OwnerView
 from owner.etcd_writes import ChangefeedWriter
@@ -99,7 +100,8 @@ class Clusters(Protocol):
 
     def acquire(self, uri: ConnectionUri, capture: Capture) -> OwnerSource: ...
     def release(self, uri: ConnectionUri, capture: Capture) -> None: ...
-    def open_sink(self, configuration: Configuration) -> DdlApplier: ...
+    def open_sink(self, configuration: Configuration, life: str) -> DdlApplier: ...
+    def open_marks(self, configuration: Configuration, life: str) -> Marks | None: ...
     def open_letters(self, configuration: Configuration, before: LetterTotals) -> LetterTotals: ...
     def principals_of(self, configuration: Configuration) -> PrincipalTarget: ...
 
@@ -152,8 +154,12 @@ class _Memory:
 class ChangefeedOwner:
     """For the owner's thread only. `close` ends what it started in other threads."""
 
-    def __init__(self, id: ChangefeedId, configuration: Configuration, capture: Capture, term: OwnerTerm) -> None:
+    def __init__(
+        self, id: ChangefeedId, configuration: Configuration, capture: Capture, term: OwnerTerm, *, created_rev: int
+    ) -> None:
+        """`created_rev`: the revision in etcd at which the changefeed was created."""
         self.configuration = configuration
+        self._life = f"{term.layout.cluster}/{created_rev}"
         self.capture = capture
         self._id = id
         self._term = term
@@ -182,6 +188,9 @@ class ChangefeedOwner:
             if configuration.users
             else None
         )
+        self._watermarks = Watermarks(
+            id, self._background, partial(term.clusters.open_marks, configuration, self._life)
+        )
         self._reports = ErrorReports()
         self._table_starts = TableStarts(
             configuration, self._source, self._open_sink, self._writer, self._background, self._reports, self._random
@@ -192,7 +201,7 @@ class ChangefeedOwner:
         return DdlJobs(self._open_sink, self._downstream, self._term.wake, in_flight)
 
     def _open_sink(self) -> DdlApplier:
-        return self._term.clusters.open_sink(self.configuration)
+        return self._term.clusters.open_sink(self.configuration, self._life)
 
     @property
     def oplog_left(self) -> OplogLeft | None:
@@ -342,6 +351,8 @@ class ChangefeedOwner:
             memory.tables = KnownTables(status.copy_starts, known.bases, known.records.values())
         memory.tables.take(known.records.values())
         assert status.checkpoint is not None
+        behind = {table: stored.record.at for table, stored in known.stragglers.items()}
+        self._watermarks.look(status.checkpoint, behind)
         floor = known.floor(status.checkpoint)
         nodes = known.nodes(self._gone_at, memory.standings.failing(known.processors))
         memory.progress = memory.progress.next(memory.tables.replicated, nodes, floor)

@@ -18,7 +18,7 @@ import structlog
 from changefeed.config.live_options import alike
 from changefeed.errors import FencedError, RetryableError
 from changefeed.records import ChangefeedId, ChangefeedInfo
-from coordination.decoded import Decoded
+from coordination.decoded import Decoded, StoredRecord
 from coordination.election import Candidate
 from coordination.epoch_guard import BUDGET
 from coordination.fenced import FencedStore
@@ -199,7 +199,7 @@ class Owner:
             view = self._view(term)
             info = term.reader.one(ChangefeedInfo, view, self._layout.info(id))
             if info is not None:
-                self._owner_of(info.record, term, changefeeds).tick(view)
+                self._owner_of(info, term, changefeeds).tick(view)
         except FencedError:
             raise
         except RetryableError as error:
@@ -215,9 +215,10 @@ class Owner:
 
     @staticmethod
     def _owner_of(
-        info: ChangefeedInfo, term: OwnerTerm, changefeeds: dict[ChangefeedId, ChangefeedOwner]
+        stored: StoredRecord[ChangefeedInfo], term: OwnerTerm, changefeeds: dict[ChangefeedId, ChangefeedOwner]
     ) -> ChangefeedOwner:
         """A changefeed whose capture or configuration was changed, in more than live options, gets a new `ChangefeedOwner`."""
+        info = stored.record
         id = ChangefeedId(info.configuration.id)
         known = changefeeds.get(id)
         if known is not None and (
@@ -225,7 +226,7 @@ class Owner:
         ):
             changefeeds.pop(id).close()
         if id not in changefeeds:
-            changefeeds[id] = ChangefeedOwner(id, info.configuration, info.capture, term)
+            changefeeds[id] = ChangefeedOwner(id, info.configuration, info.capture, term, created_rev=stored.create_rev)
         return changefeeds[id]
 
 

@@ -44,10 +44,12 @@ from coordination.parts import report_txns
 from credentials.expansion import allowed
 from credentials.redaction import redacted
 from processor import decision
+from processor.commits import Commits
 from processor.copy.steps import CopyAnswers, CopyChunk, CopyStep
 from processor.copy.table_copies import TableCopies
 from processor.decision import Following
 from processor.etcd_view import ProcessorView
+from processor.lanes.commit_pace import unhurried
 from processor.lanes.lane_plan import LaneLimits
 from processor.lanes.lanes import LaneJob, Lanes
 from processor.lanes.windows import WindowLimits
@@ -59,6 +61,7 @@ from processor.task.job import Held, JobOutcome, JobSpec
 from processor.task.job_context import Fence, JobContext
 from processor.task.table_set import TableSet
 from schema_store.store import SchemaStore
+from sink.opening import event_sink
 
 _REPORT_EVERY = 0.1
 _MANY = 1_000
@@ -122,6 +125,10 @@ class ChangefeedProcessor:
         self._capture = stored.capture
         self._session = session
         self._info_rev = stored.info_rev
+        self._life_of_feed = f"{session.layout.cluster}/{stored.info_rev}"
+        self._commits = self._open_commits()
+        self._last_commit_began = float("-inf")
+        self._waits_until: float | None = None
         self._log = _log.bind(changefeed=id, node=session.node)
         self._orders = stored.orders
         self._following = Following(lanes=Lanes.empty(stored.orders.barrier.position))
@@ -148,6 +155,13 @@ class ChangefeedProcessor:
         self._reported_at = float("-inf")
         self._unreported = True
 
+    def _open_commits(self) -> Commits | None:
+        sink = event_sink(self._configuration)
+        if sink is None:
+            return None
+        committer = sink.committer(self._life_of_feed, self._session.store.epoch)
+        return Commits(committer, every_seconds=sink.options.commit_seconds)
+
     def serves(self, stored: ProcessorView) -> bool:
         """False once the changefeed was restarted or created again: state from before does not count for it."""
         return stored.orders.life == self._life
@@ -170,7 +184,7 @@ class ChangefeedProcessor:
         if self._look is None and decision.may_look(self._following, self._orders, now=now):
             return True
         retry_at = decision.retry_at(self._following)
-        return retry_at is not None and now >= retry_at
+        return any(at is not None and now >= at for at in (retry_at, self._waits_until))
 
     def cancel(self) -> None:
         """Asks Spark to end the running jobs. Does not wait for them."""
@@ -271,19 +285,21 @@ class ChangefeedProcessor:
         if stored.configuration.copy_limit is not None:
             share = LimitShares.among(stored.others, stored.orders.run).copy
             steps = [replace(step, limit_share=share) if isinstance(step, CopyChunk) else step for step in steps]
-        future = self._session.threads.submit(_run_copy, self._session, shared, steps)
+        future = self._session.threads.submit(_run_copy, self._session, shared, steps, self._commits)
         future.add_done_callback(lambda _: self._session.wake())
         return future
 
     def _begin_jobs(self, stored: ProcessorView, now: float, limits: Mapping[TableId, Position]) -> None:
         jobs = decision.begin(self._following, stored.orders, self._session.lanes, now=now, copying=limits)
+        jobs = self._paced(jobs, stored, now)
         if not jobs:
             return
         held, limited = _held(stored), stored.configuration.apply_limit is not None
         share = LimitShares.among(stored.others, stored.orders.run).apply if limited else 1.0
         for job in jobs:
             self._following = decision.begun(self._following, job)
-            copied = self._copies.ranges({table for table in job.own_windows if job.of(table)})
+            named = {table for table in job.own_windows if job.of(table)}
+            copied = self._copies.ranges(named) if self._commits is None else {}
             attempt = self._lane_attempt if job.tables else self._session.attempts.new()
             density = decision.pace_of(self._following, job).density
             alone = limited or self._following.lanes.lane_of(job) is not None
@@ -292,6 +308,20 @@ class ChangefeedProcessor:
                 attempt, job, held, copied, density=density, repairs=repairs, alone=alone, limit_share=share
             )
             self._submit(spec, self._context_for(job.tables, stored))
+
+    def _paced(self, jobs: list[LaneJob], stored: ProcessorView, now: float) -> list[LaneJob]:
+        """Without the jobs that wait for the sink's commit interval."""
+        self._waits_until = None
+        if self._commits is None or not jobs:
+            return jobs
+        barrier, target = stored.orders.barrier, stored.configuration.target
+        waiting = [job for job in jobs if unhurried(job, barrier, target)]
+        due_at = self._last_commit_began + self._commits.every_seconds
+        if waiting and now < due_at:
+            self._waits_until = due_at
+            return [job for job in jobs if job not in waiting]
+        self._last_commit_began = now if waiting else self._last_commit_began
+        return jobs
 
     def _repairs_in(self, job: LaneJob, stored: ProcessorView) -> Mapping[TableId, RepairRequest]:
         asked = {TableId(table): request.record for table, request in stored.repairs.items()}
@@ -308,7 +338,7 @@ class ChangefeedProcessor:
         self._session.store.commit_in_parts([Delete(key) for key in keys])
 
     def _submit(self, spec: JobSpec, shared: SharedContext) -> None:
-        future = self._session.threads.submit(_run_window, self._session, shared, spec)
+        future = self._session.threads.submit(_run_window, self._session, shared, spec, self._commits)
         self._running[spec.job.number] = _Running(spec, shared, future)
         future.add_done_callback(lambda _: self._session.wake())
 
@@ -356,6 +386,7 @@ class ChangefeedProcessor:
             key=key,
             base_key=base.key if base is not None and same else f"{key}/base",
             changefeed=self._id,
+            life=self._life_of_feed,
             configuration=self._configuration.without_credentials(),
             info_key=session.layout.info(self._id),
             secret_files=allowed(),
@@ -483,8 +514,11 @@ def _held(stored: ProcessorView) -> Held:
     return Held(tables=frozenset(tables), names=frozenset(names), known_from=known_from)
 
 
-def _run_window(session: ProcessorSession, shared: SharedContext, spec: JobSpec) -> JobOutcome:
-    return session.attempts.until_over(spec.attempt, lambda: session.jobs.run(shared, spec))
+def _run_window(session: ProcessorSession, shared: SharedContext, spec: JobSpec, commits: Commits | None) -> JobOutcome:
+    outcome = session.attempts.until_over(spec.attempt, lambda: session.jobs.run(shared, spec))
+    if commits is not None:
+        commits.window(shared.context, spec, outcome)
+    return outcome
 
 
 def _run_look(session: ProcessorSession, shared: SharedContext) -> ErrorReport | None:
@@ -498,10 +532,15 @@ def _run_look(session: ProcessorSession, shared: SharedContext) -> ErrorReport |
         return ErrorReport.of(bug, datetime.now(UTC))
 
 
-def _run_copy(session: ProcessorSession, shared: SharedContext, steps: Sequence[CopyStep]) -> CopyAnswers:
+def _run_copy(
+    session: ProcessorSession, shared: SharedContext, steps: Sequence[CopyStep], commits: Commits | None
+) -> CopyAnswers:
     attempt = session.attempts.new()
     try:
-        return session.attempts.until_over(attempt, lambda: session.jobs.copy(shared, steps, attempt))
+        answers = session.attempts.until_over(attempt, lambda: session.jobs.copy(shared, steps, attempt))
+        if commits is not None:
+            commits.chunks(shared.context, steps, answers)
+        return answers  # noqa: TRY300 - what commits raises is an answer, too
     except SluiceError as error:
         return [ErrorReport.of(error, datetime.now(UTC))]
     except Exception as error:  # noqa: BLE001 - the edge of the copy's thread: the error is returned as a report

@@ -39,7 +39,7 @@ from typing import Any, Protocol, TypeAlias, assert_never
 from changefeed.documents.document import Document
 from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlEvent, DdlType
-from changefeed.records import Observation
+from changefeed.records import DdlRecord, Observation
 from changefeed.table import TableId, TableName, TableSchema
 
 
@@ -144,8 +144,8 @@ class DdlApplier(Protocol):
 
     def observe(self, names: Iterable[TableName]) -> Observation: ...
 
-    def apply(self, ddl: DownstreamDdl, before: Observation) -> str:
-        """Returns a note for the DDL's record; it is mostly empty."""
+    def apply(self, ddl: DownstreamDdl, before: Observation, record: DdlRecord | None = None) -> str:
+        """Returns a note for the DDL's record; it is mostly empty. `record`: the DDL of the source, None for a step of a copy or a start."""
         ...
 
     def close(self) -> None: ...

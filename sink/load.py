@@ -7,6 +7,7 @@ from typing import Protocol
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.key_range import KeyRange
+from sink.receipt import Receipt
 
 
 class DocumentLoader(Protocol):
@@ -25,5 +26,9 @@ class DocumentLoader(Protocol):
         ...
 
     def load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
-        """All documents are durable when it returns. `read_ts`: no document is older; messages and dead letters show it."""
+        """All documents are durable when it returns, unless `finish` has receipts. `read_ts`: no document is older; messages and dead letters show it."""
+        ...
+
+    def finish(self) -> tuple[Receipt, ...]:
+        """What has to be committed for the loaded documents to be seen, and is durable now."""
         ...

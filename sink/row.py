@@ -12,6 +12,9 @@ from changefeed.event import RowType
 from changefeed.position import Position
 from changefeed.row_tally import RowTally
 from changefeed.table import TableId, TableName
+from sink.receipt import Receipt
+
+_UNVERSIONED = Position(ClusterTime(0, 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,11 +23,13 @@ class TargetTable:
 
     `ordered`: rows of different keys depend on each other (a unique index, a capped collection's insert order), so a sink
     applies them one after the other in the given order. `sharded`: a row is found by its whole key, not by its `_id` alone.
+    `version`: where this version of its schema begins.
     """
 
     id: TableId
     source: TableName
     name: TableName
+    version: Position = _UNVERSIONED
     ordered: bool = False
     sharded: bool = False
 
@@ -95,6 +100,8 @@ class WriteResult:
     """Tables with repaired rows, each with the latest time at which one was read: changes up to that time may be applied already."""
     writing: dict[TableId, float] = field(default_factory=dict)
     """The seconds that the sink took for each table's changes."""
+    receipts: list[Receipt] = field(default_factory=list)
+    """What is durable, but not seen before it is committed."""
 
     def add(self, other: WriteResult) -> None:
         self.tally.add(other.tally)
@@ -105,6 +112,7 @@ class WriteResult:
             self.repaired(table, time)
         for table, seconds in other.writing.items():
             self.took(table, seconds)
+        self.receipts += other.receipts
 
     def took(self, table: TableId, seconds: float) -> None:
         self.writing[table] = self.writing.get(table, 0.0) + seconds

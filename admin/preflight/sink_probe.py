@@ -1,8 +1,8 @@
-"""`probe_sink`: checks whether a target will accept a changefeed's writes; it writes nothing."""
+"""`probe_sink`: checks whether a target will accept a changefeed's writes. It writes nothing to a MongoDB, and leaves a directory empty."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -16,6 +16,7 @@ from changefeed.table import TableName
 from credentials.expansion import expanded
 from sink.mongodb.connection import Client, connect, refused_member
 from sink.mongodb.errors import translated
+from sink.opening import event_sink
 from source.connection import HELLO
 
 _OLDEST = (4, 2)
@@ -41,13 +42,23 @@ class SinkFindings:
 
 
 def probe_sink(configuration: Configuration) -> SinkFindings:
-    if configuration.sink.scheme == "blackhole":
-        return SinkFindings()
+    if not configuration.sink_can.keeps_documents:
+        return SinkFindings(problems=tuple(_unusable_event_sink(configuration)))
     try:
         with closing(connect(impatient(expanded(configuration.sink)))) as client:
             return _findings(client)
     except SluiceError as error:
         return SinkFindings(problems=(f"sink: {error}",))
+
+
+def _unusable_event_sink(configuration: Configuration) -> Iterator[str]:
+    sink = event_sink(configuration)
+    if sink is None:
+        return
+    try:
+        sink.check()
+    except SluiceError as error:
+        yield f"sink: {error}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +71,7 @@ class TargetTables:
 
 def look_at_tables(configuration: Configuration, tables: Collection[TableName]) -> TargetTables:
     """`tables` are the target's. A blackhole has all of them, empty."""
-    if configuration.sink.scheme == "blackhole" or not tables:
+    if not configuration.sink_can.keeps_documents or not tables:
         return TargetTables()
     with (
         closing(connect(impatient(expanded(configuration.sink)))) as client,
@@ -102,7 +113,7 @@ def _findings(client: Client) -> SinkFindings:
 
 def identify_sink(configuration: Configuration) -> str:
     """Empty if it does not answer, or the user may not read it."""
-    if configuration.sink.scheme == "blackhole":
+    if not configuration.sink_can.keeps_documents:
         return ""
     try:
         with (

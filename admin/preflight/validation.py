@@ -12,6 +12,7 @@ from admin.cluster_reader import ClusterReader, tables_of
 from admin.preflight.column_obstacles import column_obstacles, column_warnings
 from admin.preflight.deployments import same_deployment
 from admin.preflight.deployments.same_deployment import Side
+from admin.preflight.event_sink_obstacles import event_sink_obstacles
 from admin.preflight.privileges import Privileges, missing_at_sink
 from admin.preflight.sink_probe import SinkFindings, TargetTables, identify_sink, look_at_tables, probe_sink
 from admin.preflight.source_probe import SourceFindings, identify_source, probe_source
@@ -155,6 +156,12 @@ class Validator:
             [table.name for table in replaces.tables] if replaces is not None else (),
         )
         problems += _replicated_letters(configuration, found.tables, others)
+        problems += event_sink_obstacles(
+            configuration,
+            found.tables,
+            chosen.capture if (chosen := decided or found.choice) is not None else None,
+            replaces.known.info.configuration if replaces is not None else None,
+        )
         if replaces is None:
             problems += _older_target(found.version, target.version)
         else:
@@ -398,7 +405,7 @@ def _merged(configuration: Configuration, tables: Sequence[TableSchema]) -> Iter
 
 def _not_replicable(configuration: Configuration, tables: Sequence[TableSchema]) -> Iterator[str]:
     """A server lets no client insert a document that has the index of Queryable Encryption in it, `__safeContent__`."""
-    if configuration.sink.scheme == "blackhole":
+    if not configuration.sink_can.keeps_documents:
         return
     names = sorted(table.name for table in tables if "encryptedFields" in table.options.decode())
     if names:

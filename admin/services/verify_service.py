@@ -52,8 +52,15 @@ class VerifyService(VerifyServiceServicer):
         with self._reader.read() as view:
             known = view.changefeed(id)
         configuration = known.info.configuration
-        if configuration.sink.scheme == "blackhole":
-            raise WrongState(f"changefeed {id!r} writes to a blackhole, which stores nothing to compare")
+        if not configuration.sink_can.keeps_documents:
+            kept = (
+                "messages and no documents: read them with `sluice read`"
+                if configuration.sink_can.keeps_messages
+                else "nothing"
+            )
+            raise WrongState(
+                f"changefeed {id!r} writes to {configuration.sink}, which keeps {kept}; there is nothing to compare"
+            )
         if request.repair and not follows(known):
             state = known.status.lifecycle.state if known.status else "pending"
             raise WrongState(

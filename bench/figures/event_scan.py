@@ -1,4 +1,7 @@
-"""`event_scan`: splits replies of a change stream into events and reads their headers, compared with the driver's lazily decoded documents."""
+"""`event_scan`: splits replies of a change stream into events and reads their headers, compared with the driver's lazily decoded documents.
+
+`extended_json`: writes documents as canonical Extended JSON from their bytes, compared with `bson.json_util`. It needs no server.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import bson
+from bson import json_util
 from bson.codec_options import CodecOptions
+from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
 
@@ -16,12 +21,14 @@ from bench.result import Figure
 from bench.workload import Workload
 from changefeed.position import Window
 from devstack.stack import DevStack
+from sink.events.extended_json import to_json
 from source.connection import Client, connect
 from source.stream.events.raw_event import scan
 from source.stream.events.raw_reply import parse_reply
 
 _EVENTS, _TABLES = 50_000, 20
 _REPETITIONS = 5
+_DOCUMENTS = 20_000
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 
 
@@ -45,6 +52,36 @@ def event_scan(stack: DevStack) -> list[Figure]:
 
             micros = [_least_seconds(way) / _EVENTS * 1e6 for way in (ours, driver)]
             results.append(Figure.less_is_better(f"event_scan_{kind}", micros[0], "us/event", baseline=micros[1]))
+    return results
+
+
+def extended_json(stack: DevStack) -> list[Figure]:  # noqa: ARG001 - the same signature as any measurement
+    kinds: dict[str, dict[str, Any]] = {
+        "order": {
+            "_id": ObjectId(),
+            "number": 1,
+            "name": "some customer name",
+            "total": 12.5,
+            "tags": ["new", "paid"],
+            "address": {"street": "x" * 20, "zip": 12345},
+        },
+        "text": {"_id": 7, "version": 1, "text": "x" * 200},
+        "doubles": {"_id": 7, "values": [number * 1.5 for number in range(50)]},
+    }
+    results = []
+    for kind, fields in kinds.items():
+        document = bson.encode(fields)
+
+        def ours(document: bytes = document) -> None:
+            for _ in range(_DOCUMENTS):
+                to_json(document)
+
+        def driver(document: bytes = document) -> None:
+            for _ in range(_DOCUMENTS):
+                json_util.dumps(bson.decode(document), json_options=json_util.CANONICAL_JSON_OPTIONS)
+
+        micros = [_least_seconds(way) / _DOCUMENTS * 1e6 for way in (ours, driver)]
+        results.append(Figure.less_is_better(f"extended_json_{kind}", micros[0], "us/document", baseline=micros[1]))
     return results
 
 

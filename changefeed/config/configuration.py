@@ -53,6 +53,7 @@ from changefeed.config import yaml_text
 from changefeed.config.options import Options, each_once, problems
 from changefeed.config.rate_limit import RateLimit
 from changefeed.config.read_preference import refused_at_source, refused_at_target
+from changefeed.config.sinks.sink_abilities import SinkAbilities, abilities_of
 from changefeed.config.tables.columns import ColumnRule
 from changefeed.config.tables.filter import Filter
 from changefeed.config.tables.pattern import TablePattern, any_matches, literal
@@ -60,6 +61,7 @@ from changefeed.config.tables.routes import Routes
 from changefeed.config.uri import ConnectionUri
 from changefeed.config.wording import Mistake, did_you_mean, shown
 from changefeed.errors import ConfigurationError
+from changefeed.event import DdlType
 from changefeed.table import TableName
 
 _UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -228,7 +230,9 @@ class Configuration(Options):
         description="write up to 64 letters, digits and single - _ . between them, for example orders-to-dr",
     )
     source: ConnectionUri = Field(description="write the URI of the MongoDB to read, for example mongodb://host:27017")
-    sink: ConnectionUri = Field(description="write a URI that begins with mongodb://, mongodb+srv:// or blackhole://")
+    sink: ConnectionUri = Field(
+        description="write a URI that begins with mongodb://, mongodb+srv://, blackhole:// or file://"
+    )
     start: StartAt = Start.INITIAL
     target: Time | None = Field(None, description=f"write null, {_TIME_HINT}")
     filter: Filter = Filter()
@@ -269,8 +273,10 @@ class Configuration(Options):
             refused.append(
                 "dead_letter: found null, and on_rejected is dead_letter; name a table, for example sluice.rejected"
             )
-        if configuration.users and configuration.sink.scheme == "blackhole":
-            refused.append("users: found true, and a blackhole has no users; write false, or name a MongoDB as sink")
+        if configuration.users and not configuration.sink_can.keeps_documents:
+            kind = configuration.sink.scheme
+            refused.append(f"users: found true, and a {kind} has no users; write false, or name a MongoDB as sink")
+        refused += configuration.senseless_for_messages()
         if refused:
             raise ConfigurationError(refused)
         return configuration
@@ -278,6 +284,38 @@ class Configuration(Options):
     def columns_of(self, name: TableName) -> tuple[ColumnRule, ...]:
         """The rules for the table's fields. Equal rules, and only these, show the same of each row."""
         return tuple(rule.model_copy(update={"tables": ()}) for rule in self.columns if rule.means(name))
+
+    @property
+    def sink_can(self) -> SinkAbilities:
+        return abilities_of(self.sink.scheme)
+
+    def senseless_for_messages(self) -> list[str]:
+        """The options that mean nothing, or would make the messages incomplete, if the sink is an event sink."""
+        if not self.sink_can.keeps_messages:
+            return []
+        refused = []
+        for name, found, meant in (
+            ("on_occupied", self.on_occupied, OnOccupied.REFUSE),
+            ("on_divergence", self.on_divergence, OnDivergence.REPAIR),
+            ("on_rejected", self.on_rejected, None),
+            ("ddl.ttl", self.ddl.ttl, Ttl.DEFERRED),
+        ):
+            if found != meant:
+                refused.append(f"{name}: found {found}, which means nothing for a sink of messages; leave it out")
+        if self.capture is Capture.CHANGE_STREAM:
+            refused.append("capture: found change_stream; a sink of files is written from the oplog only, leave it out")
+        if self.pipeline.pre_images:
+            refused.append(
+                "pipeline.pre_images: found table patterns; messages have no images of rows yet, leave it out"
+            )
+        for rule in self.filter.events:
+            ignored = sorted(kind.value for kind in rule.ignore if isinstance(kind, DdlType))
+            if ignored:
+                refused.append(
+                    f"filter.events: found {', '.join(ignored)} to be ignored; a reader could not tell what became of the tables: leave out the "
+                    "tables (filter.tables), or let their DDL be sent"
+                )
+        return refused
 
     @property
     def when_rejected(self) -> OnRejected:
@@ -315,8 +353,8 @@ class Configuration(Options):
     @field_validator("source")
     @classmethod
     def _source_is_mongodb(cls, source: ConnectionUri) -> ConnectionUri:
-        if source.scheme == "blackhole":
-            raise Mistake("found the scheme 'blackhole'; a source is mongodb:// or mongodb+srv://")
+        if not abilities_of(source.scheme).keeps_documents:
+            raise Mistake(f"found the scheme {source.scheme!r}; a source is mongodb:// or mongodb+srv://")
         return source
 
     @field_validator("sink")
@@ -364,8 +402,9 @@ class Configuration(Options):
                 f"found {shown(value)}; write null or a table name of the target, for example sluice.rejected"
             )
         sink = info.data.get("sink")
-        if sink is not None and sink.scheme == "blackhole":
+        if sink is not None and not abilities_of(sink.scheme).keeps_documents:
+            kept = "has no tables" if abilities_of(sink.scheme).keeps_messages else "keeps nothing"
             raise Mistake(
-                "found a table name; a blackhole:// sink keeps nothing and refuses nothing, leave dead_letter out"
+                f"found a table name; a {sink.scheme}:// sink {kept} and refuses nothing, leave dead_letter out"
             )
         return name

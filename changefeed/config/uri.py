@@ -19,10 +19,12 @@ from urllib.parse import quote_plus
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from changefeed.config.sinks.file_sink import FileSinkOptions
 from changefeed.config.wording import Mistake, did_you_mean
 from changefeed.errors import ConfigurationError
 
-SCHEMES = ("mongodb", "mongodb+srv", "blackhole")
+SCHEMES = ("mongodb", "mongodb+srv", "blackhole", "file")
+_WITHOUT_HOSTS = ("blackhole", "file")
 
 _REFERENCE = re.compile(r"\$\{(?P<kind>env|file):(?P<name>[^{}]+)\}")
 _SHAPE = re.compile(
@@ -57,7 +59,9 @@ class ConnectionUri:
             raise Mistake("found @, / or : unescaped in user or password; percent-encode it, @ is %40, / is %2F")
         if any(_PORT_OF.search(host) is None for host in match["hosts"].split(",")):
             raise Mistake("found a host whose port is no number; write for example mongodb://host:27017")
-        if not match["hosts"] and scheme != "blackhole":
+        if scheme == "file":
+            FileSinkOptions.parse(value)
+        elif not match["hosts"] and scheme not in _WITHOUT_HOSTS:
             raise Mistake("found no host; write for example mongodb://host:27017")
         return cls(value)
 
@@ -100,6 +104,8 @@ class ConnectionUri:
         return self.reference[slice(*match.span(name))] if match else ""
 
     def __str__(self) -> str:
+        if self.scheme == "file":
+            return self.reference
         user = f"{_HIDDEN}@" if "@" in _masked(self.reference) else ""
         return f"{self.scheme}://{user}{self._part('hosts')}{self._part('rest').partition('?')[0]}"
 

@@ -119,7 +119,7 @@ class DdlJobs:
             case Apply(record):
                 failpoint.reach("ddl_executing", record.event.type, record.event.db)
                 with nullcontext() if isinstance(ddl, _MAY_TAKE_LONG) else self._enter(self):
-                    note = sink.apply(ddl, _recorded(record))
+                    note = sink.apply(ddl, _recorded(record), record)
                 failpoint.reach("ddl_applied", record.event.type, record.event.db)
                 return Applied(note)
             case never:

@@ -17,13 +17,14 @@ from changefeed.config.configuration import Configuration
 from changefeed.config.uri import ConnectionUri
 from changefeed.event import DdlEvent
 from changefeed.position import Position, Window
-from changefeed.records import LetterTotals, Observation
+from changefeed.records import DdlRecord, LetterTotals, Observation
 from changefeed.table import TableName, TableSize
 from changefeed.users.principals import PrincipalChanges, Principals
 from credentials.expansion import expanded
 from credentials.renewal import Renewed
 from owner.ddl.feed import DdlFeed
 from owner.deployments.principal_copy import PrincipalTarget
+from owner.deployments.watermarks import Marks
 from sink.blackhole.ddl_applier import BlackholeDdlApplier
 from sink.ddl import DdlApplier, DownstreamDdl
 from sink.mongodb.commander import Permit
@@ -32,6 +33,7 @@ from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
 from sink.mongodb.letters.open_letters import LetterBox
 from sink.mongodb.letters.stored_letters import StoredLetters
 from sink.mongodb.principals import TargetPrincipals
+from sink.opening import event_sink
 from source.connection import Client, connect
 from source.ddl.ddl_watch import DdlWatch
 from source.opening import open_ddl_watch
@@ -130,17 +132,24 @@ class Connections:
             del self._shared[uri.reference, capture]
         threading.Thread(target=shared.source.close, name="source-close", daemon=True).start()
 
-    def open_sink(self, configuration: Configuration) -> DdlApplier:
-        if configuration.sink.scheme == "blackhole":
+    def open_sink(self, configuration: Configuration, life: str) -> DdlApplier:
+        if (events := event_sink(configuration)) is not None:
+            return events.ddl(life)
+        if not configuration.sink_can.keeps_documents:
             return BlackholeDdlApplier()
         ttl = configuration.ddl.ttl
         return _RenewedSink(
             configuration.sink, lambda uri: MongoDdlApplier(connect_to_target(uri), permit=self._permit, ttl=ttl)
         )
 
+    def open_marks(self, configuration: Configuration, life: str) -> Marks | None:
+        """None: the sink has no watermarks."""
+        events = event_sink(configuration)
+        return events.marks(life) if events is not None else None
+
     def open_letters(self, configuration: Configuration, before: LetterTotals) -> LetterTotals:
         """Waits for the target."""
-        if configuration.dead_letter is None or configuration.sink.scheme == "blackhole":
+        if configuration.dead_letter is None or not configuration.sink_can.keeps_documents:
             return LetterTotals()
         box = LetterBox(collection=configuration.dead_letter, changefeed=configuration.id)
         with closing(connect_to_target(expanded(configuration.sink))) as client:
@@ -181,8 +190,8 @@ class _RenewedSink:
     def observe(self, names: Iterable[TableName]) -> Observation:
         return self._current().observe(names)
 
-    def apply(self, ddl: DownstreamDdl, before: Observation) -> str:
-        return self._current().apply(ddl, before)
+    def apply(self, ddl: DownstreamDdl, before: Observation, record: DdlRecord | None = None) -> str:
+        return self._current().apply(ddl, before, record)
 
     def close(self) -> None:
         with self._lock:

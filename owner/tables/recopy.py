@@ -34,6 +34,8 @@ from schema_store.definition import definition_of
 def obstacle(table: TableSchema, configuration: Configuration) -> str:
     """Why the table cannot be copied anew beside the running changefeed. Empty: it can."""
     target = configuration.routes.target(table.name)
+    if configuration.sink_can.keeps_messages:
+        return "is written as messages, to a sink without tables; create another changefeed with a sink of its own"
     if table.kind is TableKind.VIEW:
         return "is a view; it has no rows"
     if table.kind is TableKind.TIMESERIES:

@@ -31,6 +31,7 @@ from processor.copy.target_table import Creation, make_anew
 from processor.limits.limiter import UNLIMITED, Limiter
 from sink.ddl import DdlApplier
 from sink.load import DocumentLoader
+from sink.receipt import Receipt
 from source.connection import Client
 from source.raw.columns import Columns
 from source.tables.chunk_reader import Chunk, ChunkReader, ReadWay, SnapshotLost, keeps_snapshots
@@ -69,6 +70,9 @@ class ReadChunk:
 
     range: KeyRange
     copied: CopiedChunk
+    receipts: tuple[Receipt, ...] = ()
+    read_after: ClusterTime | None = None
+    """What the documents contain at least. `copied.after` is earlier where changes are replayed since the copy's start."""
 
 
 def copy_chunk(order: CopyOrder, place: CopyPlace) -> ReadChunk:
@@ -105,7 +109,8 @@ def _attempt(order: CopyOrder, place: CopyPlace, way: ReadWay) -> ReadChunk:
         documents += len(batch)
         size += sum(map(len, batch))
     after = _before(order.copied_from) if order.creation.filled_in_place else reader.after
-    return ReadChunk(range=read, copied=CopiedChunk(after=after, until=reader.until, documents=documents, bytes=size))
+    copied = CopiedChunk(after=after, until=reader.until, documents=documents, bytes=size)
+    return ReadChunk(range=read, copied=copied, receipts=place.loader.finish(), read_after=reader.after)
 
 
 def _before(position: Position) -> ClusterTime:

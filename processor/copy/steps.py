@@ -53,12 +53,18 @@ class CopyChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexTable:
+    """`copied_from`: where the copy began that ends with it."""
+
     schema: TableSchema
+    copied_from: Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MakeEmpty:
+    """`at`: where its copy begins again."""
+
     schema: TableSchema
+    at: Position
 
 
 CopyStep: TypeAlias = Prepare | CopyChunk | IndexTable | MakeEmpty
@@ -101,8 +107,12 @@ def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
         case CopyChunk():
             return _copy(resources, step, creation)
         case IndexTable():
+            if resources.event_ddl is not None:
+                resources.event_ddl.copied(step.schema.id, step.copied_from)
             build_indexes(creation, resources.ddl)
         case MakeEmpty():
+            if resources.event_ddl is not None:
+                resources.event_ddl.recopy(step.schema.id, creation.name, step.at)
             make_empty(creation, resources.ddl)
     return None
 
@@ -137,4 +147,5 @@ def _creation(resources: ChangefeedResources, schema: TableSchema) -> Creation:
     tables = {each.id: each.name for each in present if each is not None}
     routing = Routing(route=resources.context.configuration.routes.target, tables=tables)
     kept = resources.context.configuration.on_occupied is OnOccupied.KEEP and schema.beside is None
-    return creation_of(schema, target.name, routing, kept=kept)
+    logged = resources.context.configuration.sink_can.keeps_messages
+    return creation_of(schema, target.name, routing, kept=kept, logged=logged)

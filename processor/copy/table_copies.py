@@ -264,6 +264,7 @@ class TableCopies:
         running = {copy.number_from(step.range.lower): step.not_before for step in reading} if copy else {}
         alone = routes.origins(routes.target(schema.name)) == frozenset({schema.name})
         alone = schema.beside is not None or (alone and stored.configuration.on_occupied is not OnOccupied.KEEP)
+        alone = alone and not stored.configuration.sink_can.keeps_messages
         held_at = stored.orders.barrier.held.get(table)
         meeting = [record for record in stored.ddls() if table in record.scope.tables] if held_at else []
         holding = [record.event for record in meeting if record.position == held_at]
@@ -300,10 +301,11 @@ class TableCopies:
                         divide_after=self._limits.copy_divides_after if copy.may_divide(number) else None,
                     )
                     yield _PlannedStep(table, step, copy.start, small=_small(copy))
-            case BuildIndexes(at):
-                yield _PlannedStep(table, IndexTable(schema=_schema(schemas, table, at)), at, small=_small(copy))
+            case BuildIndexes(at) if copy is not None:
+                index = IndexTable(schema=_schema(schemas, table, at), copied_from=copy.start)
+                yield _PlannedStep(table, index, at, small=_small(copy))
             case Empty(at):
-                yield _PlannedStep(table, MakeEmpty(schema=_before(schemas, table, at)), at, small=True)
+                yield _PlannedStep(table, MakeEmpty(schema=_before(schemas, table, at), at=at), at, small=True)
             case _:
                 return
 

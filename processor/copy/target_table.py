@@ -37,24 +37,29 @@ class Creation:
     indexes: CreateIndexes
     shared: bool
     kept: bool = False
+    logged: bool = False
+    """There is no table, only messages about one."""
 
     @property
     def filled_in_place(self) -> bool:
         """It can be neither emptied nor cleared. What an earlier attempt left of a deleted document is deleted by the replay of all changes."""
-        return self.shared or self.kept
+        return self.shared or self.kept or self.logged
 
     @property
     def name(self) -> TableName:
         return self.create.name
 
 
-def creation_of(schema: TableSchema, name: TableName, routing: Routing, *, kept: bool = False) -> Creation:
+def creation_of(
+    schema: TableSchema, name: TableName, routing: Routing, *, kept: bool = False, logged: bool = False
+) -> Creation:
     return Creation(
         create=create_copy(schema, name, routing),
         shard=_sharding(schema, name),
         indexes=index_copy(schema, name),
         shared=bool(routing.sharing(name, apart_from=[schema.name])),
         kept=kept,
+        logged=logged,
     )
 
 
@@ -80,6 +85,8 @@ def prepare(creation: Creation, ddl: DdlApplier, loader: DocumentLoader, *, ours
 
 def make_anew(creation: Creation, ddl: DdlApplier) -> None:
     """Creates the table empty and without indexes, whatever the target held. It can be repeated after an interruption at any point."""
+    if creation.logged:
+        return
     if creation.shared:
         raise DdlUnsupported(
             f"{creation.name}: holds the rows of several tables, one of which has to be copied again; route every table to "

@@ -18,6 +18,7 @@ from changefeed.row_tally import RowTally
 from changefeed.table import TableId, TableName
 from processor.lanes.lanes import LaneJob
 from processor.task.copied_ranges import CopiedRanges
+from sink.receipt import Receipt
 
 _MOST_SAMPLES = 5
 _LEAST_TABLES = 2
@@ -105,6 +106,8 @@ class JobOutcome:
     """The window held or took too much and ended here, before its end. Everything before it is durable."""
     uneven: bool = False
     """Some rows after `ended` were applied, too."""
+    receipts: list[Receipt] = field(default_factory=list)
+    """What the sink has to commit before the window counts."""
     silent_until: Position | None = None
     """The source has no match between the window's end and this position. Set only for a window that is read in one piece."""
 
@@ -123,6 +126,7 @@ class JobOutcome:
             self.ahead[table] = max(time, self.ahead.get(table, time))
         for table, seconds in other.writing.items():
             self.writing[table] = self.writing.get(table, 0.0) + seconds
+        self.receipts = self.receipts + other.receipts
         self.error = _worse(self.error, other.error)
 
 

@@ -58,6 +58,8 @@ class JobContext:
     key: str
     base_key: str
     changefeed: ChangefeedId
+    life: str = ""
+    """Differs for each changefeed that was ever created, even under one id."""
     configuration: Configuration
     """Without credentials: Spark keeps a context on its disks. A task reads the connection strings from etcd (`info_key`)."""
     info_key: str

@@ -70,7 +70,9 @@ def replicate(resources: ChangefeedResources, spec: JobSpec) -> JobOutcome:
     sole = partial(resources.sole, job, spec.copied)
     asked = resources.asked(job, spec)
     limiter = resources.apply_limiter(spec.limit_share)
-    with Applier(resources.writer, job, worker_resources.beside, spec.copied, sole, asked, limiter) as applier:
+    with Applier(
+        resources.writer, job, worker_resources.beside, spec.copied, sole, asked, limiter, folds=resources.folds
+    ) as applier:
         mount, add = resources.mounter.mount, applier.add
         early = EarlyEnd(_enough(resources), _least(resources, spec), lambda: applier.overdue)
         with closing(_events(resources, spec, job.scan, resources.rows, applier.outcome)) as events:
@@ -208,7 +210,9 @@ def apply_bucket(
                     yield event, scan(event)
 
         job, limiter = spec.whole(resources.context.tables), resources.apply_limiter(spec.limit_share)
-        with Applier(resources.writer, job, worker_resources.beside, spec.copied, limiter=limiter) as applier:
+        with Applier(
+            resources.writer, job, worker_resources.beside, spec.copied, limiter=limiter, folds=resources.folds
+        ) as applier:
             mount, add, scan = resources.mounter.mount, applier.add, resources.rows.scan
             early = EarlyEnd(UNBOUNDED, _least(resources, spec), lambda: applier.overdue and in_order)
             for event, header in early.before(events()):

@@ -24,6 +24,7 @@ from pymongo import MongoClient
 
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration, OnDivergence, OnOccupied, OnRejected
+from changefeed.config.sinks.sink_abilities import abilities_of
 from changefeed.config.uri import ConnectionUri
 from changefeed.errors import FencedError
 from changefeed.event import RowType
@@ -48,6 +49,7 @@ from sink.blackhole.ddl_applier import BlackholeDdlApplier
 from sink.blackhole.document_loader import BlackholeDocumentLoader
 from sink.blackhole.row_writer import BlackholeRowWriter
 from sink.ddl import DdlApplier
+from sink.files.owner_log import FileDdlApplier
 from sink.load import DocumentLoader
 from sink.mongodb.connection import connect as connect_to_target
 from sink.mongodb.connection import is_sharded
@@ -56,6 +58,7 @@ from sink.mongodb.letters.open_letters import LetterBox
 from sink.mongodb.letters.stored_letters import StoredLetters
 from sink.mongodb.rows.document_loader import MongoDocumentLoader
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
+from sink.opening import EventSink, event_sink
 from sink.row import AskedRows, FetchRow, RowChange, RowWriter, SoleTable, SourceRow
 from source.connection import connect as connect_to_source
 from source.connection import deployment_of
@@ -128,7 +131,10 @@ class ChangefeedResources:
         )
         self.row_filter = RowFilter(configuration.filter)
         fetch = _fetch_from(source, self.row_filter, columns_of)
-        self.writer = _writer(configuration, target, permit, fetch)
+        self._events = _event_sink(configuration, uris)
+        self.writer = self._events.writer(permit) if self._events else _writer(configuration, target, permit, fetch)
+        self.folds = self._events is None
+        """The sink needs only the effect of several changes of one row."""
 
     def _columns_of(self, name: TableName) -> Columns | None:
         key_of = partial(hash_key, files=self.context.secret_files)
@@ -159,9 +165,16 @@ class ChangefeedResources:
     @cached_property
     def ddl(self) -> DdlApplier:
         """For the tables of initial copies; all other DDL is the owner's."""
+        if self._events is not None:
+            return self._events.ddl(self.context.life)
         if self._target is None:
             return BlackholeDdlApplier()
         return MongoDdlApplier(self._target, permit=self._permit, ttl=self.context.configuration.ddl.ttl)
+
+    @property
+    def event_ddl(self) -> FileDdlApplier | None:
+        """Says how a copy is getting on, to a sink of messages."""
+        return self._events.ddl(self.context.life) if self._events is not None else None
 
     def forget_letters(self, table: TableId) -> None:
         """Of a table that is copied anew: they are about rows that the new copy does not have yet."""
@@ -219,10 +232,14 @@ class ChangefeedResources:
         deployment_of(self.source)
         if self._target is not None:
             is_sharded(self._target)
+        if self._events is not None:
+            self._events.check()
         self._permit()
 
     def loader(self, schema: TableSchema, *, once: bool) -> DocumentLoader:
         """`once`: no document may be sent twice."""
+        if self._events is not None:
+            return self._events.loader(self.mounter.mounted(schema).target, self._permit)
         if self._target is None:
             return BlackholeDocumentLoader()
         table, options = self.mounter.mounted(schema).target, _writer_options(self.context.configuration)
@@ -333,7 +350,7 @@ class WorkerResources:
         return self._clients[place].get()
 
     def _target(self, context: JobContext, uris: Uris) -> _Client | None:
-        if uris.sink.scheme == "blackhole":
+        if not abilities_of(uris.sink.scheme).keeps_documents:
             return None
         _, place = _places(context, uris)
         if place not in self._clients:
@@ -371,6 +388,11 @@ def _rows(context: JobContext, source: _Client) -> RowCapture:
         names = [str(name) for name in islice(context.schemas.names(), MOST_NAMES + 1)]
         return of_oplog(OplogReader(source, names if len(names) <= MOST_NAMES else None, patience=PATIENCE))
     return of_stream(WindowReader(source, read_options(context.configuration)))
+
+
+def _event_sink(configuration: Configuration, uris: Uris) -> EventSink | None:
+    """The URI in a context may lack its options."""
+    return event_sink(configuration.model_copy(update={"sink": uris.sink}))
 
 
 def _writer(

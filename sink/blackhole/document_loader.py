@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.key_range import KeyRange
+from sink.receipt import Receipt
 
 
 class BlackholeDocumentLoader:
@@ -14,6 +15,9 @@ class BlackholeDocumentLoader:
 
     def clear(self, range: KeyRange) -> int:  # noqa: ARG002 - a blackhole holds no documents
         return 0
+
+    def finish(self) -> tuple[Receipt, ...]:
+        return ()
 
     def load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
         """Discards the documents."""

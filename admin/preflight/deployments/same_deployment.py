@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from changefeed.config.sinks.sink_abilities import abilities_of
 from changefeed.config.uri import ConnectionUri
 
 
@@ -35,9 +36,9 @@ class Side:
 
     @property
     def same_hosts(self) -> bool:
-        return (self.before.scheme == "blackhole") == (self.now.scheme == "blackhole") and (
-            self.before.hosts == self.now.hosts or self.before.scheme == "blackhole"
-        )
+        if not (abilities_of(self.before.scheme).keeps_documents and abilities_of(self.now.scheme).keeps_documents):
+            return str(self.before) == str(self.now)
+        return self.before.hosts == self.now.hosts
 
 
 def problems(id: str, *sides: Side) -> Iterator[str]:
@@ -51,7 +52,7 @@ def problems(id: str, *sides: Side) -> Iterator[str]:
 
 
 def _another(side: Side) -> str | None:
-    if "blackhole" in (side.before.scheme, side.now.scheme):
+    if not (abilities_of(side.before.scheme).keeps_documents and abilities_of(side.now.scheme).keeps_documents):
         other = f"it is {side.now}, and was {side.before}, which does not have the same rows"
         return None if side.same_hosts else other
     if side.found_id and side.found_id == side.other_known_id:

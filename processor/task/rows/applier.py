@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from datetime import timedelta
@@ -74,14 +74,18 @@ class Applier:
         sole: Sole | None = None,
         asked: Sequence[AskedRows] = (),
         limiter: Limiter = UNLIMITED,
+        *,
+        folds: bool = True,
     ) -> None:
         """`beside` writes while changes are added. `copied`: the tables whose initial copy contains some of their changes already.
 
-        `sole`: the tables that this task alone writes. `asked`: rows of such tables that are to be repaired at the end.
+        `sole`: the tables that this task alone writes. `asked`: rows of such tables that are to be repaired at the end. `folds`: the sink needs
+        only the effect of several changes of one row, not each of them.
         """
         self._job = job
         self._beside = beside
         self._copied = copied or {}
+        self._fold: Callable[[Sequence[RowChange]], Sequence[RowChange]] = fold if folds else list
         self._run = writer.begin(self._ends_ahead, sole, asked)
         self._replay = _Replay(job)
         self._filters = {table: CopiedFilter(ranges) for table, ranges in self._copied.items()}
@@ -189,7 +193,7 @@ class Applier:
         applied = Counter(map(_type, again))
         applied.update(map(_type, first_time))
         writes = [
-            self._run.prepare(fold(changes), replay=replay)
+            self._run.prepare(self._fold(changes), replay=replay)
             for changes, replay in ((again, True), (first_time, False))
             if changes
         ]
@@ -215,6 +219,7 @@ def _count(result: WriteResult, outcome: JobOutcome) -> None:
             unsettled=result.unsettled,
             ahead=result.ahead,
             writing=result.writing,
+            receipts=result.receipts,
             samples=[f"{deviation.change}: {deviation.reason}" for deviation in deviations],
         )
     )

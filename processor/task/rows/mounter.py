@@ -146,6 +146,7 @@ class Mounter:
             id=schema.id,
             source=schema.name,
             name=name,
+            version=schema.valid_from,
             ordered=route.whole or dependent(schema),
             sharded=self._options.sharded_target and schema.shard_key is not None,
         )

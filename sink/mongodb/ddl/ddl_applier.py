@@ -41,7 +41,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 from changefeed.config.configuration import Ttl
 from changefeed.documents.document import EMPTY, Document
 from changefeed.errors import DdlAmbiguous, DdlRefused, FencedError, SluiceError
-from changefeed.records import Observation, ObservedTable
+from changefeed.records import DdlRecord, Observation, ObservedTable
 from changefeed.table import TableName
 from sink.ddl import DownstreamDdl, ShardTable, SingleDdl, Skip, names_of, parts_of
 from sink.mongodb.codes import NAMESPACE_NOT_FOUND, UUID_MISMATCH
@@ -104,7 +104,7 @@ class MongoDdlApplier:
                 tables |= self._observe_database(db, of_db)
         return Observation(tables=tables)
 
-    def apply(self, ddl: DownstreamDdl, before: Observation) -> str:
+    def apply(self, ddl: DownstreamDdl, before: Observation, record: DdlRecord | None = None) -> str:  # noqa: ARG002 - `before` says all
         notes = [self._apply(part, before) for part in parts_of(ddl, before)]
         return "; ".join(dict.fromkeys(filter(None, notes)))
 

@@ -33,6 +33,7 @@ from sink.mongodb.errors import translated
 from sink.mongodb.rows.bulk_command import refusal_of
 from sink.mongodb.rows.exact_insert import holds_zero_time
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
+from sink.receipt import Receipt
 from sink.row import RowChange, TargetTable
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
@@ -84,6 +85,9 @@ class MongoDocumentLoader:
         if removed:
             _log.info("chunk_cleared", table=str(self._table.name), range=str(range), documents=removed)
         return removed
+
+    def finish(self) -> tuple[Receipt, ...]:
+        return ()
 
     def load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
         if self._measurements or not any(map(holds_zero_time, documents)):

@@ -57,7 +57,7 @@ def target(target_client: Client, database: str) -> Rows:
     return target_client[database]["rows"]
 
 
-def _table(rows: Rows, **options: bool) -> TargetTable:
+def _table(rows: Rows, **options: Any) -> TargetTable:
     name = TableName(rows.database.name, rows.name)
     return TargetTable(id=TableId("ab" * 16), source=name, name=name, **options)
 

@@ -43,7 +43,7 @@ class Target:
         self.client = Client(members.uri)
         self.writer = MongoRowWriter(Client(members.uri), permit=_permit)
 
-    def table(self, coll: str, **options: bool) -> TargetTable:
+    def table(self, coll: str, **options: Any) -> TargetTable:
         name = TableName("zero", coll)
         return TargetTable(id=TableId("ab" * 16), source=name, name=name, **options)
 

@@ -1,0 +1,45 @@
+"""`event_sink_obstacles`: what keeps a changefeed from writing messages, or from changing how it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from changefeed.capture import Capture
+from changefeed.config.configuration import Configuration
+from changefeed.config.live_options import needing_a_pause
+from changefeed.table import TableKind, TableSchema
+from sink.opening import event_sink
+
+_MOST_NAMED = 5
+
+
+def event_sink_obstacles(
+    configuration: Configuration, tables: Sequence[TableSchema], capture: Capture | None, before: Configuration | None
+) -> Iterator[str]:
+    """`before`: the configuration that an update replaces."""
+    if before is not None and (before.sink_can.keeps_messages or configuration.sink_can.keeps_messages):
+        changed = needing_a_pause(configuration, before)
+        if changed:
+            yield (
+                f"{', '.join(changed)}: found a change, and the messages that exist were written with the options of before; create another "
+                "changefeed, with a directory of its own"
+            )
+        return
+    sink = event_sink(configuration)
+    if sink is None:
+        return
+    if not sink.is_empty():
+        yield f"sink: {sink.options.directory} is not empty; name an empty directory, one for each changefeed"
+    if capture is Capture.CHANGE_STREAM:
+        yield (
+            "sink: messages are written from the oplog only, and it cannot be read here; let the source's user read local.oplog.rs (read on "
+            "the database local), or name a MongoDB as sink"
+        )
+    series = sorted(str(table.name) for table in tables if table.kind is TableKind.TIMESERIES)
+    if series:
+        names = ", ".join(series[:_MOST_NAMED])
+        yield f"filter.tables: found time-series ({names}), whose rows are no messages; leave them out (filter.tables)"
+    shared = sorted(str(table.name) for table in tables if configuration.routes.gathers(table.name))
+    if shared:
+        names = ", ".join(shared[:_MOST_NAMED])
+        yield f"routes: found tables that share one name ({names}); a reader could not tell a DDL of one from one of all: give each its own name"

@@ -1,0 +1,93 @@
+"""`FileSinkOptions`: what a `file://` URI says about a sink of files. Pure.
+
+    file:///srv/orders                                                       JSON lines, compressed
+    file:///srv/orders?format=bson&compression=none&commit_interval=10s&file_size=16MiB
+
+`commit_interval`: how long a window of the tables that follow spans at least. Nothing is seen before its window is committed.
+`file_size`: when a task begins its next file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import PurePosixPath
+from typing import Any, Self
+from urllib.parse import parse_qsl, unquote
+
+from changefeed.config.wording import Mistake, did_you_mean, shown
+
+_SECONDS = re.compile(r"(\d{1,5})(s|m)")
+_SIZE = re.compile(r"(\d{1,6})(KiB|MiB)")
+_LONGEST = 3600
+_LEAST_SIZE, _MOST_SIZE = 64 << 10, 4 << 30
+
+
+class MessageFormat(StrEnum):
+    JSON = "json"
+    BSON = "bson"
+
+
+class Compression(StrEnum):
+    GZIP = "gzip"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSinkOptions:
+    directory: str
+    format: MessageFormat = MessageFormat.JSON
+    compression: Compression = Compression.GZIP
+    commit_seconds: int = 60
+    file_bytes: int = 64 << 20
+
+    @classmethod
+    def parse(cls, uri: str) -> Self:
+        path, _, query = uri.removeprefix("file://").partition("?")
+        directory = unquote(path)
+        if not directory.startswith("/") or ".." in PurePosixPath(directory).parts or directory.rstrip("/") == "":
+            raise Mistake(f"found {shown(uri)}; write the absolute path of a directory, for example file:///srv/orders")
+        found: dict[str, Any] = {}
+        for name, value in parse_qsl(query, keep_blank_values=True):
+            if name not in _READERS:
+                raise Mistake(
+                    f"found the option {shown(name)}; allowed are {', '.join(_READERS)}{did_you_mean(name, _READERS)}"
+                )
+            field, read = _READERS[name]
+            found[field] = read(value)
+        return cls(directory=directory.rstrip("/"), **found)
+
+
+def _seconds(value: str) -> int:
+    match = _SECONDS.fullmatch(value)
+    seconds = int(match[1]) * (60 if match[2] == "m" else 1) if match else 0
+    if not 1 <= seconds <= _LONGEST:
+        raise Mistake(f"found commit_interval={value}; write 1s to 60m, for example 60s")
+    return seconds
+
+
+def _bytes(value: str) -> int:
+    match = _SIZE.fullmatch(value)
+    size = int(match[1]) << (20 if match[2] == "MiB" else 10) if match else 0
+    if not _LEAST_SIZE <= size <= _MOST_SIZE:
+        raise Mistake(f"found file_size={value}; write 64KiB to 4096MiB, for example 64MiB")
+    return size
+
+
+def _one_of(kind: type[StrEnum], name: str) -> Callable[[str], StrEnum]:
+    def read(value: str) -> StrEnum:
+        if value not in tuple(kind):
+            raise Mistake(f"found {name}={value}; allowed are {', '.join(kind)}{did_you_mean(value, kind)}")
+        return kind(value)
+
+    return read
+
+
+_READERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "format": ("format", _one_of(MessageFormat, "format")),
+    "compression": ("compression", _one_of(Compression, "compression")),
+    "commit_interval": ("commit_seconds", _seconds),
+    "file_size": ("file_bytes", _bytes),
+}

@@ -1,0 +1,167 @@
+"""`to_json`: canonical Extended JSON of raw BSON, made from the bytes without decoding the document. Pure.
+
+The text equals that of `bson.json_util` with `CANONICAL_JSON_OPTIONS`, byte for byte, for everything that PyMongo can encode. What PyMongo
+cannot tell apart after decoding is kept apart here, as the specification of Extended JSON writes it:
+
+    0x06 undefined      {"$undefined": true}                           json_util: null
+    0x0c DBPointer      {"$dbPointer": {"$ref": "a.b", "$id": {..}}}   json_util: a DBRef
+    0x0e symbol         {"$symbol": "x"}                               json_util: "x"
+
+The fields of a document that looks like a DBRef stay in their order. Text that is not UTF-8 has no JSON: `NoJson`.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable
+from json.encoder import encode_basestring_ascii
+from struct import Struct
+
+from bson.decimal128 import Decimal128
+
+from changefeed.errors import InvariantError, RowRejected
+
+_INT32: Callable[[bytes, int], tuple[int]] = Struct("<i").unpack_from
+_INT64: Callable[[bytes, int], tuple[int]] = Struct("<q").unpack_from
+_DOUBLE: Callable[[bytes, int], tuple[float]] = Struct("<d").unpack_from
+_TIMESTAMP: Callable[[bytes, int], tuple[int, int]] = Struct("<II").unpack_from
+
+_ARRAY = 0x04
+_MOST_NAMES = 20_000
+_LONGEST_NAME = 40
+
+_repr = float.__repr__
+_quoted = encode_basestring_ascii
+_names: dict[bytes, str] = {}
+"""Field names as they begin an element: most documents have the same few."""
+
+
+class DamagedBson(InvariantError):
+    """These bytes are not BSON."""
+
+
+class NoJson(RowRejected):
+    """The document has text that is not UTF-8."""
+
+
+def to_json(document: bytes) -> str:
+    try:
+        return _members(document, 0, _names)
+    except UnicodeDecodeError as error:
+        raise NoJson(
+            f"bytes {error.start} to {error.end} of a text are not UTF-8 and have no JSON; repair the document at the source, "
+            f"or let the changefeed write format=bson"
+        ) from None
+
+
+def _members(raw: bytes, at: int, names: dict[bytes, str] | None) -> str:  # noqa: C901, PLR0912 - one case for each type
+    """The document that starts at `at`; an array if there are no `names`. One function, since a call for each value would cost half of it."""
+    end = at + _INT32(raw, at)[0] - 1
+    at += 4
+    parts: list[str] = []
+    add = parts.append
+    while at < end:
+        kind = raw[at]
+        name_end = raw.index(0, at + 1)
+        name = "" if names is None else names.get(raw[at + 1 : name_end]) or _named(raw[at + 1 : name_end])
+        at = name_end + 1
+        if kind == 0x02:
+            size = _INT32(raw, at)[0]
+            add(name + _quoted(raw[at + 4 : at + 3 + size].decode()))
+            at += 4 + size
+        elif kind == 0x10:
+            add(f'{name}{{"$numberInt": "{_INT32(raw, at)[0]}"}}')
+            at += 4
+        elif kind == 0x07:
+            add(f'{name}{{"$oid": "{raw[at : at + 12].hex()}"}}')
+            at += 12
+        elif kind == 0x12:
+            add(f'{name}{{"$numberLong": "{_INT64(raw, at)[0]}"}}')
+            at += 8
+        elif kind == 0x01:
+            value = _DOUBLE(raw, at)[0]
+            add(f'{name}{{"$numberDouble": "{_repr(value) if value - value == 0.0 else _infinite(value)}"}}')
+            at += 8
+        elif kind == 0x09:
+            add(f'{name}{{"$date": {{"$numberLong": "{_INT64(raw, at)[0]}"}}}}')
+            at += 8
+        elif kind == 0x03:
+            add(name + _members(raw, at, _names))
+            at += _INT32(raw, at)[0]
+        elif kind == _ARRAY:
+            add(name + _members(raw, at, None))
+            at += _INT32(raw, at)[0]
+        elif kind == 0x08:
+            add(name + ("true" if raw[at] else "false"))
+            at += 1
+        elif kind == 0x0A:
+            add(name + "null")
+        else:
+            text, at = _seldom(raw, kind, at)
+            add(name + text)
+    if at != end or raw[end] != 0:
+        raise DamagedBson(f"a document's elements end at byte {at}, but by its size they should end at byte {end}")
+    return f"[{', '.join(parts)}]" if names is None else f"{{{', '.join(parts)}}}"
+
+
+def _seldom(raw: bytes, kind: int, at: int) -> tuple[str, int]:  # noqa: C901, PLR0911 - one case for each type
+    match kind:
+        case 0x05:
+            return _binary(raw, at)
+        case 0x06:
+            return '{"$undefined": true}', at
+        case 0x0B:
+            return _regex(raw, at)
+        case 0x0C:
+            name, at = _string(raw, at)
+            return f'{{"$dbPointer": {{"$ref": {name}, "$id": {{"$oid": "{raw[at : at + 12].hex()}"}}}}}}', at + 12
+        case 0x0D:
+            code, at = _string(raw, at)
+            return f'{{"$code": {code}}}', at
+        case 0x0E:
+            symbol, at = _string(raw, at)
+            return f'{{"$symbol": {symbol}}}', at
+        case 0x0F:
+            code, scope_at = _string(raw, at + 4)
+            return f'{{"$code": {code}, "$scope": {_members(raw, scope_at, _names)}}}', at + _INT32(raw, at)[0]
+        case 0x11:
+            increment, seconds = _TIMESTAMP(raw, at)
+            return f'{{"$timestamp": {{"t": {seconds}, "i": {increment}}}}}', at + 8
+        case 0x13:
+            return f'{{"$numberDecimal": "{Decimal128.from_bid(raw[at : at + 16])}"}}', at + 16
+        case 0xFF:
+            return '{"$minKey": 1}', at
+        case 0x7F:
+            return '{"$maxKey": 1}', at
+        case _:
+            raise DamagedBson(f"type 0x{kind:02x} at byte {at} is not a BSON type")
+
+
+def _named(name: bytes) -> str:
+    text = f"{_quoted(name.decode())}: "
+    if len(name) <= _LONGEST_NAME and len(_names) < _MOST_NAMES:
+        _names[name] = text
+    return text
+
+
+def _string(raw: bytes, at: int) -> tuple[str, int]:
+    end = at + 4 + _INT32(raw, at)[0]
+    return _quoted(raw[at + 4 : end - 1].decode()), end
+
+
+def _infinite(value: float) -> str:
+    return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[repr(value)]
+
+
+def _binary(raw: bytes, at: int) -> tuple[str, int]:
+    """The old subtype 2 has a second size inside."""
+    end, subtype = at + 5 + _INT32(raw, at)[0], raw[at + 4]
+    content = raw[at + 9 if subtype == 2 else at + 5 : end]
+    return f'{{"$binary": {{"base64": "{b64encode(content).decode()}", "subType": "{subtype:02x}"}}}}', end
+
+
+def _regex(raw: bytes, at: int) -> tuple[str, int]:
+    pattern_end = raw.index(0, at)
+    end = raw.index(0, pattern_end + 1)
+    pattern, options = raw[at:pattern_end].decode(), raw[pattern_end + 1 : end].decode()
+    return f'{{"$regularExpression": {{"pattern": {_quoted(pattern)}, "options": {_quoted(options)}}}}}', end + 1

@@ -1,0 +1,160 @@
+"""`Message`: what an event sink says besides rows, in the format `sluice`: DDL, watermarks, and the schema of a table. Pure.
+
+    create   {"v": 1, "feed": "orders", "op": "ddl", "type": "create", "ns": "shop.x", "id": "u1", "pos": "..", "spec": {options}}
+    indexes  {.., "type": "createIndexes", "ns": "shop.x", "id": "u1", "spec": {"indexes": [{..}]}, "async": true}
+             {.., "type": "dropIndexes", "ns": "shop.x", "id": "u1", "spec": {"indexes": ["a_1"]}}
+    modify   {.., "type": "modify", "ns": "shop.x", "id": "u1", "spec": {the fields of collMod}}
+    shard    {.., "type": "shard", "ns": "shop.x", "id": "u1", "spec": {"shardKey": ..}}
+    rename   {.., "type": "rename", "ns": "shop.x", "to": "shop.y", "id": "u1", "dropped": "u2" or null}
+    drop     {.., "type": "drop", "ns": "shop.y", "id": "u1"}; dropDatabase {.., "type": "dropDatabase", "db": "shop", "ids": ["u3", ..]}
+    recopy   {.., "type": "recopy", "ns": "shop.x", "id": "u1"}: the table is empty from here, and copied again
+    mark     {"v": 1, "feed": "orders", "op": "w", "pos": "..", "tables": "all"}: everything before pos is there
+    schema   {"v": 1, "feed": "orders", "op": "b", "ns": "shop.x", "id": "u1", "pos": "..",
+              "schema": {"kind": "collection", "options": {..}, "indexes": [{..}], "shardKey": null}}
+
+Names are those downstream, after routing. `pos` of a schema is where this version of the table begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from json.encoder import encode_basestring_ascii
+from typing import Any, TypeAlias
+
+import bson
+from bson.raw_bson import RawBSONDocument
+
+from changefeed.documents.document import Document
+from changefeed.errors import DdlUnsupported
+from changefeed.event import DdlType
+from changefeed.position import Position
+from changefeed.records import DdlRecord
+from changefeed.table import TableId, TableName, TableSchema, view_id
+from sink.ddl import (
+    CreateIndexes,
+    CreateTable,
+    DownstreamDdl,
+    DropIndexes,
+    DropTables,
+    ModifyTable,
+    RenameTable,
+    ShardTable,
+    Skip,
+    Together,
+)
+from sink.events.extended_json import to_json
+from sink.events.pos import pos_of
+from sink.events.row_message import VERSION
+
+Value: TypeAlias = "str | int | bool | Document | Sequence[Value] | Mapping[str, Value] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """`Document`s in it are canonical Extended JSON in JSON; everything else is plain."""
+
+    fields: Mapping[str, Value]
+
+    def json(self) -> bytes:
+        return _json(self.fields).encode()
+
+    def bson(self) -> bytes:
+        return bson.encode(_bson(self.fields))
+
+
+def ddl_message(  # noqa: C901 - one case for each kind of DDL
+    feed: str, record: DdlRecord, ddl: DownstreamDdl
+) -> Message | None:
+    """None for a DDL that changes nothing downstream."""
+    event = record.event
+    head: dict[str, Value] = {"v": VERSION, "feed": feed, "op": "ddl"}
+    about: dict[str, Value] = {"id": _id(record), "pos": pos_of(event.position)}
+    match ddl:
+        case Skip():
+            return None
+        case CreateTable():
+            own: dict[str, Value] = {"type": "create", "ns": str(ddl.name), **about, "spec": ddl.options}
+        case CreateIndexes():
+            own = {"type": "createIndexes", "ns": str(ddl.name), **about, "spec": {"indexes": list(ddl.indexes)}}
+            own["async"] = record.background
+        case DropIndexes():
+            own = {"type": "dropIndexes", "ns": str(ddl.name), **about, "spec": {"indexes": list(ddl.indexes)}}
+        case ModifyTable():
+            own = {"type": "modify", "ns": str(ddl.name), **about, "spec": ddl.changes}
+        case ShardTable():
+            own = {"type": "shard", "ns": str(ddl.name), **about, "spec": ddl.description}
+        case RenameTable():
+            own = {"type": "rename", "ns": str(ddl.name), "to": str(ddl.to), **about, "dropped": event.drop_target}
+        case DropTables() if event.type is DdlType.DROP_DATABASE:
+            own = {"type": "dropDatabase", "db": event.db, "ids": _ended(record), "pos": about["pos"]}
+        case DropTables():
+            own = {"type": "drop", "ns": str(ddl.names[0]), **about, "id": next(iter(_ended(record)), _id(record))}
+        case Together():
+            raise DdlUnsupported(f"{event}: an event sink has no copies beside a table; recopy is not offered for it")
+    return Message({**head, **own})
+
+
+def recopy_message(feed: str, table: TableId, name: TableName, at: Position) -> Message:
+    head: dict[str, Value] = {"v": VERSION, "feed": feed, "op": "ddl", "type": "recopy"}
+    return Message({**head, "ns": str(name), "id": table, "pos": pos_of(at)})
+
+
+def watermark_message(feed: str, at: Position, tables: Mapping[TableId, Position] | None = None) -> Message:
+    """`tables`: those that are not as far as `at`."""
+    behind: Value = {table: pos_of(position) for table, position in sorted(tables.items())} if tables else "all"
+    return Message({"v": VERSION, "feed": feed, "op": "w", "pos": pos_of(at), "tables": behind})
+
+
+def schema_message(feed: str, schema: TableSchema, name: TableName) -> Message:
+    """`name`: the table's name downstream."""
+    about: Mapping[str, Value] = {
+        "kind": schema.kind.value,
+        "options": schema.options,
+        "indexes": list(schema.indexes),
+        "shardKey": schema.shard_key,
+    }
+    head: dict[str, Value] = {"v": VERSION, "feed": feed, "op": "b", "ns": str(name), "id": schema.id}
+    return Message({**head, "pos": pos_of(schema.valid_from), "schema": about})
+
+
+def _id(record: DdlRecord) -> str | None:
+    event = record.event
+    if event.id is not None or event.table is None:
+        return event.id
+    return view_id(event.table)
+
+
+def _ended(record: DdlRecord) -> list[str]:
+    scope = record.scope
+    return sorted(scope.ended or scope.tables | scope.apart)
+
+
+def _json(value: Value) -> str:  # noqa: PLR0911 - one case for each type
+    match value:
+        case Document():
+            return to_json(value.raw)
+        case str():
+            return encode_basestring_ascii(value)
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case Mapping():
+            return f"{{{', '.join(f'{encode_basestring_ascii(name)}: {_json(each)}' for name, each in value.items())}}}"
+        case _:
+            return f"[{', '.join(map(_json, value))}]"
+
+
+def _bson(value: Value) -> Any:
+    match value:
+        case Document():
+            return RawBSONDocument(value.raw)
+        case Mapping():
+            return {name: _bson(each) for name, each in value.items()}
+        case str() | None | int():
+            return value
+        case _:
+            return list(map(_bson, value))

@@ -1,0 +1,49 @@
+"""`FileCommitter`: makes visible what tasks wrote, by one manifest.
+
+    schema versions   put-create, before the manifest that has their first rows
+    manifest          log/<node epoch>/<number>.json, put-create
+
+A node's epoch is its own, so nodes never compete for a name. A number that is taken was an earlier try of this node: the next one is
+tried. A crash between two steps leaves versions that nobody needs, or a manifest whose window is run again: ranges then overlap.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from changefeed.config.sinks.file_sink import FileSinkOptions
+from changefeed.position import Position
+from changefeed.table import TableId
+from sink.events.message import schema_message
+from sink.files.directory import Directory
+from sink.files.identity import FeedIdentity
+from sink.files.manifest import LOG, Manifest, number_name, number_of, schema_name
+from sink.receipt import Commit
+
+
+class FileCommitter:
+    def __init__(self, identity: FeedIdentity, options: FileSinkOptions, epoch: int) -> None:
+        """`epoch`: the node's."""
+        self._identity = identity
+        self._directory = Directory(options.directory)
+        self._log = f"{LOG}/{epoch}"
+        self._lock = threading.Lock()
+        self._number: int | None = None
+        self._described: set[tuple[TableId, Position]] = set()
+
+    def commit(self, commit: Commit) -> None:
+        feed = self._identity.feed
+        manifest = Manifest(feed=feed, ranges=commit.ranges, files=commit.files, copies=commit.copies).json()
+        with self._lock:
+            if self._number is None:
+                self._identity.claim(self._directory)
+                self._number = max((number_of(name) + 1 for name in self._directory.names(self._log)), default=0)
+            for schema, name in commit.tables:
+                version = schema.id, schema.valid_from
+                if version not in self._described:
+                    described = schema_name(schema.id, schema.valid_from)
+                    self._directory.create(described, schema_message(feed, schema, name).json())
+                    self._described.add(version)
+            while not self._directory.create(f"{self._log}/{number_name(self._number)}", manifest):
+                self._number += 1
+            self._number += 1

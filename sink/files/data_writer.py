@@ -1,0 +1,102 @@
+"""`DataWriter`: writes messages into data files, one after another, and gives their receipts."""
+
+from __future__ import annotations
+
+import gzip
+import secrets
+import zlib
+from collections.abc import Iterable
+from typing import Protocol
+
+from changefeed.config.sinks.file_sink import Compression, FileSinkOptions, MessageFormat
+from sink.files.directory import Directory
+from sink.files.manifest import DATA
+from sink.receipt import Receipt
+
+_LEVEL = 1
+_BUFFER_BYTES = 1 << 20
+
+
+class _Compressor(Protocol):
+    def compress(self, data: bytes, /) -> bytes: ...
+    def flush(self) -> bytes: ...
+
+
+class DataWriter:
+    """For one task's run. An attempt that ends without `finish` leaves files that no manifest names."""
+
+    def __init__(self, options: FileSinkOptions) -> None:
+        self._options = options
+        self._directory = Directory(options.directory)
+        self._attempt = secrets.token_hex(12)
+        self._open: _OpenFile | None = None
+        self._written: list[Receipt] = []
+
+    def write(self, messages: Iterable[bytes]) -> None:
+        end = b"\n" if self._options.format is MessageFormat.JSON else b""
+        for message in messages:
+            if self._open is None:
+                self._open = self._next()
+            self._open.add(message + end)
+            if self._open.size >= self._options.file_bytes:
+                self._end_file()
+
+    def finish(self) -> tuple[Receipt, ...]:
+        """Everything is durable. The writer begins anew after it."""
+        self._end_file()
+        written, self._written, self._attempt = tuple(self._written), [], secrets.token_hex(12)
+        return written
+
+    def abandon(self) -> None:
+        """What was written since the last `finish` is garbage."""
+        if self._open is not None:
+            self._open.close()
+        self._open, self._written = None, []
+
+    def _next(self) -> _OpenFile:
+        suffix = ".gz" if self._options.compression is Compression.GZIP else ""
+        name = f"{DATA}/{self._attempt}-{len(self._written)}.{self._options.format}{suffix}"
+        return _OpenFile(self._directory, name, compressed=bool(suffix))
+
+    def _end_file(self) -> None:
+        if self._open is not None:
+            self._written.append(self._open.end())
+            self._open = None
+
+
+class _OpenFile:
+    def __init__(self, directory: Directory, name: str, *, compressed: bool) -> None:
+        self._name = name
+        self._file = directory.new(name)
+        self._gzip: _Compressor | None = zlib.compressobj(_LEVEL, wbits=zlib.MAX_WBITS | 16) if compressed else None
+        self._buffer = bytearray()
+        self._rows = self._crc = self.size = 0
+
+    def add(self, message: bytes) -> None:
+        self._rows += 1
+        self._buffer += message
+        if len(self._buffer) >= _BUFFER_BYTES:
+            self._pass_on()
+
+    def end(self) -> Receipt:
+        self._pass_on()
+        if self._gzip is not None:
+            self._store(self._gzip.flush())
+        self._file.end()
+        return Receipt(name=self._name, rows=self._rows, bytes=self.size, crc32=self._crc)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _pass_on(self) -> None:
+        buffer, self._buffer = bytes(self._buffer), bytearray()
+        self._store(buffer if self._gzip is None else self._gzip.compress(buffer))
+
+    def _store(self, content: bytes) -> None:
+        self._file.write(content)
+        self._crc = zlib.crc32(content, self._crc)
+        self.size += len(content)
+
+
+def content_of(stored: bytes, name: str) -> bytes:
+    return gzip.decompress(stored) if name.endswith(".gz") else stored

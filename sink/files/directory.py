@@ -1,0 +1,140 @@
+"""`Directory`: the files of a sink, on a file system that all nodes share.
+
+`create` is a conditional put: the content is written beside, made durable, and linked to its name, which fails if the name exists. So a
+file has its whole content or does not exist, and one of several writers wins. NFS and local file systems link atomically.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from changefeed.errors import SinkRefused, SinkUnavailable, SluiceError
+
+_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_BESIDE = ".part"
+
+
+class Directory:
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+
+    def check(self) -> None:
+        """Whether files can be made here, and only once under one name. Makes the directory, but no directory above it."""
+        name = f"probe-{secrets.token_hex(8)}"
+        with self._errors("making a file"):
+            self.path.mkdir(exist_ok=True)
+            try:
+                if not self.create(name, b"1") or self.create(name, b"2"):
+                    raise SinkRefused(f"{self.path}: a file was made twice under one name; use another file system")
+            finally:
+                with suppress(OSError):
+                    (self.path / name).unlink()
+
+    def empty(self) -> bool:
+        with self._errors("listing"):
+            return not self.path.exists() or next(self.path.iterdir(), None) is None
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Returns False if the file exists already."""
+        final = self.path / name
+        beside = final.with_name(f".{final.name}.{secrets.token_hex(8)}{_BESIDE}")
+        with self._errors(f"writing {name}"):
+            self._make_parent(final)
+            try:
+                with beside.open("xb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                try:
+                    os.link(beside, final)
+                except FileExistsError:
+                    return False
+            finally:
+                beside.unlink(missing_ok=True)
+            _sync(final.parent)
+        return True
+
+    def create_same(self, name: str, content: bytes) -> bool:
+        """As `create`; True too if the file exists with this content: an earlier attempt wrote it."""
+        return self.create(name, content) or self.read(name) == content
+
+    def new(self, name: str) -> NewFile:
+        """A file under a name that nobody else uses."""
+        final = self.path / name
+        with self._errors(f"writing {name}"):
+            self._make_parent(final)
+            return NewFile(final.open("xb"), final, self._errors)
+
+    def read(self, name: str) -> bytes | None:
+        with self._errors(f"reading {name}"):
+            try:
+                return (self.path / name).read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def names(self, folder: str) -> list[str]:
+        """Sorted. None of files that are being written."""
+        with self._errors(f"listing {folder}"):
+            try:
+                return sorted(entry.name for entry in os.scandir(self.path / folder) if not entry.name.startswith("."))
+            except FileNotFoundError:
+                return []
+
+    def remove(self, name: str) -> None:
+        with self._errors(f"removing {name}"):
+            (self.path / name).unlink(missing_ok=True)
+
+    def _make_parent(self, file: Path) -> None:
+        """A directory that was made is itself durable, up to the sink's own, which `check` makes."""
+        missing = [folder for folder in (file.parent, *file.parent.parents) if not folder.exists()]
+        for folder in reversed(missing):
+            folder.mkdir(exist_ok=True)
+            _sync(folder.parent)
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except SluiceError:
+            raise
+        except OSError as error:
+            kind = SinkRefused if error.errno in _REFUSED else SinkUnavailable
+            raise kind(f"{self.path}: {what}: {error.strerror or error}") from error
+
+
+class NewFile:
+    """A file that is being written. It is durable when `end` has returned."""
+
+    def __init__(self, file: BinaryIO, path: Path, errors: Callable[[str], AbstractContextManager[None]]) -> None:
+        self._file = file
+        self._path = path
+        self._errors = errors
+
+    def write(self, content: bytes) -> None:
+        with self._errors(f"writing {self._path.name}"):
+            self._file.write(content)
+
+    def end(self) -> None:
+        with self._errors(f"writing {self._path.name}"), self._file:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            _sync(self._path.parent)
+
+    def close(self) -> None:
+        """The content does not matter any more."""
+        with suppress(OSError):
+            self._file.close()
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

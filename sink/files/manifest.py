@@ -1,0 +1,118 @@
+"""`Manifest`: what one commit makes visible, and the names of the files of a sink. Pure.
+
+    feed.json                              whose directory it is, by put-create
+    data/<attempt>-<n>.<json|bson>[.gz]    messages of one task; nobody reads them before a manifest names them
+    log/<node epoch>/<number>.json         Manifest, by put-create: THE commit
+    ddl/<pos>.json, ddl/<pos>.recopy.<table>.json
+    schema/<table>/<pos>.json              a version of a table
+    copied/<table>/<pos>.json              the copy that began there is complete
+    checkpoint/<number>.json               the owner's watermark, a chain of put-creates
+
+    {"v": 1, "feed": "orders", "ranges": [{"from": "..", "to": "..", "ids": ["u1", "u2"]}], "files": [{"name": "data/..", ..}],
+     "copies": [{"id": "u1", "start": "..", "after": "101.1", "until": "101.1", "files": [..]}]}
+
+A range says: every message of these tables from `from` to before `to` is in `files`. Files may hold more: what a window read beyond its
+end, or what a table has already. A reader follows each table from range to range; ranges that do not meet are a gap. Ranges that
+overlap cost nothing: nodes that wrote the same twice wrote the same messages.
+
+A copy says: `files` have documents of the table, read between two times, for the copy that began at `start`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+from urllib.parse import quote, unquote
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.position import Position, Window
+from changefeed.table import TableId
+from sink.events.pos import pos_of, position_of
+from sink.receipt import CopyReceipt, Receipt
+
+VERSION = 1
+IDENTITY = "feed.json"
+LOG, DDL, SCHEMA, COPIED, CHECKPOINT, DATA = "log", "ddl", "schema", "copied", "checkpoint", "data"
+_DIGITS = 12
+
+
+def schema_name(table: TableId, valid_from: Position) -> str:
+    """A view is identified by its name, which may contain any character."""
+    return f"{SCHEMA}/{quote(table, safe=':.')}/{pos_of(valid_from)}.json"
+
+
+def copied_name(table: TableId, start: Position) -> str:
+    """Exists once the copy that began there is complete."""
+    return f"{COPIED}/{quote(table, safe=':.')}/{pos_of(start)}.json"
+
+
+def table_of(folder: str) -> TableId:
+    return TableId(unquote(folder))
+
+
+def number_name(number: int) -> str:
+    return f"{number:0{_DIGITS}d}.json"
+
+
+def number_of(name: str) -> int:
+    return int(name.partition(".")[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    feed: str
+    ranges: Mapping[TableId, Window]
+    files: tuple[Receipt, ...] = ()
+    copies: tuple[CopyReceipt, ...] = ()
+
+    def json(self) -> bytes:
+        grouped: dict[tuple[str, str], list[TableId]] = defaultdict(list)
+        for table, window in sorted(self.ranges.items()):
+            grouped[pos_of(window.start), pos_of(window.end)].append(table)
+        ranges = [{"from": start, "to": end, "ids": ids} for (start, end), ids in grouped.items()]
+        fields = {"v": VERSION, "feed": self.feed, "ranges": ranges, "files": _files(self.files)}
+        copies = [
+            {
+                "id": copy.table,
+                "start": pos_of(copy.start),
+                "after": str(copy.after),
+                "until": str(copy.until),
+                "files": _files(copy.files),
+            }
+            for copy in self.copies
+        ]
+        return json.dumps(fields | {"copies": copies}).encode()
+
+    @classmethod
+    def parse(cls, content: bytes) -> Self:
+        fields: dict[str, Any] = json.loads(content)
+        return cls(
+            feed=fields["feed"],
+            ranges={
+                TableId(table): Window(position_of(each["from"]), position_of(each["to"]))
+                for each in fields["ranges"]
+                for table in each["ids"]
+            },
+            files=_parsed(fields["files"]),
+            copies=tuple(
+                CopyReceipt(
+                    table=TableId(each["id"]),
+                    start=position_of(each["start"]),
+                    after=ClusterTime.parse(each["after"]),
+                    until=ClusterTime.parse(each["until"]),
+                    files=_parsed(each["files"]),
+                )
+                for each in fields["copies"]
+            ),
+        )
+
+
+def _files(files: Iterable[Receipt]) -> list[dict[str, Any]]:
+    return [asdict(file) for file in files]
+
+
+def _parsed(files: Iterable[dict[str, Any]]) -> tuple[Receipt, ...]:
+    return tuple(Receipt(**file) for file in files)

@@ -1,0 +1,101 @@
+"""`FileDdlApplier`, `FileMarks`: what the owner writes into a sink of files, DDL and watermarks.
+
+A DDL is one file whose name is its position. However often it is written, by whichever owner, it is the same file with the same content.
+A mark says that everything before its position is there. It is true for ever, so a mark of an old owner that comes late does no harm:
+a reader takes the highest of the newest ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.sinks.file_sink import FileSinkOptions
+from changefeed.errors import DdlAmbiguous
+from changefeed.position import Position
+from changefeed.records import DdlRecord, Observation
+from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
+from sink.ddl import CreateTable, DownstreamDdl, Skip
+from sink.events.message import ddl_message, recopy_message, schema_message, watermark_message
+from sink.events.pos import pos_of
+from sink.files.directory import Directory
+from sink.files.identity import FeedIdentity
+from sink.files.manifest import CHECKPOINT, DDL, VERSION, copied_name, number_name, number_of, schema_name
+
+KEPT_MARKS = 64
+_ALWAYS = Position(ClusterTime(0, 0))
+
+
+class FileDdlApplier:
+    """Without a record, `apply` makes the views with which a changefeed starts, and prepares or completes a copy at another sink: here there is
+    nothing to prepare.
+    """
+
+    def __init__(self, identity: FeedIdentity, options: FileSinkOptions) -> None:
+        self._identity = identity
+        self._directory = Directory(options.directory)
+
+    def observe(self, names: Iterable[TableName]) -> Observation:
+        return Observation(tables=dict.fromkeys(names))
+
+    def apply(self, ddl: DownstreamDdl, before: Observation, record: DdlRecord | None = None) -> str:  # noqa: ARG002 - nothing is compared
+        if isinstance(ddl, Skip):
+            return ddl.note
+        message = ddl_message(self._identity.feed, record, ddl) if record is not None else None
+        if record is not None and message is not None:
+            self._put(f"{DDL}/{pos_of(record.position)}.json", message.json())
+        if record is None and isinstance(ddl, CreateTable) and "viewOn" in ddl.options.decode():
+            self._describe(ddl)
+        return ""
+
+    def _describe(self, view: CreateTable) -> None:
+        schema = TableSchema(
+            id=view_id(view.name), name=view.name, kind=TableKind.VIEW, options=view.options, valid_from=_ALWAYS
+        )
+        self._identity.claim(self._directory)
+        message = schema_message(self._identity.feed, schema, view.name)
+        self._directory.create(schema_name(schema.id, _ALWAYS), message.json())
+
+    def recopy(self, table: TableId, name: TableName, at: Position) -> None:
+        """The table is empty from there, and is copied again."""
+        message = recopy_message(self._identity.feed, table, name, at)
+        self._put(f"{DDL}/{pos_of(at)}.recopy.{table}.json", message.json())
+
+    def copied(self, table: TableId, start: Position) -> None:
+        """The copy that began there is complete."""
+        self._identity.claim(self._directory)
+        content = json.dumps({"v": VERSION, "feed": self._identity.feed, "id": table, "start": pos_of(start)})
+        self._directory.create(copied_name(table, start), content.encode())
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _put(self, name: str, content: bytes) -> None:
+        self._identity.claim(self._directory)
+        if not self._directory.create_same(name, content):
+            raise DdlAmbiguous(
+                f"{self._directory.path}/{name}: expected {content.decode()}, found another DDL of this position; compare the two, "
+                f"and remove the file if it is wrong"
+            )
+
+
+class FileMarks:
+    """For one owner's term. `mark` is called with rising positions. `behind`: tables that are not as far, each with its own position."""
+
+    def __init__(self, identity: FeedIdentity, options: FileSinkOptions) -> None:
+        self._identity = identity
+        self._directory = Directory(options.directory)
+        self._number: int | None = None
+
+    def mark(self, at: Position, behind: Mapping[TableId, Position] = MappingProxyType({})) -> None:
+        if self._number is None:
+            self._identity.claim(self._directory)
+            self._number = max((number_of(name) + 1 for name in self._directory.names(CHECKPOINT)), default=0)
+        content = watermark_message(self._identity.feed, at, behind).json()
+        while not self._directory.create(f"{CHECKPOINT}/{number_name(self._number)}", content):
+            self._number += 1
+        if self._number >= KEPT_MARKS:
+            self._directory.remove(f"{CHECKPOINT}/{number_name(self._number - KEPT_MARKS)}")
+        self._number += 1

@@ -1,0 +1,146 @@
+"""`FeedDirectory`: what is in the directory of a changefeed, read again with each look. A file that was read once is not read again."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import bson
+from bson import json_util
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
+
+from changefeed.errors import NotFoundError
+from changefeed.position import Position
+from changefeed.table import TableId
+from sink.events.pos import position_of
+from sink.files.data_writer import content_of
+from sink.files.directory import Directory
+from sink.files.manifest import CHECKPOINT, COPIED, DDL, IDENTITY, LOG, SCHEMA, Manifest, table_of
+from sink.files.reading.chain import MessageGap
+from sink.receipt import Receipt
+
+_JSON = json_util.CANONICAL_JSON_OPTIONS.with_options(datetime_conversion=DatetimeConversion.DATETIME_MS)
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
+_NEWEST_MARKS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """`raw` is the message as it is in its file, without the line's end."""
+
+    pos: str
+    table: str
+    raw: bytes
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Dates are `DatetimeMS`."""
+        if self.raw.startswith(b"{"):
+            fields: dict[str, Any] = json_util.loads(self.raw, json_options=_JSON)
+            return fields
+        return bson.decode(self.raw, CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS))
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """Everything before `at` is there; of the tables named, everything before their own positions."""
+
+    at: Position
+    behind: Mapping[TableId, Position] = field(default_factory=dict)
+
+    def of(self, table: TableId) -> Position:
+        return self.behind.get(table, self.at)
+
+
+class FeedDirectory:
+    def __init__(self, path: str) -> None:
+        self._directory = Directory(path)
+        self._seen: dict[str, str] = {}
+        """The last manifest of each node that was read."""
+        self.manifests: list[Manifest] = []
+        self.ddls: dict[str, StoredMessage] = {}
+        self.schemas: dict[TableId, dict[Position, StoredMessage]] = {}
+        self.copied: set[tuple[TableId, Position]] = set()
+        """The copies that are complete, each with where it began."""
+
+    def feed(self) -> str:
+        identity = self._directory.read(IDENTITY)
+        if identity is None:
+            raise NotFoundError(
+                f"{self._directory.path}: expected {IDENTITY} of a changefeed, found none; no changefeed has written here yet"
+            )
+        return str(json.loads(identity)["feed"])
+
+    def mark(self) -> Watermark | None:
+        """Read it before `look`."""
+        marks = [
+            self._directory.read(f"{CHECKPOINT}/{name}") for name in self._directory.names(CHECKPOINT)[-_NEWEST_MARKS:]
+        ]
+        return max((_mark(mark) for mark in marks if mark is not None), key=lambda mark: mark.at, default=None)
+
+    def look(self) -> None:
+        for epoch in self._directory.names(LOG):
+            for name in self._directory.names(f"{LOG}/{epoch}"):
+                if name > self._seen.get(epoch, ""):
+                    self.manifests.append(Manifest.parse(self._needed(f"{LOG}/{epoch}/{name}")))
+                    self._seen[epoch] = name
+        for name in self._directory.names(DDL):
+            if name not in self.ddls:
+                self.ddls[name] = _parsed(self._needed(f"{DDL}/{name}"))
+        for folder in self._directory.names(COPIED):
+            starts = self._directory.names(f"{COPIED}/{folder}")
+            self.copied |= {(table_of(folder), position_of(name.removesuffix(".json"))) for name in starts}
+        for folder in self._directory.names(SCHEMA):
+            versions = self.schemas.setdefault(table_of(folder), {})
+            for name in self._directory.names(f"{SCHEMA}/{folder}"):
+                at = position_of(name.removesuffix(".json"))
+                if at not in versions:
+                    versions[at] = _parsed(self._needed(f"{SCHEMA}/{folder}/{name}"))
+
+    def messages(self, file: Receipt) -> Iterator[StoredMessage]:
+        stored = self._needed(file.name)
+        if len(stored) != file.bytes or zlib.crc32(stored) != file.crc32:
+            raise MessageGap(
+                f"{self._directory.path}/{file.name}: expected {file.bytes} bytes with the checksum {file.crc32}, found {len(stored)} with "
+                f"{zlib.crc32(stored)}; the file is damaged: restore it"
+            )
+        content = content_of(stored, file.name)
+        if file.name.removesuffix(".gz").endswith(".json"):
+            return map(_parsed, content.splitlines())
+        return map(_decoded, _documents(content))
+
+    def _needed(self, name: str) -> bytes:
+        content = self._directory.read(name)
+        if content is None:
+            raise MessageGap(
+                f"{self._directory.path}/{name}: expected this file, which another one names; found none: restore it"
+            )
+        return content
+
+
+def _mark(content: bytes) -> Watermark:
+    fields = json.loads(content)
+    behind = {} if fields["tables"] == "all" else fields["tables"]
+    return Watermark(position_of(fields["pos"]), {TableId(table): position_of(pos) for table, pos in behind.items()})
+
+
+def _parsed(line: bytes) -> StoredMessage:
+    fields = json.loads(line)
+    return StoredMessage(fields["pos"], fields.get("id") or "", line)
+
+
+def _decoded(raw: bytes) -> StoredMessage:
+    fields = RawBSONDocument(raw, _RAW)
+    return StoredMessage(fields["pos"], fields["id"], raw)
+
+
+def _documents(content: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(content):
+        end = at + int.from_bytes(content[at : at + 4], "little")
+        yield content[at:end]
+        at = end

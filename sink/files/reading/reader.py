@@ -1,0 +1,236 @@
+"""`Reader`: the messages of a changefeed in the order of its source, each once, from nothing but its files.
+
+`read` gives everything between the last watermark and the newest one, or raises `MessageGap`. At one position the order is
+
+    recopy, which empties a table     `CopyBegins`     the schema of a table that begins     DDL     changes     copied documents     `Copied`
+
+A copied document stands at the time at which it was read, among the table's changes. Changes before it may not fit the document, or find
+none: the copy has their effect. `Copied` says from where on each change fits.
+
+    schema u1 @100     change 7 @100.5, fits nothing     copied 7 @101     Copied u1 @101     change 7 @102
+
+Where a table was emptied or dropped, what is missing before that does not matter. Memory holds the manifests, and of the messages those
+whose windows overlap.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count, pairwise
+from typing import Any, NamedTuple, TypeAlias
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.position import Position, Window
+from changefeed.table import TableId
+from sink.events.pos import pos_after, pos_of, position_of
+from sink.files.manifest import Manifest
+from sink.files.reading.chain import chain
+from sink.files.reading.feed_directory import FeedDirectory, StoredMessage, Watermark
+from sink.receipt import CopyReceipt, Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """The table's copy is complete: from here on it is as it was at the source."""
+
+    table: TableId
+
+
+@dataclass(frozen=True, slots=True)
+class CopyBegins:
+    """Up to `Copied`, changes of the table may not fit."""
+
+    table: TableId
+
+
+Shown: TypeAlias = StoredMessage | CopyBegins | Copied
+_RECOPY, _BEGINS, _SCHEMA, _DDL, _ROW, _COPIED = range(6)
+_NOTHING = Watermark(Position(ClusterTime(0, 0)))
+
+
+class _Span(NamedTuple):
+    """A file shows messages of a table from `start` to before `end`; all of them at `at` or after it."""
+
+    start: str
+    end: str
+    at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ddl:
+    at: Position
+    type: str
+    tables: tuple[TableId, ...]
+    """Created, emptied or ended by it."""
+    about: tuple[TableId, ...]
+    """Its table, if it is about one."""
+    message: StoredMessage
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    """What is known about one table. `restarts`: where it was emptied."""
+
+    start: Position
+    restarts: tuple[Position, ...]
+    end: Position | None
+    schema: StoredMessage | None
+
+    @property
+    def view(self) -> bool:
+        """It has no rows."""
+        return self.schema is not None and self.schema.fields["schema"]["kind"] == "view"
+
+
+class Reader:
+    def __init__(self, directory: FeedDirectory) -> None:
+        self._directory = directory
+        self.mark: Watermark | None = None
+        """Everything before it was shown."""
+        self._copied: set[tuple[TableId, Position]] = set()
+        """The copies whose ends were shown."""
+
+    def read(self) -> Iterator[Shown]:
+        mark = self._directory.mark()
+        self._directory.look()
+        if mark is not None and mark != self.mark:
+            yield from self._between(self.mark or _NOTHING, mark)
+            self.mark = mark
+
+    def _between(self, before: Watermark, now: Watermark) -> Iterator[Shown]:
+        queue = _Queue(self._directory)
+        ddls = [_ddl(message) for message in self._directory.ddls.values()]
+        for ddl in ddls:
+            table = next(iter(ddl.about), TableId(""))
+            if before.of(table) <= ddl.at < now.of(table):
+                queue.add(ddl.message.pos, _RECOPY if ddl.type == "recopy" else _DDL, ddl.message)
+        ranges = _ranges(self._directory.manifests)
+        for table, life in self._lives(ddls, ranges).items():
+            start, end = before.of(table), max(before.of(table), now.of(table))
+            if life.schema is not None and start <= life.start < end:
+                queue.add(life.schema.pos, _SCHEMA, life.schema)
+            if life.view:
+                continue
+            for span, manifest in _shown(table, life, ranges[table], Window(start, end)):
+                queue.wait_for(manifest.files, table, _Span(pos_of(span.start), pos_of(span.end)))
+            for begin, until in pairwise((life.start, *life.restarts, end)):
+                self._add_copies(queue, table, begin, (pos_of(max(begin, start)), pos_of(min(until, end))))
+        yield from queue.in_order()
+
+    def _add_copies(self, queue: _Queue, table: TableId, begin: Position, span: tuple[str, str]) -> None:
+        """The copy that began there. `span`: until the table was emptied again. What was read just before the beginning is of the beginning."""
+        first = pos_of(begin)
+        copies = {copy: max(first, pos_after(copy.after)) for copy in self._copies(table) if copy.start == begin}
+        if copies and first == span[0]:
+            queue.add(first, _BEGINS, CopyBegins(table))
+        for copy, at in copies.items():
+            if span[0] <= at < span[1]:
+                queue.wait_for(copy.files, table, _Span(pos_after(copy.after), span[1], at))
+        over = max((max(first, pos_after(copy.until)) for copy in copies), default="")
+        copy_of = table, begin
+        if copies and over < span[1] and copy_of in self._directory.copied and copy_of not in self._copied:
+            self._copied.add(copy_of)
+            queue.add(max(over, span[0]), _COPIED, Copied(table))
+
+    def _copies(self, table: TableId) -> Iterator[CopyReceipt]:
+        return (copy for manifest in self._directory.manifests for copy in manifest.copies if copy.table == table)
+
+    def _lives(
+        self, ddls: Iterable[_Ddl], ranges: Mapping[TableId, list[tuple[Window, Manifest]]]
+    ) -> dict[TableId, _Life]:
+        created: dict[TableId, Position] = {}
+        ended: dict[TableId, Position] = {}
+        emptied: dict[TableId, list[Position]] = defaultdict(list)
+        for ddl in sorted(ddls, key=lambda each: each.at):
+            for table in ddl.tables:
+                match ddl.type:
+                    case "create":
+                        created[table] = ddl.at
+                    case "recopy":
+                        emptied[table].append(ddl.at)
+                    case _:
+                        ended[table] = ddl.at
+        lives: dict[TableId, _Life] = {}
+        for table in created.keys() | self._directory.schemas.keys():
+            versions = self._directory.schemas.get(table, {})
+            first = min((window.start for window, _ in ranges[table]), default=None)
+            begins = [at for at in versions if first is None or at <= first]
+            schema = versions[max(begins)] if begins and table not in created else None
+            start = created[table] if table in created else max(begins, default=first)
+            if start is not None:
+                lives[table] = _Life(start, tuple(emptied[table]), ended.get(table), schema)
+        return lives
+
+
+class _Queue:
+    """Messages by their pos. A file is read when the messages before it are out."""
+
+    def __init__(self, directory: FeedDirectory) -> None:
+        self._directory = directory
+        self._ready: list[tuple[str, int, int, Shown]] = []
+        self._files: dict[str, tuple[Receipt, dict[str, list[_Span]]]] = {}
+        self._numbers = count()
+
+    def add(self, pos: str, rank: int, shown: Shown) -> None:
+        heappush(self._ready, (pos, rank, next(self._numbers), shown))
+
+    def wait_for(self, files: Iterable[Receipt], table: TableId, span: _Span) -> None:
+        for file in files:
+            _, wanted = self._files.setdefault(file.name, (file, {}))
+            wanted.setdefault(table, []).append(span)
+
+    def in_order(self) -> Iterator[Shown]:
+        waiting = [
+            (min(max(span.start, span.at) for spans in wanted.values() for span in spans), name)
+            for name, (_, wanted) in self._files.items()
+        ]
+        waiting.sort(reverse=True)
+        while self._ready or waiting:
+            while waiting and (not self._ready or waiting[-1][0] <= self._ready[0][0]):
+                file, wanted = self._files[waiting.pop()[1]]
+                for message in self._directory.messages(file):
+                    for span in wanted.get(message.table, ()):
+                        if span.start <= message.pos < span.end:
+                            self.add(max(message.pos, span.at), _ROW, message)
+                            break
+            if self._ready:
+                yield heappop(self._ready)[3]
+
+
+def _ranges(manifests: Iterable[Manifest]) -> defaultdict[TableId, list[tuple[Window, Manifest]]]:
+    ranges: defaultdict[TableId, list[tuple[Window, Manifest]]] = defaultdict(list)
+    for manifest in manifests:
+        for table, window in manifest.ranges.items():
+            ranges[table].append((window, manifest))
+    return ranges
+
+
+def _shown(
+    table: TableId, life: _Life, ranges: list[tuple[Window, Manifest]], round: Window
+) -> Iterator[tuple[Window, Manifest]]:
+    """A table that is emptied or ends may have a gap before that."""
+    bounds = [life.start, *life.restarts, life.end or round.end]
+    for number, (begin, until) in enumerate(pairwise(bounds)):
+        start, end = max(begin, round.start), min(until, round.end)
+        if start < end:
+            whole = number == len(bounds) - 2 and (life.end is None or life.end > round.end)
+            yield from chain(table, ranges, start, end, whole=whole)
+
+
+def _ddl(message: StoredMessage) -> _Ddl:
+    fields: dict[str, Any] = message.fields
+    kind, about = str(fields["type"]), str(fields.get("id"))
+    ids: list[str] = []
+    match kind:
+        case "create":
+            ids = [] if "viewOn" in fields["spec"] else [about]
+        case "recopy" | "drop":
+            ids = [about]
+        case "rename":
+            ids = [fields["dropped"]] if fields["dropped"] else []
+        case "dropDatabase":
+            ids = fields["ids"]
+    return _Ddl(position_of(message.pos), kind, tuple(map(TableId, ids)), (TableId(about),), message)

@@ -1,0 +1,74 @@
+"""What keeps a changefeed from writing into a directory is said before it is created."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from admin.preflight.event_sink_obstacles import event_sink_obstacles
+from admin.preflight.sink_probe import probe_sink
+from changefeed.capture import Capture
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.configuration import Configuration
+from changefeed.position import Position
+from changefeed.table import TableId, TableKind, TableName, TableSchema
+
+
+def _configuration(directory: Path, **more: Any) -> Configuration:
+    return Configuration.parse({"id": "f", "source": "mongodb://s", "sink": f"file://{directory}", **more})
+
+
+def _table(name: str, kind: TableKind = TableKind.COLLECTION) -> TableSchema:
+    return TableSchema(id=TableId(name), name=TableName.parse(name), kind=kind, valid_from=Position(ClusterTime(1, 1)))
+
+
+def _obstacles(configuration: Configuration, *tables: TableSchema, capture: Capture = Capture.OPLOG) -> list[str]:
+    return list(event_sink_obstacles(configuration, tables, capture, None))
+
+
+def test_an_empty_or_missing_directory_is_no_obstacle(tmp_path: Path) -> None:
+    for directory in (tmp_path, tmp_path / "new"):
+        assert probe_sink(_configuration(directory)).problems == ()
+        assert _obstacles(_configuration(directory), _table("a.b")) == []
+
+
+def test_a_directory_with_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "feed.json").write_text("{}")
+    [problem] = _obstacles(_configuration(tmp_path))
+    assert "is not empty; name an empty directory" in problem
+
+
+def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    [problem] = probe_sink(_configuration(tmp_path / "missing" / "new")).problems
+    assert "No such file or directory" in problem
+
+
+@pytest.mark.parametrize(
+    ("tables", "capture", "reason"),
+    [
+        ([_table("a.b")], Capture.CHANGE_STREAM, "let the source's user read local.oplog.rs"),
+        ([_table("a.b", TableKind.TIMESERIES)], Capture.OPLOG, "found time-series (a.b)"),
+        ([_table("x.b"), _table("x.c")], Capture.OPLOG, "share one name (x.b, x.c)"),
+    ],
+)
+def test_what_has_no_messages_is_refused(
+    tmp_path: Path, tables: list[TableSchema], capture: Capture, reason: str
+) -> None:
+    configuration = _configuration(tmp_path, routes=[{"from": "x.*", "to": "all.rows"}])
+    [problem] = _obstacles(configuration, *tables, capture=capture)
+    assert reason in problem
+
+
+def test_an_update_may_change_limits_only(tmp_path: Path) -> None:
+    before = _configuration(tmp_path)
+    changes = (
+        (_configuration(tmp_path, copy_limit="5000 docs/s"), ""),
+        (_configuration(tmp_path / "other"), "sink"),
+        (_configuration(tmp_path, filter={"tables": ["a.*"]}), "filter"),
+        (Configuration.parse({"id": "f", "source": "mongodb://s", "sink": "mongodb://t"}), "sink"),
+    )
+    for configuration, changed in changes:
+        found = list(event_sink_obstacles(configuration, [], Capture.OPLOG, before))
+        assert [problem.partition(":")[0] for problem in found] == ([changed] if changed else [])

@@ -1,0 +1,72 @@
+"""`judge`: whether messages keep what they promise, W1 to W4, without the product's code. It reads JSON lines and the files of a directory.
+
+    W1  the changes of a key are in the order of pos          W3  everything before a watermark is there: no change of a table twice, none late
+    W2  no message twice                                      W4  rows before a DDL of their table are before it, the others after it
+
+What a copy shows is left out of W1: its documents stand at the time at which they were read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def judge(messages: Sequence[dict[str, Any]], directory: Path) -> list[str]:
+    return [*_order(messages), *_repeats(messages), *_ddls(messages), *_names(messages), *_marks(messages, directory)]
+
+
+def _order(messages: Sequence[dict[str, Any]]) -> Iterator[str]:
+    last: dict[tuple[str, str], str] = {}
+    for message in messages:
+        if message["op"] in "iuRd":
+            row = message["id"], json.dumps(message["key"])
+            if message["pos"] <= last.get(row, ""):
+                yield f"W1: {row} at {message['pos']} after {last[row]}"
+            last[row] = message["pos"]
+
+
+def _repeats(messages: Sequence[dict[str, Any]]) -> Iterator[str]:
+    seen = Counter(
+        (message["id"], message["pos"], json.dumps(message["key"])) for message in messages if "key" in message
+    )
+    yield from (f"W2: {what} {times} times" for what, times in seen.items() if times > 1)
+
+
+def _ddls(messages: Sequence[dict[str, Any]]) -> Iterator[str]:
+    at: dict[str, str] = {}
+    for message in messages:
+        tables = [message["id"]] if message.get("id") else message.get("ids", [])
+        for table in tables:
+            if message["op"] == "ddl":
+                at[table] = message["pos"]
+            elif message["op"] in "iuRd" and message["pos"] < at.get(table, ""):
+                yield f"W4: {table} has a row of {message['pos']} after its DDL of {at[table]}"
+    ddls = [message["pos"] for message in messages if message["op"] == "ddl"]
+    if ddls != sorted(ddls):
+        yield "W4: DDLs out of order"
+
+
+def _names(messages: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Each row has the name that its table has there."""
+    names: dict[str, str] = {}
+    for message in messages:
+        kind, table = message.get("type"), message.get("id", "")
+        if message["op"] == "b" or kind == "create":
+            names[table] = message["ns"]
+        elif kind == "rename":
+            names[table] = message["to"]
+            names.pop(message["dropped"] or "", None)
+        elif kind == "drop":
+            names.pop(table, None)
+        elif "key" in message and names.get(table) != message["ns"]:
+            yield f"W4: a row of {table} at {message['pos']} is in {message['ns']}, expected {names.get(table)}"
+
+
+def _marks(messages: Sequence[dict[str, Any]], directory: Path) -> Iterator[str]:
+    marks = [json.loads(path.read_text())["pos"] for path in sorted(directory.glob("checkpoint/*.json"))]
+    if messages and max(message["pos"] for message in messages) >= max(marks, default=""):
+        yield "W3: a message at or after the watermark"

@@ -1,0 +1,225 @@
+"""A changefeed writes into files; what is read back from them alone equals the source, wherever its node was killed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from changefeed.cluster_time import ClusterTime
+from devstack.mongodb.server import Client
+from tests.component.node.server_process import Server
+from tests.e2e.node.event_judge import judge
+from tests.e2e.node.workload import until, writing
+from tests.independent_compare import differences
+
+_TABLES = ("notes", "orders")
+_PATIENCE = ("--session-ttl", "10", "--grace", "150")  # the node shares two cores with its Spark
+
+
+@pytest.fixture(scope="module")
+def node(etcd_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    log = Path(tmp_path_factory.mktemp("n1")) / "log"
+    with Server(etcd_endpoint, log, *_PATIENCE, name="n1", roles="owner,processor") as started:
+        yield started
+
+
+class Filed:
+    """A changefeed into a directory, and a database of the target into which a reader writes what it finds there."""
+
+    def __init__(self, node: Server, id: str, source: Client, source_uri: str, target: Client, directory: Path) -> None:
+        self.node, self.id, self.directory = node, id, directory
+        self.client, self.source, self.target = source, source[id], target
+        self._source_uri = source_uri
+
+    @property
+    def uri(self) -> str:
+        return f"file://{self.directory}"
+
+    def sluice(self, *arguments: str, input: str | None = None) -> str:
+        answer = self.node.sluice(*arguments, input=input)
+        assert answer.returncode == 0, f"sluice {' '.join(arguments)}: {answer.stderr}{answer.stdout}"
+        return answer.stdout
+
+    def create(self, query: str = "", **more: Any) -> None:
+        configuration = {
+            "id": self.id,
+            "source": self._source_uri,
+            "sink": f"{self.uri}?commit_interval=1s{query}",
+            "filter": {"tables": [f"{self.id}.*"]},
+            **more,
+        }
+        self.sluice("changefeed", "create", "-", input=yaml.safe_dump(configuration))
+
+    def until_written(self) -> None:
+        """All that the source has now is before the watermark."""
+        now = ClusterTime.from_bson(self.client.admin.command("hello")["lastWrite"]["opTime"]["ts"])
+        until(lambda: self._marked() > now, f"a watermark after {now}")
+
+    def _marked(self) -> ClusterTime:
+        marks = sorted(self.directory.glob("checkpoint/*.json"))
+        times = [int(json.loads(mark.read_text())["pos"][:16], 16) for mark in marks[-8:]]
+        return ClusterTime.from_int(max(times, default=0))
+
+    def messages(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.sluice("read", self.uri).splitlines()]
+
+    def differences(self, target_uri: str) -> list[str]:
+        """Between the source and what a reader makes of the files."""
+        self.target.drop_database(self.id)
+        assert "written up to" in self.sluice("read", self.uri, "--to", target_uri)
+        return differences(self.client, self.id, self.target, self.id)
+
+
+@pytest.fixture
+def feed(
+    node: Server, database: str, source_uri: str, source_client: Client, target_client: Client, tmp_path: Path
+) -> Iterator[Filed]:
+    for table in _TABLES:
+        source_client[database][table].insert_many([{"_id": f"row {n}", "n": n, "text": "x" * 50} for n in range(2000)])
+    source_client[database].command("create", "old", viewOn="orders", pipeline=[{"$match": {"n": {"$lt": 9}}}])
+    source_client[database]["orders"].create_index("n", unique=True, partialFilterExpression={"n": {"$gt": 0}})
+    yield Filed(node, database, source_client, source_uri, target_client, tmp_path / "files")
+    node.sluice("changefeed", "remove", database, "--yes")
+    target_client.drop_database(database)
+
+
+def _ddls(source: Any, number: int) -> None:
+    """Of each kind. The tables with rows stay."""
+    made = f"made{number}"
+    source.create_collection(made, capped=True, size=1 << 20)
+    source[made].insert_many([{"_id": n} for n in range(10)])
+    source[f"{made}s"].insert_one({"_id": 1, "by": "insert"})
+    source["notes"].create_index(f"f{number}")
+    source[f"{made}s"].create_index("by", unique=True)
+    source[f"{made}s"].rename(f"renamed{number}")
+    source.command("collMod", "orders", validationLevel="moderate" if number % 2 else "strict")
+    source[f"renamed{number}"].insert_one({"_id": 2, "by": "its new name"})
+    source.command("create", f"view{number}", viewOn="notes", pipeline=[])
+    if number:
+        source[f"view{number - 1}"].drop()
+        source["notes"].drop_index(f"f{number - 1}_1")
+        source[f"made{number - 1}"].drop()
+        source[f"renamed{number}"].rename(f"renamed{number - 1}", dropTarget=True)
+
+
+@pytest.mark.parametrize("query", ["", pytest.param("&format=bson&compression=none", marks=pytest.mark.soak)])
+def test_what_is_read_back_equals_the_source(feed: Filed, target_uri: str, query: str) -> None:
+    feed.create(query)
+    with writing(feed.source, _TABLES):
+        for number in range(3):
+            _ddls(feed.source, number)
+            feed.until_written()
+    feed.until_written()
+    found = feed.differences(target_uri)
+    assert not found, "\n".join(found)
+    assert judge(feed.messages(), feed.directory) == []
+
+
+def test_what_means_nothing_for_messages_is_refused(feed: Filed, database: str) -> None:
+    feed.create()
+    feed.until_written()
+    table = f"{database}.orders"
+    for arguments, reason in (
+        (("verify", database), "there is nothing to compare"),
+        (("table", "recopy", database, table, "--yes"), "is written as messages"),
+    ):
+        answer = feed.node.sluice(*arguments)
+        assert answer.returncode != 0
+        assert reason in answer.stderr + answer.stdout
+    feed.sluice("changefeed", "pause", database)
+    refused = feed.node.sluice("changefeed", "resume", database, "--start", "2026-01-01T00:00:00Z", "--yes")
+    assert "writes messages" in refused.stderr
+    present = json.loads(feed.sluice("changefeed", "query", database, "-o", "json"))["configuration"]
+    changed = yaml.safe_dump({**present, "filter": {"tables": [f"{database}.notes"]}})
+    refused = feed.node.sluice("changefeed", "update", database, "-", "--yes", input=changed)
+    assert "filter" in refused.stderr
+    assert "create another changefeed" in refused.stderr
+    other = yaml.safe_dump({**present, "id": f"{database}-2"})
+    refused = feed.node.sluice("changefeed", "create", "-", input=other)
+    assert "is not empty; name an empty directory" in refused.stderr
+
+
+class Mortal:
+    """A node that dies at failpoints, and comes back."""
+
+    def __init__(self, node: Server) -> None:
+        self._node = node
+
+    def dies_at(self, point: str) -> None:
+        self._node.kill()
+        self._node._environment["SLUICE_FAILPOINTS"] = f"{point}=kill"
+        self._node.start()
+
+    def until_ready(self) -> None:
+        self._node.until_ready()
+
+    def until_dead(self) -> None:
+        process = self._node._process
+        assert process is not None
+        until(lambda: process.poll() is not None, "the death of the node")
+
+    def comes_back(self) -> None:
+        self._node.kill()
+        del self._node._environment["SLUICE_FAILPOINTS"]
+        self._node.start()
+        self._node.until_ready()
+
+
+_STEPS = (
+    *("ddl_applied", "window_committed"),
+    *("window_committing", "window_ended", "ddl_recorded", "ddl_executing_recorded", "ddl_executing", "ddl_released"),
+)
+
+
+@pytest.fixture
+def mortal(node: Server) -> Iterator[Mortal]:
+    yield Mortal(node)
+    if "SLUICE_FAILPOINTS" in node._environment:
+        Mortal(node).comes_back()
+
+
+@pytest.mark.parametrize(
+    "steps", [_STEPS[:1], pytest.param(_STEPS[1:], marks=pytest.mark.soak)], ids=["after a ddl", "at each other step"]
+)
+def test_a_node_that_is_killed_leaves_files_that_can_be_read(
+    feed: Filed, mortal: Mortal, target_uri: str, steps: tuple[str, ...]
+) -> None:
+    feed.create()
+    feed.until_written()
+    with writing(feed.source, _TABLES):
+        for number, step in enumerate(steps):
+            mortal.dies_at(step)
+            _ddls(feed.source, number)
+            mortal.until_dead()
+            mortal.comes_back()
+            feed.until_written()
+    feed.until_written()
+    found = feed.differences(target_uri)
+    assert not found, "\n".join(found)
+    assert judge(feed.messages(), feed.directory) == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("step", ["chunks_committing", "chunks_committed"])
+def test_a_node_that_is_killed_in_a_copy_copies_again(feed: Filed, mortal: Mortal, target_uri: str, step: str) -> None:
+    mortal.dies_at(step)
+    mortal.until_ready()
+    feed.create()
+    feed.source["notes"].delete_many({"n": {"$lt": 100}})
+    feed.source["orders"].update_many(
+        {"n": {"$lt": 50}}, {"$set": {"text": "changed", "more.deep": [1]}, "$unset": {"n": 1}}
+    )
+    mortal.until_dead()
+    feed.source["notes"].delete_many({"n": {"$lt": 200}})
+    feed.source["orders"].update_many({"text": "changed"}, {"$push": {"more.deep": 2}})
+    mortal.comes_back()
+    _ddls(feed.source, 0)
+    feed.until_written()
+    found = feed.differences(target_uri)
+    assert not found, "\n".join(found)
+    assert judge(feed.messages(), feed.directory) == []

@@ -1,0 +1,46 @@
+"""What a configuration with a sink of messages may say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from changefeed.config.configuration import Configuration
+from changefeed.errors import ConfigurationError
+
+_PLAIN = {"id": "f", "source": "mongodb://s", "sink": "file:///srv/f?format=bson"}
+
+
+def test_a_plain_one_is_accepted() -> None:
+    configuration = Configuration.parse(_PLAIN | {"start": "initial", "routes": [{"from": "a.*", "to": "b.*"}]})
+    assert configuration.sink_can.keeps_messages
+    assert str(configuration.sink) == "file:///srv/f?format=bson"
+    assert Configuration.from_yaml(configuration.to_yaml()) == configuration
+
+
+@pytest.mark.parametrize(
+    ("option", "named"),
+    [
+        ({"users": True}, "users"),
+        ({"dead_letter": "sluice.rejected"}, "dead_letter"),
+        ({"on_rejected": "stop_changefeed"}, "on_rejected"),
+        ({"on_divergence": "fail"}, "on_divergence"),
+        ({"on_occupied": "drop"}, "on_occupied"),
+        ({"ddl": {"ttl": "copied"}}, "ddl.ttl"),
+        ({"capture": "change_stream"}, "capture"),
+        ({"pipeline": {"pre_images": ["a.b"]}}, "pipeline.pre_images"),
+        ({"filter": {"events": [{"tables": ["a.b"], "ignore": ["drop"]}]}}, "filter.events"),
+        ({"sink": "file:///srv/f?format=avro"}, "sink"),
+        ({"source": "file:///srv/f"}, "source"),
+    ],
+)
+def test_what_means_nothing_is_refused(option: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        Configuration.parse(_PLAIN | option)
+    assert [problem.partition(":")[0] for problem in refused.value.problems] == [named]
+
+
+def test_rows_may_be_ignored() -> None:
+    rule = {"tables": ["a.b"], "ignore": ["delete"]}
+    assert Configuration.parse(_PLAIN | {"filter": {"events": [rule]}}).filter.events

@@ -1,0 +1,117 @@
+"""Canonical Extended JSON from the bytes is the text of `bson.json_util`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import bson
+import pytest
+from bson import json_util
+from bson.binary import Binary
+from bson.code import Code
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.datetime_ms import DatetimeMS
+from bson.decimal128 import Decimal128
+from bson.int64 import Int64
+from bson.max_key import MaxKey
+from bson.min_key import MinKey
+from bson.objectid import ObjectId
+from bson.regex import Regex
+from bson.timestamp import Timestamp
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sink.events.extended_json import DamagedBson, NoJson, to_json
+
+_OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
+
+_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+_name = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0$"), max_size=8)
+_int64 = st.integers(-(2**63), 2**63 - 1)
+_scope = st.dictionaries(_name, st.integers(-5, 5), max_size=2)
+_scalar = st.one_of(
+    _text,
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**31), 2**31 - 1),
+    _int64.map(Int64),
+    st.floats(),
+    st.binary(min_size=12, max_size=12).map(ObjectId),
+    _int64.map(DatetimeMS),
+    st.builds(
+        Binary,
+        st.binary(max_size=9),
+        st.sampled_from([0, 1, 2, 3, 4, 5, 6, 7, 8, 128, 255]).filter(lambda kind: kind not in (3, 4)),
+    ),
+    st.builds(Binary, st.binary(min_size=16, max_size=16), st.sampled_from([3, 4])),
+    st.builds(Timestamp, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)),
+    st.decimals(allow_nan=True, places=3).map(lambda value: Decimal128(str(value)[:30])),
+    st.just(MinKey()),
+    st.just(MaxKey()),
+    st.builds(Code, _text, st.one_of(st.none(), _scope)),
+    st.builds(
+        Regex,
+        _text.filter(lambda text: "\0" not in text),
+        st.sampled_from([0, re.IGNORECASE, re.MULTILINE | re.DOTALL, re.IGNORECASE | re.VERBOSE | re.UNICODE]),
+    ),
+)
+_value = st.recursive(
+    _scalar,
+    lambda inner: st.one_of(st.lists(inner, max_size=12), st.dictionaries(_name, inner, max_size=4)),
+    max_leaves=20,
+)
+_documents = st.dictionaries(_name, _value, max_size=6)
+
+
+def _by_json_util(document: bytes) -> str:
+    return json_util.dumps(bson.decode(document, _OPTIONS), json_options=json_util.CANONICAL_JSON_OPTIONS)
+
+
+@given(_documents)
+@example({})
+@example({"a": {}, "b": [], "c": [[{}], {"d": [1, 2]}]})
+@example(
+    {"number": -0.0, "large": 1e300, "small": 5e-324, "nan": float("nan"), "up": float("inf"), "down": float("-inf")}
+)
+@example({"": "", 'quote"': "\u2028\\\u0001é\U0001f600"})
+def test_the_text_is_that_of_json_util(document: dict[str, Any]) -> None:
+    raw = bson.encode(document, codec_options=_OPTIONS)
+    assert to_json(raw) == _by_json_util(raw)
+
+
+@given(_documents)
+def test_the_text_gives_the_same_bytes_again(document: dict[str, Any]) -> None:
+    raw = bson.encode(document, codec_options=_OPTIONS)
+    options = json_util.CANONICAL_JSON_OPTIONS.with_options(datetime_conversion=DatetimeConversion.DATETIME_MS)
+    again = bson.encode(json_util.loads(to_json(raw), json_options=options), codec_options=_OPTIONS)
+    assert to_json(again) == to_json(raw)
+
+
+def test_types_that_pymongo_does_not_keep_apart_are_written_by_the_specification() -> None:
+    oid = bytes(range(12))
+    elements = {
+        b"\x06u\0": '"u": {"$undefined": true}',
+        b"\x0es\0\x03\0\0\0ab\0": '"s": {"$symbol": "ab"}',
+        b"\x0cp\0\x04\0\0\0a.b\0" + oid: f'"p": {{"$dbPointer": {{"$ref": "a.b", "$id": {{"$oid": "{oid.hex()}"}}}}}}',
+    }
+    for element, expected in elements.items():
+        document = (len(element) + 5).to_bytes(4, "little") + element + b"\0"
+        assert to_json(document) == f"{{{expected}}}"
+
+
+def test_the_fields_of_a_reference_stay_in_their_order() -> None:
+    raw = bson.encode({"r": {"$id": 1, "x": 2, "$ref": "c"}})
+    assert to_json(raw) == '{"r": {"$id": {"$numberInt": "1"}, "x": {"$numberInt": "2"}, "$ref": "c"}}'
+
+
+def test_text_that_is_not_utf8_is_refused() -> None:
+    raw = bson.encode({"a": "xx"}).replace(b"xx", b"\xff\xfe")
+    with pytest.raises(NoJson, match="not UTF-8"):
+        to_json(raw)
+
+
+@pytest.mark.parametrize("damage", [lambda raw: raw[:-1] + b"\1", lambda raw: raw.replace(b"\x10a", b"\x20a")])
+def test_bytes_that_are_not_bson_are_refused(damage: Any) -> None:
+    with pytest.raises(DamagedBson):
+        to_json(damage(bson.encode({"a": 1})))
