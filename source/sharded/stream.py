@@ -32,8 +32,8 @@ from source.oplog.find import OPLOG, entries, entry_at
 from source.oplog.stride import Stride
 from source.oplog.transaction import parts
 from source.oplog.window import oldest_time_for_message
-from source.sharded.live_tables import CHUNKS, COLLECTIONS, COORDINATORS, DATABASES, SHARDS
 from source.sharded.resolved import StreamPoint
+from source.sharded.tables.live_tables import CHUNKS, COLLECTIONS, COORDINATORS, DATABASES, SHARDS
 from source.sharded.unit import Operation, Prepares, Unit, commit_ts, effective_ts, transaction_key
 
 _DECODED: CodecOptions[dict[str, Any]] = CodecOptions(
@@ -52,7 +52,7 @@ SHARD_WANTED: Mapping[str, object] = {
         {"op": "c", "o.prepare": True},
         {"op": "c", "o.partialTxn": {"$ne": True}, "prevOpTime.ts": {"$gt": ClusterTime(0, 0).to_bson()}},
         {"ns": {"$regex": r"\.system\.views$"}},
-        {"ns": str(COORDINATORS), "op": "d"},
+        {"ns": str(COORDINATORS), "op": {"$in": ["i", "d"]}},
     ]
 }
 _OF_USERS = {

@@ -15,18 +15,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, RetryableError, SourceUnavailable
 from changefeed.table import TableId, TableName
-from source.sharded.catalog_reading import OplogsBefore, read_collections, read_config
 from source.sharded.cluster_clients import CONFIG, ClusterClients
-from source.sharded.live_tables import SHARDS, ClusterChange, LiveTables, document_id
-from source.sharded.place import place_of
 from source.sharded.resolved import held_by, nudges, resolved
-from source.sharded.rewind import rewound, rewound_shard
 from source.sharded.stream import ClusterStream, in_order
+from source.sharded.tables.catalog_reading import OplogsBefore, read_collections, read_config
+from source.sharded.tables.index_reading import read_chunks, read_indexes
+from source.sharded.tables.live_tables import SHARDS, ClusterChange, LiveTables, NewUuid, document_id
+from source.sharded.tables.owned_ddl import IndexName, OwnedDdl, rewound_indexes
+from source.sharded.tables.place import place_of
+from source.sharded.tables.rewind import rewound, rewound_shard
 from source.sharded.unit import Operation, Unit
 from source.tables.one_term import one_term
 
@@ -69,7 +71,7 @@ class ClusterWatch:
         self._threads = ThreadPoolExecutor(_THREADS, "shards")
         self._wait = 0.0
         try:
-            self.tables = self._opened(start_ts, ids or {})
+            self.tables, self.owned = self._opened(start_ts, ids or {})
         except BaseException:
             self.close()
             raise
@@ -159,8 +161,12 @@ class ClusterWatch:
         self._pending = [unit for unit in self._pending if unit.ts >= self._resolved]
         for unit in ready:
             for index, operation in enumerate(unit.operations):
-                at = place_of(unit.ts, unit.stream, index)
-                yield from self.tables.take(unit.stream, {**operation, "wall": unit.wall}, at)
+                at, timed = place_of(unit.ts, unit.stream, index), {**operation, "wall": unit.wall}
+                yield from self.owned.take(unit.stream, timed, at)
+                for change in self.tables.take(unit.stream, timed, at):
+                    yield change
+                    if isinstance(change, NewUuid):
+                        yield from self.owned.superseded(change)
                 if operation["ns"] == str(SHARDS):
                     self._shard_changed(operation)
 
@@ -176,30 +182,35 @@ class ClusterWatch:
         trouble: dict[str, RetryableError] = {}
         for shard, added in list(self._added.items()):
             try:
-                reading, units = self._open(shard, added.host, added.ts)
+                opened = self._open(shard, added.host, added.ts)
             except RetryableError as error:
                 trouble[shard] = error
                 continue
             del self._added[shard]
-            self._arriving[shard] = rewound_shard(reading, _operations(units))
-            self._pending += units
+            self._arriving[shard] = rewound_shard(opened.collections, _operations(opened.units))
+            self._pending += opened.units
         return trouble
 
-    def _open(self, shard: str, host: str, start_ts: ClusterTime) -> tuple[Mapping[TableId, TableName], list[Unit]]:
+    def _open(
+        self, shard: str, host: str, start_ts: ClusterTime, wanted: frozenset[TableId] = frozenset()
+    ) -> _OpenedShard:
+        """`wanted`: UUIDs of which the indexes matter."""
         client = self._clients.of(shard, host)
         stream = ClusterStream(shard, client, start_ts)
         with one_term(client, f"reading the collections of shard {shard}"):
-            reading = read_collections(client, shard)
+            collections = read_collections(client, shard)
+            indexes = read_indexes(client, shard, {uuid: name for uuid, name in collections.items() if uuid in wanted})
         units = _caught_up(stream)
         self._streams[shard] = stream
-        return reading, units
+        return _OpenedShard(collections, indexes, units)
 
-    def _opened(self, start_ts: ClusterTime, ids: Mapping[TableId, TableId]) -> LiveTables:
+    def _opened(self, start_ts: ClusterTime, ids: Mapping[TableId, TableId]) -> tuple[LiveTables, OwnedDdl]:
         self._clients.refuse_others()
         client = self._clients.config
         stream = ClusterStream(CONFIG, client, start_ts, config=True)
         with one_term(client, "reading the catalog of the config servers"):
             config, hosts = read_config(client), dict(self._clients.read_shards())
+            chunks = read_chunks(client, start_ts)
         config_units = _caught_up(stream)
         self._streams[CONFIG] = stream
         for unit in config_units:
@@ -211,19 +222,32 @@ class ClusterWatch:
                     )
                 if operation["ns"] == str(SHARDS) and operation["op"] == "i":
                     hosts.pop(operation["o"]["_id"], None)
-        opening = {name: self._threads.submit(self._open, name, host, start_ts) for name, host in hosts.items()}
+        wanted = config.filling.union(config.sharded.values())
+        opening = {name: self._threads.submit(self._open, name, host, start_ts, wanted) for name, host in hosts.items()}
         opened = {name: each.result() for name, each in opening.items()}
+        operations = {name: _operations(each.units) for name, each in opened.items()}
         state = rewound(
             config,
             _operations(config_units),
-            {name: reading for name, (reading, _) in opened.items()},
-            {name: _operations(units) for name, (_, units) in opened.items()},
+            {name: each.collections for name, each in opened.items()},
+            operations,
             OplogsBefore(self._clients, start_ts),
         )
         self._take(config_units)
-        for _, units in opened.values():
-            self._pending += units
-        return LiveTables.of(state, ids)
+        indexes: dict[TableId, dict[str, Mapping[IndexName, Mapping[str, Any]]]] = {}
+        for name, each in opened.items():
+            self._pending += each.units
+            for uuid, found in each.indexes.items():
+                indexes.setdefault(uuid, {})[name] = found
+        tables = LiveTables.of(state, ids)
+        return tables, OwnedDdl.of(tables, chunks, rewound_indexes(indexes, operations))
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenedShard:
+    collections: Mapping[TableId, TableName]
+    indexes: Mapping[TableId, Mapping[IndexName, Mapping[str, Any]]]
+    units: list[Unit]
 
 
 @dataclass(frozen=True, slots=True)

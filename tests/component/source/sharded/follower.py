@@ -15,9 +15,9 @@ from changefeed.event import DdlEvent, DdlType, RowType
 from changefeed.table import TableId, TableName
 from source.oplog.row_entry import update_of
 from source.sharded.cluster_clients import ClusterClients
-from source.sharded.live_tables import ClusterChange, NewUuid
 from source.sharded.merge import DuplicateIds, merged
 from source.sharded.row_reader import RowRange, ShardRow, ShardRowReader
+from source.sharded.tables.live_tables import ClusterChange, NewUuid
 from source.sharded.watch import ClusterStep, ClusterWatch
 
 Document = dict[str, Any]
@@ -31,6 +31,7 @@ class ImpossibleOperation(AssertionError):
 class FollowedTable:
     name: TableName
     rows: dict[Any, Document] = field(default_factory=dict)
+    indexes: set[str] = field(default_factory=set)
 
 
 class Follower:
@@ -141,6 +142,10 @@ class Follower:
                 self.tables[change.id] = FollowedTable(change.table)
             case DdlType.DROP:
                 assert self.tables.pop(change.id).name == change.table
+            case DdlType.CREATE_INDEXES:
+                self.tables[change.id].indexes |= {spec["name"] for spec in change.description.decode()["indexes"]}
+            case DdlType.DROP_INDEXES:
+                self.tables[change.id].indexes -= {spec["name"] for spec in change.description.decode()["indexes"]}
             case DdlType.RENAME:
                 if change.drop_target is not None:
                     assert self.tables.pop(change.drop_target).name == change.renamed_to

@@ -214,7 +214,10 @@ class History:
     def _index(self, router: ClusterRouter, ddl: ClusterDdl, chance: random.Random) -> None:
         ns = chance.choice(TABLES)
         router.refresh(ns)
-        ddl.create_index(ns, {"v": 1, "b": 1})
+        if chance.random() < 0.6:
+            ddl.create_index(ns, {"v": 1, "b": 1})
+        else:
+            ddl.drop_index(ns, "v_1_b_1")
 
     def _create(self, ddl: ClusterDdl, ns: str) -> None:
         ddl.shard(ns, {"k": 1})
@@ -236,6 +239,20 @@ def content(cluster: ShardedCluster) -> dict[str, dict[Any, dict[str, Any]]]:
     for ns, all_of in rows.items():
         assert len({row["_id"] for row in all_of}) == len(all_of), f"{ns} has an _id twice"
     return {ns: {row["_id"]: row for row in all_of} for ns, all_of in rows.items()}
+
+
+def indexes(cluster: ShardedCluster) -> dict[str, set[str]]:
+    """The indexes, except that on `_id`, that all owners of each table have."""
+    with cluster.router() as router:
+
+        def listed(ns: str) -> set[str]:
+            db, _, coll = ns.partition(".")
+            replies = router.to_owners(
+                ns, lambda shard, _: router.wire(shard).command(db, {"listIndexes": coll})["cursor"]["firstBatch"]
+            )
+            return set.intersection(*({spec["name"] for spec in reply} for reply in replies)) - {"_id_"}
+
+        return {ns: listed(ns) for ns in content(cluster)}
 
 
 def end_of(cluster: ShardedCluster) -> ClusterTime:

@@ -17,7 +17,7 @@ from devstack.sharded.ddl import ClusterDdl
 from source.oplog.window import majority_time
 from source.sharded.cluster_clients import ClusterClients
 from tests.component.source.sharded.follower import Follower
-from tests.component.source.sharded.history import ACCOUNTS, BALANCE, BANK, DB, History, content, end_of
+from tests.component.source.sharded.history import ACCOUNTS, BALANCE, BANK, DB, History, content, end_of, indexes
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +68,7 @@ def follow(cluster: ShardedCluster, seed: int, steps: int) -> Follower:
     assert wrong == []
     followed = {str(table.name): table.rows for table in follower.tables.values()}
     assert followed == content(cluster)
+    assert {str(table.name): table.indexes for table in follower.tables.values()} == indexes(cluster)
     return follower
 
 

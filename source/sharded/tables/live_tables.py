@@ -46,6 +46,7 @@ class NewUuid:
 
     position: Position
     table: TableId
+    before: TableId
     uuid: TableId
 
 
@@ -320,7 +321,7 @@ class LiveTables:
     def _superseded(self, old: TableId, new: TableId, at: Position) -> NewUuid:
         table = self._end(old)
         self._begin(new, table.name, table.id)
-        return NewUuid(at, table.id, new)
+        return NewUuid(at, table.id, old, new)
 
     # The state.
 

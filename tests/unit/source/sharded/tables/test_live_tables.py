@@ -12,8 +12,8 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import SourceUnsupported
 from changefeed.event import DdlEvent, DdlType
 from changefeed.table import TableId, TableName
-from source.sharded.live_tables import ClusterChange, ClusterState, ContradictoryCluster, LiveTables, NewUuid
-from source.sharded.place import place_of
+from source.sharded.tables.live_tables import ClusterChange, ClusterState, ContradictoryCluster, LiveTables, NewUuid
+from source.sharded.tables.place import place_of
 from source.sharded.unit import Operation
 
 ITEMS, OTHERS = TableName("shop", "items"), TableName("shop", "others")

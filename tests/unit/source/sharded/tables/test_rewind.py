@@ -5,18 +5,18 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost
 from changefeed.table import TableId, TableName
 from source.ddl.ddl_description import uuid_of
-from source.sharded.live_tables import BegunRename, ClusterState, LiveTables, changed_field, document_id
-from source.sharded.place import place_of
-from source.sharded.rewind import ConfigReading, rewound
+from source.sharded.tables.live_tables import BegunRename, ClusterState, LiveTables, changed_field, document_id
+from source.sharded.tables.place import place_of
+from source.sharded.tables.rewind import ConfigReading, rewound
 from source.sharded.unit import Operation
-from tests.unit.source.sharded.test_live_tables import Step, create, drop, primary, rename, sharded
+from tests.unit.source.sharded.tables.test_live_tables import Step, create, drop, primary, rename, sharded
 
 SHARDS = ["sa", "sb", "sc"]
 NAMES = ["items", "others", "plain"]
@@ -95,8 +95,9 @@ class ModelDdl:
             return
         new, temporary = self._next(), f"system.resharding.{number}"
         recipients = {self._primary, *self._chance.sample(SHARDS, 2)}
+        self.steps.append(sharded(temporary, new))
         self.steps += [create(shard, new, temporary, fromMigrate=True) for shard in self._mixed(recipients)]
-        self.steps.append(sharded(name, new, op="u"))
+        self.steps += [sharded(temporary, None), sharded(name, new, op="u")]
         for shard in self._mixed(recipients | holders):
             if shard in recipients:
                 self.steps.append(rename(shard, new, name, number if shard in holders else None, temporary))
@@ -174,6 +175,7 @@ def taken_over(steps: list[Step], at: int, read_at: int, *, reaches_back: int = 
     return LiveTables.of(state, followed(steps[:at]).ids)
 
 
+@settings(max_examples=400)
 @given(st.integers(0, 100_000), st.integers(1, 12), st.floats(0, 1), st.floats(0, 1))
 def test_a_take_over_at_any_time_knows_what_the_first_reader_knew(
     seed: int, ddls: int, at: float, read_at: float
@@ -192,6 +194,7 @@ def test_a_take_over_at_any_time_knows_what_the_first_reader_knew(
         assert list(again.take(shard, operation, position)) == list(first.take(shard, operation, position))
 
 
+@settings(max_examples=400)
 @given(st.integers(0, 100_000), st.integers(1, 12), st.floats(0, 1))
 def test_where_the_config_servers_oplog_has_only_the_last_ddl_it_knows_the_same_or_refuses(
     seed: int, ddls: int, at: float

@@ -24,7 +24,14 @@ from typing import Protocol
 from changefeed.errors import HistoryLost
 from changefeed.table import TableId, TableName
 from source.ddl.ddl_description import uuid_of
-from source.sharded.live_tables import COLLECTIONS, DATABASES, BegunRename, ClusterState, changed_field, document_id
+from source.sharded.tables.live_tables import (
+    COLLECTIONS,
+    DATABASES,
+    BegunRename,
+    ClusterState,
+    changed_field,
+    document_id,
+)
 from source.sharded.unit import Operation
 
 
@@ -46,6 +53,8 @@ class EarlierEntries(Protocol):
 class ConfigReading:
     sharded: Mapping[TableName, TableId]
     primaries: Mapping[str, str]
+    filling: frozenset[TableId] = frozenset()
+    """What a resharding fills."""
 
 
 def rewound(
@@ -137,7 +146,7 @@ def _rewound_config(
                 primaries[db] = earlier.primary(db)
         elif ns == str(COLLECTIONS):
             name = TableName.parse(document_id(operation))
-            if name in touched.decided or (op == "u" and changed_field(operation, "uuid") is None):
+            if name.system or name in touched.decided or (op == "u" and changed_field(operation, "uuid") is None):
                 continue
             touched.decided.add(name)
             if op != "i":

@@ -15,8 +15,15 @@ from source.ddl.ddl_description import uuid_of
 from source.errors import translated
 from source.oplog.find import OPLOG
 from source.sharded.cluster_clients import ClusterClients
-from source.sharded.live_tables import COLLECTIONS, DATABASES, RESHARDING, BegunRename, changed_field, document_id
-from source.sharded.rewind import ConfigReading
+from source.sharded.tables.live_tables import (
+    COLLECTIONS,
+    DATABASES,
+    RESHARDING,
+    BegunRename,
+    changed_field,
+    document_id,
+)
+from source.sharded.tables.rewind import ConfigReading
 
 _MAJORITY = {"level": "majority"}
 _RENAME_SECONDS = 24 * 3600
@@ -30,9 +37,13 @@ def read_config(client: Client) -> ConfigReading:
     sharded: dict[TableName, TableId] = {}
     for each in collections:
         name, uuid = TableName.parse(each["_id"]), uuid_of(each.get("uuid"))
-        if uuid is not None and not name.system:
+        if uuid is not None:
             sharded[name] = uuid
-    return ConfigReading(sharded=sharded, primaries={each["_id"]: each["primary"] for each in databases})
+    filling = frozenset(uuid for name, uuid in sharded.items() if name.coll.startswith(RESHARDING))
+    sharded = {name: uuid for name, uuid in sharded.items() if not name.system}
+    return ConfigReading(
+        sharded=sharded, filling=filling, primaries={each["_id"]: each["primary"] for each in databases}
+    )
 
 
 def read_collections(client: Client, shard: str) -> Mapping[TableId, TableName]:
