@@ -200,14 +200,16 @@ class CrossShardTransaction:
         found: Row | None = self._write(ns, key, {"findAndModify": _coll(ns), "query": key, "remove": True})["value"]
         return found
 
-    def commit(self) -> None:
+    def commit(self, *, within_ms: int | None = None) -> None:
+        """With a limit, the coordinator may still decide after the error."""
         first = self.shards[0]
         if len(self.shards) == 1:
             command: dict[str, Any] = {"commitTransaction": 1}
         else:
             participants = [{"shardId": shard} for shard in self.shards]
             command = {"coordinateCommitTransaction": 1, "participants": participants}
-        self._router.wire(first).command("admin", {**command, **self._fields, "writeConcern": MAJORITY})
+        limit = {} if within_ms is None else {"maxTimeMS": within_ms}
+        self._router.wire(first).command("admin", {**command, **self._fields, "writeConcern": MAJORITY, **limit})
 
     def abort(self) -> Iterator[CommandFailed]:
         """The refusals: a shard at which nothing was written has nothing to abort."""

@@ -78,7 +78,7 @@ class ClusterStream:
         self._client = client
         self._wanted = CONFIG_WANTED if config else SHARD_WANTED
         self._of_users = not config
-        self._read_ts = self._start_ts = start_ts
+        self._read_ts = self.start_ts = start_ts
         self._looked_ts = start_ts
         """Below it no row of a user waits, except at `_waiting_ts`."""
         self._waiting_ts: ClusterTime | None = None
@@ -93,7 +93,7 @@ class ClusterStream:
     @property
     def point(self) -> StreamPoint:
         return StreamPoint(
-            read_ts=self._read_ts if self._whole else self._start_ts,
+            read_ts=self._read_ts if self._whole else self.start_ts,
             prepared_ts=self.prepares.oldest_ts,
             waiting_ts=self._waiting_ts,
         )
@@ -160,6 +160,14 @@ class ClusterStream:
         """Signed by this member, for `nudge`."""
         return self._own_session().cluster_time
 
+    def reach_start(self, cluster_time: Mapping[str, Any] | None) -> None:
+        """Has a shard that has not reached its start go there, if the cluster has. Otherwise its next no-op does, within ten seconds."""
+        before_ts = ClusterTime.from_int(self.start_ts.to_int() - 1)
+        with translated(f"reading the majority commit point of {self.name}"):
+            behind = self._majority() < before_ts
+        if behind and cluster_time is not None and ClusterTime.from_bson(cluster_time["clusterTime"]) >= before_ts:
+            self.nudge(before_ts, cluster_time)
+
     def nudge(self, to_ts: ClusterTime, cluster_time: Mapping[str, Any] | None) -> None:
         """Has the shard write a no-op at or after that time, by a read. `cluster_time` proves that the cluster has reached it."""
         session = self._own_session()
@@ -183,9 +191,9 @@ class ClusterStream:
 
     def _list_prepared(self) -> ClusterTime:
         majority_ts = self._majority()
-        if majority_ts.next() < self._start_ts:
+        if majority_ts.next() < self.start_ts:
             raise SourceUnavailable(
-                f"{self.name} has not reached {self._start_ts} yet: its majority point is {majority_ts}"
+                f"{self.name} has not reached {self.start_ts} yet: its majority point is {majority_ts}"
             )
         command = {
             "find": "transactions",
@@ -217,7 +225,7 @@ class ClusterStream:
                     entry = bson.decode(raw, _DECODED)
                     seen.append(entry)
                     # what took effect before the start was done before
-                    if (commit_ts(entry) or self._start_ts) >= self._start_ts and (
+                    if (commit_ts(entry) or self.start_ts) >= self.start_ts and (
                         operations := self._operations(raw, entry)
                     ):
                         found.append(

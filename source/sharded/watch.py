@@ -22,6 +22,7 @@ from changefeed.errors import HistoryLost, RetryableError, SourceUnavailable
 from changefeed.table import TableId, TableName
 from source.sharded.cluster_clients import CONFIG, ClusterClients
 from source.sharded.resolved import held_by, nudges, resolved
+from source.sharded.row_reader import RowRange
 from source.sharded.stream import ClusterStream, in_order
 from source.sharded.tables.catalog_reading import OplogsBefore, read_collections, read_config
 from source.sharded.tables.index_reading import read_chunks, read_indexes
@@ -47,8 +48,8 @@ class ClusterStep:
     changes: tuple[ClusterChange, ...]
     resolved: ClusterTime
     """Exclusive: every unit of an effective time below it is known. It never goes back."""
-    until: Mapping[str, ClusterTime]
-    """By shard: where a reader of rows below `resolved` finds the last commit."""
+    ranges: Mapping[str, RowRange]
+    """By shard: where the rows are that no earlier step had."""
     held_by: tuple[str, ...]
     """The streams that are least far."""
     trouble: Mapping[str, RetryableError] = field(default_factory=dict)
@@ -103,11 +104,19 @@ class ClusterWatch:
         trouble |= self._nudge()
         self._advance()
         self._wait = _SHORTEST_WAIT if self._resolved > before else min(2 * self._wait, _LONGEST_WAIT) or _SHORTEST_WAIT
-        until = {name: self._streams[name].prepares.until(self._resolved) for name in self.shards}
+        ranges = {
+            name: RowRange(
+                start_ts=max(before, stream.start_ts),
+                end_ts=self._resolved,
+                until_ts=stream.prepares.until(self._resolved),
+            )
+            for name, stream in self._streams.items()
+            if name != CONFIG and stream.start_ts < self._resolved
+        }
         return ClusterStep(
             changes=tuple(self._released()),
             resolved=self._resolved,
-            until=until,
+            ranges=ranges,
             held_by=held_by({name: stream.point for name, stream in self._streams.items()}),
             trouble=trouble,
         )
@@ -200,6 +209,7 @@ class ClusterWatch:
         with one_term(client, f"reading the collections of shard {shard}"):
             collections = read_collections(client, shard)
             indexes = read_indexes(client, shard, {uuid: name for uuid, name in collections.items() if uuid in wanted})
+        stream.reach_start(self._streams[CONFIG].cluster_time)
         units = _caught_up(stream)
         self._streams[shard] = stream
         return _OpenedShard(collections, indexes, units)

@@ -93,9 +93,12 @@ class OwnedDdl:
             yield from self._command(shard, uuid, operation, at)
 
     def superseded(self, change: NewUuid) -> Iterator[ClusterChange]:
-        """The indexes stay. One that only the new UUID has is new: resharding builds that of the new key."""
+        """The indexes stay. One that only the new UUID has is new: resharding builds that of the new key.
+
+        If those of the old one are unknown, all are shown, of which the target has most.
+        """
         self._shown[change.uuid] = self._shown.pop(change.before, set())
-        if change.before in self._unknown:
+        if change.before in self._unknown and change.uuid not in self._has:
             self._unknown.add(change.uuid)
         if self._sharded(change.uuid):
             yield from self._new_indexes(change.uuid, change.position)
@@ -118,7 +121,7 @@ class OwnedDdl:
             if counts and self._sharded(uuid):
                 yield from self._new_indexes(uuid, at)
             elif counts and shard in self.owners(uuid):
-                yield from _events(operation, at)
+                yield from self._as_the_table(uuid, operation, at)
         elif command in _DROPPED:
             yield from self._index_dropped(shard, uuid, operation, at)
         elif command == "collMod" and uuid in self._tables.live and not operation.get("fromMigrate"):

@@ -16,7 +16,7 @@ from changefeed.table import TableId, TableName
 from source.oplog.row_entry import update_of
 from source.sharded.cluster_clients import ClusterClients
 from source.sharded.merge import DuplicateIds, merged
-from source.sharded.row_reader import RowRange, ShardRow, ShardRowReader
+from source.sharded.row_reader import ShardRow, ShardRowReader
 from source.sharded.tables.live_tables import ClusterChange, NewUuid
 from source.sharded.watch import ClusterStep, ClusterWatch
 
@@ -93,10 +93,7 @@ class Follower:
         return step
 
     def _rows(self, step: ClusterStep) -> Iterator[list[ShardRow]]:
-        readers = [
-            ShardRowReader(self._clients.of(shard), shard).read(RowRange(self.reached_ts, step.resolved, until_ts))
-            for shard, until_ts in step.until.items()
-        ]
+        readers = [ShardRowReader(self._clients.of(shard), shard).read(range) for shard, range in step.ranges.items()]
         yield from merged(readers, self._document, lambda row: row.header.type == b"delete")
 
     def _document(self, row: ShardRow) -> tuple[TableId, Any]:

@@ -142,11 +142,25 @@ def test_resharding_keeps_the_indexes_and_shows_the_one_that_it_built() -> None:
     assert there.shown(*steps) == [(3, "createIndexes 1"), (5, "dropIndexes 1")]
 
 
+def test_a_resharding_whose_old_collection_is_gone_at_the_start_shows_the_indexes_of_the_new_one() -> None:
+    there = reader(indexes={})
+    steps = [built("sa", 2), chunk(7, "sa", 2, "i"), sharded("items", 2, op="u"), dropped("sa", 2)]
+    assert there.shown(*steps) == [(2, "createIndexes 1"), (3, "dropIndexes 1")]
+
+
 def test_the_indexes_of_a_table_that_is_not_sharded_are_those_of_its_primary_shard() -> None:
     state = ClusterState(sharded={}, primaries={"shop": "sa"}, holders={uuid(1): {"sa": ITEMS}})
     plain = ModelReader(LiveTables.of(state), {}, {})
-    steps = [built("sa"), create("sb", 2), built("sb", 2), primary("sb"), dropped("sb", 2), modified("sa", {})]
-    assert plain.shown(*steps) == [(0, "createIndexes 1"), (4, "dropIndexes 1")]
+    steps = [
+        built("sa"),
+        create("sb", 2),
+        built("sb", 2),
+        primary("sb"),
+        dropped("sb", 2),
+        built("sb", 2),
+        modified("sa", {}),
+    ]
+    assert plain.shown(*steps) == [(0, "createIndexes 1"), (4, "dropIndexes 1"), (5, "createIndexes 1")]
 
 
 def test_of_a_table_that_was_dropped_since_the_start_every_dropped_index_is_shown_once() -> None:
