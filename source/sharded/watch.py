@@ -10,7 +10,7 @@ A start needs a bare time only: the catalogs of now are rewound to it (`rewind.p
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -101,7 +101,7 @@ class ClusterWatch:
         trouble |= self._admit()
         before = self._resolved
         self._advance()
-        trouble |= self._nudge()
+        trouble |= self._nudge(trouble)
         self._advance()
         self._wait = _SHORTEST_WAIT if self._resolved > before else min(2 * self._wait, _LONGEST_WAIT) or _SHORTEST_WAIT
         ranges = {
@@ -139,15 +139,20 @@ class ClusterWatch:
                 if operation["ns"] == str(SHARDS) and operation["op"] == "i":
                     self._added[operation["o"]["_id"]] = _AddedShard(operation["o"]["host"], unit.ts)
 
-    def _nudge(self) -> dict[str, RetryableError]:
+    def _nudge(self, away: Container[str]) -> dict[str, RetryableError]:
+        """Has streams that are not `away` reach what waits for them."""
         points = {name: each.point for name, each in self._streams.items()}
         if all(point.read_ts == self._resolved for point in points.values()):
             return {}
         trouble: dict[str, RetryableError] = {}
-        looks = {name: partial(each.look_for_rows, self._resolved) for name, each in self._streams.items()}
+        looks = {
+            name: partial(each.look_for_rows, self._resolved)
+            for name, each in self._streams.items()
+            if name not in away
+        }
         self._at_once(looks, trouble)
         points = {name: each.point for name, each in self._streams.items()}
-        asked = nudges(points)
+        asked = {name: ts for name, ts in nudges(points).items() if name not in away}
         if not asked:
             return trouble
         furthest = max(points, key=lambda name: points[name].read_ts)

@@ -26,6 +26,8 @@ from source.sharded.tables.live_tables import (
 from source.sharded.tables.rewind import ConfigReading
 
 _MAJORITY = {"level": "majority"}
+_ALL_DATABASES = {"listDatabases": 1, "nameOnly": True, "authorizedDatabases": False}
+"""By default a user who may not list all databases is told of some in silence."""
 _RENAME_SECONDS = 24 * 3600
 """How long a rename may stand between the entries of two shards, for example while a shard is away."""
 
@@ -50,7 +52,7 @@ def read_collections(client: Client, shard: str) -> Mapping[TableId, TableName]:
     """The collections that a shard has, owned or not. Also those that a resharding fills."""
     found: dict[TableId, TableName] = {}
     with translated(f"reading the collections of shard {shard}"):
-        databases = read_command(client, "admin", {"listDatabases": 1, "nameOnly": True})["databases"]
+        databases = read_command(client, "admin", _ALL_DATABASES)["databases"]
         for db in [each["name"] for each in databases if each["name"] not in SYSTEM_DATABASES]:
             for info in client[db].cursor_command({"listCollections": 1}, read_preference=client.read_preference):
                 name, uuid = TableName(db, info["name"]), uuid_of(info.get("info", {}).get("uuid"))

@@ -30,6 +30,7 @@ from source.oplog.ddl_entry import ddls_of_entry
 from source.sharded.unit import Operation
 
 RESHARDING = "system.resharding."
+_TO_CAPPED = ".convertToCapped."
 COLLECTIONS, DATABASES, SHARDS, CHUNKS = (
     TableName("config", coll) for coll in ("collections", "databases", "shards", "chunks")
 )
@@ -202,6 +203,12 @@ class LiveTables:
         yield DdlEvent(position=at, type=DdlType.DROP, db=name.db, table=name, id=table.id, wall_ms=_wall(operation))
 
     def _renamed(self, shard: str, uuid: TableId, operation: Operation, at: Position) -> Iterator[ClusterChange]:
+        before = TableName.parse(operation["o"]["renameCollection"])
+        if before.passing and _TO_CAPPED in before.coll:
+            raise SourceUnsupported(
+                f"{operation['o']['to']} was made capped by convertToCapped at {at}: shard {shard} logs the rows that this writes as those "
+                "of a migration; remove the changefeed and create it again with --start initial"
+            )
         to, target = TableName.parse(operation["o"]["to"]), uuid_of(operation["o"].get("dropTarget"))
         self._holders.setdefault(uuid, {})[shard] = to
         if target is not None:

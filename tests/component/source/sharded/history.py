@@ -176,6 +176,9 @@ class History:
                 self.done.append(change.__name__)
             except (CommandFailed, LookupError) as error:
                 self.failed.append(f"{change.__name__}: {error}")
+            except TimeoutError:
+                self.failed.append(f"{change.__name__} did not end while there were writers")
+                return
             router.refresh()
 
     def _move(self, router: ClusterRouter, ddl: ClusterDdl, chance: random.Random) -> None:

@@ -233,3 +233,11 @@ def test_a_database_that_comes_with_a_shard_is_refused() -> None:
     entry = {"op": "i", "ns": "config.databases", "o": {"_id": "brought", "primary": "sd"}, "o2": {"_id": "brought"}}
     with pytest.raises(SourceUnsupported, match="brought came with shard sd"):
         shown(tables, ("config", entry))
+
+
+def test_a_table_that_is_made_capped_is_refused() -> None:
+    """Its rows are copied with the flag of a migration, so no reader could tell them from one."""
+    temporary = "tmpAbc12.convertToCapped.items"
+    tables = cluster(holders={uuid(1): {"sa": ITEMS}})
+    with pytest.raises(SourceUnsupported, match=r"shop\.items was made capped"):
+        shown(tables, create("sa", 2, temporary), rename("sa", 2, "items", 1, temporary))
