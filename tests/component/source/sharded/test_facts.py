@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import bson
 import pytest
 from bson.timestamp import Timestamp
 
@@ -21,6 +22,7 @@ from devstack.sharded.router import ClusterRouter
 from devstack.sharded.wire import CommandFailed
 from source.oplog.window import majority_time
 from source.sharded.cluster_clients import ClusterClients
+from source.sharded.row_reader import ShardRowReader
 from source.sharded.tables.live_tables import ClusterChange, NewUuid
 from source.sharded.watch import ClusterStep, ClusterWatch
 from tests.component.source.sharded.follower import Follower
@@ -347,6 +349,51 @@ def _follow_to(follower: Follower, router: ClusterRouter, key: int) -> None:
     router.insert("later.rows", {"_id": key})
     while key not in (follower.named("later.rows") if follower.tables else {}):
         follower.step()
+
+
+@pytest.mark.soak
+def test_a_shard_that_is_away_holds_resolved_is_named_and_loses_nothing(
+    cluster: ShardedCluster, router: ClusterRouter, clients: ClusterClients
+) -> None:
+    watch = ClusterWatch(clients, majority_time(clients.config))
+    steps: list[ClusterStep] = []
+    [away] = cluster.shards["sb"].members
+    away.kill()
+    try:
+        router.forget("sb")
+        keys = count(1_000)
+        while not steps or "sb" not in steps[-1].held_by:
+            router.insert(ITEMS, {"_id": next(keys), "k": 5})
+            steps.append(watch.poll())
+        router.insert(ITEMS, {"_id": next(keys), "k": 5})
+        steps.append(watch.poll())
+    finally:
+        away.start()
+    assert set(steps[-1].trouble) == {"sb"}
+    assert steps[-1].resolved == steps[-2].resolved
+    assert wait_until(lambda: _takes(router, {"_id": 105, "k": 105}), _PATIENCE_SECONDS)
+    seen: set[int] = set()
+    while not seen >= {1_000, 105}:
+        router.insert(ITEMS, {"_id": next(keys), "k": 5})
+        steps.append(watch.poll())
+        seen |= {each for step in steps for each in _rows_of(step, clients)}
+        steps.clear()
+    watch.close()
+
+
+def _takes(router: ClusterRouter, row: Entry) -> bool:
+    try:
+        router.insert(ITEMS, row)
+    except (CommandFailed, OSError):
+        router.forget("sb")
+        return False
+    return True
+
+
+def _rows_of(step: ClusterStep, clients: ClusterClients) -> Iterator[int]:
+    for shard, range in step.ranges.items():
+        for row in ShardRowReader(clients.of(shard), shard).read(range):
+            yield bson.decode(row.header.key)["_id"]
 
 
 def test_an_id_on_two_shards_is_an_error_that_names_both(router: ClusterRouter, clients: ClusterClients) -> None:
