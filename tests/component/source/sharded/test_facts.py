@@ -27,6 +27,8 @@ from source.sharded.tables.live_tables import ClusterChange, NewUuid
 from source.sharded.watch import ClusterStep, ClusterWatch
 from tests.component.source.sharded.follower import Follower
 
+pytestmark = pytest.mark.since("6.0")
+
 Entry = dict[str, Any]
 ITEMS, OTHERS, PLAIN = "shop.items", "shop.others", "shop.plain"
 _PATIENCE_SECONDS = 60

@@ -19,6 +19,8 @@ from source.sharded.cluster_clients import ClusterClients
 from tests.component.source.sharded.follower import Follower
 from tests.component.source.sharded.history import ACCOUNTS, BALANCE, BANK, DB, History, content, end_of, indexes
 
+pytestmark = pytest.mark.since("6.0")
+
 log = logging.getLogger(__name__)
 
 """`--log-cli-level=INFO` shows what a history had."""
