@@ -24,6 +24,7 @@ SluiceError
 │   ├── ddl_ambiguous               after a crash the downstream is neither as before a DDL nor as after it
 │   ├── name_taken                  a table comes under the name of another one downstream, and no route asks for that
 │   ├── target_occupied             the collection that a copy would fill already holds documents
+│   ├── duplicate_id                two shards of the source have a document with the same _id in one table
 │   ├── row_rejected                the target refused a row because of its content
 │   ├── divergence                  an event does not fit the downstream's document
 │   ├── wrong_state                 the state of a changefeed or node does not allow the request
@@ -157,6 +158,12 @@ class NameTaken(PermanentError):
 
 class TargetOccupied(PermanentError):
     code = "target_occupied"
+
+
+class DuplicateId(PermanentError):
+    """No single target table can have both."""
+
+    code = "duplicate_id"
 
 
 class RowRejected(PermanentError):

@@ -90,7 +90,11 @@ class ShardedCluster:
         self._admit(name)
 
     def remove_shard(self, name: str) -> None:
-        """Its chunks and databases have to be moved away before, or by the balancer meanwhile."""
+        self.drain_shard(name)
+        self.shards.pop(name).stop()
+
+    def drain_shard(self, name: str) -> None:
+        """Its chunks and databases have to be moved away before, or by the balancer meanwhile. It goes on running."""
 
         def removed() -> bool:
             return bool(
@@ -99,7 +103,6 @@ class ShardedCluster:
 
         if not wait_until(removed, _REMOVED_WITHIN_SECONDS):
             raise ServerFailed(f"shard {name} was not removed within {_REMOVED_WITHIN_SECONDS} s")
-        self.shards.pop(name).stop()
 
     def _admit(self, name: str) -> None:
         where = f"{name}/{','.join(self.shards[name].addresses)}"

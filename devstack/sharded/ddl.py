@@ -21,6 +21,10 @@ class ClusterDdl:
     def __init__(self, router: ClusterRouter) -> None:
         self._router = router
 
+    def refresh(self, ns: str) -> None:
+        """As a router does that hears of a move."""
+        self._router.refresh(ns)
+
     def create_database(self, db: str, *, primary: str) -> None:
         more = {} if self._since(6) else {"enableSharding": True}
         self._router.config(

@@ -10,7 +10,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from typing import Any, Self, TypeVar
 
@@ -140,12 +139,12 @@ class ClusterRouter:
         ]
 
     def to_owners(self, ns: str, ask: Callable[[str, dict[str, Any]], T]) -> list[T]:
-        """Asks each shard that owns a part; one that finds the versions stale is asked again with newer ones."""
+        """Asks each shard that owns a part. If one finds the versions stale, all are asked again: the owners may be others now."""
 
-        def once(shard: str) -> T:
-            return ask(shard, self.versions(ns, shard))
+        def once() -> list[T]:
+            return [ask(shard, self.versions(ns, shard)) for shard in sorted(self.route(ns).owners)]
 
-        return [self._patient(ns, partial(once, shard)) for shard in sorted(self.route(ns).owners)]
+        return self._patient(ns, once)
 
     def transaction(self) -> CrossShardTransaction:
         return CrossShardTransaction(self, next(self._transactions))
@@ -186,23 +185,31 @@ class CrossShardTransaction:
         self._number = Int64(number)
         self.shards: list[str] = []
 
-    def insert(self, ns: str, row: Row) -> None:
-        self._write(ns, row, {"insert": _coll(ns), "documents": [row]})
+    def insert(self, ns: str, row: Row) -> int:
+        """How many documents it concerned, as each write returns."""
+        return int(self._write(ns, row, {"insert": _coll(ns), "documents": [row]})["n"])
 
-    def update(self, ns: str, key: Row, change: Row) -> None:
-        self._write(ns, key, {"update": _coll(ns), "updates": [{"q": key, "u": change}]})
+    def update(self, ns: str, key: Row, change: Row) -> int:
+        return int(self._write(ns, key, {"update": _coll(ns), "updates": [{"q": key, "u": change}]})["n"])
 
-    def delete(self, ns: str, key: Row) -> None:
-        self._write(ns, key, {"delete": _coll(ns), "deletes": [{"q": key, "limit": 1}]})
+    def delete(self, ns: str, key: Row) -> int:
+        return int(self._write(ns, key, {"delete": _coll(ns), "deletes": [{"q": key, "limit": 1}]})["n"])
 
-    def commit(self) -> None:
+    def take_out(self, ns: str, key: Row) -> Row | None:
+        """Deletes a document and returns it."""
+        found: Row | None = self._write(ns, key, {"findAndModify": _coll(ns), "query": key, "remove": True})["value"]
+        return found
+
+    def commit(self, *, within_ms: int | None = None) -> None:
+        """With a limit, the coordinator may still decide after the error."""
         first = self.shards[0]
         if len(self.shards) == 1:
             command: dict[str, Any] = {"commitTransaction": 1}
         else:
             participants = [{"shardId": shard} for shard in self.shards]
             command = {"coordinateCommitTransaction": 1, "participants": participants}
-        self._router.wire(first).command("admin", {**command, **self._fields, "writeConcern": MAJORITY})
+        limit = {} if within_ms is None else {"maxTimeMS": within_ms}
+        self._router.wire(first).command("admin", {**command, **self._fields, "writeConcern": MAJORITY, **limit})
 
     def abort(self) -> Iterator[CommandFailed]:
         """The refusals: a shard at which nothing was written has nothing to abort."""
@@ -216,7 +223,7 @@ class CrossShardTransaction:
     def _fields(self) -> dict[str, Any]:
         return {"lsid": self._session, "txnNumber": self._number, "autocommit": False}
 
-    def _write(self, ns: str, key: Row, command: Mapping[str, Any]) -> None:
+    def _write(self, ns: str, key: Row, command: Mapping[str, Any]) -> dict[str, Any]:
         shard = self._router.route(ns).owner(key)
         begins: dict[str, Any] = {}
         if shard not in self.shards:
@@ -224,7 +231,7 @@ class CrossShardTransaction:
             begins |= {} if self.shards else {"coordinator": True}
             self.shards.append(shard)
         versions = self._router.versions(ns, shard)
-        self._router.wire(shard).command(ns.partition(".")[0], {**command, **versions, **self._fields, **begins})
+        return self._router.wire(shard).command(ns.partition(".")[0], {**command, **versions, **self._fields, **begins})
 
 
 def _coll(ns: str) -> str:

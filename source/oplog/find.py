@@ -32,7 +32,11 @@ _OLDEST = {
 
 
 def entries(
-    client: Client, start_ts: ClusterTime, end_ts: ClusterTime, wanted: Mapping[str, object]
+    client: Client,
+    start_ts: ClusterTime,
+    end_ts: ClusterTime,
+    wanted: Mapping[str, object],
+    projection: Mapping[str, object] | None = None,
 ) -> Generator[list[bytes], None, None]:
     """The entries of `[start_ts, end_ts)`. A majority must have them: `end_ts` is not beyond `resolved`.
 
@@ -48,6 +52,7 @@ def entries(
         },
         "readConcern": {"level": "majority", "afterClusterTime": last_ts.to_bson()},
         "maxTimeMS": _LONGEST_MS,
+        **({"projection": projection} if projection is not None else {}),
     }
     member = member_read(client)
     try:

@@ -1,0 +1,78 @@
+"""`ClusterClients`: the connections to the config servers and the shards of a source."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from changefeed.capture import Capture
+from changefeed.errors import SourceUnsupported
+from source.connection import HELLO, Client, connect, read_command
+from source.errors import translated
+from source.sharded.shard_uri import shard_uri
+
+CONFIG = "config"
+"""The stream of the config servers. No shard may have this name: the server keeps it for the config shard of 8.0."""
+_OLDEST = (6, 0)
+
+
+class ClusterClients:
+    """For all threads. `uri` names the config servers; `credentials` are those of single shards, by name."""
+
+    def __init__(self, uri: str, *, credentials: Mapping[str, str] | None = None, app_name: str = "sluice") -> None:
+        self._uri, self._app_name = uri, app_name
+        self._credentials = dict(credentials or {})
+        self._clients: dict[str, Client] = {CONFIG: connect(uri, app_name=app_name, capture=Capture.OPLOG)}
+        self._hosts: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """May be called again."""
+        with self._lock:
+            clients, self._clients = self._clients, {}
+        for client in clients.values():
+            client.close()
+
+    @property
+    def config(self) -> Client:
+        return self._clients[CONFIG]
+
+    def refuse_others(self) -> None:
+        """Raises `SourceUnsupported` if the URI leads elsewhere, or to servers of which a shard's oplog does not tell orphans apart."""
+        with translated("reading the type and version of the source"):
+            hello = read_command(self.config, "admin", {HELLO: 1})
+            version = read_command(self.config, "admin", {"buildInfo": 1})["versionArray"]
+        if not hello.get("configsvr"):
+            raise SourceUnsupported(f"{hello.get('setName', 'the source')} is no config server of a sharded cluster")
+        if (version[0], version[1]) < _OLDEST:
+            raise SourceUnsupported(
+                f"the source is a sharded cluster of MongoDB {version[0]}.{version[1]}: its shards log writes to orphaned documents "
+                "as those to owned ones; the oldest version whose oplogs can be read is 6.0"
+            )
+
+    def read_shards(self) -> Mapping[str, str]:
+        """The hosts of all shards by name, as a majority of the config servers has them."""
+        with translated("reading config.shards"):
+            reply = read_command(
+                self.config, CONFIG, {"find": "shards", "readConcern": {"level": "majority"}, "batchSize": 10_000}
+            )
+        return {shard["_id"]: shard["host"] for shard in reply["cursor"]["firstBatch"]}
+
+    def of(self, stream: str, host: str = "") -> Client:
+        """The client of a stream. `host`: needed the first time."""
+        with self._lock:
+            if stream not in self._clients:
+                self._hosts[stream] = host or self._hosts[stream]
+                uri = shard_uri(self._uri, self._hosts[stream], self._credentials.get(stream))
+                self._clients[stream] = connect(uri, app_name=self._app_name, capture=Capture.OPLOG)
+            return self._clients[stream]

@@ -1,0 +1,291 @@
+"""`ClusterStream`: the oplog of one shard, or of the config servers, read on behind its majority commit point.
+
+It takes the commands and the few rows that tell what happens to tables, follows prepared transactions, and says whether a row of a user
+was written that is not resolved yet. Rows themselves are read elsewhere (`row_reader.py`).
+
+Before its first range it reads which transactions are prepared: those of before its start may still commit after it.
+
+    hello             majority point 100.7 >= the start
+    find              config.transactions, {state: prepared}, as a majority has it
+    hello             majority point 100.9: what was decided in between is in [start, 100.10)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import chain
+from typing import Any
+
+import bson
+from bson.codec_options import CodecOptions, DatetimeConversion
+from pymongo.client_session import ClientSession
+from pymongo.errors import ExecutionTimeout
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import HistoryLost, SourceUnavailable
+from source.connection import HELLO, Client, member_read, read_command
+from source.errors import translated
+from source.oplog.command_entry import CommandEntry
+from source.oplog.find import OPLOG, entries, entry_at
+from source.oplog.stride import Stride
+from source.oplog.transaction import parts
+from source.oplog.window import oldest_time_for_message
+from source.sharded.resolved import StreamPoint
+from source.sharded.tables.live_tables import CHUNKS, COLLECTIONS, COORDINATORS, DATABASES, SHARDS
+from source.sharded.unit import Operation, Prepares, Unit, commit_ts, effective_ts, transaction_key
+
+_DECODED: CodecOptions[dict[str, Any]] = CodecOptions(
+    dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+_WITHOUT_ROWS = {"o.applyOps.o": 0, "o.applyOps.o2": 0}
+"""A prepared transaction may be large, and only its commands matter here."""
+_CONFIG_NAMES = [str(name) for name in (COLLECTIONS, DATABASES, SHARDS, CHUNKS)]
+CONFIG_WANTED: Mapping[str, object] = {
+    "$or": [{"ns": {"$in": _CONFIG_NAMES}}, {"op": "c", "o.applyOps.ns": {"$in": _CONFIG_NAMES}}]
+}
+SHARD_WANTED: Mapping[str, object] = {
+    "$or": [
+        {"op": "c", "o.applyOps": {"$exists": False}},
+        {"op": "c", "o.applyOps.op": "c"},
+        {"op": "c", "o.prepare": True},
+        {"op": "c", "o.partialTxn": {"$ne": True}, "prevOpTime.ts": {"$gt": ClusterTime(0, 0).to_bson()}},
+        {"ns": {"$regex": r"\.system\.views$"}},
+        {"ns": str(COORDINATORS), "op": {"$in": ["i", "d"]}},
+    ]
+}
+_OF_USERS = {
+    "$or": [
+        {
+            "op": {"$in": ["i", "u", "d", "c"]},
+            "ns": {"$not": {"$regex": r"^(config|admin|local)\."}},
+            "fromMigrate": {"$ne": True},
+        },
+        {"op": "c", "ns": "admin.$cmd", "o.applyOps.ns": {"$regex": r"^(?!(config|admin|local)\.)"}},
+        {"op": "c", "ns": "admin.$cmd", "o.commitTransaction": {"$exists": True}},
+    ]
+}
+_NUDGE_MS = 10_000
+
+
+class ClusterStream:
+    """For one thread at a time."""
+
+    def __init__(self, name: str, client: Client, start_ts: ClusterTime, *, config: bool = False) -> None:
+        self.name = name
+        self.prepares = Prepares()
+        self._client = client
+        self._wanted = CONFIG_WANTED if config else SHARD_WANTED
+        self._of_users = not config
+        self._read_ts = self.start_ts = start_ts
+        self._looked_ts = start_ts
+        """Below it no row of a user waits, except at `_waiting_ts`."""
+        self._waiting_ts: ClusterTime | None = None
+        self._listed_ts: ClusterTime | None = None
+        """Where the member's majority point was after its prepared transactions were listed: only beyond it is the list whole."""
+        self._rows_only: set[ClusterTime] = set()
+        """Undecided prepares without a command, and without an entry before them."""
+        self._stride = Stride()
+        self._at_end = False
+        self._session: ClientSession | None = None
+
+    @property
+    def point(self) -> StreamPoint:
+        return StreamPoint(
+            read_ts=self._read_ts if self._whole else self.start_ts,
+            prepared_ts=self.prepares.oldest_ts,
+            waiting_ts=self._waiting_ts,
+        )
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether it has read up to where the member's majority was before the last poll, or beyond."""
+        return self._whole and self._at_end
+
+    @property
+    def _whole(self) -> bool:
+        return self._listed_ts is not None and self._listed_ts < self._read_ts
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.end_session()
+
+    def poll(self) -> list[Unit]:
+        """What was read in one stride, in the order of the entries. Raises `SourceUnavailable` if the member is behind: poll again."""
+        with translated(f"reading the oplog of {self.name}"):
+            if self._listed_ts is None:
+                self._listed_ts = self._list_prepared()
+            majority_ts = self._majority()
+            end_ts = self._stride.end_of(self._read_ts, majority_ts.next())
+            self._at_end = end_ts > majority_ts
+            if end_ts <= self._read_ts:
+                return []
+            began = time.monotonic()
+            try:
+                found, seen = self._read(end_ts)
+            except ExecutionTimeout:
+                self._stride = self._stride.given_up()
+                raise
+            self._stride = self._stride.after(time.monotonic() - began)
+            for entry in seen:
+                self.prepares.take(entry)
+            self._read_ts = end_ts
+            return found
+
+    def look_for_rows(self, resolved_ts: ClusterTime) -> None:
+        """Looks for rows of users from the resolved time on, as far as was read. They may be of tables that nobody wants."""
+        if self._waiting_ts is not None and self._waiting_ts < resolved_ts:
+            self._waiting_ts = None
+        self._looked_ts = max(self._looked_ts, resolved_ts)
+        if not self._of_users or self._looked_ts >= self._read_ts:
+            return
+        with translated(f"looking for rows in the oplog of {self.name}"):
+            bounds = {"$gte": self._looked_ts.to_bson(), "$lt": self._read_ts.to_bson()}
+            command = {
+                "find": OPLOG.coll,
+                "filter": {"ts": bounds, **_OF_USERS},
+                "projection": {"ts": 1},
+                "limit": 1,
+                "readConcern": {"level": "majority"},
+                "maxTimeMS": _NUDGE_MS,
+            }
+            found = read_command(self._client, OPLOG.db, command)["cursor"]["firstBatch"]
+        self._looked_ts = self._read_ts
+        if found:
+            self._waiting_ts = ClusterTime.from_int(self._read_ts.to_int() - 1)
+
+    @property
+    def cluster_time(self) -> Mapping[str, Any] | None:
+        """Signed by this member, for `nudge`."""
+        return self._own_session().cluster_time
+
+    def reach_start(self, cluster_time: Mapping[str, Any] | None) -> None:
+        """Has a shard that has not reached its start go there, if the cluster has. Otherwise its next no-op does, within ten seconds."""
+        before_ts = ClusterTime.from_int(self.start_ts.to_int() - 1)
+        with translated(f"reading the majority commit point of {self.name}"):
+            behind = self._majority() < before_ts
+        if behind and cluster_time is not None and ClusterTime.from_bson(cluster_time["clusterTime"]) >= before_ts:
+            self.nudge(before_ts, cluster_time)
+
+    def nudge(self, to_ts: ClusterTime, cluster_time: Mapping[str, Any] | None) -> None:
+        """Has the shard write a no-op at or after that time, by a read. `cluster_time` proves that the cluster has reached it."""
+        session = self._own_session()
+        if cluster_time is not None:
+            session.advance_cluster_time(cluster_time)
+        command = {
+            "find": OPLOG.coll,
+            "filter": {"ts": to_ts.to_bson()},
+            "projection": {"ts": 1},
+            "limit": 1,
+            "readConcern": {"level": "majority", "afterClusterTime": to_ts.to_bson()},
+            "maxTimeMS": _NUDGE_MS,
+        }
+        with translated(f"asking {self.name} to reach {to_ts}"):
+            read_command(self._client, OPLOG.db, command, session=session)
+
+    def _own_session(self) -> ClientSession:
+        if self._session is None:
+            self._session = self._client.start_session(causal_consistency=False)
+        return self._session
+
+    def _list_prepared(self) -> ClusterTime:
+        majority_ts = self._majority()
+        if majority_ts.next() < self.start_ts:
+            raise SourceUnavailable(
+                f"{self.name} has not reached {self.start_ts} yet: its majority point is {majority_ts}"
+            )
+        command = {
+            "find": "transactions",
+            "filter": {"state": "prepared"},
+            "readConcern": {"level": "majority"},
+            "batchSize": 100_000,
+        }
+        member = member_read(self._client)
+        for each in read_command(self._client, "config", command)["cursor"]["firstBatch"]:
+            started = each.get("startOpTime") or each["lastWriteOpTime"]
+            self.prepares.listed(transaction_key(each["_id"], each["txnNum"]), ClusterTime.from_bson(started["ts"]))
+        majority_ts = self._majority()
+        if member_read(self._client) != member:
+            raise SourceUnavailable(f"{self.name} is read from another member now")
+        return majority_ts
+
+    def _majority(self) -> ClusterTime:
+        written = read_command(self._client, "admin", {HELLO: 1}, session=self._own_session()).get("lastWrite", {})
+        if "majorityOpTime" not in written:
+            raise SourceUnavailable(f"a member of {self.name} does not know the majority commit point yet")
+        return ClusterTime.from_bson(written["majorityOpTime"]["ts"])
+
+    def _read(self, end_ts: ClusterTime) -> tuple[list[Unit], list[Operation]]:
+        found: list[Unit] = []
+        seen: list[Operation] = []
+        try:
+            with closing(entries(self._client, self._read_ts, end_ts, self._wanted, _WITHOUT_ROWS)) as replies:
+                for raw in chain.from_iterable(replies):
+                    entry = bson.decode(raw, _DECODED)
+                    seen.append(entry)
+                    # what took effect before the start was done before
+                    if (commit_ts(entry) or self.start_ts) >= self.start_ts and (
+                        operations := self._operations(raw, entry)
+                    ):
+                        found.append(
+                            Unit(
+                                ts=effective_ts(entry),
+                                stream=self.name,
+                                entry_ts=ClusterTime.from_bson(entry["ts"]),
+                                operations=operations,
+                                wall=entry.get("wall"),
+                            )
+                        )
+        except HistoryLost as error:
+            raise HistoryLost(
+                f"{self._read_ts} is no longer in the oplog of {self.name}: {error}; {oldest_time_for_message(self._client)}; "
+                "remove the changefeed and create it again with a new initial copy"
+            ) from error
+        return found, seen
+
+    def _operations(self, raw: bytes, entry: Operation) -> tuple[Operation, ...]:
+        """Those that matter here. `raw` may lack the content of rows."""
+        o = entry["o"]
+        if entry["op"] != "c" or not {"applyOps", "commitTransaction", "abortTransaction"} & o.keys():
+            return (entry,)
+        command = CommandEntry.of(raw)
+        if not command.visible:
+            self._note_prepare(command, o)
+            return ()
+        if command.previous_ts in self._rows_only:
+            self._rows_only.discard(command.previous_ts)
+            return ()
+        found: list[Operation] = []
+        for part in parts(self._part_at, command):
+            decoded = bson.decode(part.entry, _DECODED)
+            if any(each["op"] == "c" or self._matters(each["ns"]) for each in decoded["o"].get("applyOps", ())):
+                decoded = bson.decode(entry_at(self._client, part.ts, None), _DECODED)
+                found += self._applied(decoded, decoded.get("fromMigrate", False))
+        return tuple(found)
+
+    def _note_prepare(self, command: CommandEntry, o: Mapping[str, Any]) -> None:
+        operations = o.get("applyOps", ())
+        if command.previous_ts is None and not any(
+            each["op"] == "c" or self._matters(each["ns"]) for each in operations
+        ):
+            self._rows_only.add(command.ts)
+
+    def _part_at(self, ts: ClusterTime, projection: Mapping[str, object] | None) -> bytes:
+        return entry_at(self._client, ts, projection if projection is not None else _WITHOUT_ROWS)
+
+    def _applied(self, entry: Operation, from_migrate: bool) -> Iterator[Operation]:
+        for operation in entry["o"].get("applyOps", ()):
+            flagged = {**operation, "fromMigrate": True} if from_migrate else operation
+            if operation["op"] == "c" and "applyOps" in operation["o"]:
+                yield from self._applied(operation, from_migrate or operation.get("fromMigrate", False))
+            elif operation["op"] == "c" or self._matters(operation["ns"]):
+                yield flagged
+
+    def _matters(self, ns: str) -> bool:
+        return ns.endswith(".system.views") if self._of_users else ns in _CONFIG_NAMES
+
+
+def in_order(units: Sequence[Unit]) -> list[Unit]:
+    """By effective time, then by stream, then as the entries stand."""
+    return sorted(units, key=lambda unit: (unit.ts, unit.stream, unit.entry_ts))

@@ -1,0 +1,86 @@
+"""`read_chunks`, `read_indexes`: which shards own chunks of which collection, and which indexes they have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bson.binary import UUID_SUBTYPE, Binary
+from pymongo.errors import OperationFailure
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import SourceUnavailable
+from changefeed.table import TableId, TableName
+from source.connection import Client, read_command
+from source.ddl.ddl_description import uuid_of
+from source.errors import translated
+from source.sharded.tables.live_tables import CHUNKS
+from source.sharded.tables.owned_ddl import ChunkReading, IndexName, index_name
+
+_NAMESPACE_NOT_FOUND = 26
+_ATTEMPTS = 5
+
+
+def read_chunks(client: Client, at_ts: ClusterTime) -> ChunkReading:
+    """The owners of the chunks of now at an earlier time, as far back as a chunk's own history goes."""
+    command = {
+        "find": CHUNKS.coll,
+        "projection": {"uuid": 1, "shard": 1, "history": 1},
+        "readConcern": {"level": "majority"},
+    }
+    found: dict[Any, tuple[TableId, str]] = {}
+    with translated("reading config.chunks"):
+        for chunk in client[CHUNKS.db].cursor_command(command, read_preference=client.read_preference):
+            uuid = uuid_of(chunk.get("uuid"))
+            if uuid is not None:
+                found[chunk["_id"]] = uuid, _owner(chunk, at_ts)
+    return found
+
+
+def _owner(chunk: Mapping[str, Any], at_ts: ClusterTime) -> str:
+    history = chunk.get("history") or [chunk]
+    then = [each for each in history if "validAfter" in each and ClusterTime.from_bson(each["validAfter"]) < at_ts]
+    return str((then or history[-1:])[0]["shard"])
+
+
+def read_indexes(
+    client: Client, shard: str, collections: Mapping[TableId, TableName]
+) -> dict[TableId, dict[IndexName, Mapping[str, Any]]]:
+    """Without those that are still being built. A collection that was dropped meanwhile is left out."""
+    found: dict[TableId, dict[IndexName, Mapping[str, Any]]] = {}
+    with translated(f"reading the indexes of shard {shard}"):
+        for uuid, name in collections.items():
+            specs = _specs(client, uuid, name)
+            if specs is not None:
+                found[uuid] = {index_name(spec): spec for spec in specs if "buildUUID" not in spec}
+    return found
+
+
+def _specs(client: Client, uuid: TableId, name: TableName) -> list[Mapping[str, Any]] | None:
+    """Reads under a name until the collection had it before and afterwards."""
+    now: TableName | None = name
+    for _ in range(_ATTEMPTS):
+        if now is None:
+            return None
+        name, specs = now, _listed(client, now)
+        now = _name_now(client, name.db, uuid)
+        if now == name and specs is not None:
+            return specs
+    raise SourceUnavailable(f"collection {uuid}, now {name}, was renamed during each attempt to read its indexes")
+
+
+def _listed(client: Client, name: TableName) -> list[Mapping[str, Any]] | None:
+    command: dict[str, Any] = {"listIndexes": name.coll, "includeBuildUUIDs": True}
+    try:
+        return list(client[name.db].cursor_command(command, read_preference=client.read_preference))
+    except OperationFailure as error:
+        if error.code != _NAMESPACE_NOT_FOUND:
+            raise
+        return None
+
+
+def _name_now(client: Client, db: str, uuid: TableId) -> TableName | None:
+    command = {"listCollections": 1, "filter": {"info.uuid": Binary(bytes.fromhex(uuid), UUID_SUBTYPE)}}
+    for info in read_command(client, db, command)["cursor"]["firstBatch"]:
+        return TableName(db, info["name"])
+    return None

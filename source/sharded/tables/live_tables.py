@@ -1,0 +1,402 @@
+"""`LiveTables`: which UUID is which table of a cluster, and the DDL that the streams of all shards show together. Pure.
+
+A collection has one UUID on all shards that hold it, and each holder logs a DDL for itself. What an entry means follows from the state:
+
+    config.collections   sharded     shop.items is uuid 1          the UUID that config.collections gives a name is live,
+    config.databases     primaries   shop is on sa                 else the one that the database's primary shard has under it
+    creates, drops       holders     1: {sa, sb}, 2: {sc}
+
+    drop of 1 on sb, then on sa               a drop, at the entry on sa: the last holder's
+    renames of 1 on sa and sb                 a rename, at the later entry
+    config.databases: shop is on sc           the table's live UUID becomes the one that sc has under its name: the table is the same
+    config.collections: shop.items is uuid 3  the same, after 3 was filled as system.resharding: the end of a resharding
+    create, rename or drop of 2               nothing, as 2 is not live: the copy of a movePrimary, a superseded drop
+
+A change that the state cannot explain is an error: the holders were wrong, and no guess would be safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from changefeed.errors import InvariantError, SourceUnsupported
+from changefeed.event import DdlEvent, DdlType
+from changefeed.position import Position
+from changefeed.table import TableId, TableName
+from source.ddl.ddl_description import uuid_of, wall_ms_of
+from source.oplog.ddl_entry import ddls_of_entry
+from source.sharded.unit import Operation
+
+RESHARDING = "system.resharding."
+_TO_CAPPED = ".convertToCapped."
+COLLECTIONS, DATABASES, SHARDS, CHUNKS = (
+    TableName("config", coll) for coll in ("collections", "databases", "shards", "chunks")
+)
+COORDINATORS = TableName("config", "system.sharding_ddl_coordinators")
+
+
+class ContradictoryCluster(InvariantError):
+    """An entry of a shard or of the config servers does not fit what was known of the cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewUuid:
+    """A table's rows stand under another UUID from here on. No row changed, and nothing is to be done downstream."""
+
+    position: Position
+    table: TableId
+    before: TableId
+    uuid: TableId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BegunRename:
+    """A rename that some shards have logged and others have not, by an entry of the database's primary shard."""
+
+    before: TableName
+    to: TableName
+    target: TableId | None
+
+    @classmethod
+    def of(cls, operation: Operation) -> BegunRename:
+        o = operation["o"]
+        return cls(
+            before=TableName.parse(o["renameCollection"]),
+            to=TableName.parse(o["to"]),
+            target=uuid_of(o.get("dropTarget")),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterState:
+    """What the catalogs of config servers and shards say at one time. Names of the server's own databases are left out."""
+
+    sharded: Mapping[TableName, TableId]
+    primaries: Mapping[str, str]
+    holders: Mapping[TableId, Mapping[str, TableName]]
+    """By UUID, each shard's name for it."""
+    renaming: Mapping[TableId, BegunRename] = field(default_factory=dict)
+    """Where the rest does not say what was before."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTable:
+    id: TableId
+    name: TableName
+
+
+ClusterChange = DdlEvent | NewUuid
+
+
+@dataclass(slots=True)
+class LiveTables:
+    """`of` gives the state at a time; `take` is then called with each operation from that time on, in effective order."""
+
+    _sharded: dict[TableName, TableId] = field(default_factory=dict)
+    _primaries: dict[str, str] = field(default_factory=dict)
+    _holders: dict[TableId, dict[str, TableName]] = field(default_factory=dict)
+    _live: dict[TableId, LiveTable] = field(default_factory=dict)
+    _by_name: dict[TableName, TableId] = field(default_factory=dict)
+    _ids: dict[TableId, TableId] = field(default_factory=dict)
+    """The table of each UUID that is or was live."""
+    _ending: set[TableId] = field(default_factory=set)
+    """Live UUIDs of which one holder has logged a drop or rename, and another has not."""
+
+    @classmethod
+    def of(cls, state: ClusterState, ids: Mapping[TableId, TableId] = {}) -> LiveTables:
+        """`ids`: the tables of UUIDs that superseded their first one."""
+        tables = cls(
+            dict(state.sharded),
+            dict(state.primaries),
+            {uuid: dict(names) for uuid, names in state.holders.items()},
+            _ids=dict(ids),
+        )
+        for uuid, name in tables._found_live():
+            tables._begin(uuid, name, tables._ids.get(uuid, uuid))
+        for uuid, rename in state.renaming.items():
+            for each, name in ((uuid, rename.before), (rename.target, rename.to)):
+                if each is not None and each not in tables._live and name not in tables._by_name:
+                    tables._begin(each, name, tables._ids.get(each, each))
+        for uuid, table in tables._live.items():
+            if tables._names(uuid) - {table.name}:
+                tables._ending.add(uuid)
+        return tables
+
+    @property
+    def ids(self) -> Mapping[TableId, TableId]:
+        """Of each UUID, its table. UUIDs that ended are kept: rows before their end may still be read."""
+        return self._ids
+
+    @property
+    def live(self) -> Mapping[TableId, LiveTable]:
+        """By the UUID that is live now."""
+        return self._live
+
+    def owner_by_name(self, name: TableName) -> str | None:
+        """The shard of a table that is not sharded."""
+        return None if name in self._sharded else self._primaries.get(name.db)
+
+    def holders(self, uuid: TableId) -> frozenset[str]:
+        return frozenset(self._holders.get(uuid, {}))
+
+    def take(self, shard: str, operation: Operation, at: Position) -> Iterator[ClusterChange]:
+        """`shard` is the stream's name; that of the config servers has the `config` collections that matter."""
+        db, _, coll = operation["ns"].partition(".")
+        if db == "config":
+            yield from self._config(TableName(db, coll), operation, at)
+        elif operation["op"] == "c" and db not in ("admin", "local"):
+            yield from self._command(shard, db, operation, at)
+        elif coll == "system.views" and shard == self._primaries.get(db) and not operation.get("fromMigrate"):
+            yield from _events(operation, at)
+
+    def shard_added(self, shard: str, held: Mapping[TableId, TableName]) -> None:
+        """`held`: the collections that it had when it was added."""
+        for uuid, name in held.items():
+            self._holders.setdefault(uuid, {})[shard] = name
+
+    # The shards' entries.
+
+    def _command(self, shard: str, db: str, operation: Operation, at: Position) -> Iterator[ClusterChange]:
+        command = next(iter(operation["o"]))
+        uuid = uuid_of(operation.get("ui"))
+        match command:
+            case "create" if uuid is not None:
+                yield from self._created(shard, TableName(db, operation["o"]["create"]), uuid, operation, at)
+            case "drop" if uuid is not None:
+                yield from self._dropped(shard, uuid, operation, at)
+            case "renameCollection" if uuid is not None:
+                yield from self._renamed(shard, uuid, operation, at)
+            case "dropDatabase" if shard == self._primaries.get(db):
+                yield from self._database_dropped(db, operation, at)
+
+    def _created(
+        self, shard: str, name: TableName, uuid: TableId, operation: Operation, at: Position
+    ) -> Iterator[ClusterChange]:
+        if name.system and not name.coll.startswith(RESHARDING):
+            return
+        self._holders.setdefault(uuid, {})[shard] = name
+        new = uuid not in self._ids and not name.system
+        if not new or self._primaries.get(name.db) != shard:
+            return
+        if name in self._by_name:
+            raise ContradictoryCluster(
+                f"shard {shard} created {name} with UUID {uuid} at {at}, but the table has UUID {self._by_name[name]}"
+            )
+        self._begin(uuid, name, uuid)
+        yield from _events(operation, at)
+
+    def _dropped(self, shard: str, uuid: TableId, operation: Operation, at: Position) -> Iterator[ClusterChange]:
+        self._gone(uuid, shard)
+        if uuid not in self._live:
+            return
+        if self._holders.get(uuid):
+            self._ending.add(uuid)
+            return
+        name = self._live[uuid].name
+        replacing = [other for other in self._live if other != uuid and name in self._names(other)]
+        if replacing:
+            yield from self._rename_complete(replacing[0], operation, at)
+            return
+        table = self._end(uuid)
+        yield DdlEvent(position=at, type=DdlType.DROP, db=name.db, table=name, id=table.id, wall_ms=_wall(operation))
+
+    def _renamed(self, shard: str, uuid: TableId, operation: Operation, at: Position) -> Iterator[ClusterChange]:
+        before = TableName.parse(operation["o"]["renameCollection"])
+        if before.passing and _TO_CAPPED in before.coll:
+            raise SourceUnsupported(
+                f"{operation['o']['to']} was made capped by convertToCapped at {at}: shard {shard} logs the rows that this writes as those "
+                "of a migration; remove the changefeed and create it again with --start initial"
+            )
+        to, target = TableName.parse(operation["o"]["to"]), uuid_of(operation["o"].get("dropTarget"))
+        self._holders.setdefault(uuid, {})[shard] = to
+        if target is not None:
+            self._gone(target, shard)
+        if uuid in self._live:
+            yield from self._rename_complete(uuid, operation, at)
+        elif target in self._live:
+            raise ContradictoryCluster(
+                f"shard {shard} replaced {to} by UUID {uuid} at {at}, but by the config servers its UUID is {target}"
+            )
+
+    def _rename_complete(self, uuid: TableId, operation: Operation, at: Position) -> Iterator[ClusterChange]:
+        table, names = self._live[uuid], self._names(uuid)
+        to = next(iter(names))
+        target = self._by_name.get(to)
+        if len(names) > 1 or (target not in (None, uuid) and self._holders.get(target or uuid)):
+            self._ending.add(uuid)
+            return
+        self._ending.discard(uuid)
+        if to == table.name:
+            return
+        replaced = self._end(target) if target is not None else None
+        self._end(uuid)
+        self._begin(uuid, to, table.id)
+        yield DdlEvent(
+            position=at,
+            type=DdlType.RENAME,
+            db=table.name.db,
+            table=table.name,
+            id=table.id,
+            renamed_to=to,
+            drop_target=replaced.id if replaced else None,
+            wall_ms=_wall(operation),
+        )
+
+    def _database_dropped(self, db: str, operation: Operation, at: Position) -> Iterator[ClusterChange]:
+        left = [str(table.name) for table in self._live.values() if table.name.db == db]
+        if left:
+            raise ContradictoryCluster(f"database {db} was dropped at {at}, but no shard's drop was seen of {left}")
+        yield from _events(operation, at)
+
+    # The config servers' entries, and the coordinators' documents on shards.
+
+    def _config(self, ns: TableName, operation: Operation, at: Position) -> Iterator[ClusterChange]:
+        if ns == COLLECTIONS:
+            yield from self._collection_entry(operation, at)
+        elif ns == DATABASES:
+            yield from self._database_entry(operation, at)
+        elif ns == SHARDS and operation["op"] == "d":
+            yield from self._shard_removed(str(document_id(operation)), operation, at)
+        elif ns == COORDINATORS and operation["op"] == "d":
+            self._refuse_unfinished(operation, at)
+
+    def _collection_entry(self, operation: Operation, at: Position) -> Iterator[ClusterChange]:
+        name = TableName.parse(document_id(operation))
+        if name.system:
+            return
+        if operation["op"] == "d":
+            self._sharded.pop(name, None)
+            return
+        uuid = uuid_of(changed_field(operation, "uuid"))
+        if uuid is None:
+            return
+        self._sharded[name] = uuid
+        known = self._by_name.get(name)
+        if known is None:
+            raise ContradictoryCluster(f"{name} is sharded from {at} on with UUID {uuid}, which no shard has created")
+        if known != uuid:
+            yield self._superseded(known, uuid, at)
+
+    def _database_entry(self, operation: Operation, at: Position) -> Iterator[ClusterChange]:
+        db = document_id(operation)
+        if operation["op"] == "d":
+            self._primaries.pop(db, None)
+            return
+        primary = changed_field(operation, "primary")
+        if primary is None or primary == self._primaries.get(db):
+            return
+        if db not in self._primaries and (brought := self._brought(db, primary)):
+            raise SourceUnsupported(
+                f"database {db} came with shard {primary} at {at}, and had collections before that: {sorted(map(str, brought))}; "
+                "remove the changefeed and create it again with --start initial"
+            )
+        self._primaries[db] = primary
+        moved = [(uuid, table.name) for uuid, table in self._live.items() if table.name.db == db]
+        for uuid, name in moved:
+            if name in self._sharded or primary in self._holders.get(uuid, {}):
+                continue
+            copies = [other for other, names in self._holders.items() if names.get(primary) == name]
+            if len(copies) != 1:
+                raise ContradictoryCluster(
+                    f"database {db} is on shard {primary} from {at} on, which has {len(copies)} collections {name}"
+                )
+            yield self._superseded(uuid, copies[0], at)
+
+    def _brought(self, db: str, shard: str) -> set[TableName]:
+        held = {names[shard] for names in self._holders.values() if shard in names}
+        return {name for name in held if name.db == db and not name.system}
+
+    def _shard_removed(self, shard: str, operation: Operation, at: Position) -> Iterator[ClusterChange]:
+        """It had been drained. What it still holds is no part of a table, and its later entries are not read."""
+        for uuid in [uuid for uuid, names in self._holders.items() if shard in names]:
+            if uuid in self._ending:
+                yield from self._dropped(shard, uuid, operation, at)
+            else:
+                self._gone(uuid, shard)
+
+    def _refuse_unfinished(self, operation: Operation, at: Position) -> None:
+        ns = operation["o"]["_id"].get("namespace")
+        unfinished = [uuid for uuid in self._ending if str(self._live[uuid].name) == ns]
+        if unfinished:
+            raise ContradictoryCluster(
+                f"{operation['o']['_id'].get('operationType')} of {ns} ended at {at}, but nothing was seen of it on shards "
+                f"{sorted(self._holders.get(unfinished[0], {}))}, which have UUID {unfinished[0]}"
+            )
+
+    def _superseded(self, old: TableId, new: TableId, at: Position) -> NewUuid:
+        table = self._end(old)
+        self._begin(new, table.name, table.id)
+        return NewUuid(at, table.id, old, new)
+
+    # The state.
+
+    def _found_live(self) -> Iterator[tuple[TableId, TableName]]:
+        for name, uuid in self._sharded.items():
+            settled = self._settled_name(uuid, name)
+            if settled is not None:
+                yield uuid, settled
+        taken = set(self._sharded.values())
+        for uuid, names in self._holders.items():
+            if uuid in taken:
+                continue
+            for shard, name in names.items():
+                free = name not in self._sharded or not self._holders.get(self._sharded[name])
+                if not name.system and free and self._primaries.get(name.db) == shard:
+                    yield uuid, name
+
+    def _settled_name(self, uuid: TableId, name: TableName) -> TableName | None:
+        """The name by config.collections, unless a rename or a drop of it is complete on all shards. None: dropped."""
+        names = self._names(uuid)
+        if not names and self._holders.get(uuid):
+            return name
+        if not names:
+            arriving = {each for each in self._holders if name in self._names(each) and self._names(each) != {name}}
+            return name if arriving else None
+        to = next(iter(names))
+        target = self._sharded.get(to)
+        return to if len(names) == 1 and (target in (None, uuid) or not self._names(target or uuid)) else name
+
+    def _names(self, uuid: TableId) -> set[TableName]:
+        """A collection that is being filled by resharding has the table's name on the shards that are done."""
+        return {name for name in self._holders.get(uuid, {}).values() if not name.system}
+
+    def _begin(self, uuid: TableId, name: TableName, table: TableId) -> None:
+        self._live[uuid], self._by_name[name], self._ids[uuid] = LiveTable(table, name), uuid, table
+
+    def _end(self, uuid: TableId) -> LiveTable:
+        table = self._live.pop(uuid)
+        self._by_name.pop(table.name, None)
+        self._ending.discard(uuid)
+        return table
+
+    def _gone(self, uuid: TableId, shard: str) -> None:
+        names = self._holders.get(uuid, {})
+        names.pop(shard, None)
+        if not names:
+            self._holders.pop(uuid, None)
+
+
+def document_id(operation: Operation) -> Any:
+    return (operation.get("o2") or operation["o"])["_id"]
+
+
+def changed_field(operation: Operation, name: str) -> Any:
+    """The value that an insert or update gives a field at the top of a document. None: the field is as before."""
+    o = operation["o"]
+    if "_id" in o:
+        return o.get(name)
+    diff = o.get("diff", {})
+    for section in (diff.get("u", {}), diff.get("i", {}), o.get("$set", {})):
+        if name in section:
+            return section[name]
+    return None
+
+
+def _events(operation: Operation, at: Position) -> Iterable[DdlEvent]:
+    return [replace(event, position=at) for event in ddls_of_entry({**operation, "ts": at.ts.to_bson()})]
+
+
+def _wall(operation: Operation) -> int | None:
+    return wall_ms_of(operation.get("wall"))

@@ -1,0 +1,287 @@
+"""`OwnedDdl`: indexes and options of a cluster's tables, which each shard changes by itself. Pure.
+
+Of a sharded table, only shards that own chunks count: another holder, even the database's primary shard, need not have any of them.
+
+    createIndexes, commitIndexBuild    when all owners have the index: at the last owner's entry, or where the last shard without it
+                                       gives its last chunk away. An index that stands on some owners only is no DDL yet
+    dropIndexes                        at the first owner's entry, as it may end a unique index
+    collMod                            at the last owner's entry; at the first if it ends the uniqueness of an index
+
+A table that is not sharded has one owner, its database's primary shard.
+
+Which shard has which index at a start is read (`IndexReading`). Of a table that was dropped since, nothing is known, but it ends anyway:
+only what its shards drop is shown. A collMod whose coordinator began before the start is shown at its coordinator's end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from changefeed.documents.document import Document
+from changefeed.event import DdlEvent, DdlType
+from changefeed.position import Position
+from changefeed.table import TableId
+from source.ddl.ddl_description import uuid_of
+from source.ddl.index_spec import indexes_description
+from source.oplog.ddl_entry import ddls_of_entry
+from source.sharded.tables.live_tables import CHUNKS, COORDINATORS, ClusterChange, LiveTables, NewUuid, document_id
+from source.sharded.unit import Operation
+
+IndexName: TypeAlias = tuple[str, Document]
+"""Name and key. Options may change by a collMod."""
+IndexReading: TypeAlias = Mapping[TableId, Mapping[str, Mapping[IndexName, Mapping[str, Any]]]]
+"""By UUID and shard: the indexes with their specifications."""
+ChunkReading: TypeAlias = Mapping[Any, tuple[TableId, str]]
+"""By the chunk's `_id`: the UUID and the owner."""
+
+_BUILT = ("createIndexes", "commitIndexBuild")
+_DROPPED = ("dropIndexes", "deleteIndexes")
+
+
+@dataclass(slots=True)
+class _Modification:
+    shards: set[str] = field(default_factory=set)
+    shown: bool = False
+    name: str = ""
+
+
+@dataclass(slots=True)
+class OwnedDdl:
+    """`take` is called with each operation before `LiveTables` takes it, and `superseded` with each new UUID that it shows."""
+
+    _tables: LiveTables
+    _chunks: dict[Any, tuple[TableId, str]] = field(default_factory=dict)
+    _counts: dict[TableId, Counter[str]] = field(default_factory=dict)
+    """By UUID: how many chunks each shard owns."""
+    _has: dict[TableId, dict[IndexName, set[str]]] = field(default_factory=dict)
+    _specs: dict[TableId, dict[IndexName, Mapping[str, Any]]] = field(default_factory=dict)
+    _shown: dict[TableId, set[IndexName]] = field(default_factory=dict)
+    """The indexes of the table as a whole."""
+    _unknown: set[TableId] = field(default_factory=set)
+    _dropped: set[tuple[TableId, IndexName]] = field(default_factory=set)
+    """Of unknown tables: drops that were shown."""
+    _modified: dict[tuple[TableId, Document], _Modification] = field(default_factory=dict)
+    _begun: set[Document] = field(default_factory=set)
+    """Coordinators that began after the start."""
+
+    @classmethod
+    def of(cls, tables: LiveTables, chunks: ChunkReading, indexes: IndexReading) -> OwnedDdl:
+        owned = cls(tables)
+        for id, (uuid, shard) in chunks.items():
+            owned._own(id, uuid, shard)
+        for uuid, by_shard in indexes.items():
+            for shard, found in by_shard.items():
+                for name, spec in found.items():
+                    owned._add(uuid, shard, name, spec)
+        for uuid in tables.live:
+            if uuid in indexes:
+                owned._shown[uuid] = set(owned._complete(uuid))
+            elif owned._sharded(uuid):
+                owned._unknown.add(uuid)
+        return owned
+
+    def take(self, shard: str, operation: Operation, at: Position) -> Iterator[ClusterChange]:
+        ns = operation["ns"]
+        if ns == str(CHUNKS):
+            yield from self._chunk(operation, at)
+        elif ns == str(COORDINATORS):
+            yield from self._coordinator(operation, at)
+        elif operation["op"] == "c" and (uuid := uuid_of(operation.get("ui"))) is not None:
+            yield from self._command(shard, uuid, operation, at)
+
+    def superseded(self, change: NewUuid) -> Iterator[ClusterChange]:
+        """The indexes stay. One that only the new UUID has is new: resharding builds that of the new key.
+
+        If those of the old one are unknown, all are shown, of which the target has most.
+        """
+        self._shown[change.uuid] = self._shown.pop(change.before, set())
+        if change.before in self._unknown and change.uuid not in self._has:
+            self._unknown.add(change.uuid)
+        if self._sharded(change.uuid):
+            yield from self._new_indexes(change.uuid, change.position)
+
+    def owners(self, uuid: TableId) -> frozenset[str]:
+        """The shards whose entries count for a live UUID."""
+        table = self._tables.live[uuid]
+        primary = self._tables.owner_by_name(table.name)
+        if primary is not None:
+            return frozenset({primary})
+        return frozenset(shard for shard, chunks in self._counts.get(uuid, Counter()).items() if chunks)
+
+    def _command(self, shard: str, uuid: TableId, operation: Operation, at: Position) -> Iterator[ClusterChange]:
+        o = operation["o"]
+        command = next(iter(o))
+        if command in _BUILT:
+            for spec in o.get("indexes", [o]):
+                self._add(uuid, shard, index_name(spec), spec)
+            counts = uuid in self._tables.live and not operation.get("fromMigrate")
+            if counts and self._sharded(uuid):
+                yield from self._new_indexes(uuid, at)
+            elif counts and shard in self.owners(uuid):
+                yield from self._as_the_table(uuid, operation, at)
+        elif command in _DROPPED:
+            yield from self._index_dropped(shard, uuid, operation, at)
+        elif command == "collMod" and uuid in self._tables.live and not operation.get("fromMigrate"):
+            yield from self._options_changed(shard, uuid, operation, at)
+        elif command == "drop":
+            self._forget(uuid, shard)
+        elif command == "renameCollection" and (target := uuid_of(o.get("dropTarget"))) is not None:
+            self._forget(target, shard)
+
+    def _new_indexes(self, uuid: TableId, at: Position) -> Iterator[ClusterChange]:
+        if uuid in self._unknown:
+            return
+        shown = self._shown.setdefault(uuid, set())
+        new = [name for name in self._complete(uuid) if name not in shown]
+        shown.update(new)
+        if new:
+            table = self._tables.live[uuid]
+            yield DdlEvent(
+                position=at,
+                type=DdlType.CREATE_INDEXES,
+                db=table.name.db,
+                table=table.name,
+                id=table.id,
+                description=indexes_description(_plain(self._specs[uuid][name]) for name in new),
+            )
+
+    def _index_dropped(self, shard: str, uuid: TableId, operation: Operation, at: Position) -> Iterator[ClusterChange]:
+        name = index_name(operation.get("o2") or {"name": operation["o"]["index"], "key": {}})
+        self._has.get(uuid, {}).get(name, set()).discard(shard)
+        if uuid not in self._tables.live or shard not in self.owners(uuid):
+            return
+        if not self._sharded(uuid):
+            yield from self._as_the_table(uuid, operation, at)
+        elif name in self._shown.get(uuid, ()):
+            self._shown[uuid].discard(name)
+            yield from self._as_the_table(uuid, operation, at)
+        elif uuid in self._unknown and (uuid, name) not in self._dropped:
+            self._dropped.add((uuid, name))
+            yield from self._as_the_table(uuid, operation, at)
+
+    def _options_changed(
+        self, shard: str, uuid: TableId, operation: Operation, at: Position
+    ) -> Iterator[ClusterChange]:
+        owners = self.owners(uuid)
+        if shard not in owners:
+            return
+        key = uuid, Document.of(operation["o"])
+        found = self._modified.setdefault(key, _Modification(name=str(self._tables.live[uuid].name)))
+        found.shards.add(shard)
+        whole = owners <= found.shards
+        if not found.shown and (whole or _ends_uniqueness(operation["o"])):
+            found.shown = True
+            yield from self._as_the_table(uuid, operation, at)
+        if whole:
+            del self._modified[key]
+
+    def _coordinator(self, operation: Operation, at: Position) -> Iterator[ClusterChange]:
+        id = (operation.get("o2") or operation["o"])["_id"]
+        if operation["op"] == "i":
+            self._begun.add(Document.of(id))
+        elif operation["op"] == "d":
+            began = Document.of(id) in self._begun
+            self._begun.discard(Document.of(id))
+            ended = [key for key, each in self._modified.items() if each.name == id.get("namespace")]
+            for uuid, o in ended:
+                found = self._modified.pop((uuid, o))
+                if not began and not found.shown and uuid in self._tables.live:
+                    command = {"op": "c", "ns": f"{found.name.partition('.')[0]}.$cmd", "o": o.decode()}
+                    yield from self._as_the_table(uuid, command, at)
+
+    def _chunk(self, operation: Operation, at: Position) -> Iterator[ClusterChange]:
+        id, o = document_id(operation), operation["o"]
+        before = self._chunks.get(id)
+        if operation["op"] == "d":
+            self._disown(id)
+        elif "_id" in o and (uuid := uuid_of(o.get("uuid"))) is not None:
+            self._disown(id)
+            self._own(id, uuid, str(o["shard"]))
+        touched = {each[0] for each in (before, self._chunks.get(id)) if each is not None}
+        for uuid in touched:
+            if before != self._chunks.get(id) and uuid in self._tables.live and self.owners(uuid):
+                yield from self._new_indexes(uuid, at)
+
+    def _own(self, id: Any, uuid: TableId, shard: str) -> None:
+        self._chunks[id] = uuid, shard
+        self._counts.setdefault(uuid, Counter())[shard] += 1
+
+    def _disown(self, id: Any) -> None:
+        if id in self._chunks:
+            uuid, shard = self._chunks.pop(id)
+            self._counts[uuid][shard] -= 1
+            if not any(self._counts[uuid].values()):
+                del self._counts[uuid]
+
+    def _as_the_table(self, uuid: TableId, operation: Operation, at: Position) -> Iterator[ClusterChange]:
+        table = self._tables.live[uuid]
+        for event in _events(operation, at):
+            yield replace(event, id=table.id, table=table.name)
+
+    def _sharded(self, uuid: TableId) -> bool:
+        return self._tables.owner_by_name(self._tables.live[uuid].name) is None
+
+    def _complete(self, uuid: TableId) -> list[IndexName]:
+        owners = self.owners(uuid)
+        return [name for name, shards in self._has.get(uuid, {}).items() if owners and owners <= shards]
+
+    def _add(self, uuid: TableId, shard: str, name: IndexName, spec: Mapping[str, Any]) -> None:
+        if name[0] != "_id_":
+            self._has.setdefault(uuid, {}).setdefault(name, set()).add(shard)
+            self._specs.setdefault(uuid, {})[name] = spec
+
+    def _forget(self, uuid: TableId, shard: str) -> None:
+        for shards in self._has.get(uuid, {}).values():
+            shards.discard(shard)
+        if not any(self._has.get(uuid, {}).values()):
+            self._has.pop(uuid, None)
+            self._specs.pop(uuid, None)
+
+
+def rewound_indexes(
+    reading: IndexReading, operations: Mapping[str, Iterable[Operation]]
+) -> dict[TableId, dict[str, dict[IndexName, Mapping[str, Any]]]]:
+    """The indexes at the time from which each shard's operations are. The first entry about an index says what was before."""
+    found = {uuid: {shard: dict(each) for shard, each in shards.items()} for uuid, shards in reading.items()}
+    for shard, of_shard in operations.items():
+        known: dict[TableId, set[IndexName]] = defaultdict(set)
+        for operation in of_shard:
+            uuid, o = uuid_of(operation.get("ui")), operation["o"]
+            if operation["op"] != "c" or uuid is None or uuid not in found:
+                continue
+            command = next(iter(o))
+            here = found[uuid].setdefault(shard, {})
+            if command in _BUILT:
+                for name in [index_name(spec) for spec in o.get("indexes", [o])]:
+                    if name not in known[uuid]:
+                        here.pop(name, None)
+                    known[uuid].add(name)
+            elif command in _DROPPED and "o2" in operation:
+                name = index_name(operation["o2"])
+                if name not in known[uuid]:
+                    here[name] = operation["o2"]
+                known[uuid].add(name)
+    return found
+
+
+def index_name(spec: Mapping[str, Any]) -> IndexName:
+    """The key of an index among those of a collection."""
+    return str(spec["name"]), Document.of(dict(spec.get("key", {})))
+
+
+def _plain(spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in spec.items() if name not in _BUILT}
+
+
+def _ends_uniqueness(o: Mapping[str, Any]) -> bool:
+    index = o.get("index", {})
+    return isinstance(index, Mapping) and (
+        index.get("forceNonUnique") is True or index.get("prepareUnique") is False or index.get("unique") is False
+    )
+
+
+def _events(operation: Operation, at: Position) -> list[DdlEvent]:
+    return [replace(event, position=at) for event in ddls_of_entry({**operation, "ts": at.ts.to_bson()})]

@@ -1,0 +1,291 @@
+"""`ClusterWatch`: the DDL of a sharded cluster in order, and up to which time its history is complete, as one stream.
+
+    config   ─┐
+    sa       ─┼─ units by effective time ── below resolved ── LiveTables ── DDL of the cluster
+    sb       ─┘
+
+A start needs a bare time only: the catalogs of now are rewound to it (`rewind.py`), and so are the shards.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Container, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import HistoryLost, RetryableError, SourceUnavailable
+from changefeed.table import TableId, TableName
+from source.sharded.cluster_clients import CONFIG, ClusterClients
+from source.sharded.resolved import held_by, nudges, resolved
+from source.sharded.row_reader import RowRange
+from source.sharded.stream import ClusterStream, in_order
+from source.sharded.tables.catalog_reading import OplogsBefore, read_collections, read_config
+from source.sharded.tables.index_reading import read_chunks, read_indexes
+from source.sharded.tables.live_tables import SHARDS, ClusterChange, LiveTables, NewUuid, document_id
+from source.sharded.tables.owned_ddl import IndexName, OwnedDdl, rewound_indexes
+from source.sharded.tables.place import place_of
+from source.sharded.tables.rewind import rewound, rewound_shard
+from source.sharded.unit import Operation, Unit
+from source.tables.one_term import one_term
+
+_SHORTEST_WAIT, _LONGEST_WAIT = 0.05, 0.2
+_THREADS = 16
+_PATIENCE_SECONDS = 60.0
+_LOOK_AGAIN_SECONDS = 0.1
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterStep:
+    """The changes below `resolved` that no earlier step had."""
+
+    changes: tuple[ClusterChange, ...]
+    resolved: ClusterTime
+    """Exclusive: every unit of an effective time below it is known. It never goes back."""
+    ranges: Mapping[str, RowRange]
+    """By shard: where the rows are that no earlier step had."""
+    held_by: tuple[str, ...]
+    """The streams that are least far."""
+    trouble: Mapping[str, RetryableError] = field(default_factory=dict)
+    """Streams that did not answer. They hold `resolved`."""
+
+
+class ClusterWatch:
+    """For one thread. `start_ts` was resolved once, or is any time; `ids` are the tables of UUIDs that superseded their first one."""
+
+    def __init__(
+        self, clients: ClusterClients, start_ts: ClusterTime, ids: Mapping[TableId, TableId] | None = None
+    ) -> None:
+        self._clients = clients
+        self._resolved = start_ts
+        self._streams: dict[str, ClusterStream] = {}
+        self._pending: list[Unit] = []
+        self._added: dict[str, _AddedShard] = {}
+        """Shards of which the config servers' oplog tells, and which are not read yet."""
+        self._arriving: dict[str, Mapping[TableId, TableName]] = {}
+        self._threads = ThreadPoolExecutor(_THREADS, "shards")
+        self._wait = 0.0
+        try:
+            self.tables, self.owned = self._opened(start_ts, ids or {})
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """May be called again. The connections stay open."""
+        self._threads.shutdown(cancel_futures=True)
+        for stream in self._streams.values():
+            stream.close()
+
+    @property
+    def shards(self) -> tuple[str, ...]:
+        return tuple(sorted(name for name in self._streams if name != CONFIG))
+
+    def poll(self) -> ClusterStep:
+        time.sleep(self._wait)
+        trouble = self._read(self._streams.values())
+        trouble |= self._admit()
+        before = self._resolved
+        self._advance()
+        trouble |= self._nudge(trouble)
+        self._advance()
+        self._wait = _SHORTEST_WAIT if self._resolved > before else min(2 * self._wait, _LONGEST_WAIT) or _SHORTEST_WAIT
+        ranges = {
+            name: RowRange(
+                start_ts=max(before, stream.start_ts),
+                end_ts=self._resolved,
+                until_ts=stream.prepares.until(self._resolved),
+            )
+            for name, stream in self._streams.items()
+            if name != CONFIG and stream.start_ts < self._resolved
+        }
+        return ClusterStep(
+            changes=tuple(self._released()),
+            resolved=self._resolved,
+            ranges=ranges,
+            held_by=held_by({name: stream.point for name, stream in self._streams.items()}),
+            trouble=trouble,
+        )
+
+    def _advance(self) -> None:
+        reached = resolved({name: each.point for name, each in self._streams.items()})
+        reached = min([reached, *(shard.ts for shard in self._added.values())])
+        self._resolved = max(self._resolved, reached)
+
+    def _read(self, streams: Iterable[ClusterStream]) -> dict[str, RetryableError]:
+        trouble: dict[str, RetryableError] = {}
+        for units in self._at_once({each.name: each.poll for each in streams}, trouble).values():
+            self._take(units)
+        return trouble
+
+    def _take(self, units: Iterable[Unit]) -> None:
+        for unit in units:
+            self._pending.append(unit)
+            for operation in unit.operations:
+                if operation["ns"] == str(SHARDS) and operation["op"] == "i":
+                    self._added[operation["o"]["_id"]] = _AddedShard(operation["o"]["host"], unit.ts)
+
+    def _nudge(self, away: Container[str]) -> dict[str, RetryableError]:
+        """Has streams that are not `away` reach what waits for them."""
+        points = {name: each.point for name, each in self._streams.items()}
+        if all(point.read_ts == self._resolved for point in points.values()):
+            return {}
+        trouble: dict[str, RetryableError] = {}
+        looks = {
+            name: partial(each.look_for_rows, self._resolved)
+            for name, each in self._streams.items()
+            if name not in away
+        }
+        self._at_once(looks, trouble)
+        points = {name: each.point for name, each in self._streams.items()}
+        asked = {name: ts for name, ts in nudges(points).items() if name not in away}
+        if not asked:
+            return trouble
+        furthest = max(points, key=lambda name: points[name].read_ts)
+        proof = self._streams[furthest].cluster_time
+        self._at_once({name: partial(self._streams[name].nudge, ts, proof) for name, ts in asked.items()}, trouble)
+        return trouble | self._read([self._streams[name] for name in asked if name not in trouble])
+
+    def _at_once(self, calls: Mapping[str, Callable[[], T]], trouble: dict[str, RetryableError]) -> dict[str, T]:
+        running = {name: self._threads.submit(call) for name, call in calls.items()}
+        done: dict[str, T] = {}
+        for name, each in running.items():
+            try:
+                done[name] = each.result()
+            except RetryableError as error:
+                trouble[name] = error
+        return done
+
+    def _released(self) -> Iterable[ClusterChange]:
+        ready = in_order([unit for unit in self._pending if unit.ts < self._resolved])
+        self._pending = [unit for unit in self._pending if unit.ts >= self._resolved]
+        for unit in ready:
+            for index, operation in enumerate(unit.operations):
+                at, timed = place_of(unit.ts, unit.stream, index), {**operation, "wall": unit.wall}
+                yield from self.owned.take(unit.stream, timed, at)
+                for change in self.tables.take(unit.stream, timed, at):
+                    yield change
+                    if isinstance(change, NewUuid):
+                        yield from self.owned.superseded(change)
+                if operation["ns"] == str(SHARDS):
+                    self._shard_changed(operation)
+
+    def _shard_changed(self, operation: Operation) -> None:
+        shard = str(document_id(operation))
+        if operation["op"] == "i":
+            self.tables.shard_added(shard, self._arriving.pop(shard))
+        elif operation["op"] == "d":
+            self._streams.pop(shard).close()
+
+    def _admit(self) -> dict[str, RetryableError]:
+        """Begins to read shards from the time at which they were added. Until then `resolved` stays below it."""
+        trouble: dict[str, RetryableError] = {}
+        for shard, added in list(self._added.items()):
+            try:
+                opened = self._open(shard, added.host, added.ts)
+            except RetryableError as error:
+                trouble[shard] = error
+                continue
+            del self._added[shard]
+            self._arriving[shard] = rewound_shard(opened.collections, _operations(opened.units))
+            self._pending += opened.units
+        return trouble
+
+    def _open(
+        self, shard: str, host: str, start_ts: ClusterTime, wanted: frozenset[TableId] = frozenset()
+    ) -> _OpenedShard:
+        """`wanted`: UUIDs of which the indexes matter."""
+        client = self._clients.of(shard, host)
+        stream = ClusterStream(shard, client, start_ts)
+        with one_term(client, f"reading the collections of shard {shard}"):
+            collections = read_collections(client, shard)
+            indexes = read_indexes(client, shard, {uuid: name for uuid, name in collections.items() if uuid in wanted})
+        stream.reach_start(self._streams[CONFIG].cluster_time)
+        units = _caught_up(stream)
+        self._streams[shard] = stream
+        return _OpenedShard(collections, indexes, units)
+
+    def _opened(self, start_ts: ClusterTime, ids: Mapping[TableId, TableId]) -> tuple[LiveTables, OwnedDdl]:
+        self._clients.refuse_others()
+        client = self._clients.config
+        stream = ClusterStream(CONFIG, client, start_ts, config=True)
+        with one_term(client, "reading the catalog of the config servers"):
+            config, hosts = read_config(client), dict(self._clients.read_shards())
+            chunks = read_chunks(client, start_ts)
+        config_units = _caught_up(stream)
+        self._streams[CONFIG] = stream
+        for unit in config_units:
+            for operation in unit.operations:
+                if operation["ns"] == str(SHARDS) and operation["op"] == "d":
+                    raise HistoryLost(
+                        f"shard {document_id(operation)} was removed at {unit.ts}, but its history from {start_ts} on is needed; "
+                        "remove the changefeed and create it again with a new initial copy"
+                    )
+                if operation["ns"] == str(SHARDS) and operation["op"] == "i":
+                    hosts.pop(operation["o"]["_id"], None)
+        wanted = config.filling.union(config.sharded.values())
+        opening = {name: self._threads.submit(self._open, name, host, start_ts, wanted) for name, host in hosts.items()}
+        opened = {name: each.result() for name, each in opening.items()}
+        operations = {name: _operations(each.units) for name, each in opened.items()}
+        state = rewound(
+            config,
+            _operations(config_units),
+            {name: each.collections for name, each in opened.items()},
+            operations,
+            OplogsBefore(self._clients, start_ts),
+        )
+        self._take(config_units)
+        indexes: dict[TableId, dict[str, Mapping[IndexName, Mapping[str, Any]]]] = {}
+        for name, each in opened.items():
+            self._pending += each.units
+            for uuid, found in each.indexes.items():
+                indexes.setdefault(uuid, {})[name] = found
+        tables = LiveTables.of(state, ids)
+        return tables, OwnedDdl.of(tables, chunks, rewound_indexes(indexes, operations))
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenedShard:
+    collections: Mapping[TableId, TableName]
+    indexes: Mapping[TableId, Mapping[IndexName, Mapping[str, Any]]]
+    units: list[Unit]
+
+
+@dataclass(frozen=True, slots=True)
+class _AddedShard:
+    host: str
+    ts: ClusterTime
+
+
+def _caught_up(stream: ClusterStream) -> list[Unit]:
+    """From its start up to a majority point of now, so that the reading of a catalog before this call is not newer."""
+    units: list[Unit] = []
+    give_up_at = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            units += stream.poll()
+        except SourceUnavailable:
+            if time.monotonic() > give_up_at:
+                raise
+            time.sleep(_LOOK_AGAIN_SECONDS)
+            continue
+        if stream.caught_up:
+            return units
+
+
+def _operations(units: Iterable[Unit]) -> list[Operation]:
+    return [operation for unit in in_order(list(units)) for operation in unit.operations]

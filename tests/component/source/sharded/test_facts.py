@@ -1,0 +1,432 @@
+"""What the readers of a sharded cluster rely on, as the servers do it. A server version that differs is found by these tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import bson
+import pytest
+from bson.timestamp import Timestamp
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import DuplicateId
+from changefeed.event import DdlEvent, DdlType
+from devstack.process import wait_until
+from devstack.sharded.cluster import ShardedCluster
+from devstack.sharded.ddl import ClusterDdl
+from devstack.sharded.router import ClusterRouter
+from devstack.sharded.wire import CommandFailed
+from source.oplog.window import majority_time
+from source.sharded.cluster_clients import ClusterClients
+from source.sharded.row_reader import ShardRowReader
+from source.sharded.tables.live_tables import ClusterChange, NewUuid
+from source.sharded.watch import ClusterStep, ClusterWatch
+from tests.component.source.sharded.follower import Follower
+
+pytestmark = pytest.mark.since("6.0")
+
+Entry = dict[str, Any]
+ITEMS, OTHERS, PLAIN = "shop.items", "shop.others", "shop.plain"
+_PATIENCE_SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardedCluster]:
+    directory: Path = tmp_path_factory.mktemp("sharded")
+    with ShardedCluster(directory / "data", directory / "log", shards=("sa", "sb", "sc")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def router(cluster: ShardedCluster) -> Iterator[ClusterRouter]:
+    """With a database on sa, and `items` on sa (below 100) and sb."""
+    with cluster.router() as router:
+        ddl = ClusterDdl(router)
+        ddl.create_database("shop", primary="sa")
+        ddl.shard(ITEMS, {"k": 1})
+        ddl.split(ITEMS, {"k": 100})
+        ddl.move(ITEMS, {"k": 100}, "sb", wait_for_delete=True)
+        router.refresh()
+        router.insert(ITEMS, {"_id": 1, "k": 1})
+        router.insert(ITEMS, {"_id": 101, "k": 101})
+        yield router
+        ddl.drop_database("shop")
+
+
+@pytest.fixture
+def ddl(router: ClusterRouter) -> ClusterDdl:
+    return ClusterDdl(router)
+
+
+@pytest.fixture
+def clients(cluster: ShardedCluster) -> Iterator[ClusterClients]:
+    with ClusterClients(cluster.config.uri) as clients:
+        yield clients
+
+
+class OplogsSince:
+    """All oplogs from now on."""
+
+    def __init__(self, cluster: ShardedCluster) -> None:
+        self._sets = {"config": cluster.config, **cluster.shards}
+        self._start = {name: self.newest(name) for name in self._sets}
+
+    def of(self, name: str, **wanted: Any) -> list[Entry]:
+        with self._sets[name].client() as client:
+            query = {"ts": {"$gt": self._start[name]}, **wanted}
+            return list(client["local"]["oplog.rs"].find(query).sort("$natural", 1))
+
+    def commands(self, command: str) -> dict[str, list[Entry]]:
+        """Of each shard that has any, those on `shop`."""
+        found = {name: self.of(name, ns="shop.$cmd", **{f"o.{command}": {"$exists": True}}) for name in self._sets}
+        return {name: entries for name, entries in found.items() if entries}
+
+    def config(self, coll: str, id: str) -> list[Entry]:
+        """The operations on a document of the config servers, each with the time of its entry."""
+        return [
+            {**operation, "ts": entry["ts"]}
+            for entry in self.of("config")
+            for operation in entry["o"].get("applyOps", [entry])
+            if operation["ns"] == f"config.{coll}" and (operation.get("o2") or operation["o"])["_id"] == id
+        ]
+
+    def newest(self, name: str) -> Timestamp:
+        with self._sets[name].client() as client:
+            [entry] = client["local"]["oplog.rs"].find().sort("$natural", -1).limit(1)
+            newest: Timestamp = entry["ts"]
+            return newest
+
+
+def test_a_migration_and_its_clean_up_are_flagged(
+    cluster: ShardedCluster, router: ClusterRouter, ddl: ClusterDdl
+) -> None:
+    oplogs = OplogsSince(cluster)
+    ddl.move(ITEMS, {"k": 1}, "sc", wait_for_delete=True)
+    for shard, op in (("sc", "i"), ("sa", "d")):
+        [row] = oplogs.of(shard, ns=ITEMS, op=op)
+        assert row["fromMigrate"]
+        assert row["o"]["_id"] == 1
+    [create] = oplogs.commands("create")["sc"]
+    assert create["fromMigrate"]
+    [before] = oplogs.of("sc", op="c", **{"o.createIndexes": "items"})
+    assert before["ts"] < oplogs.of("sc", ns=ITEMS, op="i")[0]["ts"]
+
+
+def test_a_transaction_across_shards_has_one_commit_timestamp_the_greatest_of_its_prepares(
+    cluster: ShardedCluster, router: ClusterRouter
+) -> None:
+    oplogs = OplogsSince(cluster)
+    transaction = router.transaction()
+    transaction.update(ITEMS, {"_id": 1, "k": 1}, {"$set": {"v": 1}})
+    transaction.update(ITEMS, {"_id": 101, "k": 101}, {"$set": {"v": 1}})
+    transaction.commit()
+    prepares = [oplogs.of(shard, **{"o.prepare": True})[0] for shard in ("sa", "sb")]
+    commits = [oplogs.of(shard, **{"o.commitTransaction": 1})[0] for shard in ("sa", "sb")]
+    assert {each["o"]["commitTimestamp"] for each in commits} == {max(each["ts"] for each in prepares)}
+    assert [each["prevOpTime"]["ts"] for each in commits] == [each["ts"] for each in prepares]
+    assert all(each["o"]["commitTimestamp"] <= each["ts"] for each in commits)
+    assert len({(bytes(each["lsid"]["id"]), each["txnNumber"]) for each in prepares + commits}) == 1
+
+
+def test_a_sharded_collection_has_one_uuid_and_the_primary_shard_creates_it_before_config_knows_it(
+    cluster: ShardedCluster, router: ClusterRouter, ddl: ClusterDdl
+) -> None:
+    oplogs = OplogsSince(cluster)
+    ddl.shard(OTHERS, {"k": 1})
+    ddl.move(OTHERS, {"k": 1}, "sc")
+    creates = oplogs.commands("create")
+    assert creates.keys() == {"sa", "sc"}
+    [known] = oplogs.config("collections", OTHERS)
+    assert {entries[0]["ui"] for entries in creates.values()} == {known["o"]["uuid"]}
+    assert creates["sa"][0]["ts"] < known["ts"]
+
+
+def test_a_drop_is_logged_by_holders_the_primary_shard_last_and_by_config_first(
+    cluster: ShardedCluster, router: ClusterRouter, ddl: ClusterDdl
+) -> None:
+    oplogs = OplogsSince(cluster)
+    ddl.drop(ITEMS)
+    drops = oplogs.commands("drop")
+    assert drops.keys() == {"sa", "sb"}, "sc does not hold it"
+    [known] = [each for each in oplogs.config("collections", ITEMS) if each["op"] == "d"]
+    assert known["ts"] < drops["sb"][0]["ts"] < drops["sa"][0]["ts"]
+
+
+def test_a_rename_over_a_target_is_logged_by_holders_before_config(
+    cluster: ShardedCluster, router: ClusterRouter, ddl: ClusterDdl
+) -> None:
+    ddl.shard(OTHERS, {"k": 1})
+    ddl.split(OTHERS, {"k": 100})
+    ddl.move(OTHERS, {"k": 100}, "sc")
+    oplogs = OplogsSince(cluster)
+    ddl.rename(ITEMS, OTHERS, drop_target=True)
+    renames, drops = oplogs.commands("renameCollection"), oplogs.commands("drop")
+    assert renames.keys() == {"sa", "sb"}
+    assert drops.keys() == {"sc"}, "it holds the target alone"
+    assert "dropTarget" in renames["sa"][0]["o"]
+    assert "dropTarget" not in renames["sb"][0]["o"]
+    last = max(each["ts"] for entries in (*renames.values(), *drops.values()) for each in entries)
+    assert last < min(each["ts"] for each in oplogs.config("collections", OTHERS) if each["op"] in "id")
+    documents = oplogs.of("sa", ns="config.system.sharding_ddl_coordinators", op={"$in": ["i", "d"]})
+    assert [each["op"] for each in documents] == ["i", "d"]
+    assert documents[0]["ts"] < last < documents[1]["ts"]
+
+
+def test_a_move_of_the_primary_shard_creates_before_config_changes_and_drops_after_it(
+    cluster: ShardedCluster, router: ClusterRouter, ddl: ClusterDdl
+) -> None:
+    router.insert(PLAIN, {"_id": 1})
+    oplogs = OplogsSince(cluster)
+    ddl.move_primary("shop", "sc")
+    [moved] = [each for each in oplogs.config("databases", "shop") if "primary" in each["o"]["diff"]["u"]]
+    copies = {each["o"]["create"]: each for each in oplogs.commands("create")["sc"]}
+    assert copies.keys() == {"items", "plain"}, "an empty copy of the sharded one too"
+    [drop] = oplogs.commands("drop")["sa"]
+    assert copies["plain"]["ui"] != drop["ui"]
+    assert copies["plain"]["ts"] < moved["ts"] < drop["ts"]
+    assert all(each.get("fromMigrate") for each in oplogs.of("sc", ns=PLAIN, op="i"))
+
+
+def test_resharding_fills_a_system_collection_and_config_changes_the_uuid_before_it_is_renamed(
+    cluster: ShardedCluster, router: ClusterRouter, ddl: ClusterDdl
+) -> None:
+    oplogs = OplogsSince(cluster)
+    ddl.reshard(ITEMS, {"_id": 1}, numInitialChunks=1)
+    rows = [row for shard in ("sa", "sb", "sc") for row in oplogs.of(shard, op="i", ns={"$regex": r"^shop\."})]
+    assert {row["ns"].startswith("shop.system.resharding.") for row in rows} == {True}
+    assert not any("fromMigrate" in row for row in rows), "only the name tells"
+    [changed] = [
+        each for each in oplogs.config("collections", ITEMS) if "uuid" in each["o"].get("diff", {}).get("u", {})
+    ]
+    renames = oplogs.commands("renameCollection")
+    assert "sa" in renames, "the primary shard always gets the collection"
+    for entries in renames.values():
+        assert entries[0]["ui"] == changed["o"]["diff"]["u"]["uuid"]
+        assert entries[0]["ts"] > changed["ts"]
+
+
+def test_a_holder_without_chunks_logs_neither_indexes_nor_options(
+    cluster: ShardedCluster, router: ClusterRouter, ddl: ClusterDdl
+) -> None:
+    ddl.move(ITEMS, {"k": 1}, "sb", wait_for_delete=True)
+    router.refresh()
+    oplogs = OplogsSince(cluster)
+    ddl.create_index(ITEMS, {"b": 1})
+    ddl.modify(ITEMS, index={"name": "b_1", "hidden": True})
+    ddl.drop_index(ITEMS, "b_1")
+    for command in ("commitIndexBuild", "collMod", "dropIndexes"):
+        assert oplogs.commands(command).keys() == {"sb"}, "sa is the primary shard, and holds it"
+
+
+@contextmanager
+def decision_withheld(cluster: ShardedCluster, shard: str) -> Iterator[None]:
+    """The coordinator of a transaction on this shard waits between the prepares and the decision."""
+    with cluster.shards[shard].client() as client:
+        client.admin.command("configureFailPoint", "hangBeforeWritingDecision", mode="alwaysOn")
+        try:
+            yield
+        finally:
+            client.admin.command("configureFailPoint", "hangBeforeWritingDecision", mode="off")
+
+
+def test_resolved_stands_below_an_undecided_transaction_also_for_a_reader_that_starts_then(
+    cluster: ShardedCluster, router: ClusterRouter, clients: ClusterClients
+) -> None:
+    reader = RowsSeen(clients, majority_time(clients.config))
+    try:
+        with decision_withheld(cluster, "sa"):
+            transaction = router.transaction()
+            transaction.insert(ITEMS, {"_id": 2, "k": 2})
+            transaction.insert(ITEMS, {"_id": 102, "k": 102})
+            with pytest.raises(CommandFailed):
+                transaction.commit(within_ms=500)
+            router.insert(ITEMS, {"_id": 103, "k": 103})
+            prepared_ts = _prepared(cluster, "sa")
+            for _ in range(3):
+                for _ in range(5):
+                    reader.step()
+                    assert reader.reached_ts <= prepared_ts
+                reader.start_anew()
+        assert wait_until(lambda: len(router.rows(ITEMS)) == 5, _PATIENCE_SECONDS)
+        router.insert(PLAIN, {"_id": "last"})
+        while "last" not in reader.seen:
+            reader.step()
+    finally:
+        reader.watch.close()
+    assert reader.seen >= {2, 102, 103}
+
+
+def _prepared(cluster: ShardedCluster, shard: str) -> ClusterTime:
+    with cluster.shards[shard].client() as client:
+        [document] = client["config"]["transactions"].find({"state": "prepared"})
+        return ClusterTime.from_bson(document["startOpTime"]["ts"])
+
+
+class RowsSeen(Follower):
+    """Only which rows it is shown, of whichever table: it starts where there are tables already."""
+
+    def __init__(self, clients: ClusterClients, start_ts: ClusterTime) -> None:
+        super().__init__(clients, start_ts)
+        self.seen: set[Any] = set()
+
+    def step(self) -> ClusterStep:
+        step = self.watch.poll()
+        self.seen |= {self._document(row)[1] for rows in self._rows(step) for row in rows}
+        self.reached_ts = step.resolved
+        return step
+
+
+def test_idle_shards_are_nudged_for_a_row_and_left_alone_otherwise(
+    cluster: ShardedCluster, router: ClusterRouter, clients: ClusterClients
+) -> None:
+    nudges = {"o.noop write for afterClusterTime read concern": 1}
+    watch = ClusterWatch(clients, majority_time(clients.config))
+    sent = OplogsSince(cluster)
+    keys = count(200)
+
+    def is_newest() -> bool:
+        """Shards count within a second on their own, so a row on sa may be older than what sb has."""
+        router.update(ITEMS, {"_id": 1, "k": 1}, {"$set": {"v": next(keys)}})
+        newest: Timestamp = sent.of("sa", ns=ITEMS)[-1]["ts"]
+        return newest > max(sent.newest("sb"), sent.newest("sc"))
+
+    def are_nudged() -> bool:
+        """At times another entry lets a shard pass the row."""
+        assert wait_until(is_newest, _PATIENCE_SECONDS)
+        row = sent.of("sa", ns=ITEMS)[-1]
+        while watch.poll().resolved <= ClusterTime.from_bson(row["ts"]):
+            pass
+        return bool(sent.of("sb", **nudges)) and bool(sent.of("sc", **nudges))
+
+    assert wait_until(are_nudged, _PATIENCE_SECONDS)
+    after = OplogsSince(cluster)
+    for _ in range(20):
+        watch.poll()
+    watch.close()
+    assert [after.of(shard, **nudges) for shard in ("sa", "sb", "sc")] == [[], [], []]
+
+
+def test_a_shard_is_followed_from_its_admission_to_its_removal(
+    cluster: ShardedCluster, clients: ClusterClients
+) -> None:
+    follower = Follower(clients, majority_time(clients.config))
+    with cluster.router() as router:
+        ddl = ClusterDdl(router)
+        ddl.create_database("later", primary="sa")
+        ddl.shard("later.rows", {"_id": 1})
+        oplogs = OplogsSince(cluster)
+        cluster.add_shard("sd")
+        ddl.move("later.rows", {"_id": 0}, "sd")
+        router.refresh()
+        router.insert("later.rows", {"_id": 5})
+        [admitted] = oplogs.config("shards", "sd")
+        with cluster.shards["sd"].client() as client:
+            first = client["local"]["oplog.rs"].find_one({"ns": {"$regex": r"^later\."}}, sort=[("$natural", 1)])
+        assert first is not None
+        assert admitted["ts"] < first["ts"]
+        _follow_to(follower, router, 6)
+        shards = follower.watch.shards
+        assert shards == ("sa", "sb", "sc", "sd")
+        follower.start_anew()
+        ddl.move("later.rows", {"_id": 0}, "sa", wait_for_delete=True)
+        router.refresh()
+        removed = cluster.shards["sd"]
+        cluster.drain_shard("sd")
+        router.insert("later.rows", {"_id": 7})
+        keys = count(8)
+        while "sd" in follower.watch.shards:
+            _follow_to(follower, router, next(keys))
+        removed.stop()
+        follower.start_anew()
+        assert set(follower.named("later.rows")) == set(range(5, next(keys)))
+        ddl.drop_database("later")
+    follower.watch.close()
+
+
+def _follow_to(follower: Follower, router: ClusterRouter, key: int) -> None:
+    router.insert("later.rows", {"_id": key})
+    while key not in (follower.named("later.rows") if follower.tables else {}):
+        follower.step()
+
+
+@pytest.mark.soak
+def test_a_shard_that_is_away_holds_resolved_is_named_and_loses_nothing(
+    cluster: ShardedCluster, router: ClusterRouter, clients: ClusterClients
+) -> None:
+    watch = ClusterWatch(clients, majority_time(clients.config))
+    steps: list[ClusterStep] = []
+    [away] = cluster.shards["sb"].members
+    away.kill()
+    try:
+        router.forget("sb")
+        keys = count(1_000)
+        while not steps or "sb" not in steps[-1].held_by:
+            router.insert(ITEMS, {"_id": next(keys), "k": 5})
+            steps.append(watch.poll())
+        router.insert(ITEMS, {"_id": next(keys), "k": 5})
+        steps.append(watch.poll())
+    finally:
+        away.start()
+    assert set(steps[-1].trouble) == {"sb"}
+    assert steps[-1].resolved == steps[-2].resolved
+    assert wait_until(lambda: _takes(router, {"_id": 105, "k": 105}), _PATIENCE_SECONDS)
+    seen: set[int] = set()
+    while not seen >= {1_000, 105}:
+        router.insert(ITEMS, {"_id": next(keys), "k": 5})
+        steps.append(watch.poll())
+        seen |= {each for step in steps for each in _rows_of(step, clients)}
+        steps.clear()
+    watch.close()
+
+
+def _takes(router: ClusterRouter, row: Entry) -> bool:
+    try:
+        router.insert(ITEMS, row)
+    except (CommandFailed, OSError):
+        router.forget("sb")
+        return False
+    return True
+
+
+def _rows_of(step: ClusterStep, clients: ClusterClients) -> Iterator[int]:
+    for shard, range in step.ranges.items():
+        for row in ShardRowReader(clients.of(shard), shard).read(range):
+            yield bson.decode(row.header.key)["_id"]
+
+
+def test_an_id_on_two_shards_is_an_error_that_names_both(router: ClusterRouter, clients: ClusterClients) -> None:
+    follower = Follower(clients, majority_time(clients.config))
+    router.insert(OTHERS, {"_id": 0})
+    ClusterDdl(router).shard("shop.twice", {"k": 1})
+    ClusterDdl(router).split("shop.twice", {"k": 100})
+    ClusterDdl(router).move("shop.twice", {"k": 100}, "sc")
+    router.refresh()
+    for k in (1, 101):
+        router.insert("shop.twice", {"_id": 7, "k": k})
+    with pytest.raises(DuplicateId, match=r"shards sa and sc .* _id 7"):
+        follower.follow(ClusterTime(2**32 - 1, 0))
+    follower.watch.close()
+
+
+def test_uuids_change_where_the_table_stays(router: ClusterRouter, ddl: ClusterDdl, clients: ClusterClients) -> None:
+    router.insert(PLAIN, {"_id": 1})
+    start_ts = max(majority_time(clients.of(shard, host)) for shard, host in clients.read_shards().items())
+    with ClusterWatch(clients, start_ts.next()) as watch:
+        ddl.move_primary("shop", "sc")
+        ddl.reshard(ITEMS, {"_id": 1}, numInitialChunks=2)
+        ddl.drop(PLAIN)
+        router.insert(ITEMS, {"_id": 9, "k": 9})
+        changes: list[ClusterChange] = []
+        while not any(isinstance(change, DdlEvent) and change.type is DdlType.DROP for change in changes):
+            changes += watch.poll().changes
+    shown = [change for change in changes if isinstance(change, NewUuid) or change.type is not DdlType.CREATE]
+    plain, items, *others = shown
+    assert isinstance(plain, NewUuid)
+    assert isinstance(items, NewUuid)
+    assert plain.table == plain.before != plain.uuid
+    assert items.table == items.before != items.uuid
+    assert [(each.type, each.id) for each in others if isinstance(each, DdlEvent)] == [(DdlType.DROP, plain.table)]

@@ -1,0 +1,243 @@
+"""What entries of several shards mean together. The entries are those that real clusters of 6.0.5 wrote, in short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from bson.binary import Binary
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import SourceUnsupported
+from changefeed.event import DdlEvent, DdlType
+from changefeed.table import TableId, TableName
+from source.sharded.tables.live_tables import ClusterChange, ClusterState, ContradictoryCluster, LiveTables, NewUuid
+from source.sharded.tables.place import place_of
+from source.sharded.unit import Operation
+
+ITEMS, OTHERS = TableName("shop", "items"), TableName("shop", "others")
+RESHARDING = "system.resharding.1"
+Step = tuple[str, Operation]
+
+
+def uuid(number: int) -> TableId:
+    return TableId(bytes([number] * 16).hex())
+
+
+def _ui(number: int) -> Binary:
+    return Binary(bytes([number] * 16), 4)
+
+
+def command(o: dict[str, Any], number: int, **more: Any) -> Operation:
+    return {"op": "c", "ns": "shop.$cmd", "ui": _ui(number), "o": o, **more}
+
+
+def create(shard: str, number: int, coll: str = "items", **more: Any) -> Step:
+    return shard, command({"create": coll}, number, **more)
+
+
+def drop(shard: str, number: int, coll: str = "items") -> Step:
+    return shard, command({"drop": coll}, number)
+
+
+def rename(shard: str, number: int, to: str = "others", target: int | None = None, coll: str = "items") -> Step:
+    replaced = {"dropTarget": _ui(target)} if target is not None else {}
+    return shard, command({"renameCollection": f"shop.{coll}", "to": f"shop.{to}", **replaced}, number)
+
+
+def sharded(coll: str, number: int | None, *, op: str = "i") -> Step:
+    ns, entry = f"shop.{coll}", {"op": op, "ns": "config.collections"}
+    if number is None:
+        return "config", {**entry, "op": "d", "o": {"_id": ns}}
+    if op == "u":
+        return "config", {**entry, "o": {"$v": 2, "diff": {"u": {"uuid": _ui(number)}}}, "o2": {"_id": ns}}
+    return "config", {**entry, "o": {"_id": ns, "uuid": _ui(number)}, "o2": {"_id": ns}}
+
+
+def primary(shard: str) -> Step:
+    diff = {"$v": 2, "diff": {"u": {"primary": shard}}}
+    return "config", {"op": "u", "ns": "config.databases", "o": diff, "o2": {"_id": "shop"}}
+
+
+def coordinator_done(operation: str, coll: str = "items") -> Step:
+    o = {"_id": {"namespace": f"shop.{coll}", "operationType": operation}}
+    return "sa", {"op": "d", "ns": "config.system.sharding_ddl_coordinators", "o": o}
+
+
+def cluster(**fields: Any) -> LiveTables:
+    state = {"sharded": {}, "primaries": {"shop": "sa"}, "holders": {}}
+    return LiveTables.of(ClusterState(**{**state, **fields}))
+
+
+def of_items(*shards: str) -> LiveTables:
+    """`items` is sharded with UUID 1."""
+    return cluster(sharded={ITEMS: uuid(1)}, holders={uuid(1): dict.fromkeys(shards, ITEMS)})
+
+
+def played(tables: LiveTables, steps: Iterable[Step]) -> list[tuple[int, ClusterChange]]:
+    """The changes, each with the number of the step that showed it."""
+    return [
+        (number, change)
+        for number, (shard, operation) in enumerate(steps)
+        for change in tables.take(shard, operation, place_of(ClusterTime(100, number), shard, 0))
+    ]
+
+
+def shown(tables: LiveTables, *steps: Step) -> list[tuple[int, str]]:
+    """Number of the step, and the change in a word or two."""
+
+    def word(change: ClusterChange) -> str:
+        if isinstance(change, NewUuid):
+            return f"{change.table[0]} is {change.uuid[1]}"
+        replaces = f" over {change.drop_target[1]}" if change.drop_target else ""
+        return f"{change.type} {change.id[1] if change.id else change.db}{replaces}"
+
+    return [(number, word(change)) for number, change in played(tables, steps)]
+
+
+def test_a_sharded_collection_is_created_once() -> None:
+    tables = cluster()
+    steps = [create("sa", 1), sharded("items", 1), create("sb", 1, fromMigrate=True), create("sc", 1)]
+    assert shown(tables, *steps) == [(0, "create 1")]
+    assert tables.holders(uuid(1)) == {"sa", "sb", "sc"}
+
+
+def test_sharding_an_existing_collection_changes_nothing() -> None:
+    tables = cluster(holders={uuid(1): {"sa": ITEMS}})
+    assert shown(tables, sharded("items", 1)) == []
+    assert tables.live[uuid(1)].name == ITEMS
+
+
+def test_a_drop_stands_at_the_last_holders_entry() -> None:
+    tables = of_items("sa", "sb", "sc")
+    steps = [sharded("items", None), drop("sb", 1), drop("sc", 1), drop("sa", 1)]
+    assert shown(tables, *steps) == [(3, "drop 1")]
+    assert shown(tables, create("sa", 2)) == [(0, "create 2")]
+
+
+def test_a_rename_stands_at_the_last_holders_entry() -> None:
+    steps = [rename("sb", 1), rename("sa", 1), sharded("items", None), sharded("others", 1)]
+    tables = of_items("sa", "sb")
+    [(number, change)] = played(tables, steps)
+    assert number == 1
+    assert isinstance(change, DdlEvent)
+    assert (change.type, change.id, change.renamed_to) == (DdlType.RENAME, uuid(1), OTHERS)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (2, 0, 1), (1, 2, 0), (2, 1, 0)])
+def test_a_rename_over_a_target_ends_the_target_with_it(order: tuple[int, int, int]) -> None:
+    """Shard sa has both, sb the renamed one, sc the target: the entries may come in any order."""
+    held = {uuid(1): {"sa": ITEMS, "sb": ITEMS}, uuid(2): {"sa": OTHERS, "sc": OTHERS}}
+    tables = cluster(sharded={ITEMS: uuid(1), OTHERS: uuid(2)}, holders=held)
+    entries = [rename("sa", 1, target=2), rename("sb", 1), drop("sc", 2, "others")]
+    steps = [entries[index] for index in order]
+    after = [sharded("others", None), sharded("items", None), sharded("others", 1)]
+    assert shown(tables, *steps, *after) == [(2, "rename 1 over 2")]
+    assert {table.name for table in tables.live.values()} == {OTHERS}
+
+
+def test_a_move_of_the_primary_shard_changes_uuids_and_drops_nothing() -> None:
+    plain = TableName("shop", "plain")
+    held = {uuid(1): {"sa": ITEMS, "sb": ITEMS}, uuid(3): {"sa": plain}}
+    tables = cluster(sharded={ITEMS: uuid(1)}, holders=held)
+    steps = [create("sc", 1), create("sc", 4, "plain"), primary("sc"), drop("sa", 3, "plain")]
+    assert shown(tables, *steps) == [(2, "0 is 4")]
+    assert tables.ids[uuid(4)] == uuid(3)
+    assert shown(tables, drop("sc", 4, "plain")) == [(0, "drop 3")]
+
+
+def test_a_move_of_the_primary_shard_that_fails_leaves_a_copy_that_is_nothing() -> None:
+    plain = TableName("shop", "plain")
+    tables = cluster(holders={uuid(3): {"sa": plain}})
+    assert shown(tables, create("sc", 4, "plain"), drop("sc", 4, "plain")) == []
+    assert tables.live.keys() == {uuid(3)}
+
+
+def test_resharding_changes_the_uuid_and_no_superseded_drop_counts() -> None:
+    """Shards sa and sb have the new collection, sc is a donor only, sd had an empty copy of the old one."""
+    tables = of_items("sa", "sc", "sd")
+    steps = [
+        create("sa", 2, RESHARDING, fromMigrate=True),
+        create("sb", 2, RESHARDING, fromMigrate=True),
+        sharded("items", 2, op="u"),
+        rename("sa", 2, "items", 1, RESHARDING),
+        rename("sb", 2, "items", None, RESHARDING),
+        drop("sc", 1),
+        drop("sd", 1),
+    ]
+    assert shown(tables, *steps) == [(2, "0 is 2")]
+    assert tables.holders(uuid(2)) == {"sa", "sb"}
+    assert shown(tables, sharded("items", None), drop("sb", 2), drop("sa", 2)) == [(2, "drop 1")]
+
+
+def test_a_take_over_within_a_resharding_goes_on_with_the_table() -> None:
+    held = {uuid(2): {"sa": ITEMS, "sb": TableName("shop", RESHARDING)}, uuid(1): {"sb": ITEMS}}
+    tables = LiveTables.of(
+        ClusterState(sharded={ITEMS: uuid(2)}, primaries={"shop": "sa"}, holders=held), {uuid(2): uuid(1)}
+    )
+    assert tables.live[uuid(2)].id == uuid(1)
+    assert shown(tables, rename("sb", 2, "items", 1, RESHARDING)) == []
+
+
+@pytest.mark.parametrize("done", range(4))
+def test_a_take_over_within_a_rename_over_a_target_shows_the_same_rename(done: int) -> None:
+    held = {uuid(1): {"sa": ITEMS, "sb": ITEMS}, uuid(2): {"sa": OTHERS, "sc": OTHERS}}
+    first = cluster(sharded={ITEMS: uuid(1), OTHERS: uuid(2)}, holders=held)
+    steps = [rename("sa", 1, target=2), drop("sc", 2, "others"), rename("sb", 1)]
+    before = shown(first, *steps[:done])
+    holders = {number: dict(names) for number, names in first._holders.items()}
+    second = cluster(sharded={ITEMS: uuid(1), OTHERS: uuid(2)}, holders=holders)
+    assert second.live == first.live
+    after = [(done + number, text) for number, text in shown(second, *steps[done:])]
+    assert before + after == [(2, "rename 1 over 2")]
+
+
+def test_a_dropped_database_is_dropped_with_its_last_table() -> None:
+    tables = of_items("sa", "sb")
+    steps = [
+        drop("sb", 1),
+        drop("sa", 1),
+        ("sa", command({"dropDatabase": 1}, 0)),
+        ("sb", command({"dropDatabase": 1}, 0)),
+    ]
+    assert shown(tables, *steps) == [(1, "drop 1"), (2, "dropDatabase shop")]
+
+
+def test_a_coordinator_that_ends_before_the_last_holder_has_logged_the_drop_is_a_contradiction() -> None:
+    tables = of_items("sa", "sb")
+    with pytest.raises(ContradictoryCluster, match=r"dropCollection of shop.items ended .*\['sa'\]"):
+        shown(tables, drop("sb", 1), coordinator_done("dropCollection"))
+
+
+def test_what_the_state_cannot_explain_is_a_contradiction() -> None:
+    with pytest.raises(ContradictoryCluster, match="no shard has created"):
+        shown(cluster(), sharded("items", 1))
+    with pytest.raises(ContradictoryCluster, match="has 0 collections"):
+        shown(cluster(holders={uuid(1): {"sa": ITEMS}}), primary("sc"))
+    with pytest.raises(ContradictoryCluster, match="the table has UUID"):
+        shown(of_items("sa"), create("sa", 2))
+    with pytest.raises(ContradictoryCluster, match="no shard's drop"):
+        shown(of_items("sa"), ("sa", command({"dropDatabase": 1}, 0)))
+
+
+def test_a_shard_that_was_removed_is_waited_for_no_longer() -> None:
+    tables = of_items("sa", "sb")
+    removed = ("config", {"op": "d", "ns": "config.shards", "o": {"_id": "sb"}})
+    assert shown(tables, removed, drop("sa", 1)) == [(1, "drop 1")]
+
+
+def test_a_database_that_comes_with_a_shard_is_refused() -> None:
+    tables = of_items("sa")
+    tables.shard_added("sd", {uuid(7): TableName("brought", "rows")})
+    entry = {"op": "i", "ns": "config.databases", "o": {"_id": "brought", "primary": "sd"}, "o2": {"_id": "brought"}}
+    with pytest.raises(SourceUnsupported, match="brought came with shard sd"):
+        shown(tables, ("config", entry))
+
+
+def test_a_table_that_is_made_capped_is_refused() -> None:
+    """Its rows are copied with the flag of a migration, so no reader could tell them from one."""
+    temporary = "tmpAbc12.convertToCapped.items"
+    tables = cluster(holders={uuid(1): {"sa": ITEMS}})
+    with pytest.raises(SourceUnsupported, match=r"shop\.items was made capped"):
+        shown(tables, create("sa", 2, temporary), rename("sa", 2, "items", 1, temporary))

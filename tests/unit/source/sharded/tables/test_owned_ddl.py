@@ -1,0 +1,175 @@
+"""Indexes and options that each shard changes by itself: only the shards that own chunks count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.documents.document import Document
+from changefeed.event import DdlEvent
+from changefeed.table import TableId
+from source.sharded.tables.live_tables import ClusterState, LiveTables, NewUuid
+from source.sharded.tables.owned_ddl import IndexReading, OwnedDdl, rewound_indexes
+from source.sharded.tables.place import place_of
+from tests.unit.source.sharded.tables.test_live_tables import (
+    ITEMS,
+    RESHARDING,
+    Step,
+    command,
+    create,
+    primary,
+    rename,
+    sharded,
+    uuid,
+)
+
+B_1 = {"v": 2, "key": {"b": 1}, "name": "b_1"}
+NAME = "b_1", Document.of({"b": 1})
+
+
+def built(shard: str, number: int = 1, **more: Any) -> Step:
+    return shard, command({"commitIndexBuild": "items", "indexes": [B_1]}, number, **more)
+
+
+def dropped(shard: str, number: int = 1) -> Step:
+    return shard, command({"dropIndexes": "items", "index": "b_1"}, number, o2=B_1)
+
+
+def modified(shard: str, index: dict[str, Any]) -> Step:
+    return shard, command({"collMod": "items", "index": {"name": "b_1", **index}}, 1)
+
+
+def coordinator(op: str) -> Step:
+    o = {"_id": {"namespace": "shop.items", "operationType": "collMod"}}
+    return "sa", {"op": op, "ns": "config.system.sharding_ddl_coordinators", "o": o}
+
+
+def chunk(id: int, shard: str, number: int = 1, op: str = "u") -> Step:
+    entry: dict[str, Any] = {"op": op, "ns": "config.chunks", "o2": {"_id": id}}
+    o = {"_id": id, "uuid": create("sa", number)[1]["ui"], "shard": shard} if op != "d" else {"_id": id}
+    return "config", {**entry, "o": o}
+
+
+class ModelReader:
+    def __init__(self, tables: LiveTables, chunks: dict[int, str], indexes: IndexReading) -> None:
+        self._tables = tables
+        self.owned = OwnedDdl.of(tables, {id: (uuid(1), shard) for id, shard in chunks.items()}, indexes)
+
+    def shown(self, *steps: Step) -> list[tuple[int, str]]:
+        found: list[tuple[int, str]] = []
+        for number, (shard, operation) in enumerate(steps):
+            at = place_of(ClusterTime(100, number), shard, 0)
+            changes = list(self.owned.take(shard, operation, at))
+            for change in self._tables.take(shard, operation, at):
+                changes.append(change)
+                if isinstance(change, NewUuid):
+                    changes += self.owned.superseded(change)
+            found += [
+                (number, f"{change.type} {change.id[1] if change.id else ''}")
+                for change in changes
+                if isinstance(change, DdlEvent)
+            ]
+        return found
+
+
+def reader(chunks: dict[int, str] | None = None, indexes: IndexReading | None = None) -> ModelReader:
+    """`items` is sharded with UUID 1; sa, sb and sc hold it, and by default sa and sb own chunks."""
+    state = ClusterState(
+        sharded={ITEMS: uuid(1)}, primaries={"shop": "sc"}, holders={uuid(1): dict.fromkeys(("sa", "sb", "sc"), ITEMS)}
+    )
+    return ModelReader(
+        LiveTables.of(state), chunks or {1: "sa", 2: "sb"}, {uuid(1): {}} if indexes is None else indexes
+    )
+
+
+def having(*shards: str) -> dict[TableId, dict[str, dict[Any, Any]]]:
+    return {uuid(1): {shard: {NAME: B_1} for shard in shards}}
+
+
+def test_an_index_is_there_when_the_last_owner_has_it() -> None:
+    assert reader().shown(built("sb"), built("sc"), built("sa"), built("sc")) == [(2, "createIndexes 1")]
+
+
+def test_an_index_of_some_owners_is_no_ddl_until_the_others_give_their_last_chunk_away() -> None:
+    assert reader().shown(built("sb"), chunk(1, "sb")) == [(1, "createIndexes 1")]
+    assert reader({1: "sa", 2: "sb", 3: "sa"}).shown(built("sb"), chunk(1, "sb")) == []
+
+
+def test_a_shard_that_gets_its_first_chunk_gets_its_indexes_before() -> None:
+    clone = ("sc", command({"createIndexes": "items", "key": {"b": 1}, "name": "b_1"}, 1, fromMigrate=True))
+    steps = [built("sa"), built("sb"), clone, chunk(1, "sc"), chunk(1, "sa")]
+    assert reader().shown(*steps) == [(1, "createIndexes 1")]
+
+
+def test_an_index_is_dropped_once_at_the_first_owners_entry() -> None:
+    there = reader(indexes=having("sa", "sb", "sc"))
+    assert there.shown(dropped("sc"), dropped("sb"), dropped("sa")) == [(1, "dropIndexes 1")]
+    assert reader(indexes=having("sb")).shown(dropped("sb")) == []
+
+
+def test_options_change_at_the_last_owners_entry() -> None:
+    steps = [modified("sc", {"hidden": True}), modified("sa", {"hidden": True}), modified("sb", {"hidden": True})]
+    assert reader().shown(*steps, *steps) == [(2, "modify 1"), (5, "modify 1")]
+
+
+@pytest.mark.parametrize("ends", [{"forceNonUnique": True}, {"prepareUnique": False}])
+def test_what_ends_uniqueness_does_so_at_the_first_owners_entry(ends: dict[str, Any]) -> None:
+    assert reader().shown(modified("sa", ends), modified("sb", ends)) == [(0, "modify 1")]
+
+
+def test_a_change_of_options_that_began_before_the_start_is_shown_at_its_coordinators_end() -> None:
+    assert reader().shown(modified("sb", {"hidden": True}), coordinator("d")) == [(1, "modify 1")]
+
+
+def test_a_change_of_options_that_a_shard_refused_is_none() -> None:
+    steps = [coordinator("i"), modified("sb", {"hidden": True}), coordinator("d"), modified("sa", {"hidden": True})]
+    assert reader().shown(*steps) == []
+
+
+def test_resharding_keeps_the_indexes_and_shows_the_one_that_it_built() -> None:
+    """The index of the new key is built on what resharding fills."""
+    there = reader(indexes={uuid(1): {}})
+    steps = [
+        create("sa", 2, RESHARDING, fromMigrate=True),
+        built("sa", 2),
+        chunk(7, "sa", 2, "i"),
+        sharded("items", 2, op="u"),
+        rename("sa", 2, "items", 1, RESHARDING),
+        dropped("sa", 2),
+    ]
+    assert there.shown(*steps) == [(3, "createIndexes 1"), (5, "dropIndexes 1")]
+
+
+def test_a_resharding_whose_old_collection_is_gone_at_the_start_shows_the_indexes_of_the_new_one() -> None:
+    there = reader(indexes={})
+    steps = [built("sa", 2), chunk(7, "sa", 2, "i"), sharded("items", 2, op="u"), dropped("sa", 2)]
+    assert there.shown(*steps) == [(2, "createIndexes 1"), (3, "dropIndexes 1")]
+
+
+def test_the_indexes_of_a_table_that_is_not_sharded_are_those_of_its_primary_shard() -> None:
+    state = ClusterState(sharded={}, primaries={"shop": "sa"}, holders={uuid(1): {"sa": ITEMS}})
+    plain = ModelReader(LiveTables.of(state), {}, {})
+    steps = [
+        built("sa"),
+        create("sb", 2),
+        built("sb", 2),
+        primary("sb"),
+        dropped("sb", 2),
+        built("sb", 2),
+        modified("sa", {}),
+    ]
+    assert plain.shown(*steps) == [(0, "createIndexes 1"), (4, "dropIndexes 1"), (5, "createIndexes 1")]
+
+
+def test_of_a_table_that_was_dropped_since_the_start_every_dropped_index_is_shown_once() -> None:
+    unknown = reader(indexes={})
+    assert unknown.shown(built("sa"), built("sb"), dropped("sa"), dropped("sb")) == [(2, "dropIndexes 1")]
+
+
+def test_the_indexes_at_a_start_are_those_before_the_first_entry_since() -> None:
+    reading = having("sa")
+    since = {"sa": [built("sa")[1]], "sb": [dropped("sb")[1], built("sb")[1]]}
+    found = rewound_indexes(reading, since)
+    assert {shard: set(names) for shard, names in found[uuid(1)].items()} == {"sa": set(), "sb": {NAME}}

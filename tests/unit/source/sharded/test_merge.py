@@ -1,0 +1,118 @@
+"""The order of rows of several shards, and documents that two shards have."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import DuplicateId
+from changefeed.event import RowType
+from changefeed.table import TableId
+from source.sharded.merge import DuplicateIds, merged
+
+TABLE = TableId("1")
+INSERT, UPDATE, DELETE = RowType.INSERT, RowType.UPDATE, RowType.DELETE
+
+
+@dataclass(frozen=True)
+class ModelRow:
+    ts: ClusterTime
+    shard: str
+    key: int
+    type: RowType
+
+
+def row(time: int, shard: str, key: int, type: RowType) -> ModelRow:
+    return ModelRow(ClusterTime(100, time), shard, key, type)
+
+
+def in_one_order(*rows: ModelRow) -> list[ModelRow]:
+    shards = sorted({each.shard for each in rows})
+    streams = [[each for each in rows if each.shard == shard] for shard in shards]
+    return [each for group in merged(streams, lambda row: row.key, lambda row: row.type is DELETE) for each in group]
+
+
+def test_a_document_leaves_one_shard_before_it_arrives_at_another() -> None:
+    leaves, arrives, later = row(1, "sb", 7, DELETE), row(1, "sa", 7, INSERT), row(2, "sa", 7, UPDATE)
+    assert in_one_order(leaves, arrives, later) == [leaves, arrives, later]
+
+
+def test_documents_that_change_places_do_so_one_by_one() -> None:
+    rows = [row(1, "sa", 7, DELETE), row(1, "sa", 8, INSERT), row(1, "sb", 8, DELETE), row(1, "sb", 7, INSERT)]
+    order = in_one_order(*rows)
+    assert order.index(rows[0]) < order.index(rows[3])
+    assert order.index(rows[2]) < order.index(rows[1])
+
+
+def moving_documents(chance: random.Random) -> tuple[list[ModelRow], dict[int, str]]:
+    """Rows in the order of each shard, and where the documents are at the end. Each document has rows of one act per time."""
+    rows: list[ModelRow] = []
+    home: dict[int, str] = {}
+    time, touched = 0, set[int]()
+    for _ in range(60):
+        if chance.random() < 0.6:
+            time, touched = time + 1, set()
+        key, act, to = chance.randrange(5), chance.random(), chance.choice(["sa", "sb", "sc"])
+        if key in touched:
+            continue
+        touched.add(key)
+        before = home.get(key)
+        if before is not None and act < 0.3:
+            rows.append(row(time, before, key, UPDATE))
+            continue
+        if before is not None and act < 0.8:
+            rows.append(row(time, before, key, DELETE))
+            del home[key]
+        if before is None or act >= 0.5:
+            home[key] = to
+        if before is None or 0.5 <= act < 0.8:
+            rows.append(row(time, to, key, INSERT))
+    return rows, home
+
+
+@given(st.integers(0, 100_000))
+def test_a_history_of_moves_is_possible_in_the_merged_order(seed: int) -> None:
+    """Documents are written, and moved by key changes of one time or, without rows, with their chunk."""
+    rows, home = moving_documents(random.Random(seed))
+    present: set[int] = set()
+    duplicates = DuplicateIds()
+    order = in_one_order(*rows)
+    for each in order:
+        assert (each.type is INSERT) == (each.key not in present), order
+        present ^= {each.key} if each.type is not UPDATE else set()
+    for moment in sorted({each.ts for each in rows}):
+        for key in range(5):
+            duplicates.take(
+                TABLE, key, [(each.shard, each.type) for each in order if (each.ts, each.key) == (moment, key)]
+            )
+    assert present == set(home)
+    assert [each.ts for each in order] == sorted(each.ts for each in order)
+
+
+def test_an_id_on_two_shards_is_an_error_that_names_both() -> None:
+    duplicates = DuplicateIds()
+    duplicates.take(TABLE, 7, [("sa", INSERT)])
+    with pytest.raises(DuplicateId, match=r"shards sa and sb .* _id 7") as caught:
+        duplicates.take(TABLE, 7, [("sb", INSERT)])
+    assert caught.value.table == TABLE
+
+
+def test_an_id_that_moved_with_its_chunk_may_be_deleted_and_inserted_there() -> None:
+    duplicates = DuplicateIds()
+    duplicates.take(TABLE, 7, [("sa", INSERT)])
+    duplicates.take(TABLE, 7, [("sb", DELETE)])
+    duplicates.take(TABLE, 7, [("sb", INSERT)])
+    duplicates.take(TABLE, 7, [("sc", UPDATE)])
+    duplicates.take(TABLE, 7, [("sc", DELETE), ("sa", INSERT)])
+
+
+def test_what_one_time_undoes_is_no_duplicate() -> None:
+    """A document that goes to another shard and back within one transaction: the order of one shard's rows stays."""
+    duplicates = DuplicateIds()
+    duplicates.take(TABLE, 7, [("sa", INSERT)])
+    duplicates.take(TABLE, 7, [("sb", INSERT), ("sb", DELETE), ("sa", DELETE), ("sa", INSERT)])
