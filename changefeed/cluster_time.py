@@ -13,6 +13,7 @@ from pydantic_core import CoreSchema, core_schema
 
 _TEXT = re.compile(r"(\d{1,10})\.(\d{1,10})")
 _MAX = 2**32 - 1
+_LARGEST_INCREMENT = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -74,6 +75,15 @@ class ClusterTime:
     def next(self) -> ClusterTime:
         """The smallest later cluster time."""
         return ClusterTime.from_int(self.to_int() + 1)
+
+    def previous(self) -> ClusterTime:
+        """The last time before it that an entry of an oplog may have.
+
+        A server takes increments for signed numbers. From a time with a larger one it scans the oplog from its beginning.
+        """
+        if self.increment > 0:
+            return ClusterTime(self.seconds, min(self.increment - 1, _LARGEST_INCREMENT))
+        return ClusterTime(max(0, self.seconds - 1), _LARGEST_INCREMENT if self.seconds else 0)
 
     def before(self, span: timedelta) -> ClusterTime:
         """The time so much earlier; whole seconds, as `seconds` are."""

@@ -171,7 +171,7 @@ def _has_history(client: Client, positions: Sequence[Position]) -> bool | None:
                 client["local"]["oplog.rs"].find_one(
                     {
                         "ts": {
-                            "$gte": ClusterTime.from_int(max(0, at.ts.to_int() - 1)).to_bson(),
+                            "$gte": at.ts.previous().to_bson(),
                             "$lte": at.ts.to_bson(),
                         }
                     },

@@ -114,7 +114,7 @@ def _attempt(order: CopyOrder, place: CopyPlace, way: ReadWay) -> ReadChunk:
 
 
 def _before(position: Position) -> ClusterTime:
-    return ClusterTime.from_int(position.ts.to_int() - 1)
+    return position.ts.previous()
 
 
 def _ahead(batches: Iterator[list[bytes]]) -> Iterator[list[bytes]]:

@@ -44,7 +44,7 @@ def entries(
     are removed in order, so the range is whole if the entry just before it exists. If no entry has that time, the oldest entry decides.
     A cursor whose place is removed later fails by itself (136).
     """
-    before_ts, last_ts = ClusterTime.from_int(start_ts.to_int() - 1), ClusterTime.from_int(end_ts.to_int() - 1)
+    before_ts, last_ts = start_ts.previous(), end_ts.previous()
     arguments = {
         "filter": {
             "ts": {"$gte": before_ts.to_bson(), "$lt": end_ts.to_bson()},

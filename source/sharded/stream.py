@@ -153,7 +153,7 @@ class ClusterStream:
             found = read_command(self._client, OPLOG.db, command)["cursor"]["firstBatch"]
         self._looked_ts = self._read_ts
         if found:
-            self._waiting_ts = ClusterTime.from_int(self._read_ts.to_int() - 1)
+            self._waiting_ts = self._read_ts.previous()
 
     @property
     def cluster_time(self) -> Mapping[str, Any] | None:
@@ -162,7 +162,7 @@ class ClusterStream:
 
     def reach_start(self, cluster_time: Mapping[str, Any] | None) -> None:
         """Has a shard that has not reached its start go there, if the cluster has. Otherwise its next no-op does, within ten seconds."""
-        before_ts = ClusterTime.from_int(self.start_ts.to_int() - 1)
+        before_ts = self.start_ts.previous()
         with translated(f"reading the majority commit point of {self.name}"):
             behind = self._majority() < before_ts
         if behind and cluster_time is not None and ClusterTime.from_bson(cluster_time["clusterTime"]) >= before_ts:

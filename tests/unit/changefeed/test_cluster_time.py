@@ -69,3 +69,11 @@ def test_more_than_32_bits_are_refused(seconds: int, increment: int) -> None:
 
 def test_it_is_a_bson_timestamp() -> None:
     assert ClusterTime(7, 9).to_bson() == Timestamp(7, 9)
+
+
+def test_the_time_before_is_one_that_an_entry_may_have() -> None:
+    assert ClusterTime(5, 3).previous() == ClusterTime(5, 2)
+    assert ClusterTime(5, 1).previous() == ClusterTime(5, 0)
+    assert ClusterTime(5, 0).previous() == ClusterTime(4, 2**31 - 1)
+    assert ClusterTime(5, 2**32 - 1).previous() == ClusterTime(5, 2**31 - 1)
+    assert ClusterTime(0, 0).previous() == ClusterTime(0, 0)

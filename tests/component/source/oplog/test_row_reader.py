@@ -55,6 +55,24 @@ def test_history_that_was_removed_is_never_passed_over_in_silence(forgetful: Mon
             read(OplogReader(client, [], patience=SOON), since(client, start_ts), TableName("shop", "a"))
 
 
+def test_a_range_is_read_from_its_start_wherever_that_is(source_client: Client, database: str) -> None:
+    """At the beginning of a second too: from the last time before it that has 32 bits, the server would scan the oplog from its beginning."""
+    rows = source_client[database]["rows"]
+    rows.insert_many([{} for _ in range(5_000)])
+    first = newest_time(source_client).seconds
+    assert wait_until(lambda: rows.insert_one({}).acknowledged and newest_time(source_client).seconds > first, 30)
+    start_ts = ClusterTime(newest_time(source_client).seconds, 0)
+    end_ts = newest_time(source_client).next()
+    before = _examined(source_client)
+    found = [entry for batch in find.entries(source_client, start_ts, end_ts, {}) for entry in batch]
+    assert found
+    assert _examined(source_client) - before < 2_500
+
+
+def _examined(client: Client) -> int:
+    return int(client.admin.command("serverStatus")["metrics"]["queryExecutor"]["scannedObjects"])
+
+
 def test_a_range_whose_place_is_removed_is_asked_for_again_and_only_then_called_lost(
     forgetful: MongoDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
