@@ -293,8 +293,8 @@ class LiveTables:
                 "remove the changefeed and create it again with --start initial"
             )
         self._primaries[db] = primary
-        moved = [(uuid, table.name) for uuid, table in self._live.items() if table.name.db == db]
-        for uuid, name in moved:
+        moved = {str(table.name): (uuid, table.name) for uuid, table in self._live.items() if table.name.db == db}
+        for _, (uuid, name) in sorted(moved.items()):  # in the same order, wherever a reader began
             if name in self._sharded or primary in self._holders.get(uuid, {}):
                 continue
             copies = [other for other, names in self._holders.items() if names.get(primary) == name]
@@ -310,7 +310,7 @@ class LiveTables:
 
     def _shard_removed(self, shard: str, operation: Operation, at: Position) -> Iterator[ClusterChange]:
         """It had been drained. What it still holds is no part of a table, and its later entries are not read."""
-        for uuid in [uuid for uuid, names in self._holders.items() if shard in names]:
+        for uuid in sorted(uuid for uuid, names in self._holders.items() if shard in names):
             if uuid in self._ending:
                 yield from self._dropped(shard, uuid, operation, at)
             else:
