@@ -104,6 +104,7 @@ def test_a_server_is_ready_while_etcd_is_there_and_writes_to_tmp_only(
         _wait(lambda: _status(http, "readyz") == 200, running)
 
 
+@pytest.mark.soak
 def test_it_is_an_executor_when_spark_says_so(image: Image, dockerfile: Dockerfile) -> None:
     """A real driver starts an executor through the entry point, as Kubernetes would, and runs a Python task on it."""
     script = image.path("/tmp/spark_driver.py")

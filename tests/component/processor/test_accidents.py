@@ -45,7 +45,8 @@ def _healthy(cluster: ReplicatingCluster, feed: ChangefeedId) -> None:
     assert status.lifecycle.state is State.NORMAL, status.lifecycle.error
 
 
-@pytest.mark.parametrize("operations", [6_000, pytest.param(50_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("operations", [6_000, 50_000])
+@pytest.mark.soak
 def test_a_processor_killed_during_a_burst_is_followed_by_another_to_equality(
     cluster: ReplicatingCluster, database: str, operations: int
 ) -> None:
@@ -89,6 +90,7 @@ def test_a_processor_frozen_past_its_lease_writes_nothing_more_and_another_takes
     _healthy(cluster, feed)
 
 
+@pytest.mark.soak
 def test_a_drained_processor_hands_all_its_tables_over(cluster: ReplicatingCluster, database: str) -> None:
     feed = _begun(cluster, database)
     cluster.start_processor("p1")

@@ -61,6 +61,7 @@ def test_at_the_source(
     cluster.until(lambda: cluster.state(feed) is State.NORMAL, "normal again")
 
 
+@pytest.mark.soak
 def test_at_the_target(
     cluster: ReplicatingCluster, own_replica_set: ReplicaSets, own_mongodb: Callable[..., MongoDB]
 ) -> None:

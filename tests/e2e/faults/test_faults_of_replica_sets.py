@@ -96,9 +96,15 @@ def _shown_is_true(standing: ReplicatingSets, codes: Sequence[str]) -> None:
         assert shown.code in ("", *codes) or _OVERLOADED in shown.message, shown
 
 
-@pytest.mark.parametrize("side", _SIDES)
 @pytest.mark.parametrize(
-    "fault", [_step_down, _kill_the_primary, _freeze_the_primary, _cut_the_primary_off, _hold_the_majority]
+    ("fault", "side"),
+    [
+        pytest.param(fault, side, marks=() if number % len(_SIDES) == place else pytest.mark.soak)
+        for number, fault in enumerate(
+            [_step_down, _kill_the_primary, _freeze_the_primary, _cut_the_primary_off, _hold_the_majority]
+        )
+        for place, side in enumerate(_SIDES)
+    ],
 )
 def test_one_side_is_struck(standing: ReplicatingSets, fault: Fault, side: str) -> None:
     with standing.load():

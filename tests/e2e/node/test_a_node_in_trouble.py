@@ -75,6 +75,7 @@ def pair(etcd_endpoint: str, tmp_path: Path) -> Iterator[Pair]:
         yield Pair(etcd_endpoint, tmp_path, started)
 
 
+@pytest.mark.soak
 def test_a_node_whose_spark_cannot_start_gets_no_tables_until_it_can(
     pair: Pair, database: str, source_uri: str, target_uri: str, source_client: Client, target_client: Client
 ) -> None:

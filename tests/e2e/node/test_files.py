@@ -183,9 +183,8 @@ def mortal(node: Server) -> Iterator[Mortal]:
         Mortal(node).comes_back()
 
 
-@pytest.mark.parametrize(
-    "steps", [_STEPS[:1], pytest.param(_STEPS[1:], marks=pytest.mark.soak)], ids=["after a ddl", "at each other step"]
-)
+@pytest.mark.parametrize("steps", [_STEPS[:1], _STEPS[1:]], ids=["after a ddl", "at each other step"])
+@pytest.mark.soak
 def test_a_node_that_is_killed_leaves_files_that_can_be_read(
     feed: Filed, mortal: Mortal, target_uri: str, steps: tuple[str, ...]
 ) -> None:

@@ -103,6 +103,7 @@ def test_a_row_that_the_target_refuses_stops_its_table_until_an_operator_resumes
     assert "identical" in trouble.sluice("verify", database)
 
 
+@pytest.mark.soak
 def test_a_stopped_table_survives_the_death_of_its_node_and_ends_with_its_drop(
     trouble: Trouble, database: str, nodes: list[Server]
 ) -> None:
