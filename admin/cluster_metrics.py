@@ -90,10 +90,11 @@ def _gauges(found: Mapping[ChangefeedId, OwnerView], now: datetime) -> Iterator[
     resolved = {id: status.resolved.ts.seconds for id, status in begun.items() if status.resolved}
     barriers = {id: known.barrier.position.ts.seconds for id, known in found.items() if known.barrier}
     lags = {id: lag.total_seconds() for id, status in begun.items() if (lag := status.lag(now)) is not None}
-    delays = {id: known.info.configuration.delay or timedelta(0) for id, known in found.items()}
+    delays = {
+        id: delay.span.total_seconds() for id, known in found.items() if (delay := known.info.configuration.delay)
+    }
     ages = {
-        id: max(now.timestamp() - at - delays[id].total_seconds(), 0) if lags.get(id, 1) else 0.0
-        for id, at in barriers.items()
+        id: max(now.timestamp() - at - delays.get(id, 0), 0) if lags.get(id, 1) else 0.0 for id, at in barriers.items()
     }
     yield _by_changefeed("sluice_checkpoint_seconds", "Unix time of the checkpoint", checkpoints)
     yield _by_changefeed("sluice_resolved_seconds", "Unix time up to which all DDL is known", resolved)

@@ -85,7 +85,7 @@ class ClusterTime:
             return ClusterTime(self.seconds, min(self.increment - 1, _LARGEST_INCREMENT))
         return ClusterTime(max(0, self.seconds - 1), _LARGEST_INCREMENT if self.seconds else 0)
 
-    def before(self, span: timedelta) -> ClusterTime:
+    def earlier_by(self, span: timedelta) -> ClusterTime:
         """The time so much earlier; whole seconds, as `seconds` are."""
         return ClusterTime(max(0, self.seconds - int(span.total_seconds())), self.increment)
 

@@ -60,6 +60,7 @@ from owner.ddl.steps import Apply, Observe, RecordExecuting, Refuse
 from owner.decision.decide import LookUp, OwnerAction, PublishBarrier, PublishStatus, RecordDdls, ReleaseDdls, decide
 from owner.decision.state import ChangefeedState, published
 from owner.decision.status import commanded
+from owner.delay import horizon
 from owner.deployments.heartbeats import Heartbeats, HeartbeatWriter
 from owner.deployments.letter_count import LetterCount
 from owner.deployments.oplog_guard import OplogGuard, OplogLeft
@@ -134,8 +135,6 @@ class _Memory:
     subscription: Subscription | None = None
     sightings: Sightings = field(default_factory=Sightings)
     watching: bool = False
-    copied: frozenset[Position] | None = None
-    """The positions at which tables begin with a copy, once all those copies have ended."""
 
     def take(self, taken: Taken) -> None:
         self.arrived += taken.events
@@ -420,7 +419,12 @@ class ChangefeedOwner:
             tip=tables.tip,
             arrived=self._memory.arrived,
             resolved=resolved,
-            horizon=self._horizon(known, status, tables, resolved),
+            horizon=horizon(
+                known.info.configuration,
+                status,
+                resolved,
+                lambda start: tables.copied_from(start) - known.copied - known.stragglers.keys(),
+            ),
             sightings=self._memory.sightings,
             watching=self._memory.watching,
             executions=self._jobs.progress,
@@ -430,19 +434,6 @@ class ChangefeedOwner:
             letters=self._letters.look(status.letters, known.all_rows.rejected),
             errors=[self._reports.of(error) for error in errors],
         )
-
-    def _horizon(
-        self, known: OwnerView, status: ChangefeedStatus, tables: KnownTables, resolved: Position
-    ) -> Position | None:
-        """A delay begins once the changefeed's first copies are done, and ends with a target: a cut-over does not wait for it."""
-        configuration = known.info.configuration
-        if configuration.delay is None or configuration.target is not None:
-            return None
-        if self._memory.copied != status.copy_starts:
-            if tables.first_to_copy - known.copied:
-                return None
-            self._memory.copied = status.copy_starts
-        return Position(resolved.ts.before(configuration.delay))
 
     def _copy_principals(self, known: OwnerView) -> SluiceError | None:
         if self._principals is None:

@@ -18,7 +18,7 @@ from admin.preflight.sink_probe import SinkFindings, TargetTables, identify_sink
 from admin.preflight.source_probe import SourceFindings, identify_source, probe_source
 from admin.preflight.update_effect import UpdateEffect, effect
 from changefeed.config.capture_choice import CaptureChoice, node_obstacles
-from changefeed.config.configuration import Configuration, OnOccupied, Start, delay_text
+from changefeed.config.configuration import Configuration, OnOccupied, Start
 from changefeed.config.overlap import common_target, writes
 from changefeed.config.read_preference import refused_at_target
 from changefeed.errors import ConfigurationError, SluiceError
@@ -388,9 +388,9 @@ def _without_tables(configuration: Configuration, tables: Sequence[TableSchema])
 
 def _late_for_the_oplog(configuration: Configuration, span: timedelta | None) -> Iterator[str]:
     delay = configuration.delay
-    if delay is not None and span is not None and span < delay:
+    if delay is not None and span is not None and span < delay.span:
         yield (
-            f"delay: changes wait for {delay_text(delay)} in the source's oplog, which reaches back {span.total_seconds() / 60:.0f} min now; make sure that it lasts "
+            f"delay: changes wait for {delay} in the source's oplog, which reaches back {span.total_seconds() / 60:.0f} min now; make sure that it lasts "
             "longer than the delay and your longest pause, or the changefeed loses its history"
         )
 

@@ -21,7 +21,6 @@ from admin.preflight.update_effect import UpdateEffect
 from admin.services.node_health import faults, not_ready
 from admin.services.table_troubles import TableFacts, TableTrouble, standing, troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
-from changefeed.config.configuration import delay_text
 from changefeed.errors import RowRejected
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
 from changefeed.position import Position
@@ -73,7 +72,7 @@ def changefeed(
         copies=running_copies(known, found),
         copy_limit=str(info.configuration.copy_limit or ""),
         apply_limit=str(info.configuration.apply_limit or ""),
-        delay=delay_text(info.configuration.delay) if info.configuration.delay else "",
+        delay=str(info.configuration.delay or ""),
         open_letters=pb.LetterTotals(count=letters.count, bytes=letters.bytes),
     )
 

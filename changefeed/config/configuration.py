@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, TypeAlias
 
@@ -50,6 +50,7 @@ from pydantic import (
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config import yaml_text
+from changefeed.config.delay import Delay
 from changefeed.config.options import Options, each_once, problems
 from changefeed.config.rate_limit import RateLimit
 from changefeed.config.read_preference import refused_at_source, refused_at_target
@@ -65,9 +66,6 @@ from changefeed.event import DdlType
 from changefeed.table import TableName
 
 _UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-_SPANS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-_SPAN = re.compile(r"(\d{1,8})([smhd])")
-_LONGEST_DELAY = timedelta(days=30)
 _SIZE = re.compile(r"(\d{1,15}) ?([A-Za-z]*)")
 _SMALLEST_BATCH, _LARGEST_BATCH = 1 << 20, 16 << 30
 _TIME_HINT = "a time such as 2026-11-21T00:00:00Z or a cluster time such as 1795224774.9"
@@ -165,31 +163,13 @@ def _bytes(value: object) -> int:
     return size
 
 
-def _delay(value: object) -> timedelta:
-    if isinstance(value, timedelta):
-        return value
-    match = _SPAN.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
-        raise Mistake(f"found {shown(value)}; write null or a time such as 30s, 15m, 1h, 2d")
-    delay = timedelta(seconds=int(match[1]) * _SPANS[match[2]])
-    if not timedelta(0) < delay <= _LONGEST_DELAY:
-        raise Mistake(f"found {shown(value)}; allowed are 1s to {_LONGEST_DELAY.days}d")
-    return delay
-
-
-def delay_text(delay: timedelta) -> str:
-    seconds = int(delay.total_seconds())
-    unit = next(unit for unit in ("d", "h", "m", "s") if seconds % _SPANS[unit] == 0)
-    return f"{seconds // _SPANS[unit]}{unit}"
-
-
 def _size_text(size: int) -> str:
     unit = next(unit for unit in ("GiB", "MiB", "KiB", "B") if size % _UNITS[unit] == 0)
     return f"{size // _UNITS[unit]}{unit}"
 
 
 Limit: TypeAlias = Annotated[RateLimit, PlainValidator(RateLimit.parse), PlainSerializer(str)]
-Delay: TypeAlias = Annotated[timedelta, PlainValidator(_delay), PlainSerializer(delay_text)]
+WrittenDelay: TypeAlias = Annotated[Delay, PlainValidator(Delay.parse), PlainSerializer(str)]
 Time: TypeAlias = Annotated[ClusterTime, PlainValidator(_time), PlainSerializer(str)]
 StartAt: TypeAlias = Annotated[Start | ClusterTime, PlainValidator(_start), PlainSerializer(str)]
 Bytes: TypeAlias = Annotated[int, BeforeValidator(_bytes), PlainSerializer(_size_text, when_used="json")]
@@ -254,7 +234,7 @@ class Configuration(Options):
     """Of the documents that initial copies write, on all nodes together."""
     apply_limit: Limit | None = Field(None, description="write null or a rate such as 20MB/s, 5000 docs/s")
     """Of the changes that are applied."""
-    delay: Delay | None = Field(None, description="write null or a time such as 30s, 15m, 1h, 2d")
+    delay: WrittenDelay | None = Field(None, description="write null or a time such as 30s, 15m, 1h, 2d")
     """How long the source must have had a change, by its own clock, before it is applied. Not for initial copies, nor with a `target`."""
     pipeline: PipelineOptions = PipelineOptions()
 

@@ -62,10 +62,9 @@ class KnownTables:
         """The tables that begin with a copy."""
         return {table for table, given in self.replicated.items() if given.copy}
 
-    @property
-    def first_to_copy(self) -> AbstractSet[TableId]:
-        """Those that the changefeed, or a wider filter, began with."""
-        return {table for table, given in self.replicated.items() if given.copy and given.start in self._copy_starts}
+    def copied_from(self, start: Position) -> AbstractSet[TableId]:
+        """Those that begin there with a copy."""
+        return {table for table, given in self.replicated.items() if given.copy and given.start == start}
 
     def seen(self, tip: SchemaVersions) -> None:
         self.tip = tip
