@@ -14,7 +14,7 @@ from changefeed.errors import CoordinationFull
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
 from coordination.etcd.memory import MemoryEtcd
-from coordination.etcd.protocol import CreateRevIs, Delete, DeletePrefix, Etcd, Put, Refused
+from coordination.etcd.protocol import CreateRevIs, Delete, Etcd, Put, Refused
 from coordination.fenced import FencedStore
 from coordination.write_health import WatchedEtcd
 from devstack.etcd.server import SMALL_QUOTA
@@ -107,9 +107,14 @@ def test_with_room_again_a_writer_settles_and_goes_on(narrow: Narrow) -> None:
 
 
 def test_what_a_real_one_was_at_when_it_ran_out_of_space_it_has_taken_and_refused(tmp_path: Path) -> None:
-    """So a refusal for lack of space is an unknown outcome. With sixteen concurrent writers the case almost always occurs."""
+    """So a refusal for lack of space is an unknown outcome. With sixteen concurrent writers nine of ten servers show it."""
+    assert any(_taken_though_refused(tmp_path / f"etcd-{attempt}") for attempt in range(10))
+
+
+def _taken_though_refused(directory: Path) -> set[str]:
+    """Each try has a server of its own: one without space may refuse transactions that only delete, too."""
     with (
-        EtcdServer(tmp_path / "etcd", tmp_path / "etcd.log", quota_bytes=SMALL_QUOTA) as real,
+        EtcdServer(directory, directory.with_suffix(".log"), quota_bytes=SMALL_QUOTA) as real,
         EtcdClient(EtcdConfig(endpoints=(real.endpoint,))) as client,
         ThreadPoolExecutor(16) as writers,
     ):
@@ -122,16 +127,8 @@ def test_what_a_real_one_was_at_when_it_ran_out_of_space_it_has_taken_and_refuse
                     return f"{key}/{number}"
             raise AssertionError("it took 20 MB and more")
 
-        def taken_though_refused(attempt: int) -> set[str]:
-            refused = set(writers.map(write, [f"/k/{attempt}/{writer}" for writer in range(16)]))
-            return refused & {kv.key for kv in client.range("/k/").items}
-
-        for attempt in range(10):
-            if taken_though_refused(attempt):
-                return
-            client.txn([], [DeletePrefix("/k/")])
-            real.make_room()
-        raise AssertionError("in ten attempts none that was refused had been taken")
+        refused = set(writers.map(write, [f"/k/{writer}" for writer in range(16)]))
+        return refused & {kv.key for kv in client.range("/k/").items}
 
 
 def test_the_in_memory_one_takes_and_refuses_the_write_that_meets_the_end_of_its_space() -> None:
