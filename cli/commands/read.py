@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,7 +17,7 @@ from cli.output import print_line
 from sink.events.extended_json import to_json
 from sink.files.reading.feed_directory import FeedDirectory, StoredMessage
 from sink.files.reading.reader import Reader, Shown
-from sink.files.reading.replica import MongoReplica, names_in
+from sink.files.reading.replica import MongoReplica
 from sink.mongodb.connection import connect
 
 _LOOK_AGAIN_SECONDS = 1.0
@@ -71,10 +70,8 @@ def _rounds(reader: Reader, *, follow: bool) -> Iterator[Iterator[Shown]]:
 
 def _show(messages: Iterator[Shown], table: str) -> None:
     for message in messages:
-        if isinstance(message, StoredMessage):
-            text = message.raw.decode() if message.raw.startswith(b"{") else to_json(message.raw)
-            if not table or table in names_in(json.loads(text)):
-                print_line(text)
+        if isinstance(message, StoredMessage) and (not table or table in message.names):
+            print_line(message.raw.decode() if message.raw.startswith(b"{") else to_json(message.raw))
 
 
 def _until(reader: Reader) -> str:

@@ -6,6 +6,7 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import bson
@@ -44,6 +45,12 @@ class StoredMessage:
             return fields
         return bson.decode(self.raw, CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS))
 
+    @property
+    def names(self) -> list[str]:
+        """The tables that it names."""
+        fields = self.fields
+        return [fields[name] for name in ("ns", "to") if name in fields]
+
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
@@ -54,6 +61,12 @@ class Watermark:
 
     def of(self, table: TableId) -> Position:
         return self.behind.get(table, self.at)
+
+    def joined(self, other: Watermark) -> Watermark:
+        """What both say together. A mark of an owner that has lost its term may come after newer ones."""
+        at = max(self.at, other.at)
+        places = {table: max(self.of(table), other.of(table)) for table in self.behind.keys() | other.behind.keys()}
+        return Watermark(at, {table: place for table, place in places.items() if place < at})
 
 
 class FeedDirectory:
@@ -80,7 +93,8 @@ class FeedDirectory:
         marks = [
             self._directory.read(f"{CHECKPOINT}/{name}") for name in self._directory.names(CHECKPOINT)[-_NEWEST_MARKS:]
         ]
-        return max((_mark(mark) for mark in marks if mark is not None), key=lambda mark: mark.at, default=None)
+        known = [_mark(mark) for mark in marks if mark is not None]
+        return reduce(Watermark.joined, known) if known else None
 
     def look(self) -> None:
         for epoch in self._directory.names(LOG):

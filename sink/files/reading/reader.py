@@ -96,9 +96,10 @@ class Reader:
     def read(self) -> Iterator[Shown]:
         mark = self._directory.mark()
         self._directory.look()
-        if mark is not None and mark != self.mark:
-            yield from self._between(self.mark or _NOTHING, mark)
-            self.mark = mark
+        before = self.mark or _NOTHING
+        if mark is not None and (now := before.joined(mark)) != self.mark:
+            yield from self._between(before, now)
+            self.mark = now
 
     def _between(self, before: Watermark, now: Watermark) -> Iterator[Shown]:
         queue = _Queue(self._directory)
@@ -109,7 +110,7 @@ class Reader:
                 queue.add(ddl.message.pos, _RECOPY if ddl.type == "recopy" else _DDL, ddl.message)
         ranges = _ranges(self._directory.manifests)
         for table, life in self._lives(ddls, ranges).items():
-            start, end = before.of(table), max(before.of(table), now.of(table))
+            start, end = before.of(table), now.of(table)
             if life.schema is not None and start <= life.start < end:
                 queue.add(life.schema.pos, _SCHEMA, life.schema)
             if life.view:

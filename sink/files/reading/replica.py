@@ -5,7 +5,7 @@ Rows are written in batches, and before each DDL. While a table is copied, a cha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import bson
@@ -185,8 +185,3 @@ def _ddl(fields: dict[str, Any]) -> DownstreamDdl:
             f"{kind} of {name} at {fields['pos']}: expected a DDL of the format's first version; use a newer reader"
         )
     return makers[kind]()
-
-
-def names_in(fields: Mapping[str, Any]) -> Sequence[str]:
-    """The tables that a message names."""
-    return [fields[name] for name in ("ns", "to") if name in fields]

@@ -320,6 +320,31 @@ def test_an_old_owners_late_mark_does_no_harm(feed: _Feed) -> None:
     assert len(Directory(str(feed.path)).names("checkpoint")) <= KEPT_MARKS + 2
 
 
+def test_a_reader_never_goes_back_for_a_late_mark(feed: _Feed) -> None:
+    """Not even when so many of them come that no other is kept; then it waits until the new owner's numbers have come as far."""
+    reader = feed.reader()
+    feed.window(100, 110, [_insert(_A, 101, 1), _insert(_A, 108, 2), _insert(_B, 104, 3, "b")], _A, _B)
+    feed.marks.mark(_at(110))
+    assert len(feed.read(reader)) == 5
+    old = FileMarks(_IDENTITY, feed.options)
+    for _ in range(KEPT_MARKS + 1):
+        old.mark(_at(105), {_B: _at(103)})
+    assert feed.read(reader) == []
+    feed.window(110, 120, [_insert(_A, 111, 4), _insert(_B, 112, 5, "b")], _A, _B)
+    for _ in range(KEPT_MARKS + 1):
+        feed.marks.mark(_at(120), {_B: _at(110)})
+    assert feed.read(reader) == ["i4@111"]
+    feed.marks.mark(_at(120))
+    assert feed.read(reader) == ["i5@112"]
+
+
+def test_marks_are_joined_table_by_table() -> None:
+    ahead = Watermark(_at(120), {_A: _at(110), _B: _at(115)})
+    late = Watermark(_at(112), {_B: _at(105)})
+    assert ahead.joined(late) == late.joined(ahead) == Watermark(_at(120), {_A: _at(112), _B: _at(115)})
+    assert ahead.joined(Watermark(_at(130))) == Watermark(_at(130))
+
+
 def test_a_directory_of_another_changefeed_is_refused(feed: _Feed) -> None:
     feed.window(100, 110, [])
     for other in (FeedIdentity(feed="orders", life="c/2"), FeedIdentity(feed="other", life="c/1")):
