@@ -70,19 +70,18 @@ class CutOver:
     ) -> Iterator[pb.FinalizeProgress]:
         """Ends with a message that has `done` set, or without one if the call ends earlier."""
         info, status = self._store.read(id)
-        lifted_by = ""
         if status is None or status.lifecycle.state is not State.FINISHED:
             with self._reader.read() as view:
                 _check_nothing_stopped(id, view.changefeed(id), leave_stopped=leave_stopped)
             verbs.check_can_end(info, status)
             now = newest_start(info.configuration, block_writes=block_writes).ts
-            lifted_by = LIFTED_BY if block_writes else ""
+            if block_writes:
+                yield pb.FinalizeProgress(block_lifted_by=LIFTED_BY)
             self._store.change(id, lambda info, status: verbs.ending(info, status, now, leave_stopped=leave_stopped))
         while changes.wait():
             with self._reader.read() as view:
                 known = view.changefeed(id)
             progress = _progress(known)
-            progress.block_lifted_by = lifted_by
             if known.status is not None and known.status.lifecycle.state is State.FINISHED:
                 restored = _restore(known)
                 progress.MergeFrom(pb.FinalizeProgress(done=True, restored=restored.count, problems=restored.problems))

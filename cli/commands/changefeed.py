@@ -422,26 +422,27 @@ def finalize(
     later = "The source's users write no more." if block_writes else "Later writes at the source are not replicated."
     confirm(f"Finish changefeed {id} now? {later}", yes=yes)
     request = pb.FinalizeChangefeedRequest(id=id, leave_stopped=leave_stopped, block_writes=block_writes)
-    for number, progress in enumerate(connection.stream(connection.changefeeds.FinalizeChangefeed, request)):
-        if block_writes and number == 0:
-            print_line(_block_line(progress))
+    blocked = False
+    for progress in connection.stream(connection.changefeeds.FinalizeChangefeed, request):
+        if progress.block_lifted_by:
+            blocked = True
+            print_line(
+                f"the source's users write no more; an administrator lifts that at the source by {progress.block_lifted_by}"
+            )
+            continue
         if not progress.done:
             left = progress.left.ToTimedelta().total_seconds()
             print_line(f"at {cells.position(progress.checkpoint)}, {left:.0f}s left")
             continue
         print_line(f"changefeed {id} finished at {progress.target}; expiries restored downstream: {progress.restored}")
+        if block_writes and not blocked:
+            print_line(
+                "no writes were blocked: it had finished before this call, or the server is of an earlier release"
+            )
         if progress.problems:
             raise Failure(ExitCode.FAILED, "not restored:", *(f"  - {problem}" for problem in progress.problems))
         return
     raise Failure(ExitCode.FAILED, "the server stopped before the changefeed was finished; run the command again")
-
-
-def _block_line(progress: pb.FinalizeProgress) -> str:
-    if progress.block_lifted_by:
-        return (
-            f"the source's users write no more; an administrator lifts that at the source by {progress.block_lifted_by}"
-        )
-    return "the changefeed had its last position before this call, so no writes were blocked"
 
 
 def _written(file: str | None, config: str | None, flags: dict[str, str | None], tables: list[str] | None) -> str:
