@@ -69,6 +69,11 @@ def print_line(line: str) -> None:
     sys.stdout.flush()
 
 
+def print_note(note: str) -> None:
+    """On standard error, beside what a program reads."""
+    typer.echo(f"sluice: {note}", err=True)
+
+
 def print_warnings(warnings: Iterable[str]) -> None:
     """Writes to standard error, so that the output stays readable for programs."""
     for warning in warnings:

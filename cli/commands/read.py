@@ -13,10 +13,10 @@ from changefeed.config.sinks.file_sink import FileSinkOptions
 from changefeed.config.wording import Mistake
 from changefeed.errors import ConfigurationError
 from cli.command import reported
-from cli.output import print_line
+from cli.output import print_line, print_note
 from sink.events.extended_json import to_json
 from sink.files.reading.feed_directory import FeedDirectory, StoredMessage
-from sink.files.reading.reader import Reader, Shown
+from sink.files.reading.reader import Reader
 from sink.files.reading.replica import MongoReplica
 from sink.mongodb.connection import connect
 
@@ -31,8 +31,15 @@ def read(
     ] = False,
     table: Annotated[str, typer.Option(metavar="DB.COLL", help="Show only messages that name this table.")] = "",
     to: Annotated[
-        str, typer.Option(metavar="URI", help="Write into this MongoDB instead, which must not have the tables.")
+        str,
+        typer.Option(
+            metavar="URI",
+            help="Write into this MongoDB instead, which must not have the tables; begun before, it goes on where it ended.",
+        ),
     ] = "",
+    from_start: Annotated[
+        bool, typer.Option("--from-start", help="With --to: begin again. The tables must be dropped there before.")
+    ] = False,
 ) -> None:
     """Show the messages of a changefeed in the order of its source, from its files alone.
 
@@ -41,15 +48,21 @@ def read(
     with reported():
         if table and to:
             raise ConfigurationError(["--table: it selects what is shown; with --to all tables are written"])
-        reader = Reader(_directory(uri))
-        if to:
-            with closing(MongoReplica(connect(to))) as replica:
-                for messages in _rounds(reader, follow=follow):
-                    replica.follow(messages)
-                print_line(_until(reader))
+        if from_start and not to:
+            raise ConfigurationError(["--from-start: without --to the messages are always shown from the start"])
+        directory = _directory(uri)
+        reader = Reader(directory)
+        if not to:
+            for _ in _looks(follow=follow):
+                _show(reader, table)
             return
-        for messages in _rounds(reader, follow=follow):
-            _show(messages, table)
+        with closing(MongoReplica(connect(to), reader, directory.identity())) as replica:
+            mark = replica.begin(from_start=from_start)
+            if mark is not None:
+                print_note(f"going on after {mark.at}, where an earlier run ended; --from-start begins again")
+            for _ in _looks(follow=follow):
+                replica.follow()
+            print_line(_until(reader))
 
 
 def _directory(uri: str) -> FeedDirectory:
@@ -57,19 +70,21 @@ def _directory(uri: str) -> FeedDirectory:
         directory = FeedDirectory(FileSinkOptions.parse(uri).directory)
     except Mistake as mistake:
         raise ConfigurationError([f"uri: {mistake}"]) from None
-    directory.feed()
+    directory.identity()
     return directory
 
 
-def _rounds(reader: Reader, *, follow: bool) -> Iterator[Iterator[Shown]]:
-    yield reader.read()
+def _looks(*, follow: bool) -> Iterator[None]:
+    yield
     while follow:
         time.sleep(_LOOK_AGAIN_SECONDS)
-        yield reader.read()
+        yield
 
 
-def _show(messages: Iterator[Shown], table: str) -> None:
-    for message in messages:
+def _show(reader: Reader, table: str) -> None:
+    round = reader.look()
+    for shown in reader.read(round) if round is not None else ():
+        message = shown.content
         if isinstance(message, StoredMessage) and (not table or table in message.names):
             print_line(message.raw.decode() if message.raw.startswith(b"{") else to_json(message.raw))
 

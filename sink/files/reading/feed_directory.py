@@ -17,9 +17,11 @@ from bson.raw_bson import RawBSONDocument
 from changefeed.errors import NotFoundError
 from changefeed.position import Position
 from changefeed.table import TableId
+from sink.events.message import watermark_message
 from sink.events.pos import position_of
 from sink.files.data_writer import content_of
 from sink.files.directory import Directory
+from sink.files.identity import FeedIdentity
 from sink.files.manifest import CHECKPOINT, COPIED, DDL, IDENTITY, LOG, SCHEMA, Manifest, table_of
 from sink.files.reading.chain import MessageGap
 from sink.receipt import Receipt
@@ -68,6 +70,15 @@ class Watermark:
         places = {table: max(self.of(table), other.of(table)) for table in self.behind.keys() | other.behind.keys()}
         return Watermark(at, {table: place for table, place in places.items() if place < at})
 
+    def message(self, feed: str) -> bytes:
+        return watermark_message(feed, self.at, self.behind).json()
+
+    @classmethod
+    def parse(cls, message: bytes | str) -> Watermark:
+        fields = json.loads(message)
+        behind = {} if fields["tables"] == "all" else fields["tables"]
+        return cls(position_of(fields["pos"]), {TableId(table): position_of(pos) for table, pos in behind.items()})
+
 
 class FeedDirectory:
     def __init__(self, path: str) -> None:
@@ -80,20 +91,21 @@ class FeedDirectory:
         self.copied: set[tuple[TableId, Position]] = set()
         """The copies that are complete, each with where it began."""
 
-    def feed(self) -> str:
-        identity = self._directory.read(IDENTITY)
-        if identity is None:
+    def identity(self) -> FeedIdentity:
+        content = self._directory.read(IDENTITY)
+        if content is None:
             raise NotFoundError(
                 f"{self._directory.path}: expected {IDENTITY} of a changefeed, found none; no changefeed has written here yet"
             )
-        return str(json.loads(identity)["feed"])
+        fields = json.loads(content)
+        return FeedIdentity(feed=fields["feed"], life=fields["life"])
 
     def mark(self) -> Watermark | None:
         """Read it before `look`."""
         marks = [
             self._directory.read(f"{CHECKPOINT}/{name}") for name in self._directory.names(CHECKPOINT)[-_NEWEST_MARKS:]
         ]
-        known = [_mark(mark) for mark in marks if mark is not None]
+        known = [Watermark.parse(mark) for mark in marks if mark is not None]
         return reduce(Watermark.joined, known) if known else None
 
     def look(self) -> None:
@@ -134,12 +146,6 @@ class FeedDirectory:
                 f"{self._directory.path}/{name}: expected this file, which another one names; found none: restore it"
             )
         return content
-
-
-def _mark(content: bytes) -> Watermark:
-    fields = json.loads(content)
-    behind = {} if fields["tables"] == "all" else fields["tables"]
-    return Watermark(position_of(fields["pos"]), {TableId(table): position_of(pos) for table, pos in behind.items()})
 
 
 def _parsed(line: bytes) -> StoredMessage:

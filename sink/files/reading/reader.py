@@ -1,6 +1,7 @@
 """`Reader`: the messages of a changefeed in the order of its source, each once, from nothing but its files.
 
-`read` gives everything between the last watermark and the newest one, or raises `MessageGap`. At one position the order is
+`look` finds the newest watermark; `read` gives everything between the last one and that, or raises `MessageGap`. At one position the
+order is
 
     recopy, which empties a table     `CopyBegins`     the schema of a table that begins     DDL     changes     copied documents     `Copied`
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from heapq import heappop, heappush
 from itertools import count, pairwise
 from typing import Any, NamedTuple, TypeAlias
@@ -46,9 +48,36 @@ class CopyBegins:
     table: TableId
 
 
-Shown: TypeAlias = StoredMessage | CopyBegins | Copied
-_RECOPY, _BEGINS, _SCHEMA, _DDL, _ROW, _COPIED = range(6)
-_NOTHING = Watermark(Position(ClusterTime(0, 0)))
+Content: TypeAlias = StoredMessage | CopyBegins | Copied
+
+
+class Rank(IntEnum):
+    RECOPY = 0
+    BEGINS = 1
+    SCHEMA = 2
+    DDL = 3
+    ROW = 4
+    COPIED = 5
+
+
+class Shown(NamedTuple):
+    """They come in the order of these fields; but for rows, no two are alike in the first three."""
+
+    at: str
+    rank: Rank
+    table: str
+    number: int
+    content: Content
+
+
+class Round(NamedTuple):
+    """What stands between two watermarks."""
+
+    before: Watermark
+    now: Watermark
+
+
+NOTHING = Watermark(Position(ClusterTime(0, 0)))
 
 
 class _Span(NamedTuple):
@@ -93,40 +122,54 @@ class Reader:
         self._copied: set[tuple[TableId, Position]] = set()
         """The copies whose ends were shown."""
 
-    def read(self) -> Iterator[Shown]:
+    def look(self) -> Round | None:
+        """None if there is nothing new."""
         mark = self._directory.mark()
         self._directory.look()
-        before = self.mark or _NOTHING
-        if mark is not None and (now := before.joined(mark)) != self.mark:
-            yield from self._between(before, now)
-            self.mark = now
+        before = self.mark or NOTHING
+        if mark is None or (now := before.joined(mark)) == self.mark:
+            return None
+        return Round(before, now)
 
-    def _between(self, before: Watermark, now: Watermark) -> Iterator[Shown]:
+    def read(self, round: Round) -> Iterator[Shown]:
+        yield from self._queue(round, rows=True).in_order()
+        self.mark = round.now
+
+    def skim(self, mark: Watermark) -> Iterator[Shown]:
+        """Everything before the mark but rows and copied documents, for a reader that goes on there."""
+        self._directory.look()
+        yield from self._queue(Round(NOTHING, mark), rows=False).in_order()
+        self.mark = mark
+
+    def _queue(self, round: Round, *, rows: bool) -> _Queue:
+        before, now = round
         queue = _Queue(self._directory)
         ddls = [_ddl(message) for message in self._directory.ddls.values()]
         for ddl in ddls:
             table = next(iter(ddl.about), TableId(""))
             if before.of(table) <= ddl.at < now.of(table):
-                queue.add(ddl.message.pos, _RECOPY if ddl.type == "recopy" else _DDL, ddl.message)
+                queue.add(ddl.message.pos, Rank.RECOPY if ddl.type == "recopy" else Rank.DDL, table, ddl.message)
         ranges = _ranges(self._directory.manifests)
         for table, life in self._lives(ddls, ranges).items():
             start, end = before.of(table), now.of(table)
             if life.schema is not None and start <= life.start < end:
-                queue.add(life.schema.pos, _SCHEMA, life.schema)
-            if life.view:
+                queue.add(life.schema.pos, Rank.SCHEMA, table, life.schema)
+            if life.view or not rows:
                 continue
             for span, manifest in _shown(table, life, ranges[table], Window(start, end)):
                 queue.wait_for(manifest.files, table, _Span(pos_of(span.start), pos_of(span.end)))
             for begin, until in pairwise((life.start, *life.restarts, end)):
                 self._add_copies(queue, table, begin, (pos_of(max(begin, start)), pos_of(min(until, end))))
-        yield from queue.in_order()
+        return queue
 
     def _add_copies(self, queue: _Queue, table: TableId, begin: Position, span: tuple[str, str]) -> None:
         """The copy that began there. `span`: until the table was emptied again. What was read just before the beginning is of the beginning."""
+        if span[0] >= span[1]:
+            return
         first = pos_of(begin)
         copies = {copy: max(first, pos_after(copy.after)) for copy in self._copies(table) if copy.start == begin}
         if copies and first == span[0]:
-            queue.add(first, _BEGINS, CopyBegins(table))
+            queue.add(first, Rank.BEGINS, table, CopyBegins(table))
         for copy, at in copies.items():
             if span[0] <= at < span[1]:
                 queue.wait_for(copy.files, table, _Span(pos_after(copy.after), span[1], at))
@@ -134,7 +177,7 @@ class Reader:
         copy_of = table, begin
         if copies and over < span[1] and copy_of in self._directory.copied and copy_of not in self._copied:
             self._copied.add(copy_of)
-            queue.add(max(over, span[0]), _COPIED, Copied(table))
+            queue.add(max(over, span[0]), Rank.COPIED, table, Copied(table))
 
     def _copies(self, table: TableId) -> Iterator[CopyReceipt]:
         return (copy for manifest in self._directory.manifests for copy in manifest.copies if copy.table == table)
@@ -171,12 +214,12 @@ class _Queue:
 
     def __init__(self, directory: FeedDirectory) -> None:
         self._directory = directory
-        self._ready: list[tuple[str, int, int, Shown]] = []
+        self._ready: list[Shown] = []
         self._files: dict[str, tuple[Receipt, dict[str, list[_Span]]]] = {}
         self._numbers = count()
 
-    def add(self, pos: str, rank: int, shown: Shown) -> None:
-        heappush(self._ready, (pos, rank, next(self._numbers), shown))
+    def add(self, at: str, rank: Rank, table: str, content: Content) -> None:
+        heappush(self._ready, Shown(at, rank, table, next(self._numbers), content))
 
     def wait_for(self, files: Iterable[Receipt], table: TableId, span: _Span) -> None:
         for file in files:
@@ -190,15 +233,15 @@ class _Queue:
         ]
         waiting.sort(reverse=True)
         while self._ready or waiting:
-            while waiting and (not self._ready or waiting[-1][0] <= self._ready[0][0]):
+            while waiting and (not self._ready or waiting[-1][0] <= self._ready[0].at):
                 file, wanted = self._files[waiting.pop()[1]]
                 for message in self._directory.messages(file):
                     for span in wanted.get(message.table, ()):
                         if span.start <= message.pos < span.end:
-                            self.add(max(message.pos, span.at), _ROW, message)
+                            self.add(max(message.pos, span.at), Rank.ROW, message.table, message)
                             break
             if self._ready:
-                yield heappop(self._ready)[3]
+                yield heappop(self._ready)
 
 
 def _ranges(manifests: Iterable[Manifest]) -> defaultdict[TableId, list[tuple[Window, Manifest]]]:

@@ -1,19 +1,27 @@
 """`MongoReplica`: makes a MongoDB what the messages of a changefeed say, in their order, with the writer and the DDL applier of a MongoDB sink.
 
 Rows are written in batches, and before each DDL. While a table is copied, a change may not fit, and its indexes wait until the copy is over.
+
+What is about to be done is saved before it is done (`place.py`). A replica that goes on reads the tables' names from the messages before
+its mark, and then the whole round again: it passes over what is written, writes again the rows that may be written, in one run, so that
+unique values find their rows, and applies a DDL that was begun to what the target looked like before it.
+
+A copy may be found complete only when a round is read again. Its end then waits until the target is as far as it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import bson
+from pymongo.write_concern import WriteConcern
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
-from changefeed.errors import InvariantError
+from changefeed.errors import DdlRefused, InvariantError, TargetOccupied
 from changefeed.event import DdlType, RowType
+from changefeed.records import Observation
 from changefeed.table import TableId, TableName
 from sink.ddl import (
     CreateIndexes,
@@ -26,14 +34,18 @@ from sink.ddl import (
     ShardTable,
     names_of,
 )
-from sink.files.reading.feed_directory import StoredMessage
-from sink.files.reading.reader import Copied, CopyBegins, Shown
+from sink.files.identity import FeedIdentity
+from sink.files.reading.feed_directory import StoredMessage, Watermark
+from sink.files.reading.place import Begun, StoredPlace, step_of
+from sink.files.reading.reader import NOTHING, Copied, CopyBegins, Rank, Reader, Round, Shown
 from sink.mongodb.connection import Client
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
+from sink.mongodb.errors import translated
 from sink.mongodb.rows.row_writer import MongoRowWriter
+from sink.mongodb.rows.write_run import WriteRun
 from sink.row import RowChange, TargetTable
 
-_BATCH = 2_000
+_ROWS, _BYTES = 2_000, 16 << 20
 _FOREVER = 3600.0
 _TYPES: Mapping[str, RowType] = {
     "i": RowType.INSERT,
@@ -48,72 +60,182 @@ _UPDATE_NAMES: tuple[tuple[str, str, Any], ...] = (("set", "updatedFields", {}),
 class MongoReplica:
     """`close` closes the client, too."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, reader: Reader, identity: FeedIdentity) -> None:
         self._client = client
+        self._reader = reader
         self._writer = MongoRowWriter(client, permit=lambda: _FOREVER)
         self._ddl = MongoDdlApplier(client, permit=lambda: _FOREVER)
+        self._stored = StoredPlace(client, identity)
         self._names: dict[TableId, TableName] = {}
         self._copying: set[TableId] = set()
         self._indexes: dict[TableId, tuple[Document, ...]] = {}
         """Those that wait for the end of a copy."""
-        self._rows: list[RowChange] = []
+        self._rows: list[Shown] = []
+        self._bytes = 0
+        self._again: WriteRun | None = None
+        """Open while rows are written that may have been written before."""
+        self._late: list[Shown] = []
+        """Copies that were found to be complete meanwhile."""
 
-    def follow(self, messages: Iterable[Shown]) -> None:
-        """Everything is durable when it returns."""
-        for message in messages:
-            self._take(message)
-        self._flush()
+    def begin(self, *, from_start: bool = False) -> Watermark | None:
+        """Goes on where an earlier reader ended, and returns its watermark. `from_start`: the target has none of the tables."""
+        self._stored.take(from_start=from_start)
+        place = self._stored.place
+        self._copying = set(place.copying)
+        for shown in self._reader.skim(place.mark):
+            self._planned(shown)
+        if place.round is not None:
+            self._again = self._run()
+            self._follow(place.round)
+        elif place.mark == NOTHING:
+            return None
+        return place.mark
+
+    def follow(self) -> None:
+        """Everything up to the newest watermark is durable when it returns."""
+        round = self._reader.look()
+        if round is not None:
+            self._stored.save(mark=round.before, now=round.now)
+            self._follow(round)
 
     def close(self) -> None:
         self._client.close()
 
-    def _take(self, shown: Shown) -> None:
-        match shown:
-            case CopyBegins(table):
-                self._flush()
-                self._copying.add(table)
-            case Copied(table):
-                self._flush()
-                self._copying.discard(table)
-                self._build(table)
-            case StoredMessage():
-                fields = shown.fields
-                if fields["op"] in _TYPES:
-                    self._rows.append(_change(fields))
-                    if len(self._rows) >= _BATCH:
-                        self._flush()
-                else:
-                    self._flush()
-                    self._apply(fields)
+    def _follow(self, round: Round) -> None:
+        for shown in self._reader.read(round):
+            if self._again is None or not self._is_known(shown):
+                self._take(shown)
+        self._catch_up()
+        self._flush()
+        self._stored.save(mark=round.now, now=None, step=None, rows=None)
 
-    def _apply(self, fields: dict[str, Any]) -> None:
-        """Of a DDL or a schema."""
-        table = TableId(fields.get("id") or "")
+    def _is_known(self, shown: Shown) -> bool:
+        """A row that may have been written is written again."""
+        place = self._stored.place
+        passed, reached = place.passed(shown), place.reached(shown)
+        match shown.content:
+            case Copied(table) if passed or reached:
+                if table in self._copying:
+                    self._late.append(shown)
+            case StoredMessage() if passed:
+                if shown.rank is not Rank.ROW:
+                    self._planned(shown)
+            case StoredMessage() if reached and shown.rank is Rank.ROW:
+                self._add(shown)
+            case CopyBegins() if passed:
+                pass  # the place says whether the copy is complete
+            case _:
+                self._catch_up()
+                return False
+        return True
+
+    def _catch_up(self) -> None:
+        """The target is as far as an earlier reader brought it."""
+        if self._again is not None:
+            self._flush()
+            self._again.settle()
+            self._again = None
+            for shown in self._late:
+                self._do(shown)
+
+    def _take(self, shown: Shown) -> None:
+        if shown.rank is Rank.ROW:
+            self._add(shown)
+        else:
+            self._flush()
+            self._do(shown)
+
+    def _add(self, shown: Shown) -> None:
+        assert isinstance(shown.content, StoredMessage)
+        self._rows.append(shown)
+        self._bytes += len(shown.content.raw)
+        if len(self._rows) >= _ROWS or self._bytes >= _BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        shown, self._rows, self._bytes = self._rows, [], 0
+        if not shown:
+            return
+        rows = [_change(each.content.fields) for each in shown if isinstance(each.content, StoredMessage)]
+        if self._again is not None:
+            self._again.prepare(rows, replay=True)()
+            return
+        self._stored.save(rows=(shown[0].at, shown[-1].at))
+        run = self._run()
+        run.prepare(rows, replay=any(row.table.id in self._copying for row in rows))()
+        run.settle()
+
+    def _run(self) -> WriteRun:
+        return self._writer.begin(lambda table: table in self._copying)
+
+    def _do(self, shown: Shown) -> None:
+        """A DDL, or what else is not a row."""
+        step, begun = step_of(shown), self._stored.place.ddl
+        for number, ddl in enumerate(self._planned(shown)):
+            if begun is not None and begun.step == step and number <= begun.number:
+                if number == begun.number:
+                    self._apply(ddl, begun.before)
+                continue
+            before = self._ddl.observe(names_of(ddl))
+            _refuse_occupied(ddl, before)
+            self._stored.save(ddl=Begun(step, number, before))
+            self._apply(ddl, before)
+        if shown.rank is Rank.RECOPY and isinstance(shown.content, StoredMessage):
+            self._empty(TableName.parse(shown.content.fields["ns"]))
+        place = self._stored.place
+        ahead = not place.passed(shown) and not place.reached(shown)
+        further = {"step": step, "rows": None} if ahead else {}
+        self._stored.save(ddl=None, copying=frozenset(self._copying), **further)
+
+    def _apply(self, ddl: DownstreamDdl, before: Observation) -> None:
+        try:
+            self._ddl.apply(ddl, before)
+        except DdlRefused:
+            self._stored.save(ddl=None)
+            raise
+
+    def _empty(self, name: TableName) -> None:
+        with translated(f"emptying {name}"):
+            self._client.get_database(name.db, write_concern=WriteConcern(w="majority"))[name.coll].delete_many({})
+
+    def _planned(self, shown: Shown) -> tuple[DownstreamDdl, ...]:
+        """What is to be done. The replica's own knowledge is afterwards as if it was done."""
+        match shown.content:
+            case CopyBegins(table):
+                self._copying.add(table)
+                return ()
+            case Copied(table):
+                if table not in self._copying:
+                    return ()
+                self._copying.discard(table)
+                return self._waiting_indexes(table)
+            case StoredMessage():
+                return self._planned_ddl(shown.content.fields, TableId(shown.table))
+
+    def _planned_ddl(self, fields: dict[str, Any], table: TableId) -> tuple[DownstreamDdl, ...]:
         match fields["op"], fields.get("type"):
             case "b", _:
                 name, schema = TableName.parse(fields["ns"]), fields["schema"]
-                self._do(CreateTable(name=name, options=Document.of(schema["options"])))
                 self._names[table], self._indexes[table] = name, tuple(map(Document.of, schema["indexes"]))
-                if table not in self._copying:
-                    self._build(table)
+                create = CreateTable(name=name, options=Document.of(schema["options"]))
+                return (create, *(() if table in self._copying else self._waiting_indexes(table)))
             case _, "recopy":
-                name = TableName.parse(fields["ns"])
-                self._client[name.db][name.coll].delete_many({})
+                return ()
             case _, "dropDatabase":
-                names = tuple(self._names.pop(TableId(id)) for id in fields["ids"] if id in self._names)
-                self._do(DropTables(names=names))
+                names = [self._forget(TableId(id)) for id in fields["ids"]]
+                return (DropTables(names=tuple(name for name in names if name is not None)),)
             case _, "dropIndexes" if table in self._indexes:
-                self._drop_indexes(table, TableName.parse(fields["ns"]), set(fields["spec"]["indexes"]))
+                return self._dropped_indexes(table, TableName.parse(fields["ns"]), set(fields["spec"]["indexes"]))
             case _:
-                self._do(_ddl(fields))
                 self._rename(fields, table)
+                return (_ddl(fields),)
 
-    def _drop_indexes(self, table: TableId, name: TableName, gone: set[str]) -> None:
+    def _dropped_indexes(self, table: TableId, name: TableName, gone: set[str]) -> tuple[DownstreamDdl, ...]:
         """Some of them may not be built yet, and never are."""
         waiting = {index: index.decode()["name"] for index in self._indexes[table]}
         self._indexes[table] = tuple(index for index, called in waiting.items() if called not in gone)
-        if built := tuple(sorted(gone - set(waiting.values()))):
-            self._do(DropIndexes(name=name, indexes=built))
+        built = tuple(sorted(gone - set(waiting.values())))
+        return (DropIndexes(name=name, indexes=built),) if built else ()
 
     def _rename(self, fields: dict[str, Any], table: TableId) -> None:
         match fields["type"]:
@@ -121,24 +243,26 @@ class MongoReplica:
                 self._names[table] = TableName.parse(fields["ns"])
             case "rename":
                 self._names[table] = TableName.parse(fields["to"])
-                self._names.pop(TableId(fields["dropped"] or ""), None)
+                self._forget(TableId(fields["dropped"] or ""))
             case "drop":
-                self._names.pop(table, None)
+                self._forget(table)
 
-    def _build(self, table: TableId) -> None:
+    def _forget(self, table: TableId) -> TableName | None:
+        self._copying.discard(table)
+        self._indexes.pop(table, None)
+        return self._names.pop(table, None)
+
+    def _waiting_indexes(self, table: TableId) -> tuple[DownstreamDdl, ...]:
         indexes = self._indexes.pop(table, ())
-        if indexes and table in self._names:
-            self._do(CreateIndexes(name=self._names[table], indexes=indexes))
+        return (CreateIndexes(name=self._names[table], indexes=indexes),) if indexes and table in self._names else ()
 
-    def _do(self, ddl: DownstreamDdl) -> None:
-        self._ddl.apply(ddl, self._ddl.observe(names_of(ddl)))
 
-    def _flush(self) -> None:
-        rows, self._rows = self._rows, []
-        if rows:
-            run = self._writer.begin(lambda table: table in self._copying)
-            run.prepare(rows, replay=any(row.table.id in self._copying for row in rows))()
-            run.settle()
+def _refuse_occupied(ddl: DownstreamDdl, before: Observation) -> None:
+    if isinstance(ddl, CreateTable) and before.tables[ddl.name] is not None:
+        raise TargetOccupied(
+            f"{ddl.name}: expected a target without this table, found it there; drop it, or name another target, and begin again: "
+            f"what is written already stays"
+        )
 
 
 def _change(fields: dict[str, Any]) -> RowChange:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import yaml
 
 from changefeed.cluster_time import ClusterTime
 from devstack.mongodb.server import Client
-from tests.component.node.server_process import Server
+from tests.component.node.server_process import SLUICE, Server
 from tests.e2e.node.event_judge import judge
 from tests.e2e.node.workload import until, writing
 from tests.independent_compare import differences
@@ -71,7 +73,7 @@ class Filed:
     def differences(self, target_uri: str) -> list[str]:
         """Between the source and what a reader makes of the files."""
         self.target.drop_database(self.id)
-        assert "written up to" in self.sluice("read", self.uri, "--to", target_uri)
+        assert "written up to" in self.sluice("read", self.uri, "--to", target_uri, "--from-start")
         return differences(self.client, self.id, self.target, self.id)
 
 
@@ -222,3 +224,22 @@ def test_a_node_that_is_killed_in_a_copy_copies_again(feed: Filed, mortal: Morta
     found = feed.differences(target_uri)
     assert not found, "\n".join(found)
     assert judge(feed.messages(), feed.directory) == []
+
+
+@pytest.mark.soak
+def test_a_reader_that_is_killed_goes_on_where_it_was(feed: Filed, target_uri: str) -> None:
+    """`--follow --to` gets kill -9 after ever longer lives, while rows and DDL go on."""
+    feed.create()
+    read = ("read", feed.uri, "--to", target_uri)
+    with writing(feed.source, _TABLES):
+        for number in range(8):
+            _ddls(feed.source, number)
+            with subprocess.Popen([str(SLUICE), *read, "--follow"], stderr=subprocess.PIPE, text=True) as reader:
+                with suppress(subprocess.TimeoutExpired):
+                    _, said = reader.communicate(timeout=1.5 + number / 3)
+                    pytest.fail(f"the reader ended: {said}")
+                reader.kill()
+    feed.until_written()
+    assert "written up to" in feed.sluice(*read)
+    found = differences(feed.client, feed.id, feed.target, feed.id)
+    assert not found, "\n".join(found)

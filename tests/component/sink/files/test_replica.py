@@ -1,0 +1,271 @@
+"""A replica that is killed at any step goes on where it ended, and the target becomes what it becomes undisturbed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import bson
+import pytest
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.documents.document import Document
+from changefeed.errors import FencedError, TargetOccupied
+from changefeed.event import DdlType, RowType
+from changefeed.position import Window
+from changefeed.table import TableId, TableName, TableSchema
+from devstack.mongodb.server import Client
+from sink.ddl import CreateIndexes, CreateTable, DownstreamDdl, DropIndexes, DropTables, RenameTable
+from sink.files.reading import replica
+from sink.files.reading.feed_directory import FeedDirectory
+from sink.files.reading.place import COLLECTION, StoredPlace
+from sink.files.reading.reader import Reader
+from sink.files.reading.replica import MongoReplica
+from sink.mongodb.connection import connect
+from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
+from sink.mongodb.rows.write_run import WriteRun
+from sink.receipt import Commit
+from sink.row import RowChange
+from tests.component.sink.files.feed import NOTHING_SEEN, A, B, Feed, copied, moment, recorded, target
+
+_UNIQUE = {"v": 2, "key": {"u": 1}, "name": "u_1", "unique": True, "sparse": True}
+_PLAIN = {"v": 2, "key": {"n": 1}, "name": "n_1"}
+
+
+class _Killed(BaseException):
+    """As kill -9: no line of the reader handles it."""
+
+
+class _Death:
+    """Comes at one of the steps: before and after each call of what changes the target."""
+
+    def __init__(self) -> None:
+        self.left: int | None = None
+
+    def step(self) -> None:
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                raise _Killed
+
+    def watches(self, monkeypatch: pytest.MonkeyPatch, kind: type, name: str) -> None:
+        called = getattr(kind, name)
+
+        def mortal(*arguments: Any, **options: Any) -> Any:
+            self.step()
+            result = called(*arguments, **options)
+            self.step()
+            return result
+
+        monkeypatch.setattr(kind, name, mortal)
+
+
+@pytest.fixture
+def death(monkeypatch: pytest.MonkeyPatch) -> _Death:
+    death = _Death()
+    for kind, name in (
+        (StoredPlace, "save"),
+        (MongoDdlApplier, "apply"),
+        (MongoReplica, "_empty"),
+        (WriteRun, "_apply"),
+    ):
+        death.watches(monkeypatch, kind, name)
+    monkeypatch.setattr(replica, "_ROWS", 3)
+    return death
+
+
+@pytest.fixture
+def emptied(target_client: Client) -> Iterator[Callable[[], None]]:
+    def empty() -> None:
+        target_client.drop_database("shop")
+        target_client[COLLECTION[0]][COLLECTION[1]].delete_many({})
+
+    empty()
+    yield empty
+    empty()
+
+
+def _name(coll: str) -> TableName:
+    return TableName("shop", coll)
+
+
+def _change(type: RowType, table: TableId, at: int, index: int, key: int, name: str = "a", **update: Any) -> RowChange:
+    described = {"updatedFields": update, "removedFields": [], "truncatedArrays": []}
+    return RowChange(
+        table=target(table, name),
+        type=type,
+        key=bson.encode({"_id": key}),
+        document=bson.encode({"_id": key} | update) if type in (RowType.INSERT, RowType.REPLACE) else None,
+        update=bson.encode(described) if type is RowType.UPDATE else None,
+        time=ClusterTime(at, 1).to_int(),
+        token=f"{index:08X}".encode(),
+    )
+
+
+def _ddl(feed: Feed, type: DdlType, at: int, ddl: DownstreamDdl, table: TableId = A, **more: Any) -> None:
+    feed.ddl.apply(ddl, NOTHING_SEEN, recorded(type, at, table, **more))
+
+
+def _copy(feed: Feed, start: int, at: int, documents: list[dict[str, Any]]) -> None:
+    indexes = Document.of({"v": 2, "key": {"_id": 1}, "name": "_id_"}), Document.of(_UNIQUE)
+    schema = TableSchema(id=A, name=_name("a"), valid_from=moment(100), indexes=indexes)
+    feed.committer().commit(
+        Commit(ranges={}, copies=(copied(feed, start, at, documents),), tables=((schema, _name("a")),))
+    )
+
+
+def _first_part(feed: Feed) -> None:
+    """A table with a unique index is copied, emptied, and copied again, while its rows change."""
+    update, delete = RowType.UPDATE, RowType.DELETE
+    _copy(feed, 100, 102, [{"_id": n, "u": n} for n in range(1, 8)])
+    rows = [_change(update, A, 101, n, n, x=1) for n in range(1, 10)]
+    feed.window(100, 105, [*rows, _change(delete, A, 103, 1, 7)])
+    feed.ddl.recopy(A, _name("a"), moment(105))
+    _copy(feed, 105, 107, [{"_id": n, "u": n, "x": 1} for n in range(1, 7)])
+    exchanged = [
+        *(_change(update, A, 106, n, n, u=n) for n in range(1, 7)),
+        *(_change(update, A, 108, n, n, u=n + 10) for n in range(1, 7)),
+        *(_change(update, A, 109, n, n, u=7 - n) for n in range(1, 7)),
+        _change(delete, A, 109, 8, 1),
+        _change(RowType.INSERT, A, 109, 9, 8, u=6),
+    ]
+    feed.window(105, 110, exchanged)
+    feed.marks.mark(moment(110))
+
+
+def _second_part(feed: Feed) -> None:
+    """DDL of each kind between rows of two tables, one of them behind."""
+    update, new = RowType.UPDATE, RowType.INSERT
+    feed.window(110, 115, [_change(update, A, 111, n, n, n=n) for n in range(2, 7)])
+    _ddl(feed, DdlType.CREATE_INDEXES, 115, CreateIndexes(name=_name("a"), indexes=(Document.of(_PLAIN),)))
+    _ddl(feed, DdlType.CREATE, 116, CreateTable(name=_name("b"), options=Document.of({})), B)
+    feed.window(115, 130, [_change(update, A, 120, n, n, n=-n, u=20 + n) for n in range(2, 7)])
+    in_b = TableSchema(id=B, name=_name("b"), valid_from=moment(116, 0))
+    rows = feed.written([_change(new, B, 118, n, n, "b", by="create") for n in range(7)])
+    ranges = {B: Window(moment(116, 0), moment(122, 0))}
+    feed.committer(8).commit(Commit(ranges=ranges, files=rows, tables=((in_b, _name("b")),)))
+    _ddl(feed, DdlType.RENAME, 122, RenameTable(name=_name("b"), to=_name("c"), replaces=False), B)
+    _ddl(feed, DdlType.DROP_INDEXES, 125, DropIndexes(name=_name("a"), indexes=("n_1",)))
+    feed.marks.mark(moment(130), {B: moment(120)})
+
+
+def _third_part(feed: Feed) -> None:
+    feed.ddl.copied(A, moment(105))
+    rows = feed.written([_change(RowType.UPDATE, B, 124, n, n, "c", by="rename") for n in range(1, 7)])
+    feed.committer(8).commit(Commit(ranges={B: Window(moment(122, 0), moment(140))}, files=rows))
+    _ddl(feed, DdlType.CREATE, 127, CreateTable(name=_name("gone"), options=Document.of({})), TableId("cc" * 16))
+    _ddl(feed, DdlType.DROP, 128, DropTables(names=(_name("gone"),)), TableId("cc" * 16))
+    feed.window(130, 140, [_change(RowType.REPLACE, A, 131, n, n, u=n) for n in range(2, 5)])
+    feed.marks.mark(moment(140))
+
+
+_PARTS = (_first_part, _second_part, _third_part)
+
+
+def _read(feed: Feed, target_uri: str, *, from_start: bool = False) -> None:
+    directory = FeedDirectory(str(feed.path))
+    with closing(MongoReplica(connect(target_uri), Reader(directory), directory.identity())) as reading:
+        reading.begin(from_start=from_start)
+        reading.follow()
+
+
+def _state(client: Client) -> dict[str, Any]:
+    shop = client["shop"]
+    return {
+        name: (list(shop[name].find().sort("_id", 1)), shop[name].index_information())
+        for name in sorted(shop.list_collection_names())
+    }
+
+
+def _grown(path: Path, parts: int) -> Feed:
+    feed = Feed(path)
+    for part in _PARTS[:parts]:
+        part(feed)
+    return feed
+
+
+def _lives(feed: Feed, death: _Death, target_uri: str, steps: int) -> bool:
+    death.left = steps
+    try:
+        _read(feed, target_uri)
+    except _Killed:
+        return False
+    finally:
+        death.left = None
+    return True
+
+
+@pytest.mark.parametrize(
+    ("parts", "every"), [(2, 17), *(pytest.param(parts, 1, marks=pytest.mark.soak) for parts in (1, 2, 3))]
+)
+def test_a_reader_that_was_killed_goes_on(
+    tmp_path: Path,
+    parts: int,
+    every: int,
+    target_uri: str,
+    target_client: Client,
+    emptied: Callable[[], None],
+    death: _Death,
+) -> None:
+    """It is killed while it reads the first `parts`, and again while it reads all."""
+    _read(_grown(tmp_path / "whole", 3), target_uri)
+    expected = _state(target_client)
+    assert list(expected) == ["a", "c"]
+    assert [set(expected[name][1]) for name in "ac"] == [{"_id_", "u_1"}, {"_id_"}]
+    lived = False
+    for steps in count(3, every):
+        emptied()
+        feed = _grown(tmp_path / str(steps), parts)
+        lived = _lives(feed, death, target_uri, steps)
+        for part in _PARTS[parts:]:
+            part(feed)
+        _lives(feed, death, target_uri, steps // 2)
+        _read(feed, target_uri)
+        assert _state(target_client) == expected, f"killed after {steps} steps"
+        if lived:
+            return
+
+
+def test_a_table_that_is_in_the_way_is_refused_until_it_is_gone(
+    tmp_path: Path, target_uri: str, target_client: Client, emptied: Callable[[], None]
+) -> None:
+    feed = _grown(tmp_path, 3)
+    target_client["shop"]["b"].insert_one({"_id": "another's"})
+    for _ in range(2):
+        with pytest.raises(TargetOccupied, match=r"shop\.b"):
+            _read(feed, target_uri)
+    assert target_client["shop"]["b"].count_documents({}) == 1
+    target_client["shop"]["b"].drop()
+    _read(feed, target_uri)
+    found = _state(target_client)
+    emptied()
+    _read(feed, target_uri)
+    assert found == _state(target_client)
+
+
+def test_from_the_start_it_makes_all_tables_again(
+    tmp_path: Path, target_uri: str, target_client: Client, emptied: Callable[[], None]
+) -> None:
+    feed = _grown(tmp_path, 3)
+    emptied()
+    _read(feed, target_uri)
+    found = _state(target_client)
+    target_client.drop_database("shop")
+    _read(feed, target_uri)
+    assert _state(target_client) == {}
+    _read(feed, target_uri, from_start=True)
+    assert _state(target_client) == found
+
+
+def test_the_first_of_two_readers_ends(tmp_path: Path, target_uri: str, emptied: Callable[[], None]) -> None:
+    feed = _grown(tmp_path, 1)
+    emptied()
+    directory = FeedDirectory(str(feed.path))
+    with closing(MongoReplica(connect(target_uri), Reader(directory), directory.identity())) as first:
+        first.begin()
+        _read(feed, target_uri)
+        with pytest.raises(FencedError, match="let one of them run"):
+            first.follow()
