@@ -43,7 +43,7 @@ class _StandardError:
             sys.stderr.flush()
 
 
-def set_up(format: LogFormat) -> None:
+def set_up(format: LogFormat, least: int = logging.INFO) -> None:
     """Must be called once, before the first log line."""
     renderer: Processor = (
         structlog.processors.JSONRenderer(sort_keys=True)
@@ -61,7 +61,7 @@ def set_up(format: LogFormat) -> None:
             renderer,
             redacted_line,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        wrapper_class=structlog.make_filtering_bound_logger(least),
         logger_factory=structlog.WriteLoggerFactory(cast("TextIO", _StandardError())),
         cache_logger_on_first_use=True,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,6 +15,7 @@ from changefeed.config.wording import Mistake
 from changefeed.errors import ConfigurationError
 from cli.command import reported
 from cli.output import print_line, print_note
+from credentials.logging import LogFormat, set_up
 from sink.events.extended_json import to_json
 from sink.files.reading.feed_directory import FeedDirectory, StoredMessage
 from sink.files.reading.reader import Reader
@@ -56,13 +58,14 @@ def read(
             for _ in _looks(follow=follow):
                 _show(reader, table)
             return
+        set_up(LogFormat.CONSOLE, logging.WARNING)
         with closing(MongoReplica(connect(to), reader, directory.identity())) as replica:
             mark = replica.begin(from_start=from_start)
             if mark is not None:
                 print_note(f"going on after {mark.at}, where an earlier run ended; --from-start begins again")
             for _ in _looks(follow=follow):
-                replica.follow()
-            print_line(_until(reader))
+                if replica.follow() or not follow:
+                    print_line(_until(reader))
 
 
 def _directory(uri: str) -> FeedDirectory:
@@ -92,5 +95,6 @@ def _show(reader: Reader, table: str) -> None:
 def _until(reader: Reader) -> str:
     if reader.mark is None:
         return "there is no watermark yet: nothing was written"
-    behind = f"; {len(reader.mark.behind)} tables are behind" if reader.mark.behind else ""
-    return f"written up to {reader.mark.at}{behind}"
+    behind = len(reader.mark.behind)
+    told = "" if not behind else "; 1 table is behind" if behind == 1 else f"; {behind} tables are behind"
+    return f"written up to {reader.mark.at}{told}"

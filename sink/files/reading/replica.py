@@ -91,12 +91,13 @@ class MongoReplica:
             return None
         return place.mark
 
-    def follow(self) -> None:
-        """Everything up to the newest watermark is durable when it returns."""
+    def follow(self) -> bool:
+        """Everything up to the newest watermark is durable when it returns. False if there was nothing new."""
         round = self._reader.look()
         if round is not None:
             self._stored.save(mark=round.before, now=round.now)
             self._follow(round)
+        return round is not None
 
     def close(self) -> None:
         self._client.close()
@@ -260,8 +261,8 @@ class MongoReplica:
 def _refuse_occupied(ddl: DownstreamDdl, before: Observation) -> None:
     if isinstance(ddl, CreateTable) and before.tables[ddl.name] is not None:
         raise TargetOccupied(
-            f"{ddl.name}: expected a target without this table, found it there; drop it, or name another target, and begin again: "
-            f"what is written already stays"
+            f"{ddl.name}: expected a target without this table, found it there; drop it there and run the command again, "
+            f"or name another target"
         )
 
 
