@@ -62,6 +62,7 @@ from owner.decision.state import ChangefeedState, published
 from owner.decision.status import commanded
 from owner.delay import horizon
 from owner.deployments.heartbeats import Heartbeats, HeartbeatWriter
+from owner.deployments.leftovers import Leftovers, Sweeper
 from owner.deployments.letter_count import LetterCount
 from owner.deployments.oplog_guard import OplogGuard, OplogLeft
 from owner.deployments.principal_copy import PrincipalCopy, PrincipalTarget
@@ -103,6 +104,7 @@ class Clusters(Protocol):
     def release(self, uri: ConnectionUri, capture: Capture) -> None: ...
     def open_sink(self, configuration: Configuration, life: str) -> DdlApplier: ...
     def open_marks(self, configuration: Configuration, life: str) -> Marks | None: ...
+    def open_sweeper(self, configuration: Configuration, life: str) -> Sweeper | None: ...
     def open_letters(self, configuration: Configuration, before: LetterTotals) -> LetterTotals: ...
     def principals_of(self, configuration: Configuration) -> PrincipalTarget: ...
 
@@ -190,6 +192,7 @@ class ChangefeedOwner:
         self._watermarks = Watermarks(
             id, self._background, partial(term.clusters.open_marks, configuration, self._life)
         )
+        self._leftovers = Leftovers(id, self._background, term.clusters.open_sweeper(configuration, self._life))
         self._reports = ErrorReports()
         self._table_starts = TableStarts(
             configuration, self._source, self._open_sink, self._writer, self._background, self._reports, self._random
@@ -352,6 +355,7 @@ class ChangefeedOwner:
         assert status.checkpoint is not None
         behind = {table: stored.record.at for table, stored in known.stragglers.items()}
         self._watermarks.look(status.checkpoint, behind)
+        self._leftovers.look(known.gone)
         floor = known.floor(status.checkpoint)
         nodes = known.nodes(self._gone_at, memory.standings.failing(known.processors))
         memory.progress = memory.progress.next(memory.tables.replicated, nodes, floor)

@@ -75,6 +75,8 @@ class OwnerView:
     """Whether all living nodes know tables that are copied beside the target's."""
     copies: Mapping[TableId, CopyRecord] = field(default_factory=dict)
     """What is recorded of initial copies."""
+    gone: Callable[[int], bool] = lambda _: False
+    """Whether the node of this epoch is. Not, if it came after this view."""
     chunks_of: Callable[[TableId], Iterable[CopyPart]] = lambda _: ()
     """The chunks of a copy that has not ended, in order. Decoded at each call."""
 
@@ -181,11 +183,16 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Owner
         isolates=all(stored.record.isolates for stored in nodes.values()),
         recopies=all(stored.record.recopies for stored in nodes.values()),
         copies=reader.derived(CopyRecord, view, layout.copies(id), _copy),
+        gone=partial(_gone, view.revision, frozenset(kv.create_rev for kv in view.group(layout.nodes).values())),
         chunks_of=partial(_chunks_of, view, layout, id),
         processors={
             NodeId(node): stored.record for node, stored in nodes.items() if Role.PROCESSOR in stored.record.roles
         },
     )
+
+
+def _gone(revision: int, living: AbstractSet[int], epoch: int) -> bool:
+    return epoch <= revision and epoch not in living
 
 
 def _record(_: str, stored: decoded.StoredRecord[DdlRecord]) -> tuple[Position, DdlRecord]:

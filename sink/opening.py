@@ -10,6 +10,7 @@ from changefeed.config.sinks.file_sink import FileSinkOptions
 from sink.files.committer import FileCommitter
 from sink.files.directory import Directory
 from sink.files.identity import FeedIdentity
+from sink.files.leftovers import FileLeftovers
 from sink.files.owner_log import FileDdlApplier, FileMarks
 from sink.files.row_writer import FileDocumentLoader, FileRowWriter
 from sink.receipt import Committer
@@ -29,11 +30,12 @@ class EventSink:
     def is_empty(self) -> bool:
         return Directory(self.options.directory).empty()
 
-    def writer(self, permit: Callable[[], object]) -> FileRowWriter:
-        return FileRowWriter(self.feed, self.options, permit)
+    def writer(self, epoch: int, permit: Callable[[], object]) -> FileRowWriter:
+        """`epoch`: that of the task's node."""
+        return FileRowWriter(self.feed, self.options, epoch, permit)
 
-    def loader(self, table: TargetTable, permit: Callable[[], object]) -> FileDocumentLoader:
-        return FileDocumentLoader(self.feed, self.options, table, permit)
+    def loader(self, epoch: int, table: TargetTable, permit: Callable[[], object]) -> FileDocumentLoader:
+        return FileDocumentLoader(self.feed, self.options, epoch, table, permit)
 
     def committer(self, life: str, epoch: int) -> Committer:
         return FileCommitter(self._identity(life), self.options, epoch)
@@ -43,6 +45,9 @@ class EventSink:
 
     def marks(self, life: str) -> FileMarks:
         return FileMarks(self._identity(life), self.options)
+
+    def leftovers(self, life: str) -> FileLeftovers:
+        return FileLeftovers(self._identity(life), self.options.directory)
 
     def _identity(self, life: str) -> FeedIdentity:
         return FeedIdentity(feed=self.feed, life=life)

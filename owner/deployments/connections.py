@@ -23,6 +23,7 @@ from changefeed.users.principals import PrincipalChanges, Principals
 from credentials.expansion import expanded
 from credentials.renewal import Renewed
 from owner.ddl.feed import DdlFeed
+from owner.deployments.leftovers import Sweeper
 from owner.deployments.principal_copy import PrincipalTarget
 from owner.deployments.watermarks import Marks
 from sink.blackhole.ddl_applier import BlackholeDdlApplier
@@ -146,6 +147,11 @@ class Connections:
         """None: the sink has no watermarks."""
         events = event_sink(configuration)
         return events.marks(life) if events is not None else None
+
+    def open_sweeper(self, configuration: Configuration, life: str) -> Sweeper | None:
+        """None: the sink keeps nothing of what was not committed."""
+        events = event_sink(configuration)
+        return events.leftovers(life) if events is not None else None
 
     def open_letters(self, configuration: Configuration, before: LetterTotals) -> LetterTotals:
         """Waits for the target."""

@@ -132,7 +132,11 @@ class ChangefeedResources:
         self.row_filter = RowFilter(configuration.filter)
         fetch = _fetch_from(source, self.row_filter, columns_of)
         self._events = _event_sink(configuration, uris)
-        self.writer = self._events.writer(permit) if self._events else _writer(configuration, target, permit, fetch)
+        self.writer = (
+            self._events.writer(context.fence.epoch, permit)
+            if self._events
+            else _writer(configuration, target, permit, fetch)
+        )
         self.folds = self._events is None
         """The sink needs only the effect of several changes of one row."""
 
@@ -239,7 +243,7 @@ class ChangefeedResources:
     def loader(self, schema: TableSchema, *, once: bool) -> DocumentLoader:
         """`once`: no document may be sent twice."""
         if self._events is not None:
-            return self._events.loader(self.mounter.mounted(schema).target, self._permit)
+            return self._events.loader(self.context.fence.epoch, self.mounter.mounted(schema).target, self._permit)
         if self._target is None:
             return BlackholeDocumentLoader()
         table, options = self.mounter.mounted(schema).target, _writer_options(self.context.configuration)

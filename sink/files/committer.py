@@ -3,8 +3,8 @@
     schema versions   put-create, before the manifest that has their first rows
     manifest          log/<node epoch>/<number>.json, put-create
 
-A node's epoch is its own, so nodes never compete for a name. A number that is taken was an earlier try of this node: the next one is
-tried. A crash between two steps leaves versions that nobody needs, or a manifest whose window is run again: ranges then overlap.
+A node's epoch is its own, so nodes never compete for a name. A number that is taken was an earlier try of this node, and the next one is
+tried; or the node counts as gone (`leftovers.py`), and may not commit any more. A crash between two steps leaves versions that nobody needs, or a manifest whose window is run again: ranges then overlap.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 
 from changefeed.config.sinks.file_sink import FileSinkOptions
+from changefeed.errors import FencedError
 from changefeed.position import Position
 from changefeed.table import TableId
 from sink.events.message import schema_message
@@ -37,7 +38,7 @@ class FileCommitter:
         with self._lock:
             if self._number is None:
                 self._identity.claim(self._directory)
-                self._number = max((number_of(name) + 1 for name in self._directory.names(self._log)), default=0)
+                self._number = max((number_of(name) for name in self._directory.names(self._log)), default=0)
             for schema, name in commit.tables:
                 version = schema.id, schema.valid_from
                 if version not in self._described:
@@ -45,5 +46,14 @@ class FileCommitter:
                     self._directory.create(described, schema_message(feed, schema, name).json())
                     self._described.add(version)
             while not self._directory.create(f"{self._log}/{number_name(self._number)}", manifest):
+                self._refuse_sealed(self._number)
                 self._number += 1
             self._number += 1
+
+    def _refuse_sealed(self, number: int) -> None:
+        name = f"{self._log}/{number_name(number)}"
+        content = self._directory.read(name)
+        if content is not None and Manifest.parse(content).sealed:
+            raise FencedError(
+                f"{self._directory.path}/{name}: nothing more is committed, because this node's session is over"
+            )

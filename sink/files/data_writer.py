@@ -6,9 +6,11 @@ import gzip
 import secrets
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Protocol
 
 from changefeed.config.sinks.file_sink import Compression, FileSinkOptions, MessageFormat
+from changefeed.errors import SluiceError
 from sink.files.directory import Directory
 from sink.files.manifest import DATA
 from sink.receipt import Receipt
@@ -23,11 +25,13 @@ class _Compressor(Protocol):
 
 
 class DataWriter:
-    """For one task's run. An attempt that ends without `finish` leaves files that no manifest names."""
+    """For one task's run. An attempt that ends without `finish` leaves files that no manifest names (`leftovers.py`)."""
 
-    def __init__(self, options: FileSinkOptions) -> None:
+    def __init__(self, options: FileSinkOptions, epoch: int) -> None:
+        """`epoch`: that of the task's node."""
         self._options = options
         self._directory = Directory(options.directory)
+        self._folder = f"{DATA}/{epoch}"
         self._attempt = secrets.token_hex(12)
         self._open: _OpenFile | None = None
         self._written: list[Receipt] = []
@@ -48,14 +52,19 @@ class DataWriter:
         return written
 
     def abandon(self) -> None:
-        """What was written since the last `finish` is garbage."""
+        """What was written since the last `finish` is garbage. What cannot be removed now is removed when the node is gone."""
+        garbage = [receipt.name for receipt in self._written]
         if self._open is not None:
             self._open.close()
+            garbage.append(self._open.name)
         self._open, self._written = None, []
+        with suppress(SluiceError):
+            for name in garbage:
+                self._directory.remove(name)
 
     def _next(self) -> _OpenFile:
         suffix = ".gz" if self._options.compression is Compression.GZIP else ""
-        name = f"{DATA}/{self._attempt}-{len(self._written)}.{self._options.format}{suffix}"
+        name = f"{self._folder}/{self._attempt}-{len(self._written)}.{self._options.format}{suffix}"
         return _OpenFile(self._directory, name, compressed=bool(suffix))
 
     def _end_file(self) -> None:
@@ -66,7 +75,7 @@ class DataWriter:
 
 class _OpenFile:
     def __init__(self, directory: Directory, name: str, *, compressed: bool) -> None:
-        self._name = name
+        self.name = name
         self._file = directory.new(name)
         self._gzip: _Compressor | None = zlib.compressobj(_LEVEL, wbits=zlib.MAX_WBITS | 16) if compressed else None
         self._buffer = bytearray()
@@ -83,7 +92,7 @@ class _OpenFile:
         if self._gzip is not None:
             self._store(self._gzip.flush())
         self._file.end()
-        return Receipt(name=self._name, rows=self._rows, bytes=self.size, crc32=self._crc)
+        return Receipt(name=self.name, rows=self._rows, bytes=self.size, crc32=self._crc)
 
     def close(self) -> None:
         self._file.close()

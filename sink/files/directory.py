@@ -90,6 +90,11 @@ class Directory:
         with self._errors(f"removing {name}"):
             (self.path / name).unlink(missing_ok=True)
 
+    def remove_empty(self, folder: str) -> None:
+        """Leaves it if it has files."""
+        with suppress(OSError):
+            (self.path / folder).rmdir()
+
     def _make_parent(self, file: Path) -> None:
         """A directory that was made is itself durable, up to the sink's own, which `check` makes."""
         missing = [folder for folder in (file.parent, *file.parent.parents) if not folder.exists()]

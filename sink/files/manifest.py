@@ -1,7 +1,7 @@
 """`Manifest`: what one commit makes visible, and the names of the files of a sink. Pure.
 
     feed.json                              whose directory it is, by put-create
-    data/<attempt>-<n>.<json|bson>[.gz]    messages of one task; nobody reads them before a manifest names them
+    data/<node epoch>/<attempt>-<n>.<json|bson>[.gz]    messages of one task; nobody reads them before a manifest names them
     log/<node epoch>/<number>.json         Manifest, by put-create: THE commit
     ddl/<pos>.json, ddl/<pos>.recopy.<table>.json
     schema/<table>/<pos>.json              a version of a table
@@ -15,6 +15,8 @@ A range says: every message of these tables from `from` to before `to` is in `fi
 end, or what a table has already. A reader follows each table from range to range; ranges that do not meet are a gap. Ranges that
 overlap cost nothing: nodes that wrote the same twice wrote the same messages.
 
+A sealed manifest is the last one of its node (`leftovers.py`), and says nothing else.
+
 A copy says: `files` have documents of the table, read between two times, for the copy that began at `start`.
 """
 
@@ -22,7 +24,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 from urllib.parse import quote, unquote
@@ -67,6 +69,14 @@ class Manifest:
     ranges: Mapping[TableId, Window]
     files: tuple[Receipt, ...] = ()
     copies: tuple[CopyReceipt, ...] = ()
+    sealed: bool = False
+    """The last one of its node: it is gone."""
+
+    @property
+    def all_files(self) -> Iterator[Receipt]:
+        yield from self.files
+        for copy in self.copies:
+            yield from copy.files
 
     def json(self) -> bytes:
         grouped: dict[tuple[str, str], list[TableId]] = defaultdict(list)
@@ -84,7 +94,8 @@ class Manifest:
             }
             for copy in self.copies
         ]
-        return json.dumps(fields | {"copies": copies}).encode()
+        sealed = {"sealed": True} if self.sealed else {}
+        return json.dumps(fields | {"copies": copies} | sealed).encode()
 
     @classmethod
     def parse(cls, content: bytes) -> Self:
@@ -107,6 +118,7 @@ class Manifest:
                 )
                 for each in fields["copies"]
             ),
+            sealed=fields.get("sealed", False),
         )
 
 

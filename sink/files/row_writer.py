@@ -27,9 +27,9 @@ def row_encoder(feed: str, format: MessageFormat) -> RowEncoder:
 class FileRowWriter:
     """Rows never wait and never differ: nothing is read. A replayed change has the same message as before."""
 
-    def __init__(self, feed: str, options: FileSinkOptions, permit: Callable[[], object]) -> None:
+    def __init__(self, feed: str, options: FileSinkOptions, epoch: int, permit: Callable[[], object]) -> None:
         self._encoder = row_encoder(feed, options.format)
-        self._writer = DataWriter(options)
+        self._writer = DataWriter(options, epoch)
         self._permit = permit
 
     def begin(
@@ -67,9 +67,11 @@ class FileRun:
 class FileDocumentLoader:
     """Nothing is cleared: what an earlier attempt has committed is true at its time, and all changes since the copy's start follow."""
 
-    def __init__(self, feed: str, options: FileSinkOptions, table: TargetTable, permit: Callable[[], object]) -> None:
+    def __init__(
+        self, feed: str, options: FileSinkOptions, epoch: int, table: TargetTable, permit: Callable[[], object]
+    ) -> None:
         self._encoder = row_encoder(feed, options.format)
-        self._writer = DataWriter(options)
+        self._writer = DataWriter(options, epoch)
         self._table = table
         self._permit = permit
 

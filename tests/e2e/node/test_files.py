@@ -67,6 +67,14 @@ class Filed:
         times = [int(json.loads(mark.read_text())["pos"][:16], 16) for mark in marks[-8:]]
         return ClusterTime.from_int(max(times, default=0))
 
+    def uncommitted(self) -> set[str]:
+        """The data files that no manifest names."""
+        manifests = [json.loads(path.read_text()) for path in self.directory.glob("log/*/*.json")]
+        receipts = [file for each in manifests for file in each["files"]]
+        receipts += [file for each in manifests for copy in each["copies"] for file in copy["files"]]
+        files = {str(path.relative_to(self.directory)) for path in self.directory.glob("data/*/*")}
+        return files - {file["name"] for file in receipts}
+
     def messages(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.sluice("read", self.uri).splitlines()]
 
@@ -223,6 +231,20 @@ def test_a_node_that_is_killed_in_a_copy_copies_again(feed: Filed, mortal: Morta
     feed.until_written()
     found = feed.differences(target_uri)
     assert not found, "\n".join(found)
+    assert judge(feed.messages(), feed.directory) == []
+
+
+@pytest.mark.soak
+def test_what_a_killed_node_did_not_commit_is_removed(feed: Filed, mortal: Mortal) -> None:
+    mortal.dies_at("chunks_committing")
+    mortal.until_ready()
+    feed.create()
+    mortal.until_dead()
+    left = feed.uncommitted()
+    assert left
+    mortal.comes_back()
+    until(lambda: not left & feed.uncommitted(), "the removal of what the node left")
+    feed.until_written()
     assert judge(feed.messages(), feed.directory) == []
 
 

@@ -66,8 +66,8 @@ class Feed:
     def committer(self, epoch: int = 7) -> FileCommitter:
         return FileCommitter(IDENTITY, self.options, epoch)
 
-    def written(self, changes: Sequence[RowChange]) -> tuple[Receipt, ...]:
-        run = FileRowWriter("orders", self.options, lambda: None).begin(lambda _: False)
+    def written(self, changes: Sequence[RowChange], epoch: int = 7) -> tuple[Receipt, ...]:
+        run = FileRowWriter("orders", self.options, epoch, lambda: None).begin(lambda _: False)
         for change in changes:
             run.prepare([change], replay=False)()
         return tuple(run.settle().receipts)
@@ -75,7 +75,7 @@ class Feed:
     def window(self, start: int, end: int, changes: Sequence[RowChange], *tables: TableId, epoch: int = 7) -> None:
         ranges = {table: Window(moment(start), moment(end)) for table in tables or (A,)}
         named = tuple(described(table) for table in tables or (A,))
-        self.committer(epoch).commit(Commit(ranges=ranges, files=self.written(changes), tables=named))
+        self.committer(epoch).commit(Commit(ranges=ranges, files=self.written(changes, epoch), tables=named))
 
     def read(self, reader: Reader | None = None) -> list[str]:
         reader = reader or self.reader()
@@ -108,7 +108,7 @@ def recorded(type: DdlType, at: int, table: TableId = A, **more: Any) -> DdlReco
 
 
 def copied(feed: Feed, start: int, at: int, documents: Sequence[dict[str, Any]]) -> CopyReceipt:
-    loader = FileDocumentLoader("orders", feed.options, target(A), lambda: None)
+    loader = FileDocumentLoader("orders", feed.options, 7, target(A), lambda: None)
     loader.load(list(map(bson.encode, documents)), ClusterTime(at, 1))
     return CopyReceipt(
         table=A, start=moment(start), after=ClusterTime(at, 1), until=ClusterTime(at, 1), files=loader.finish()

@@ -102,7 +102,7 @@ def test_a_missing_manifest_is_a_gap(feed: Feed) -> None:
 def test_a_missing_or_damaged_file_is_found(feed: Feed, damage: Any) -> None:
     feed.window(100, 110, [insert(A, 101, 1)])
     feed.marks.mark(moment(110))
-    [data] = (feed.path / "data").iterdir()
+    [data] = (feed.path / "data" / "7").iterdir()
     damage(data)
     with pytest.raises(MessageGap, match="restore it"):
         feed.read()
