@@ -10,6 +10,7 @@ from bench.figures.copies.initial_copy import initial_copy
 from bench.figures.copies.large_table import large_table
 from bench.figures.etcd_writes import etcd_writes
 from bench.figures.event_scan import event_scan, extended_json
+from bench.figures.files import files
 from bench.figures.filtered import one_of_a_hundred
 from bench.figures.hot_table import hot_table
 from bench.figures.lag import lag, lag_beside_an_index_build
@@ -24,6 +25,7 @@ MEASUREMENTS: dict[str, Callable[[DevStack], list[Figure]]] = {
     "event_scan": event_scan,
     "extended_json": extended_json,
     "catch_up": catch_up,
+    "files": files,
     "slices": slices,
     "initial_copy": initial_copy,
     "large_table": large_table,

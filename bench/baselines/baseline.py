@@ -17,10 +17,12 @@ from devstack.stack import DevStack
 _ROOT = Path(__file__).parents[2]
 
 
-def replicate_naively(stack: DevStack, *, start_ts: ClusterTime, events: int, database: str = DATABASE) -> Usage:
-    """The cost of so many events for the replicator and both servers."""
+def replicate_naively(
+    stack: DevStack, *, start_ts: ClusterTime, events: int, database: str = DATABASE, target: str = ""
+) -> Usage:
+    """The cost of so many events for the replicator and both servers. `target`: another one, such as a directory."""
     options = ["--from", str(start_ts), "--database", database, "--events", str(events)]
-    return _run(stack, "bench.baselines.naive_replicator", [stack.source_uri, stack.target_uri, *options])
+    return _run(stack, "bench.baselines.naive_replicator", [stack.source_uri, target or stack.target_uri, *options])
 
 
 def insert_at_the_floor(stack: DevStack, window: Window, *, database: str) -> Usage:

@@ -6,12 +6,17 @@ python -m bench.baselines.naive_replicator SOURCE TARGET --from 1795224774.9 --e
 from __future__ import annotations
 
 import argparse
+import gzip
+import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
 
+from bson import json_util
 from pymongo import DeleteOne, MongoClient, ReplaceOne, UpdateOne
 
 from bench.baselines.baseline import wait_for_start
@@ -22,10 +27,12 @@ _LONGEST_SECONDS = 0.1
 _ROWS = ["insert", "update", "replace", "delete"]
 Event = dict[str, Any]
 Request = ReplaceOne[Event] | UpdateOne | DeleteOne
+Apply: TypeAlias = Callable[[Sequence[Event]], None]
+_LETTERS = {"insert": "i", "update": "u", "replace": "R", "delete": "d"}
 
 
 def replicate(
-    source: MongoClient[Event], target: MongoClient[Event] | None, *, start_ts: ClusterTime, database: str, events: int
+    source: MongoClient[Event], apply: Apply | None, *, start_ts: ClusterTime, database: str, events: int
 ) -> None:
     """Returns when so many events have been applied, or without a target read."""
     pipeline = [{"$match": {"ns.db": database, "operationType": {"$in": _ROWS}}}]
@@ -35,8 +42,8 @@ def replicate(
     ) as stream:
         while applied < events:
             batch = _next_batch(stream, min(_BATCH, events - applied))
-            if target is not None:
-                _apply(target, batch)
+            if apply is not None:
+                apply(batch)
             applied += len(batch)
 
 
@@ -71,6 +78,41 @@ def _request(event: Event) -> Request:
     return UpdateOne(key, {operator: fields for operator, fields in update.items() if fields})
 
 
+def _write(to: BinaryIO, batch: Sequence[Event]) -> None:
+    """As the product's lines, compressed as they are. One file for all tables, durable after each batch."""
+    lines = [json_util.dumps(_message(event), json_options=json_util.CANONICAL_JSON_OPTIONS) for event in batch]
+    to.write(gzip.compress("".join(f"{line}\n" for line in lines).encode(), compresslevel=1))
+    to.flush()
+    os.fsync(to.fileno())
+
+
+def _message(event: Event) -> Event:
+    time, ns = event["clusterTime"], event["ns"]
+    message = {
+        "v": 1,
+        "feed": "naive",
+        "op": _LETTERS[event["operationType"]],
+        "ns": f"{ns['db']}.{ns['coll']}",
+        "pos": event["_id"]["_data"],
+        "ts": {"t": time.time, "i": time.inc},
+        "key": event["documentKey"],
+    }
+    if "fullDocument" in event:
+        message["after"] = event["fullDocument"]
+    if "updateDescription" in event:
+        changed = event["updateDescription"]
+        message["update"] = {"set": changed["updatedFields"], "unset": changed["removedFields"]}
+    return message
+
+
+def _opened(target: str, ending: ExitStack) -> Apply | None:
+    if target.startswith("blackhole:"):
+        return None
+    if target.startswith("file://"):
+        return partial(_write, ending.enter_context(Path(target.removeprefix("file://")).open("wb")))
+    return partial(_apply, ending.enter_context(MongoClient[Event](target)))
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source")
@@ -80,10 +122,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--events", required=True, type=int)
     given = parser.parse_args(arguments)
     with MongoClient[Event](given.source) as source, ExitStack() as ending:
-        to_nowhere = given.target.startswith("blackhole:")
-        target = None if to_nowhere else ending.enter_context(MongoClient[Event](given.target))
+        apply = _opened(given.target, ending)
         wait_for_start()
-        replicate(source, target, start_ts=given.start, database=given.database, events=given.events)
+        replicate(source, apply, start_ts=given.start, database=given.database, events=given.events)
     return 0
 
 
