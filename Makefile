@@ -8,10 +8,10 @@ STUBS := $(patsubst proto/%,admin/stubs/%,$(shell find proto -name '*.proto'))
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate
 PROTOC := $(PY) -m grpc_tools.protoc -Iadmin/stubs=proto
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak failover kubernetes versions chaos simulate check fix proto scale bench lock clean
+.PHONY: help setup demo demo-files test soak failover kubernetes versions chaos simulate check fix proto scale bench lock clean
 
 help:  ## List the commands
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 setup: $(INSTALLED)  ## Create .venv with the locked dependencies; check or fetch a JDK, libcurl and a mongod
 	@devstack/ensure-jdk
@@ -26,6 +26,9 @@ $(INSTALLED): requirements.lock pyproject.toml
 
 demo: setup  ## Replicate a small shop while its schema changes, then compare both sides
 	@$(PY) -m devstack demo
+
+demo-files: setup  ## The same through files: changes and DDL as messages, from which another MongoDB is made and compared
+	@$(PY) -m devstack demo --files
 
 test: setup  ## Run all tests except soak and the full failover matrix; starts the services that it needs
 	$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder

@@ -47,9 +47,12 @@ def fetch() -> None:
 
 
 @app.command()
-def demo() -> None:
+def demo(
+    *,
+    files: Annotated[bool, typer.Option("--files", help="Into files, from which a target is made at the end.")] = False,
+) -> None:
     """Replicate a small shop whose schema changes, and compare both sides at the end."""
-    if not run(Console()):
+    if not run(Console(), files=files):
         raise typer.Exit(1)
 
 

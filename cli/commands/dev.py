@@ -6,6 +6,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -24,10 +25,13 @@ def up() -> None:
 
 
 @app.command(epilog="sluice dev demo")
-def demo() -> None:
+def demo(
+    *,
+    files: Annotated[bool, typer.Option("--files", help="Into files, from which a target is made at the end.")] = False,
+) -> None:
     """Replicate a small shop whose schema changes, and compare both sides at the end."""
     with reported():
-        if not _devstack("demo.demo").run(Console()):
+        if not _devstack("demo.demo").run(Console(), files=files):
             raise Failure(ExitCode.FAILED, "source and target differ")
 
 

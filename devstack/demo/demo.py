@@ -1,4 +1,4 @@
-"""`Demo`: replicates a shop while its developers change the schema, then compares both sides."""
+"""`Demo`: replicates a shop while its developers change the schema, then compares the source with what came of it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
-from admin.stubs.sluice.admin.v1 import verify_pb2
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from cli import cells
 from cli.connection import Connection, ServerAddress
+from devstack.demo.outcome import DemoFailed, Outcome, ThroughFiles, verified
 from devstack.demo.shop import Shop
 from devstack.mongodb.server import Client
 from devstack.node import Node
@@ -27,33 +27,32 @@ _ID = "shop-to-dr"
 _CONFIGURATION = """
 id: shop-to-dr
 source: {source}
-sink: {target}
+sink: {sink}
 start: initial
 filter: {{tables: ["shop.*"]}}
-routes: [{{from: "shop.*", to: "shop_dr.*"}}]
+"""
+_ROUTES = """
+routes: [{from: "shop.*", to: "shop_dr.*"}]
 """
 _SCENE_SECONDS = 2.5
 _PATIENCE_SECONDS = 90.0
 _REFRESH_SECONDS = 0.15
 
 
-class DemoFailed(Exception):
-    """A step of the demonstration did not happen."""
-
-
 class Demo:
     """Draws tables on a terminal; otherwise it prints a line for each scene."""
 
-    def __init__(self, connection: Connection, console: Console, shop: Shop) -> None:
+    def __init__(self, connection: Connection, console: Console, shop: Shop, outcome: Outcome) -> None:
         self._connection = connection
         self._console = console
         self._shop = shop
+        self._outcome = outcome
         self._start = ""
 
-    def play(self, source: str, target: str) -> bool:
-        """Whether source and target are identical at the end."""
+    def play(self, configuration: str) -> bool:
+        """Whether what came of it is identical with the source at the end."""
         self._shop.stock()
-        created = pb.CreateChangefeedRequest(configuration=_CONFIGURATION.format(source=source, target=target))
+        created = pb.CreateChangefeedRequest(configuration=configuration)
         self._connection.ask(self._connection.changefeeds.CreateChangefeed, created)
         with Live(console=self._console, auto_refresh=False, transient=True) as live:
             self._narrate("the shop's tables are copied while it is open")
@@ -138,33 +137,15 @@ class Demo:
 
     def _summary(self) -> bool:
         tables = self._tables()
-        result = self._verified()
         self._console.print()
         self._console.print(self._ddl_view([ddl for ddl in self._ddls() if ddl.state in ("done", "skipped")]))
         self._console.print(
             f"Replicated {len(tables)} tables and {self._shop.writes:,} writes, most of them while the schema changed. Each schema change "
             "waited for exactly the rows before it. While its gate was closed, only the later rows of its own table waited."
         )
-        if result.succeeded:
-            self._console.print(
-                Text(
-                    f"Source and target are identical: {result.tables} tables, {result.documents:,} documents.",
-                    "bold green",
-                )
-            )
-        else:
-            self._console.print(Text("Source and target differ.", "bold red"))
-        return result.succeeded
-
-    def _verified(self) -> verify_pb2.VerifySummary:
-        request = verify_pb2.VerifyChangefeedRequest(changefeed=_ID)
-        for event in self._connection.stream(self._connection.verifications.VerifyChangefeed, request):
-            if event.WhichOneof("event") == "table" and event.table.outcome != verify_pb2.VERIFY_OUTCOME_EQUAL:
-                self._console.print(event.table)
-            if event.WhichOneof("event") == "summary":
-                summary: verify_pb2.VerifySummary = event.summary
-                return summary
-        raise DemoFailed("the comparison ended without a result")
+        result = self._outcome(self._connection, self._console, _ID)
+        self._console.print(Text(result.text, "bold green" if result.identical else "bold red"))
+        return result.identical
 
 
 def _gate(table: pb.Table) -> Text:
@@ -188,7 +169,8 @@ def _closed(ddl: pb.Ddl) -> str:
     return f"{took.total_seconds():.1f} s"
 
 
-def run(console: Console) -> bool:
+def run(console: Console, *, files: bool = False) -> bool:
+    """`files`: into files, from which a target is made at the end."""
     began = time.monotonic()
     with ExitStack() as running:
         console.print("Starting etcd, a source, a target and one Sluice node ...")
@@ -199,6 +181,9 @@ def run(console: Console) -> bool:
         connection = running.enter_context(Connection(ServerAddress(server=node.address)))
         shop = Shop(client)
         running.callback(shop.close)
-        identical = Demo(connection, console, shop).play(stack.source_uri, stack.target_uri)
+        through = ThroughFiles(stack, shop)
+        sink, routes = (through.sink, "") if files else (stack.target_uri, _ROUTES)
+        demo = Demo(connection, console, shop, through.read_back if files else verified)
+        identical = demo.play(_CONFIGURATION.format(source=stack.source_uri, sink=sink) + routes)
     console.print(f"The demonstration took {time.monotonic() - began:.0f} s.")
     return identical

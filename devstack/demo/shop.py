@@ -14,6 +14,7 @@ from pymongo.database import Database
 from changefeed.cluster_time import ClusterTime
 from devstack.mongodb.server import Client
 
+DATABASE = "shop"
 _CUSTOMERS, _PRODUCTS, _ORDERS = 200, 80, 1500
 
 
@@ -27,7 +28,7 @@ class Scene:
 class Shop:
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._shop: Database[dict[str, Any]] = client["shop"]
+        self._shop: Database[dict[str, Any]] = client[DATABASE]
         self._random = random.Random(7)  # noqa: S311 - any numbers will do
         self._closing = threading.Event()
         self._tills = threading.Thread(target=self._trade, name="shop", daemon=True)

@@ -1,0 +1,114 @@
+"""`Outcome`: compares the shop with what came of it: `verified`, or `ThroughFiles`, which makes a target from the files first."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+from rich.console import Console
+
+from admin.stubs.sluice.admin.v1 import verify_pb2
+from changefeed.position import Position
+from cli.connection import Connection
+from devstack.demo.shop import DATABASE, Shop
+from devstack.mongodb.server import Client
+from devstack.stack import DevStack
+from sink.files.reading.feed_directory import FeedDirectory, StoredMessage
+from sink.files.reading.reader import Reader
+
+_PATIENCE_SECONDS = 60.0
+_SHOWN = 150
+
+
+class DemoFailed(Exception):
+    """A step of the demonstration did not happen."""
+
+
+class ShopResult(NamedTuple):
+    identical: bool
+    text: str
+
+
+Outcome: TypeAlias = Callable[[Connection, Console, str], ShopResult]
+
+
+def verified(connection: Connection, console: Console, changefeed: str) -> ShopResult:
+    request = verify_pb2.VerifyChangefeedRequest(changefeed=changefeed)
+    for event in connection.stream(connection.verifications.VerifyChangefeed, request):
+        if event.WhichOneof("event") == "table" and event.table.outcome != verify_pb2.VERIFY_OUTCOME_EQUAL:
+            console.print(event.table)
+        if event.WhichOneof("event") == "summary":
+            found: verify_pb2.VerifySummary = event.summary
+            if not found.succeeded:
+                return ShopResult(identical=False, text="Source and target differ.")
+            return ShopResult(
+                identical=True,
+                text=f"Source and target are identical: {found.tables} tables, {found.documents:,} documents.",
+            )
+    raise DemoFailed("the comparison ended without a result")
+
+
+class ThroughFiles:
+    """The servers say themselves what a database holds: `dbHash`, and its collections with their options and indexes."""
+
+    def __init__(self, stack: DevStack, shop: Shop) -> None:
+        self._stack = stack
+        self._shop = shop
+        self._directory = stack.directory / "files"
+        self.sink = f"file://{self._directory}?commit_interval=1s"
+
+    def read_back(self, connection: Connection, console: Console, changefeed: str) -> ShopResult:  # noqa: ARG002 - no node is asked
+        self._wait_for_watermark(Position(self._shop.time()))
+        self._show(console)
+        command = ["read", f"file://{self._directory}", "--to", self._stack.target_uri]
+        said = subprocess.run(
+            [sys.executable, "-c", "from cli.main import main; main()", *command],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        console.print(f"`sluice {' '.join(command)}` says: {said}", soft_wrap=True)
+        source, target = _held(self._stack.source_uri), _held(self._stack.target_uri)
+        if source != target:
+            names = sorted(name for name in source.keys() | target.keys() if source.get(name) != target.get(name))
+            return ShopResult(
+                identical=False, text=f"The source and what was made of the files differ: {', '.join(names)}."
+            )
+        return ShopResult(
+            identical=True,
+            text=f"The source and the MongoDB that was made of the files are identical: {len(source)} tables.",
+        )
+
+    def _wait_for_watermark(self, end: Position) -> None:
+        directory, deadline = FeedDirectory(str(self._directory)), time.monotonic() + _PATIENCE_SECONDS
+        while (mark := directory.mark()) is None or mark.at < end:
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"no watermark reached {end} within {_PATIENCE_SECONDS:.0f} s")
+            time.sleep(0.1)
+
+    def _show(self, console: Console) -> None:
+        reader = Reader(FeedDirectory(str(self._directory)))
+        round = reader.look()
+        found = [shown.content for shown in reader.read(round)] if round is not None else []
+        messages = [message for message in found if isinstance(message, StoredMessage)]
+        counted = Counter(message.fields["op"] for message in messages)
+        files = sum(path.is_file() for path in self._directory.rglob("*"))
+        console.print(
+            f"\n{files} files hold {len(messages):,} messages: {dict(counted)}. The schema changes among them:"
+        )
+        for message in messages:
+            if message.fields["op"] == "ddl":
+                console.print(f"  {message.raw.decode()[:_SHOWN]} ..", soft_wrap=True, highlight=False)
+
+
+def _held(uri: str) -> dict[str, Any]:
+    """By table."""
+    with Client(uri) as client:
+        shop = client[DATABASE]
+        hashes = shop.command("dbHash")["collections"]
+        options = {entry["name"]: entry["options"] for entry in shop.list_collections()}
+        return {name: (hashes[name], options[name], shop[name].index_information()) for name in hashes}
