@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 
 from changefeed.config.sinks.file_sink import FileSinkOptions
-from changefeed.errors import FencedError
+from changefeed.errors import SinkRefused
 from changefeed.position import Position
 from changefeed.table import TableId
 from sink.events.message import schema_message
@@ -54,6 +54,7 @@ class FileCommitter:
         name = f"{self._log}/{number_name(number)}"
         content = self._directory.read(name)
         if content is not None and Manifest.parse(content).sealed:
-            raise FencedError(
-                f"{self._directory.path}/{name}: nothing more is committed, because this node's session is over"
+            raise SinkRefused(
+                f"{self._directory.path}/{name}: nothing more is committed, because the node of this epoch counts as gone; "
+                f"restart this node if it is not"
             )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from changefeed.errors import FencedError, SinkUnavailable
+from changefeed.errors import SinkRefused, SinkUnavailable
 from sink.files.directory import Directory
 from sink.files.leftovers import FileLeftovers
 from sink.receipt import Commit
@@ -57,7 +57,7 @@ def test_a_node_that_was_thought_gone_commits_nothing_more(feed: Feed) -> None:
     shown = feed.read()
     _sweep(feed, _GONE)
     for committer in (lives_on, feed.committer(_GONE)):
-        with pytest.raises(FencedError, match="session is over"):
+        with pytest.raises(SinkRefused, match="counts as gone"):
             committer.commit(late)
     assert feed.read() == shown
 
@@ -74,7 +74,7 @@ def test_a_node_that_committed_nothing_leaves_no_folder(feed: Feed) -> None:
     feed.written([insert(A, 119, 6)], 9)
     assert _sweep(feed, 9) == 1
     assert not (feed.path / "data" / "9").exists()
-    with pytest.raises(FencedError):
+    with pytest.raises(SinkRefused):
         feed.committer(9).commit(Commit(ranges={}))
 
 
