@@ -103,6 +103,7 @@ class Clusters(Protocol):
     def acquire(self, uri: ConnectionUri, capture: Capture) -> OwnerSource: ...
     def release(self, uri: ConnectionUri, capture: Capture) -> None: ...
     def open_sink(self, configuration: Configuration, life: str) -> DdlApplier: ...
+    def claim_sink(self, configuration: Configuration, life: str) -> None: ...
     def open_marks(self, configuration: Configuration, life: str) -> Marks | None: ...
     def open_sweeper(self, configuration: Configuration, life: str) -> Sweeper | None: ...
     def open_letters(self, configuration: Configuration, before: LetterTotals) -> LetterTotals: ...
@@ -195,7 +196,14 @@ class ChangefeedOwner:
         self._leftovers = Leftovers(id, self._background, term.clusters.open_sweeper(configuration, self._life))
         self._reports = ErrorReports()
         self._table_starts = TableStarts(
-            configuration, self._source, self._open_sink, self._writer, self._background, self._reports, self._random
+            configuration,
+            self._source,
+            self._open_sink,
+            partial(term.clusters.claim_sink, configuration, self._life),
+            self._writer,
+            self._background,
+            self._reports,
+            self._random,
         )
 
     def _new_jobs(self) -> DdlJobs:

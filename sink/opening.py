@@ -27,6 +27,13 @@ class EventSink:
     def check(self) -> None:
         Directory(self.options.directory).check()
 
+    def claim(self, life: str) -> None:
+        """Makes the sink this changefeed's. Once, when it begins."""
+        self._identity(life).claim(Directory(self.options.directory))
+
+    def confirm(self, life: str) -> None:
+        self._identity(life).confirm(Directory(self.options.directory))
+
     def is_empty(self) -> bool:
         return Directory(self.options.directory).empty()
 

@@ -143,6 +143,11 @@ class Connections:
             configuration.sink, lambda uri: MongoDdlApplier(connect_to_target(uri), permit=self._permit, ttl=ttl)
         )
 
+    def claim_sink(self, configuration: Configuration, life: str) -> None:
+        events = event_sink(configuration)
+        if events is not None:
+            events.claim(life)
+
     def open_marks(self, configuration: Configuration, life: str) -> Marks | None:
         """None: the sink has no watermarks."""
         events = event_sink(configuration)

@@ -52,6 +52,7 @@ class TableStarts:
         configuration: Configuration,
         source: Catalog,
         open_sink: Callable[[], DdlApplier],
+        claim_sink: Callable[[], None],
         writer: ChangefeedWriter,
         background: Background,
         reports: ErrorReports,
@@ -60,6 +61,7 @@ class TableStarts:
         self._configuration = configuration
         self._source = source
         self._open_sink = open_sink
+        self._claim_sink = claim_sink
         self._writer = writer
         self._background = background
         self._reports = reports
@@ -96,6 +98,7 @@ class TableStarts:
     def _beginning(self, resume_from: Position | None) -> Beginning:
         beginning = begin(self._source, self._configuration, resume_from)
         check_names(self._configuration.routes, beginning.tables)
+        self._claim_sink()
         if not beginning.copied:
             return beginning
         make_views(beginning.tables, self._configuration, self._open_sink)

@@ -237,6 +237,7 @@ class ChangefeedResources:
         if self._target is not None:
             is_sharded(self._target)
         if self._events is not None:
+            self._events.confirm(self.context.life)
             self._events.check()
         self._permit()
 

@@ -2,6 +2,7 @@
 
     schema versions   put-create, before the manifest that has their first rows
     manifest          log/<node epoch>/<number>.json, put-create
+    confirmation      the directory is this changefeed's, and not the empty one that is there without its file system
 
 A node's epoch is its own, so nodes never compete for a name. A number that is taken was an earlier try of this node, and the next one is
 tried; or the node counts as gone (`leftovers.py`), and may not commit any more. A crash between two steps leaves versions that nobody needs, or a manifest whose window is run again: ranges then overlap.
@@ -12,7 +13,7 @@ from __future__ import annotations
 import threading
 
 from changefeed.config.sinks.file_sink import FileSinkOptions
-from changefeed.errors import SinkRefused
+from changefeed.errors import SinkRefused, SinkUnavailable
 from changefeed.position import Position
 from changefeed.table import TableId
 from sink.events.message import schema_message
@@ -37,7 +38,6 @@ class FileCommitter:
         manifest = Manifest(feed=feed, ranges=commit.ranges, files=commit.files, copies=commit.copies).json()
         with self._lock:
             if self._number is None:
-                self._identity.claim(self._directory)
                 self._number = max((number_of(name) for name in self._directory.names(self._log)), default=0)
             for schema, name in commit.tables:
                 version = schema.id, schema.valid_from
@@ -49,6 +49,15 @@ class FileCommitter:
                 self._refuse_sealed(self._number)
                 self._number += 1
             self._number += 1
+            self._confirm()
+
+    def _confirm(self) -> None:
+        try:
+            self._identity.confirm(self._directory)
+        except SinkUnavailable:
+            self._number = None
+            self._described.clear()
+            raise
 
     def _refuse_sealed(self, number: int) -> None:
         name = f"{self._log}/{number_name(number)}"

@@ -96,8 +96,9 @@ class Directory:
             (self.path / folder).rmdir()
 
     def _make_parent(self, file: Path) -> None:
-        """A directory that was made is itself durable, up to the sink's own, which `check` makes."""
-        missing = [folder for folder in (file.parent, *file.parent.parents) if not folder.exists()]
+        """A directory that was made is itself durable. The sink's own is made by `check` alone."""
+        within = [folder for folder in (file.parent, *file.parent.parents) if folder.is_relative_to(self.path)]
+        missing = [folder for folder in within if folder != self.path and not folder.exists()]
         for folder in reversed(missing):
             folder.mkdir(exist_ok=True)
             _sync(folder.parent)

@@ -28,7 +28,7 @@ class FileLeftovers:
 
     def sweep(self, gone: Callable[[int], bool]) -> int:
         """`gone`: whether the node of this epoch is. Returns how many files were removed."""
-        self._identity.claim(self._directory)
+        self._identity.confirm(self._directory)
         epochs = {name for folder in (LOG, DATA) for name in self._directory.names(folder) if name.isdigit()}
         removed = 0
         for epoch in sorted(epochs - self._swept):

@@ -54,9 +54,9 @@ class FileDdlApplier:
         schema = TableSchema(
             id=view_id(view.name), name=view.name, kind=TableKind.VIEW, options=view.options, valid_from=_ALWAYS
         )
-        self._identity.claim(self._directory)
         message = schema_message(self._identity.feed, schema, view.name)
         self._directory.create(schema_name(schema.id, _ALWAYS), message.json())
+        self._identity.confirm(self._directory)
 
     def recopy(self, table: TableId, name: TableName, at: Position) -> None:
         """The table is empty from there, and is copied again."""
@@ -65,16 +65,17 @@ class FileDdlApplier:
 
     def copied(self, table: TableId, start: Position) -> None:
         """The copy that began there is complete."""
-        self._identity.claim(self._directory)
         content = json.dumps({"v": VERSION, "feed": self._identity.feed, "id": table, "start": pos_of(start)})
         self._directory.create(copied_name(table, start), content.encode())
+        self._identity.confirm(self._directory)
 
     def close(self) -> None:
         """Nothing is open."""
 
     def _put(self, name: str, content: bytes) -> None:
-        self._identity.claim(self._directory)
-        if not self._directory.create_same(name, content):
+        same = self._directory.create_same(name, content)
+        self._identity.confirm(self._directory)
+        if not same:
             raise DdlAmbiguous(
                 f"{self._directory.path}/{name}: expected {content.decode()}, found another DDL of this position; compare the two, "
                 f"and remove the file if it is wrong"
@@ -91,11 +92,12 @@ class FileMarks:
 
     def mark(self, at: Position, behind: Mapping[TableId, Position] = MappingProxyType({})) -> None:
         if self._number is None:
-            self._identity.claim(self._directory)
+            self._identity.confirm(self._directory)
             self._number = max((number_of(name) + 1 for name in self._directory.names(CHECKPOINT)), default=0)
         content = watermark_message(self._identity.feed, at, behind).json()
         while not self._directory.create(f"{CHECKPOINT}/{number_name(self._number)}", content):
             self._number += 1
+        self._identity.confirm(self._directory)
         if self._number >= KEPT_MARKS:
             self._directory.remove(f"{CHECKPOINT}/{number_name(self._number - KEPT_MARKS)}")
         self._number += 1

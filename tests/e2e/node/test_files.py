@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
@@ -232,6 +233,33 @@ def test_a_node_that_is_killed_in_a_copy_copies_again(feed: Filed, mortal: Morta
     found = feed.differences(target_uri)
     assert not found, "\n".join(found)
     assert judge(feed.messages(), feed.directory) == []
+
+
+@pytest.mark.soak
+def test_a_directory_that_goes_away_and_comes_back_loses_nothing(feed: Filed, target_uri: str) -> None:
+    """As with its file system: what is in its place meanwhile is an empty directory."""
+    feed.create()
+    feed.until_written()
+    aside = feed.directory.with_name("aside")
+    with writing(feed.source, _TABLES):
+        feed.directory.rename(aside)
+        feed.directory.mkdir()
+        _ddls(feed.source, 0)
+        until(lambda: "is its file system mounted" in feed.sluice("changefeed", "query", feed.id), "the error")
+        checkpoint = _checkpoint(feed)
+        _ddls(feed.source, 1)
+        assert _checkpoint(feed) == checkpoint
+        shutil.rmtree(feed.directory)
+        aside.rename(feed.directory)
+        until(lambda: _checkpoint(feed) != checkpoint, "a checkpoint behind the error")
+    feed.until_written()
+    found = feed.differences(target_uri)
+    assert not found, "\n".join(found)
+    assert judge(feed.messages(), feed.directory) == []
+
+
+def _checkpoint(feed: Filed) -> str:
+    return str(json.loads(feed.sluice("changefeed", "query", feed.id, "-o", "json"))["checkpoint"])
 
 
 @pytest.mark.soak

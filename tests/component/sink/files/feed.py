@@ -16,6 +16,7 @@ from changefeed.position import Position, Window
 from changefeed.records import DdlRecord, Observation, Scope
 from changefeed.table import TableId, TableName, TableSchema
 from sink.files.committer import FileCommitter
+from sink.files.directory import Directory
 from sink.files.identity import FeedIdentity
 from sink.files.owner_log import FileDdlApplier, FileMarks
 from sink.files.reading.feed_directory import FeedDirectory, StoredMessage
@@ -60,6 +61,7 @@ class Feed:
     def __init__(self, path: Path, query: str = "") -> None:
         self.path = path
         self.options = FileSinkOptions.parse(f"file://{path}{query}")
+        IDENTITY.claim(Directory(str(path)))
         self.marks = FileMarks(IDENTITY, self.options)
         self.ddl = FileDdlApplier(IDENTITY, self.options)
 

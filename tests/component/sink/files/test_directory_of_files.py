@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from sink.ddl import CreateTable, DropTables, RenameTable
 from sink.files.committer import FileCommitter
 from sink.files.directory import Directory
 from sink.files.identity import FeedIdentity
+from sink.files.leftovers import FileLeftovers
 from sink.files.owner_log import KEPT_MARKS, FileDdlApplier, FileMarks
 from sink.files.reading.chain import MessageGap
 from sink.files.reading.feed_directory import FeedDirectory, Watermark
@@ -295,3 +297,37 @@ def test_a_name_is_written_once_and_whole(tmp_path: Path) -> None:
     assert directory.create_same("log/1/0.json", b"one")
     assert not directory.create_same("log/1/0.json", b"two")
     assert directory.names("log/1") == ["0.json"]
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["its place is empty", "its place is gone"])
+def test_nothing_counts_where_the_file_system_is_not_mounted(feed: Feed, *, there: bool) -> None:
+    """The writers are open, as those of nodes at work. What they write into the place of the file system is not believed."""
+    feed.window(100, 110, [insert(A, 101, 1)])
+    feed.marks.mark(moment(110))
+    committer = feed.committer()
+    committer.commit(Commit(ranges={A: Window(moment(110), moment(115))}))
+    mounted = feed.path.rename(feed.path.parent / "mounted")
+    if there:
+        feed.path.mkdir()
+    drop = DropTables(names=(TableName("shop", "a"),))
+    late = Commit(
+        ranges={each: Window(moment(115), moment(120)) for each in (A, B)}, tables=(described(B, "b", moment(115)),)
+    )
+    for write in (
+        lambda: committer.commit(late),
+        lambda: feed.window(115, 120, [insert(A, 116, 2)]),
+        lambda: feed.marks.mark(moment(120)),
+        lambda: feed.ddl.apply(drop, NOTHING_SEEN, recorded(DdlType.DROP, 120)),
+        lambda: feed.ddl.copied(A, moment(100)),
+        lambda: feed.ddl.recopy(A, TableName("shop", "a"), moment(118)),
+    ):
+        with pytest.raises(SinkUnavailable, match=r"is its file system mounted here|No such file"):
+            write()
+    if there:
+        shutil.rmtree(feed.path)
+    mounted.rename(feed.path)
+    committer.commit(late)
+    feed.marks.mark(moment(120))
+    feed.ddl.apply(drop, NOTHING_SEEN, recorded(DdlType.DROP, 120))
+    assert feed.read() == ["schema shop.a", "i1@101", "schema shop.b"]
+    assert FileLeftovers(IDENTITY, str(feed.path)).sweep(lambda _: True) == 0
