@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Iterator
@@ -17,12 +18,13 @@ from cli.command import reported
 from cli.output import print_line, print_note
 from credentials.logging import LogFormat, set_up
 from sink.events.extended_json import to_json
-from sink.files.reading.feed_directory import FeedDirectory, StoredMessage
+from sink.files.reading.feed_directory import FeedDirectory, StoredMessage, Watermark
 from sink.files.reading.reader import Reader
 from sink.files.reading.replica import MongoReplica
 from sink.mongodb.connection import connect
 
 _LOOK_AGAIN_SECONDS = 1.0
+_SHOWN = 80
 
 
 def read(
@@ -31,7 +33,15 @@ def read(
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on with what is written later, until interrupted.")
     ] = False,
-    table: Annotated[str, typer.Option(metavar="DB.COLL", help="Show only messages that name this table.")] = "",
+    table: Annotated[
+        str, typer.Option(metavar="DB.COLL", help="Show only messages that name this table, and watermarks.")
+    ] = "",
+    after: Annotated[
+        str,
+        typer.Option(
+            metavar="WATERMARK", help='Go on after this watermark: the last line with "op": "w" of an earlier run.'
+        ),
+    ] = "",
     to: Annotated[
         str,
         typer.Option(
@@ -45,18 +55,24 @@ def read(
 ) -> None:
     """Show the messages of a changefeed in the order of its source, from its files alone.
 
-    Everything up to the newest watermark is shown, each message once. A missing or damaged file is an error.
+    Everything up to the newest watermark is shown, each message once, and then the watermark itself, from which another run can go on. A
+    missing or damaged file is an error.
     """
     with reported():
         if table and to:
             raise ConfigurationError(["--table: it selects what is shown; with --to all tables are written"])
+        if after and to:
+            raise ConfigurationError(["--after: with --to the target knows where an earlier run ended"])
         if from_start and not to:
-            raise ConfigurationError(["--from-start: without --to the messages are always shown from the start"])
+            raise ConfigurationError(
+                ["--from-start: without --to the messages are shown from the start, or --after a watermark"]
+            )
         directory = _directory(uri)
-        reader = Reader(directory)
+        feed = directory.identity().feed
+        reader = Reader(directory, _watermark(after, feed) if after else None)
         if not to:
             for _ in _looks(follow=follow):
-                _show(reader, table)
+                _show(reader, table, feed)
             return
         set_up(LogFormat.CONSOLE, logging.WARNING)
         with closing(MongoReplica(connect(to), reader, directory.identity())) as replica:
@@ -84,12 +100,29 @@ def _looks(*, follow: bool) -> Iterator[None]:
         yield
 
 
-def _show(reader: Reader, table: str) -> None:
+def _watermark(line: str, feed: str) -> Watermark:
+    try:
+        fields = json.loads(line)
+        if (fields["op"], fields["feed"]) == ("w", feed):
+            return Watermark.parse(line)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        pass
+    raise ConfigurationError(
+        [
+            f'--after: expected a watermark of {feed}, such as the last line with "op": "w" of an earlier run; got {line[:_SHOWN]!r}'
+        ]
+    )
+
+
+def _show(reader: Reader, table: str, feed: str) -> None:
     round = reader.look()
-    for shown in reader.read(round) if round is not None else ():
+    if round is None:
+        return
+    for shown in reader.read(round):
         message = shown.content
         if isinstance(message, StoredMessage) and (not table or table in message.names):
             print_line(message.raw.decode() if message.raw.startswith(b"{") else to_json(message.raw))
+    print_line(round.now.message(feed).decode())
 
 
 def _until(reader: Reader) -> str:

@@ -115,9 +115,9 @@ class _Life:
 
 
 class Reader:
-    def __init__(self, directory: FeedDirectory) -> None:
+    def __init__(self, directory: FeedDirectory, after: Watermark | None = None) -> None:
         self._directory = directory
-        self.mark: Watermark | None = None
+        self.mark = after
         """Everything before it was shown."""
         self._copied: set[tuple[TableId, Position]] = set()
         """The copies whose ends were shown."""

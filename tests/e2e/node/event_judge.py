@@ -16,7 +16,9 @@ from typing import Any
 
 
 def judge(messages: Sequence[dict[str, Any]], directory: Path) -> list[str]:
-    return [*_order(messages), *_repeats(messages), *_ddls(messages), *_names(messages), *_marks(messages, directory)]
+    """The last message is a watermark."""
+    *changes, last = messages
+    return [*_order(changes), *_repeats(changes), *_ddls(changes), *_names(changes), *_marks(changes, last, directory)]
 
 
 def _order(messages: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -66,7 +68,9 @@ def _names(messages: Sequence[dict[str, Any]]) -> Iterator[str]:
             yield f"W4: a row of {table} at {message['pos']} is in {message['ns']}, expected {names.get(table)}"
 
 
-def _marks(messages: Sequence[dict[str, Any]], directory: Path) -> Iterator[str]:
+def _marks(changes: Sequence[dict[str, Any]], last: dict[str, Any], directory: Path) -> Iterator[str]:
     marks = [json.loads(path.read_text())["pos"] for path in sorted(directory.glob("checkpoint/*.json"))]
-    if messages and max(message["pos"] for message in messages) >= max(marks, default=""):
+    if last["op"] != "w" or last["pos"] > max(marks, default=""):
+        yield f"W3: {last} is not a watermark of the directory"
+    if any(change["pos"] >= last["pos"] for change in changes):
         yield "W3: a message at or after the watermark"
