@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from cli.commands import changefeed, dev, node, table
+from cli.commands import changefeed, dev, node, sink, table
 from cli.commands.ensure import ensure
 from cli.commands.read import read
 from cli.commands.server import server
@@ -44,6 +44,7 @@ app.add_typer(changefeed.app, name="changefeed")
 app.add_typer(node.app, name="node")
 app.add_typer(table.app, name="table")
 app.add_typer(table.ddl_app, name="ddl")
+app.add_typer(sink.app, name="sink")
 app.add_typer(dev.app, name="dev")
 app.command(epilog="sluice server --config node.yaml\n\nsluice server --etcd etcd-1:2379 --roles owner")(server)
 app.command(

@@ -53,7 +53,11 @@ def print_messages(messages: Iterable[Message], columns: Sequence[Column], outpu
     elif not found:
         print_line(empty)
     else:
-        _print_table(_fitting(found, list(columns)))
+        print_rows(found, columns)
+
+
+def print_rows(rows: Sequence[Any], columns: Sequence[Column]) -> None:
+    _print_table(_fitting(rows, list(columns)))
 
 
 def print_document(value: Any, output: Output) -> None:
@@ -122,7 +126,7 @@ def _of_message(value: Message) -> Any:
     return plain(value)
 
 
-def _fitting(messages: Sequence[Message], columns: list[Column]) -> Table:
+def _fitting(messages: Sequence[Any], columns: list[Column]) -> Table:
     out = console()
     table = _table(messages, columns)
     unbounded = out.options.update(max_width=_NO_WIDTH)
@@ -135,7 +139,7 @@ def _fitting(messages: Sequence[Message], columns: list[Column]) -> Table:
     return table
 
 
-def _table(messages: Sequence[Message], columns: Sequence[Column]) -> Table:
+def _table(messages: Sequence[Any], columns: Sequence[Column]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
         justify: JustifyMethod = "right" if column.right else "left"

@@ -17,6 +17,7 @@ from pathlib import PurePosixPath
 from typing import Any, Self
 from urllib.parse import parse_qsl, unquote
 
+from changefeed.config.sinks.sink_option import SinkOption
 from changefeed.config.wording import Mistake, did_you_mean, shown
 
 _SECONDS = re.compile(r"(\d{1,5})(s|m)")
@@ -85,6 +86,22 @@ def _one_of(kind: type[StrEnum], name: str) -> Callable[[str], StrEnum]:
     return read
 
 
+OPTIONS = (
+    SinkOption(
+        name="format",
+        values="json, bson",
+        default="json",
+        about="lines of JSON, or documents one after another, exact for every value",
+    ),
+    SinkOption(name="compression", values="gzip, none", default="gzip", about="of the files with rows"),
+    SinkOption(
+        name="commit_interval",
+        values="1s to 60m",
+        default="60s",
+        about="how often windows of tables that follow begin: nothing is seen before its window is committed",
+    ),
+    SinkOption(name="file_size", values="64KiB to 4096MiB", default="64MiB", about="when a task begins its next file"),
+)
 _READERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "format": ("format", _one_of(MessageFormat, "format")),
     "compression": ("compression", _one_of(Compression, "compression")),

@@ -10,22 +10,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from changefeed.config.sinks.file_sink import OPTIONS
+from changefeed.config.sinks.sink_option import SinkOption
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkAbilities:
+    uri: str
+    """As an example of its form."""
+    about: str
+    options: tuple[SinkOption, ...] = ()
     keeps_documents: bool = False
     """It is a MongoDB: it has tables, users, indexes and dead letters."""
     keeps_messages: bool = False
     """It is an event sink: it wants every change, its rows need a commit, and a table is never cleared."""
 
 
-_OF: Mapping[str, SinkAbilities] = {
-    "mongodb": SinkAbilities(keeps_documents=True),
-    "mongodb+srv": SinkAbilities(keeps_documents=True),
-    "blackhole": SinkAbilities(),
-    "file": SinkAbilities(keeps_messages=True),
+SINKS: Mapping[str, SinkAbilities] = {
+    "mongodb": SinkAbilities(
+        uri="mongodb://HOST:PORT,..",
+        about="another MongoDB: documents, DDL and, if asked, users; options as the driver has them",
+        keeps_documents=True,
+    ),
+    "mongodb+srv": SinkAbilities(uri="mongodb+srv://HOST", about="the same, found through DNS", keeps_documents=True),
+    "file": SinkAbilities(
+        uri="file:///DIRECTORY",
+        about="each change, DDL and watermark as a message, in a directory that all nodes share",
+        options=OPTIONS,
+        keeps_messages=True,
+    ),
+    "blackhole": SinkAbilities(uri="blackhole://", about="nothing: to try out how fast a source can be read"),
 }
 
 
 def abilities_of(scheme: str) -> SinkAbilities:
-    return _OF[scheme]
+    return SINKS[scheme]
