@@ -36,7 +36,9 @@ def ddl_steps(
     releases = [
         ReleaseDdl(skipped(record, why, now))
         for record in state.records.values()
-        if record.refused is not None and (why := _goes_on_without(record, record.refused, state, waiting, classifier))
+        if record.open
+        and record.refused is not None
+        and (why := _goes_on_without(record, record.refused, state, waiting, classifier))
     ]
     others: list[Step] = []
     for record in gate.runnable:

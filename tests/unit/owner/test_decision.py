@@ -265,6 +265,9 @@ def test_a_refused_ddl_that_the_filter_ignores_from_now_on_is_released() -> None
     decision = feed.decide(places={A: at(11)}, barrier=held)
     [released] = [action for action in decision.actions if isinstance(action, ReleaseDdls)]
     assert released.records[0].state is DdlState.SKIPPED
+    feed.records[at(11)] = released.records[0]
+    again = feed.decide(places={A: at(11)}, barrier=released.barrier)
+    assert [action for action in again.actions if isinstance(action, ReleaseDdls)] == []
 
 
 def test_a_dropped_database_takes_its_views_along() -> None:
