@@ -75,7 +75,7 @@ class MongoReplica:
         self._again: WriteRun | None = None
         """Open while rows are written that may have been written before."""
         self._late: list[Shown] = []
-        """Copies that were found to be complete meanwhile."""
+        """Copies that were found to be complete meanwhile, and wait."""
 
     def begin(self, *, from_start: bool = False) -> Watermark | None:
         """Goes on where an earlier reader ended, and returns its watermark. `from_start`: the target has none of the tables."""
@@ -136,15 +136,27 @@ class MongoReplica:
             self._flush()
             self._again.settle()
             self._again = None
-            for shown in self._late:
-                self._do(shown)
+            self._finish_late()
 
     def _take(self, shown: Shown) -> None:
         if shown.rank is Rank.ROW:
             self._add(shown)
         else:
             self._flush()
-            self._do(shown)
+            self._late.append(shown)
+            self._finish_late()
+
+    def _finish_late(self) -> None:
+        """The DDL that was begun comes first: another one would take its place in what is saved."""
+        late, self._late = self._late, []
+        begun = self._stored.place.ddl
+        late.sort(key=lambda each: begun is None or step_of(each) != begun.step)
+        for shown in late:
+            begun = self._stored.place.ddl
+            if begun is None or begun.step == step_of(shown):
+                self._do(shown)
+            else:
+                self._late.append(shown)
 
     def _add(self, shown: Shown) -> None:
         assert isinstance(shown.content, StoredMessage)
