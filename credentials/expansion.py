@@ -25,7 +25,9 @@ _STRICT = re.compile(r"[a-z0-9+]+://(?:(?P<user>[^@/?]*)@)?(?P<hosts>[^@/?]*)(?P
 _LOOSE = re.compile(r"[a-z0-9+]+://(?:(?P<user>.*)@)?(?P<hosts>[^@/?]*)(?P<rest>.*)", re.DOTALL)
 _MARKS = re.compile(r"[@:/?&=,;\s]+")
 _SHORTEST_PIECE = 4
-_SECRET_OPTIONS = frozenset({"tlscertificatekeyfilepassword", "authmechanismproperties", "proxypassword"})
+_SECRET_OPTIONS = frozenset(
+    {"tlscertificatekeyfilepassword", "authmechanismproperties", "proxypassword", "session_token"}
+)
 _FILE_OPTIONS = frozenset({"tlscafile", "tlscertificatekeyfile", "tlscrlfile"})
 _ORDINARY = frozenset({"true", "false", "admin", "localhost"})
 

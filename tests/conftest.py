@@ -17,6 +17,8 @@ from devstack.etcd.server import SMALL_QUOTA, EtcdServer
 from devstack.mongodb.release import DEFAULT_VERSION, VERSION_VARIABLE
 from devstack.mongodb.replica_set import ReplicaSet
 from devstack.mongodb.server import Client, MongoDB
+from devstack.s3.faulty_proxy import FaultyProxy
+from devstack.s3.server import MotoServer, make_bucket
 from devstack.stack import DevStack
 
 ReplicaSets = Callable[..., ReplicaSet]
@@ -67,6 +69,28 @@ def source_uri(servers: DevStack) -> Iterator[str]:
 def target_uri(servers: DevStack) -> Iterator[str]:
     """The session's target, or the server that SLUICE_TEST_TARGET names."""
     yield from _uri(servers.target)
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyProxy]:
+    """The session's S3 server, or the one at the port that SLUICE_TEST_S3 names, behind a proxy that does nothing unless a test asks for it."""
+    given = os.environ.get("SLUICE_TEST_S3")
+    if given:
+        with FaultyProxy(int(given)) as proxy:
+            yield proxy
+        return
+    directory = tmp_path_factory.mktemp("s3")
+    with MotoServer(directory, directory / "log") as server, FaultyProxy(server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def bucket(s3: FaultyProxy) -> Iterator[str]:
+    """The URI of an empty place in a bucket that no other test has."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    make_bucket(s3.endpoint, name)
+    yield f"s3://test:test@{name}/some/prefix?region=us-east-1&endpoint={s3.endpoint}"
+    s3.watch()
 
 
 def _uri(server: MongoDB | str) -> Iterator[str]:

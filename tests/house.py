@@ -26,7 +26,19 @@ _IMPURE = {
     *("multiprocessing", "os", "pickle", "platform", "queue", "resource", "sched", "secrets", "select"),
     *("selectors", "shutil", "signal", "socket", "socketserver", "ssl", "subprocess", "sys", "tempfile", "threading"),
     *("time", "uuid", "weakref", "zoneinfo"),
-    *("etcd3", "grpc", "prometheus_client", "py4j", "pymongo", "pyspark", "rich", "structlog", "typer"),
+    *(
+        "boto3",
+        "botocore",
+        "etcd3",
+        "grpc",
+        "prometheus_client",
+        "py4j",
+        "pymongo",
+        "pyspark",
+        "rich",
+        "structlog",
+        "typer",
+    ),
 }
 _CLOCKS = {"now", "utcnow", "today"}
 

@@ -20,7 +20,7 @@ from changefeed.capture import names_place
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.capture_choice import CaptureChoice
 from changefeed.config.configuration import Configuration
-from changefeed.config.live_options import LIVE_OPTIONS, alike, needing_a_pause
+from changefeed.config.live_options import LIVE_OPTIONS, TABLE_OPTIONS, alike, differing, needing_a_pause
 from changefeed.errors import ConfigurationError, ConflictError, WrongState
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position
@@ -105,7 +105,7 @@ def check_update(
             return
         raise WrongState(
             f"changefeed {id!r} is {state}, and {', '.join(changed)} would change; pause it first, then update it "
-            f"({' and '.join(sorted(LIVE_OPTIONS))} change while it runs: `sluice changefeed options`)"
+            f"({', '.join(sorted(LIVE_OPTIONS))} and most routes change while it runs: `sluice changefeed options`)"
         )
 
 
@@ -136,16 +136,25 @@ def updated(
     )
     if wanted == info:
         return info
-    if runs_on(info, status, configuration):
+    if runs_on(info, status, configuration) or changes_tables(info, status, configuration):
         return replace(info, configuration=configuration.reading_by(info.capture), version=info.version + 1)
     changed = _changed(wanted, status, desired=DesiredState.PAUSED)
     return _decided(replace(changed, leaves_stopped=False), choice)
 
 
 def runs_on(info: ChangefeedInfo, status: ChangefeedStatus | None, configuration: Configuration) -> bool:
-    """Whether an update stops nothing, and starts nothing: only live options change, and it runs, or is about to."""
-    rests = status is not None and status.lifecycle.resting
-    return info.desired is DesiredState.RUNNING and not rests and alike(configuration, info.configuration)
+    """Whether an update stops nothing, and starts nothing: only limits change, and it runs, or is about to."""
+    return _runs(info, status) and alike(configuration, info.configuration)
+
+
+def changes_tables(info: ChangefeedInfo, status: ChangefeedStatus | None, configuration: Configuration) -> bool:
+    """Whether an update takes tables in and out while the changefeed runs, or is about to."""
+    changed = differing(configuration, info.configuration)
+    return _runs(info, status) and bool(changed) and TABLE_OPTIONS.issuperset(changed)
+
+
+def _runs(info: ChangefeedInfo, status: ChangefeedStatus | None) -> bool:
+    return info.desired is DesiredState.RUNNING and not (status is not None and status.lifecycle.resting)
 
 
 def ending(

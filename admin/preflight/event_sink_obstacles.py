@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
-from changefeed.config.live_options import needing_a_pause
+from changefeed.config.live_options import differing
 from changefeed.table import TableKind, TableSchema
 from sink.opening import event_sink
 
@@ -18,18 +18,19 @@ def event_sink_obstacles(
 ) -> Iterator[str]:
     """`before`: the configuration that an update replaces."""
     if before is not None and (before.sink_can.keeps_messages or configuration.sink_can.keeps_messages):
-        changed = needing_a_pause(configuration, before)
+        same_place = str(before.sink) == str(configuration.sink)
+        changed = [name for name in differing(configuration, before) if name != "sink" or not same_place]
         if changed:
             yield (
                 f"{', '.join(changed)}: found a change, and the messages that exist were written with the options of before; create another "
-                "changefeed, with a directory of its own"
+                "changefeed, with a directory or prefix of its own"
             )
         return
     sink = event_sink(configuration)
     if sink is None:
         return
     if not sink.is_empty():
-        yield f"sink: {sink.options.directory} is not empty; name an empty directory, one for each changefeed"
+        yield f"sink: {sink.store} is not empty; name an empty directory or prefix, one for each changefeed"
     if capture is Capture.CHANGE_STREAM:
         yield (
             "sink: messages are written from the oplog only, and it cannot be read here; let the source's user read local.oplog.rs (read on "

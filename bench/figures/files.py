@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from bench.baselines.baseline import replicate_naively
 from bench.product import Product
@@ -31,20 +31,29 @@ class _Files:
         workload = Workload(events=_EVENTS, tables=_TABLES, database=f"bench_{uuid.uuid4().hex[:8]}")
         workload.prepare(self._source)
         for name, write in (("insert", workload.insert), ("mixed", workload.mix)):
-            found = self._written(workload, write)
+            window = write(self._source)
+            found = self._written(workload, window)
             yield found.rate(f"files_{name}")
             yield found.cpu(f"cpu_files_{name}")
+        yield from self._with_zstd(workload, window)
 
-    def _written(self, workload: Workload, write: Callable[[Client], Window]) -> Comparison:
-        window = write(self._source)
+    def _with_zstd(self, workload: Workload, window: Window) -> Iterator[Figure]:
+        """Beside the same changes with gzip."""
+        runs, sizes = [], []
+        for compression in ("zstd", "gzip"):
+            directory = self._stack.directory / uuid.uuid4().hex
+            runs.append(
+                self._product_run(workload, window, f"file://{directory}?commit_interval=1s&compression={compression}")
+            )
+            sizes.append(sum(path.stat().st_size for path in directory.glob("data/*/*")) / workload.events)
+        found = Comparison(ours=runs[0], naive=runs[1])
+        yield found.rate("files_zstd")
+        yield found.cpu("cpu_files_zstd")
+        yield Figure.less_is_better("bytes_files_zstd", sizes[0], "bytes/event", baseline=sizes[1])
+
+    def _written(self, workload: Workload, window: Window) -> Comparison:
         directory = self._stack.directory / uuid.uuid4().hex
-        id = self._product.create(
-            workload.database, sink=f"file://{directory}?commit_interval=1s", start=str(window.start.ts)
-        )
-        self._product.until_begun(id)
-        with self._product.usage() as ours:
-            self._product.until_at(id, window.end)
-        self._product.remove(id)
+        ours = self._product_run(workload, window, f"file://{directory}?commit_interval=1s")
         naive = replicate_naively(
             self._stack,
             start_ts=window.start.ts,
@@ -52,4 +61,12 @@ class _Files:
             database=workload.database,
             target=f"file://{directory}.naive",
         )
-        return Comparison(ours=Run(ours, workload.events), naive=Run(naive, workload.events))
+        return Comparison(ours=ours, naive=Run(naive, workload.events))
+
+    def _product_run(self, workload: Workload, window: Window, sink: str) -> Run:
+        id = self._product.create(workload.database, sink=sink, start=str(window.start.ts))
+        self._product.until_begun(id)
+        with self._product.usage() as ours:
+            self._product.until_at(id, window.end)
+        self._product.remove(id)
+        return Run(ours, workload.events)

@@ -35,7 +35,8 @@ class Obstacle:
 
 
 ROUTER = Obstacle(
-    "the source is a sharded cluster, and mongos shows no oplog", "write change_stream, or leave capture out"
+    "the source is a sharded cluster, and mongos shows no oplog",
+    "name its config servers as the source, or write change_stream, or leave capture out",
 )
 MAJORITY_READS_DISABLED = Obstacle(
     "the source runs with enableMajorityReadConcern false, so entries that its oplog shows may be rolled back",
@@ -55,6 +56,8 @@ def choose(asked: Capture, obstacles: Sequence[Obstacle]) -> CaptureChoice:
     match asked:
         case Capture.CHANGE_STREAM:
             return CaptureChoice(capture=asked, reason="it was asked for")
+        case Capture.SHARD_OPLOGS:
+            return CaptureChoice(capture=asked, reason="the source is a sharded cluster, named by its config servers")
         case Capture.AUTO if obstacles:
             reason = "; ".join(obstacle.reason for obstacle in obstacles)
             return CaptureChoice(capture=Capture.CHANGE_STREAM, reason=reason)
@@ -85,8 +88,8 @@ def image_obstacles(configuration: Configuration) -> Iterator[Obstacle]:
         )
 
 
-def node_obstacles(captures: Mapping[str, AbstractSet[Capture]]) -> Iterator[Obstacle]:
+def node_obstacles(captures: Mapping[str, AbstractSet[Capture]], wanted: Capture = Capture.OPLOG) -> Iterator[Obstacle]:
     """`captures`: the captures that each node of the cluster supports, by the node's name and release."""
     for node, known in sorted(captures.items()):
-        if Capture.OPLOG not in known:
+        if wanted not in known:
             yield Obstacle(f"node {node} does not support this capture", "upgrade it")

@@ -47,7 +47,7 @@ from pydantic import (
     field_validator,
 )
 
-from changefeed.capture import Capture
+from changefeed.capture import ASKED_FOR, Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config import yaml_text
 from changefeed.config.delay import Delay
@@ -152,6 +152,12 @@ def _start(value: object) -> Start | ClusterTime:
         raise Mistake(str(error).replace("; write a time", "; write initial, now, a time")) from None
 
 
+def _capture(value: object) -> Capture:
+    if isinstance(value, str) and value in ASKED_FOR:
+        return Capture(value)
+    raise Mistake(f"found {shown(value)}; allowed are {', '.join(ASKED_FOR)}{did_you_mean(value, ASKED_FOR)}")
+
+
 def _bytes(value: object) -> int:
     match = _SIZE.fullmatch(str(value)) if isinstance(value, int | str) and not isinstance(value, bool) else None
     if match is None or match[2] not in _UNITS:
@@ -172,6 +178,7 @@ Limit: TypeAlias = Annotated[RateLimit, PlainValidator(RateLimit.parse), PlainSe
 WrittenDelay: TypeAlias = Annotated[Delay, PlainValidator(Delay.parse), PlainSerializer(str)]
 Time: TypeAlias = Annotated[ClusterTime, PlainValidator(_time), PlainSerializer(str)]
 StartAt: TypeAlias = Annotated[Start | ClusterTime, PlainValidator(_start), PlainSerializer(str)]
+AskedCapture: TypeAlias = Annotated[Capture, PlainValidator(_capture), PlainSerializer(str)]
 Bytes: TypeAlias = Annotated[int, BeforeValidator(_bytes), PlainSerializer(_size_text, when_used="json")]
 
 
@@ -211,7 +218,7 @@ class Configuration(Options):
     )
     source: ConnectionUri = Field(description="write the URI of the MongoDB to read, for example mongodb://host:27017")
     sink: ConnectionUri = Field(
-        description="write a URI that begins with mongodb://, mongodb+srv://, blackhole:// or file://"
+        description="write a URI that begins with mongodb://, mongodb+srv://, blackhole://, file:// or s3://"
     )
     start: StartAt = Start.INITIAL
     target: Time | None = Field(None, description=f"write null, {_TIME_HINT}")
@@ -219,7 +226,7 @@ class Configuration(Options):
     routes: Routes = Field(Routes(), description='write a list of {from: "shop.*", to: "shop_dr.*"}')
     columns: tuple[ColumnRule, ...] = ()
     ddl: DdlOptions = DdlOptions()
-    capture: Capture = Capture.AUTO
+    capture: AskedCapture = Capture.AUTO
     on_occupied: OnOccupied = OnOccupied.REFUSE
     on_divergence: OnDivergence = OnDivergence.REPAIR
     on_rejected: OnRejected | None = Field(

@@ -20,15 +20,16 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from changefeed.config.sinks.file_sink import FileSinkOptions
+from changefeed.config.sinks.store_place import SESSION_TOKEN
 from changefeed.config.wording import Mistake, did_you_mean
 from changefeed.errors import ConfigurationError
 
-SCHEMES = ("mongodb", "mongodb+srv", "blackhole", "file")
-_WITHOUT_HOSTS = ("blackhole", "file")
+SCHEMES = ("mongodb", "mongodb+srv", "blackhole", "file", "s3")
+_WITHOUT_HOSTS = ("blackhole", "file", "s3")
 
 _REFERENCE = re.compile(r"\$\{(?P<kind>env|file):(?P<name>[^{}]+)\}")
 _SHAPE = re.compile(
-    r"(?P<scheme>[a-z+]+)://(?:(?P<user>[^@/?]*)@)?(?P<hosts>[^@/?]*)(?P<rest>(?:[/?][^@]*)?)", re.DOTALL
+    r"(?P<scheme>[a-z0-9+]+)://(?:(?P<user>[^@/?]*)@)?(?P<hosts>[^@/?]*)(?P<rest>(?:[/?][^@]*)?)", re.DOTALL
 )
 _PORT_OF = re.compile(r"^(\[[^\]]*\]|[^:]*)(:(\d{1,5}|x+))?$")
 _HIDDEN = "***"
@@ -59,7 +60,8 @@ class ConnectionUri:
             raise Mistake("found @, / or : unescaped in user or password; percent-encode it, @ is %40, / is %2F")
         if any(_PORT_OF.search(host) is None for host in match["hosts"].split(",")):
             raise Mistake("found a host whose port is no number; write for example mongodb://host:27017")
-        if scheme == "file":
+        if scheme in ("file", "s3"):
+            _refuse_stray_references(value)
             FileSinkOptions.parse(value)
         elif not match["hosts"] and scheme not in _WITHOUT_HOSTS:
             raise Mistake("found no host; write for example mongodb://host:27017")
@@ -71,7 +73,9 @@ class ConnectionUri:
 
     @property
     def hosts(self) -> frozenset[str]:
-        """As written, in lower case and with the port. Two URIs that share a host mean the same deployment."""
+        """As written, in lower case and with the port. Two URIs that share a host mean the same deployment. A bucket is none."""
+        if self.scheme in _WITHOUT_HOSTS:
+            return frozenset()
         hosts = self._part("hosts").lower().split(",")
         default = _PORT if self.scheme == "mongodb" else ""
         return frozenset(host if re.search(r":\d+$", host) else host + default for host in hosts if host)
@@ -106,6 +110,8 @@ class ConnectionUri:
     def __str__(self) -> str:
         if self.scheme == "file":
             return self.reference
+        if self.scheme == "s3":
+            return _shown_bucket(self.reference)
         user = f"{_HIDDEN}@" if "@" in _masked(self.reference) else ""
         return f"{self.scheme}://{user}{self._part('hosts')}{self._part('rest').partition('?')[0]}"
 
@@ -134,6 +140,24 @@ def _variable(name: str, environment: Mapping[str, str]) -> str:
 def _masked(text: str) -> str:
     """The text with its references blanked out, so that their content is not parsed as part of the URI."""
     return _REFERENCE.sub(lambda match: "x" * len(match[0]), text)
+
+
+def _refuse_stray_references(uri: str) -> None:
+    """Only the keys of a bucket may be references: processes that do not connect read the other options."""
+    base, _, query = uri.partition("?")
+    options = (part for part in query.split("&") if not part.startswith(f"{SESSION_TOKEN}="))
+    if "${" in base[_masked(base).rfind("@") + 1 :] or any("${" in option for option in options):
+        raise Mistake(
+            f"found ${{ elsewhere than in KEY:SECRET@ and {SESSION_TOKEN}; write the name or the option itself"
+        )
+
+
+def _shown_bucket(uri: str) -> str:
+    """With its options, for those who do not connect, and without credentials."""
+    base, _, query = uri.partition("?")
+    after = base[_masked(base).rfind("@") + 1 :] if "@" in _masked(base) else base.removeprefix("s3://")
+    options = "&".join(part for part in query.split("&") if not part.startswith(f"{SESSION_TOKEN}="))
+    return f"s3://{after}?{options}" if options else f"s3://{after}"
 
 
 def _schemes() -> str:

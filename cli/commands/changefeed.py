@@ -14,7 +14,7 @@ import yaml
 from rich.live import Live
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
-from changefeed.capture import Capture
+from changefeed.capture import ASKED_FOR, Capture
 from changefeed.config import yaml_text
 from changefeed.config.configuration import Configuration
 from changefeed.config.live_options import OPTIONS
@@ -62,7 +62,10 @@ SourceOption = Annotated[str | None, typer.Option(metavar="URI", help="URI of th
 SinkOption = Annotated[str | None, typer.Option(metavar="URI", help="URI of the target.")]
 StartOption = Annotated[str | None, typer.Option(metavar="START", help="initial, now, a time, or a cluster time.")]
 CaptureOption = Annotated[
-    Capture | None, typer.Option(help="How the source's history is read; auto: the oplog if it can be read.")
+    Capture | None,
+    typer.Option(
+        metavar=f"[{'|'.join(ASKED_FOR)}]", help="How the source's history is read; auto: the oplog if it can be read."
+    ),
 ]
 CopyLimitOption = Annotated[
     str | None, typer.Option(metavar="RATE", help="What initial copies write at most: 20MB/s, 5000 docs/s, or both.")

@@ -1,4 +1,4 @@
-"""`sluice read`: shows what a changefeed has written into files, in order, or makes a MongoDB equal to it. It asks no node."""
+"""`sluice read`: shows what a changefeed has written into files of a directory or a bucket, in order, or makes a MongoDB equal to it. It asks no node."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from cli.output import print_line, print_note
 from credentials.logging import LogFormat, set_up
 from sink.events.extended_json import to_json
 from sink.files.reading.feed_directory import FeedDirectory, StoredMessage, Watermark
-from sink.files.reading.reader import Reader
+from sink.files.reading.reader import NOTHING, Reader
 from sink.files.reading.replica import MongoReplica
+from sink.files.stores.opening import open_store
 from sink.mongodb.connection import connect
 
 _LOOK_AGAIN_SECONDS = 1.0
@@ -28,7 +29,9 @@ _SHOWN = 80
 
 
 def read(
-    uri: Annotated[str, typer.Argument(help="The sink of the changefeed.", metavar="file:///DIRECTORY")],
+    uri: Annotated[
+        str, typer.Argument(help="The sink of the changefeed.", metavar="file:///DIRECTORY|s3://BUCKET/PREFIX")
+    ],
     *,
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on with what is written later, until interrupted.")
@@ -68,17 +71,16 @@ def read(
                 ["--from-start: without --to the messages are shown from the start, or --after a watermark"]
             )
         directory = _directory(uri)
-        feed = directory.identity().feed
-        reader = Reader(directory, _watermark(after, feed) if after else None)
+        identity = directory.identity()
+        reader = Reader(directory, _watermark(after, identity.feed) if after else None)
         if not to:
             for _ in _looks(follow=follow):
-                _show(reader, table, feed)
+                _show(reader, table, identity.feed)
             return
         set_up(LogFormat.CONSOLE, logging.WARNING)
-        with closing(MongoReplica(connect(to), reader, directory.identity())) as replica:
-            mark = replica.begin(from_start=from_start)
-            if mark is not None:
-                print_note(f"going on after {mark.at}, where an earlier run ended; --from-start begins again")
+        with closing(MongoReplica(connect(to), reader, identity)) as replica:
+            if replica.begin(from_start=from_start):
+                print_note("going on where an earlier run ended; --from-start begins again")
             for _ in _looks(follow=follow):
                 if replica.follow() or not follow:
                     print_line(_until(reader))
@@ -86,11 +88,9 @@ def read(
 
 def _directory(uri: str) -> FeedDirectory:
     try:
-        directory = FeedDirectory(FileSinkOptions.parse(uri).directory)
+        return FeedDirectory(open_store(FileSinkOptions.parse(uri).place))
     except Mistake as mistake:
         raise ConfigurationError([f"uri: {mistake}"]) from None
-    directory.identity()
-    return directory
 
 
 def _looks(*, follow: bool) -> Iterator[None]:
@@ -126,7 +126,7 @@ def _show(reader: Reader, table: str, feed: str) -> None:
 
 
 def _until(reader: Reader) -> str:
-    if reader.mark is None:
+    if reader.mark == NOTHING:
         return "there is no watermark yet: nothing was written"
     behind = len(reader.mark.behind)
     told = "" if not behind else "; 1 table is behind" if behind == 1 else f"; {behind} tables are behind"

@@ -19,6 +19,7 @@ from devstack.mongodb.server import Client
 from devstack.stack import DevStack
 from sink.files.reading.feed_directory import FeedDirectory, StoredMessage
 from sink.files.reading.reader import Reader
+from sink.files.stores.directory import Directory
 
 _PATIENCE_SECONDS = 60.0
 _SHOWN = 150
@@ -84,14 +85,14 @@ class ThroughFiles:
         )
 
     def _wait_for_watermark(self, end: Position) -> None:
-        directory, deadline = FeedDirectory(str(self._directory)), time.monotonic() + _PATIENCE_SECONDS
+        directory, deadline = FeedDirectory(Directory(str(self._directory))), time.monotonic() + _PATIENCE_SECONDS
         while (mark := directory.mark()) is None or mark.at < end:
             if time.monotonic() > deadline:
                 raise DemoFailed(f"no watermark reached {end} within {_PATIENCE_SECONDS:.0f} s")
             time.sleep(0.1)
 
     def _show(self, console: Console) -> None:
-        reader = Reader(FeedDirectory(str(self._directory)))
+        reader = Reader(FeedDirectory(Directory(str(self._directory))))
         round = reader.look()
         found = [shown.content for shown in reader.read(round)] if round is not None else []
         messages = [message for message in found if isinstance(message, StoredMessage)]

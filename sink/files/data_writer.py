@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import gzip
 import secrets
 import zlib
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Protocol
 
-from changefeed.config.sinks.file_sink import Compression, FileSinkOptions, MessageFormat
+from changefeed.config.sinks.file_sink import FileSinkOptions, MessageFormat
 from changefeed.errors import SluiceError
-from sink.files.directory import Directory
+from sink.files.compression import SUFFIXES, Compressor, compressor
 from sink.files.manifest import DATA
+from sink.files.stores.store import Store
 from sink.receipt import Receipt
 
-_LEVEL = 1
 _BUFFER_BYTES = 1 << 20
-
-
-class _Compressor(Protocol):
-    def compress(self, data: bytes, /) -> bytes: ...
-    def flush(self) -> bytes: ...
 
 
 class DataWriter:
     """For one task's run. An attempt that ends without `finish` leaves files that no manifest names (`leftovers.py`)."""
 
-    def __init__(self, options: FileSinkOptions, epoch: int) -> None:
+    def __init__(self, options: FileSinkOptions, store: Store, epoch: int) -> None:
         """`epoch`: that of the task's node."""
         self._options = options
-        self._directory = Directory(options.directory)
+        self._store = store
         self._folder = f"{DATA}/{epoch}"
         self._attempt = secrets.token_hex(12)
         self._open: _OpenFile | None = None
@@ -60,12 +53,12 @@ class DataWriter:
         self._open, self._written = None, []
         with suppress(SluiceError):
             for name in garbage:
-                self._directory.remove(name)
+                self._store.remove(name)
 
     def _next(self) -> _OpenFile:
-        suffix = ".gz" if self._options.compression is Compression.GZIP else ""
+        suffix = SUFFIXES[self._options.compression]
         name = f"{self._folder}/{self._attempt}-{len(self._written)}.{self._options.format}{suffix}"
-        return _OpenFile(self._directory, name, compressed=bool(suffix))
+        return _OpenFile(self._store, name, compressor(self._options.compression))
 
     def _end_file(self) -> None:
         if self._open is not None:
@@ -74,10 +67,10 @@ class DataWriter:
 
 
 class _OpenFile:
-    def __init__(self, directory: Directory, name: str, *, compressed: bool) -> None:
+    def __init__(self, store: Store, name: str, compressor: Compressor | None) -> None:
         self.name = name
-        self._file = directory.new(name)
-        self._gzip: _Compressor | None = zlib.compressobj(_LEVEL, wbits=zlib.MAX_WBITS | 16) if compressed else None
+        self._file = store.new(name)
+        self._compressor = compressor
         self._buffer = bytearray()
         self._rows = self._crc = self.size = 0
 
@@ -89,8 +82,8 @@ class _OpenFile:
 
     def end(self) -> Receipt:
         self._pass_on()
-        if self._gzip is not None:
-            self._store(self._gzip.flush())
+        if self._compressor is not None:
+            self._store(self._compressor.flush())
         self._file.end()
         return Receipt(name=self.name, rows=self._rows, bytes=self.size, crc32=self._crc)
 
@@ -99,13 +92,9 @@ class _OpenFile:
 
     def _pass_on(self) -> None:
         buffer, self._buffer = bytes(self._buffer), bytearray()
-        self._store(buffer if self._gzip is None else self._gzip.compress(buffer))
+        self._store(buffer if self._compressor is None else self._compressor.compress(buffer))
 
     def _store(self, content: bytes) -> None:
         self._file.write(content)
         self._crc = zlib.crc32(content, self._crc)
         self.size += len(content)
-
-
-def content_of(stored: bytes, name: str) -> bytes:
-    return gzip.decompress(stored) if name.endswith(".gz") else stored

@@ -15,21 +15,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from changefeed.errors import SinkUnavailable
-from sink.files.directory import Directory
 from sink.files.identity import FeedIdentity
 from sink.files.manifest import DATA, LOG, Manifest, number_name, number_of
+from sink.files.stores.store import Store
 
 
 class FileLeftovers:
-    def __init__(self, identity: FeedIdentity, path: str) -> None:
+    def __init__(self, identity: FeedIdentity, store: Store) -> None:
         self._identity = identity
-        self._directory = Directory(path)
+        self._store = store
         self._swept: set[str] = set()
 
     def sweep(self, gone: Callable[[int], bool]) -> int:
         """`gone`: whether the node of this epoch is. Returns how many files were removed."""
-        self._identity.confirm(self._directory)
-        epochs = {name for folder in (LOG, DATA) for name in self._directory.names(folder) if name.isdigit()}
+        self._identity.confirm(self._store)
+        epochs = {name for folder in (LOG, DATA) for name in self._store.names(folder) if name.isdigit()}
         removed = 0
         for epoch in sorted(epochs - self._swept):
             if gone(int(epoch)):
@@ -40,18 +40,18 @@ class FileLeftovers:
     def _sweep(self, epoch: str) -> int:
         named = {file.name for manifest in self._sealed(epoch) for file in manifest.all_files}
         folder = f"{DATA}/{epoch}"
-        unnamed = [name for name in self._directory.names(folder) if f"{folder}/{name}" not in named]
+        unnamed = [name for name in self._store.names(folder) if f"{folder}/{name}" not in named]
         for name in unnamed:
-            self._directory.remove(f"{folder}/{name}")
-        self._directory.remove_empty(folder)
+            self._store.remove(f"{folder}/{name}")
+        self._store.tidy(folder)
         return len(unnamed)
 
     def _sealed(self, epoch: str) -> Iterator[Manifest]:
         """The node's manifests, of which there will be no more."""
         log = f"{LOG}/{epoch}"
         seal = Manifest(feed=self._identity.feed, ranges={}, sealed=True).json()
-        number = max(map(number_of, self._directory.names(log)), default=0)
-        while not self._directory.create(f"{log}/{number_name(number)}", seal):
+        number = max(map(number_of, self._store.names(log)), default=0)
+        while not self._store.create(f"{log}/{number_name(number)}", seal):
             if self._manifest(log, number).sealed:
                 break
             number += 1
@@ -59,9 +59,9 @@ class FileLeftovers:
 
     def _manifest(self, log: str, number: int) -> Manifest:
         name = f"{log}/{number_name(number)}"
-        content = self._directory.read(name)
+        content = self._store.read(name)
         if content is None:
             raise SinkUnavailable(
-                f"{self._directory.path}/{name}: expected this manifest, since a later one is there; found none. Nothing was removed"
+                f"{self._store}/{name}: expected this manifest, since a later one is there; found none. Nothing was removed"
             )
         return Manifest.parse(content)

@@ -1,7 +1,7 @@
 """`Manifest`: what one commit makes visible, and the names of the files of a sink. Pure.
 
     feed.json                              whose directory it is, by put-create
-    data/<node epoch>/<attempt>-<n>.<json|bson>[.gz]    messages of one task; nobody reads them before a manifest names them
+    data/<node epoch>/<attempt>-<n>.<json|bson>[.gz|.zst]    messages of one task; nobody reads them before a manifest names them
     log/<node epoch>/<number>.json         Manifest, by put-create: THE commit
     ddl/<pos>.json, ddl/<pos>.recopy.<table>.json
     schema/<table>/<pos>.json              a version of a table

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.sinks.file_sink import FileSinkOptions
 from changefeed.errors import DdlAmbiguous
 from changefeed.position import Position
 from changefeed.records import DdlRecord, Observation
@@ -20,9 +19,9 @@ from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from sink.ddl import CreateTable, DownstreamDdl, Skip
 from sink.events.message import ddl_message, recopy_message, schema_message, watermark_message
 from sink.events.pos import pos_of
-from sink.files.directory import Directory
 from sink.files.identity import FeedIdentity
 from sink.files.manifest import CHECKPOINT, DDL, VERSION, copied_name, number_name, number_of, schema_name
+from sink.files.stores.store import Store, create_same
 
 KEPT_MARKS = 64
 _ALWAYS = Position(ClusterTime(0, 0))
@@ -33,9 +32,9 @@ class FileDdlApplier:
     nothing to prepare.
     """
 
-    def __init__(self, identity: FeedIdentity, options: FileSinkOptions) -> None:
+    def __init__(self, identity: FeedIdentity, store: Store) -> None:
         self._identity = identity
-        self._directory = Directory(options.directory)
+        self._store = store
 
     def observe(self, names: Iterable[TableName]) -> Observation:
         return Observation(tables=dict.fromkeys(names))
@@ -55,8 +54,8 @@ class FileDdlApplier:
             id=view_id(view.name), name=view.name, kind=TableKind.VIEW, options=view.options, valid_from=_ALWAYS
         )
         message = schema_message(self._identity.feed, schema, view.name)
-        self._directory.create(schema_name(schema.id, _ALWAYS), message.json())
-        self._identity.confirm(self._directory)
+        self._store.create(schema_name(schema.id, _ALWAYS), message.json())
+        self._identity.confirm(self._store)
 
     def recopy(self, table: TableId, name: TableName, at: Position) -> None:
         """The table is empty from there, and is copied again."""
@@ -66,18 +65,18 @@ class FileDdlApplier:
     def copied(self, table: TableId, start: Position) -> None:
         """The copy that began there is complete."""
         content = json.dumps({"v": VERSION, "feed": self._identity.feed, "id": table, "start": pos_of(start)})
-        self._directory.create(copied_name(table, start), content.encode())
-        self._identity.confirm(self._directory)
+        self._store.create(copied_name(table, start), content.encode())
+        self._identity.confirm(self._store)
 
     def close(self) -> None:
         """Nothing is open."""
 
     def _put(self, name: str, content: bytes) -> None:
-        same = self._directory.create_same(name, content)
-        self._identity.confirm(self._directory)
+        same = create_same(self._store, name, content)
+        self._identity.confirm(self._store)
         if not same:
             raise DdlAmbiguous(
-                f"{self._directory.path}/{name}: expected {content.decode()}, found another DDL of this position; compare the two, "
+                f"{self._store}/{name}: expected {content.decode()}, found another DDL of this position; compare the two, "
                 f"and remove the file if it is wrong"
             )
 
@@ -85,19 +84,19 @@ class FileDdlApplier:
 class FileMarks:
     """For one owner's term. `mark` is called with rising positions. `behind`: tables that are not as far, each with its own position."""
 
-    def __init__(self, identity: FeedIdentity, options: FileSinkOptions) -> None:
+    def __init__(self, identity: FeedIdentity, store: Store) -> None:
         self._identity = identity
-        self._directory = Directory(options.directory)
+        self._store = store
         self._number: int | None = None
 
     def mark(self, at: Position, behind: Mapping[TableId, Position] = MappingProxyType({})) -> None:
         if self._number is None:
-            self._identity.confirm(self._directory)
-            self._number = max((number_of(name) + 1 for name in self._directory.names(CHECKPOINT)), default=0)
+            self._identity.confirm(self._store)
+            self._number = max((number_of(name) + 1 for name in self._store.names(CHECKPOINT)), default=0)
         content = watermark_message(self._identity.feed, at, behind).json()
-        while not self._directory.create(f"{CHECKPOINT}/{number_name(self._number)}", content):
+        while not self._store.create(f"{CHECKPOINT}/{number_name(self._number)}", content):
             self._number += 1
-        self._identity.confirm(self._directory)
+        self._identity.confirm(self._store)
         if self._number >= KEPT_MARKS:
-            self._directory.remove(f"{CHECKPOINT}/{number_name(self._number - KEPT_MARKS)}")
+            self._store.remove(f"{CHECKPOINT}/{number_name(self._number - KEPT_MARKS)}")
         self._number += 1

@@ -14,6 +14,7 @@ from changefeed.config.sinks.file_sink import FileSinkOptions, MessageFormat
 from changefeed.documents.key_range import KeyRange
 from sink.events.row_message import BsonRows, JsonRows, RowEncoder
 from sink.files.data_writer import DataWriter
+from sink.files.stores.store import Store
 from sink.receipt import Receipt
 from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write, WriteResult
 
@@ -27,9 +28,11 @@ def row_encoder(feed: str, format: MessageFormat) -> RowEncoder:
 class FileRowWriter:
     """Rows never wait and never differ: nothing is read. A replayed change has the same message as before."""
 
-    def __init__(self, feed: str, options: FileSinkOptions, epoch: int, permit: Callable[[], object]) -> None:
+    def __init__(
+        self, feed: str, options: FileSinkOptions, store: Store, epoch: int, permit: Callable[[], object]
+    ) -> None:
         self._encoder = row_encoder(feed, options.format)
-        self._writer = DataWriter(options, epoch)
+        self._writer = DataWriter(options, store, epoch)
         self._permit = permit
 
     def begin(
@@ -68,10 +71,16 @@ class FileDocumentLoader:
     """Nothing is cleared: what an earlier attempt has committed is true at its time, and all changes since the copy's start follow."""
 
     def __init__(
-        self, feed: str, options: FileSinkOptions, epoch: int, table: TargetTable, permit: Callable[[], object]
+        self,
+        feed: str,
+        options: FileSinkOptions,
+        store: Store,
+        epoch: int,
+        table: TargetTable,
+        permit: Callable[[], object],
     ) -> None:
         self._encoder = row_encoder(feed, options.format)
-        self._writer = DataWriter(options, epoch)
+        self._writer = DataWriter(options, store, epoch)
         self._table = table
         self._permit = permit
 

@@ -15,6 +15,11 @@ _FEED: Values = {
     "filter": {"tables": ["shop.*", "!shop.tmp_*"]},
     "routes": [{"from": "shop.*", "to": "shop_dr.*"}],
 }
+_BUCKET: Values = {
+    "id": "archive",
+    "source": "mongodb://db.example",
+    "sink": "s3://orders-archive/shop?region=eu-central-1",
+}
 PRODUCTION: Values = {**_ETCD, **_ADMIN}
 
 POD_EXECUTORS: Values = {**PRODUCTION, "spark": {"master": "kubernetes"}}
@@ -61,7 +66,7 @@ GOOD: dict[str, Values] = {
     "changefeeds": {
         **PRODUCTION,
         "credentials": {"existingSecret": "mongodb"},
-        "changefeeds": [_FEED, {"id": "audit", "source": "mongodb+srv://db.example", "sink": "blackhole://"}],
+        "changefeeds": [_FEED, {"id": "audit", "source": "mongodb+srv://db.example", "sink": "blackhole://"}, _BUCKET],
     },
     "monitored": {
         **PRODUCTION,

@@ -1,7 +1,8 @@
-"""`FileSinkOptions`: what a `file://` URI says about a sink of files. Pure.
+"""`FileSinkOptions`: what the URI of a sink of files says. Pure.
 
     file:///srv/orders                                                       JSON lines, compressed
     file:///srv/orders?format=bson&compression=none&commit_interval=10s&file_size=16MiB
+    s3://orders-archive/shop?region=eu-central-1&format=bson                 the same, in a bucket (`store_place.py`)
 
 `commit_interval`: how long a window of the tables that follow spans at least. Nothing is seen before its window is committed.
 `file_size`: when a task begins its next file.
@@ -13,11 +14,17 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import PurePosixPath
 from typing import Any, Self
-from urllib.parse import parse_qsl, unquote
 
 from changefeed.config.sinks.sink_option import SinkOption
+from changefeed.config.sinks.store_place import (
+    BUCKET_OPTIONS,
+    BucketPlace,
+    DirectoryPlace,
+    StorePlace,
+    refuse_half_access,
+    written_options,
+)
 from changefeed.config.wording import Mistake, did_you_mean, shown
 
 _SECONDS = re.compile(r"(\d{1,5})(s|m)")
@@ -33,12 +40,13 @@ class MessageFormat(StrEnum):
 
 class Compression(StrEnum):
     GZIP = "gzip"
+    ZSTD = "zstd"
     NONE = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSinkOptions:
-    directory: str
+    place: StorePlace
     format: MessageFormat = MessageFormat.JSON
     compression: Compression = Compression.GZIP
     commit_seconds: int = 60
@@ -46,19 +54,24 @@ class FileSinkOptions:
 
     @classmethod
     def parse(cls, uri: str) -> Self:
-        path, _, query = uri.removeprefix("file://").partition("?")
-        directory = unquote(path)
-        if not directory.startswith("/") or ".." in PurePosixPath(directory).parts or directory.rstrip("/") == "":
-            raise Mistake(f"found {shown(uri)}; write the absolute path of a directory, for example file:///srv/orders")
+        in_bucket = uri.startswith("s3://")
+        allowed = (*_READERS, *(option.name for option in BUCKET_OPTIONS if in_bucket))
         found: dict[str, Any] = {}
-        for name, value in parse_qsl(query, keep_blank_values=True):
-            if name not in _READERS:
+        others: dict[str, str] = {}
+        for name, value in written_options(uri):
+            if name not in allowed:
                 raise Mistake(
-                    f"found the option {shown(name)}; allowed are {', '.join(_READERS)}{did_you_mean(name, _READERS)}"
+                    f"found the option {shown(name)}; allowed are {', '.join(allowed)}{did_you_mean(name, allowed)}"
                 )
+            if name not in _READERS:
+                others[name] = value
+                continue
             field, read = _READERS[name]
             found[field] = read(value)
-        return cls(directory=directory.rstrip("/"), **found)
+        if in_bucket:
+            refuse_half_access(uri)
+            return cls(place=BucketPlace.parse(uri, others), **found)
+        return cls(place=DirectoryPlace.parse(uri), **found)
 
 
 def _seconds(value: str) -> int:
@@ -93,7 +106,7 @@ OPTIONS = (
         default="json",
         about="lines of JSON, or documents one after another, exact for every value",
     ),
-    SinkOption(name="compression", values="gzip, none", default="gzip", about="of the files with rows"),
+    SinkOption(name="compression", values="gzip, zstd, none", default="gzip", about="of the files with rows"),
     SinkOption(
         name="commit_interval",
         values="1s to 60m",

@@ -2,7 +2,7 @@
 
 mongodb     keeps documents: they can be read, compared, cleared, repaired; rows are seen when they are written
 blackhole   keeps nothing
-file        keeps messages, each change and each DDL: nothing is folded, nothing can be cleared, and a commit makes rows seen
+file, s3    keeps messages, each change and each DDL: nothing is folded, nothing can be cleared, and a commit makes rows seen
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from changefeed.config.sinks.file_sink import OPTIONS
 from changefeed.config.sinks.sink_option import SinkOption
+from changefeed.config.sinks.store_place import BUCKET_OPTIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,12 @@ SINKS: Mapping[str, SinkAbilities] = {
         uri="file:///DIRECTORY",
         about="each change, DDL and watermark as a message, in a directory that all nodes share",
         options=OPTIONS,
+        keeps_messages=True,
+    ),
+    "s3": SinkAbilities(
+        uri="s3://BUCKET/PREFIX",
+        about="the same, in a bucket of Amazon S3 or of a server with its protocol; keys as KEY:SECRET@BUCKET, or the node's own",
+        options=(*OPTIONS, *BUCKET_OPTIONS),
         keeps_messages=True,
     ),
     "blackhole": SinkAbilities(uri="blackhole://", about="nothing: to try out how fast a source can be read"),

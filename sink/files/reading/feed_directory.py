@@ -19,11 +19,11 @@ from changefeed.position import Position
 from changefeed.table import TableId
 from sink.events.message import watermark_message
 from sink.events.pos import position_of
-from sink.files.data_writer import content_of
-from sink.files.directory import Directory
+from sink.files.compression import decompressed, plain_name
 from sink.files.identity import FeedIdentity
 from sink.files.manifest import CHECKPOINT, COPIED, DDL, IDENTITY, LOG, SCHEMA, Manifest, table_of
 from sink.files.reading.chain import MessageGap
+from sink.files.stores.store import Store
 from sink.receipt import Receipt
 
 _JSON = json_util.CANONICAL_JSON_OPTIONS.with_options(datetime_conversion=DatetimeConversion.DATETIME_MS)
@@ -81,8 +81,8 @@ class Watermark:
 
 
 class FeedDirectory:
-    def __init__(self, path: str) -> None:
-        self._directory = Directory(path)
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._seen: dict[str, str] = {}
         """The last manifest of each node that was read."""
         self.manifests: list[Manifest] = []
@@ -92,37 +92,34 @@ class FeedDirectory:
         """The copies that are complete, each with where it began."""
 
     def identity(self) -> FeedIdentity:
-        content = self._directory.read(IDENTITY)
+        content = self._store.read(IDENTITY)
         if content is None:
             raise NotFoundError(
-                f"{self._directory.path}: expected {IDENTITY} of a changefeed, found none; no changefeed has written here yet"
+                f"{self._store}: expected {IDENTITY} of a changefeed, found none; no changefeed has written here yet"
             )
         fields = json.loads(content)
         return FeedIdentity(feed=fields["feed"], life=fields["life"])
 
     def mark(self) -> Watermark | None:
         """Read it before `look`."""
-        marks = [
-            self._directory.read(f"{CHECKPOINT}/{name}") for name in self._directory.names(CHECKPOINT)[-_NEWEST_MARKS:]
-        ]
+        marks = [self._store.read(f"{CHECKPOINT}/{name}") for name in self._store.names(CHECKPOINT)[-_NEWEST_MARKS:]]
         known = [Watermark.parse(mark) for mark in marks if mark is not None]
         return reduce(Watermark.joined, known) if known else None
 
     def look(self) -> None:
-        for epoch in self._directory.names(LOG):
-            for name in self._directory.names(f"{LOG}/{epoch}"):
-                if name > self._seen.get(epoch, ""):
-                    self.manifests.append(Manifest.parse(self._needed(f"{LOG}/{epoch}/{name}")))
-                    self._seen[epoch] = name
-        for name in self._directory.names(DDL):
+        for epoch in self._store.names(LOG):
+            for name in self._store.names(f"{LOG}/{epoch}", after=self._seen.get(epoch, "")):
+                self.manifests.append(Manifest.parse(self._needed(f"{LOG}/{epoch}/{name}")))
+                self._seen[epoch] = name
+        for name in self._store.names(DDL):
             if name not in self.ddls:
                 self.ddls[name] = _parsed(self._needed(f"{DDL}/{name}"))
-        for folder in self._directory.names(COPIED):
-            starts = self._directory.names(f"{COPIED}/{folder}")
+        for folder in self._store.names(COPIED):
+            starts = self._store.names(f"{COPIED}/{folder}")
             self.copied |= {(table_of(folder), position_of(name.removesuffix(".json"))) for name in starts}
-        for folder in self._directory.names(SCHEMA):
+        for folder in self._store.names(SCHEMA):
             versions = self.schemas.setdefault(table_of(folder), {})
-            for name in self._directory.names(f"{SCHEMA}/{folder}"):
+            for name in self._store.names(f"{SCHEMA}/{folder}"):
                 at = position_of(name.removesuffix(".json"))
                 if at not in versions:
                     versions[at] = _parsed(self._needed(f"{SCHEMA}/{folder}/{name}"))
@@ -131,19 +128,19 @@ class FeedDirectory:
         stored = self._needed(file.name)
         if len(stored) != file.bytes or zlib.crc32(stored) != file.crc32:
             raise MessageGap(
-                f"{self._directory.path}/{file.name}: expected {file.bytes} bytes with the checksum {file.crc32}, found {len(stored)} with "
+                f"{self._store}/{file.name}: expected {file.bytes} bytes with the checksum {file.crc32}, found {len(stored)} with "
                 f"{zlib.crc32(stored)}; the file is damaged: restore it"
             )
-        content = content_of(stored, file.name)
-        if file.name.removesuffix(".gz").endswith(".json"):
+        content = decompressed(stored, file.name)
+        if plain_name(file.name).endswith(".json"):
             return map(_parsed, content.splitlines())
         return map(_decoded, _documents(content))
 
     def _needed(self, name: str) -> bytes:
-        content = self._directory.read(name)
+        content = self._store.read(name)
         if content is None:
             raise MessageGap(
-                f"{self._directory.path}/{name}: expected this file, which another one names; found none: restore it"
+                f"{self._store}/{name}: expected this file, which another one names; found none: restore it"
             )
         return content
 

@@ -117,7 +117,7 @@ class _Life:
 class Reader:
     def __init__(self, directory: FeedDirectory, after: Watermark | None = None) -> None:
         self._directory = directory
-        self.mark = after
+        self.mark = after or NOTHING
         """Everything before it was shown."""
         self._copied: set[tuple[TableId, Position]] = set()
         """The copies whose ends were shown."""
@@ -126,10 +126,9 @@ class Reader:
         """None if there is nothing new."""
         mark = self._directory.mark()
         self._directory.look()
-        before = self.mark or NOTHING
-        if mark is None or (now := before.joined(mark)) == self.mark:
+        if mark is None or (now := self.mark.joined(mark)) == self.mark:
             return None
-        return Round(before, now)
+        return Round(self.mark, now)
 
     def read(self, round: Round) -> Iterator[Shown]:
         yield from self._queue(round, rows=True).in_order()

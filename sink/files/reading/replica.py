@@ -35,9 +35,9 @@ from sink.ddl import (
     names_of,
 )
 from sink.files.identity import FeedIdentity
-from sink.files.reading.feed_directory import StoredMessage, Watermark
-from sink.files.reading.place import Begun, StoredPlace, step_of
-from sink.files.reading.reader import NOTHING, Copied, CopyBegins, Rank, Reader, Round, Shown
+from sink.files.reading.feed_directory import StoredMessage
+from sink.files.reading.place import Begun, ReplicaPlace, StoredPlace, step_of
+from sink.files.reading.reader import Copied, CopyBegins, Rank, Reader, Round, Shown
 from sink.mongodb.connection import Client
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
 from sink.mongodb.errors import translated
@@ -75,10 +75,10 @@ class MongoReplica:
         self._again: WriteRun | None = None
         """Open while rows are written that may have been written before."""
         self._late: list[Shown] = []
-        """Copies that were found to be complete meanwhile, and wait."""
+        """Ends of copies that wait."""
 
-    def begin(self, *, from_start: bool = False) -> Watermark | None:
-        """Goes on where an earlier reader ended, and returns its watermark. `from_start`: the target has none of the tables."""
+    def begin(self, *, from_start: bool = False) -> bool:
+        """Goes on where an earlier reader ended; False if there was none. `from_start`: the target has none of the tables."""
         self._stored.take(from_start=from_start)
         place = self._stored.place
         self._copying = set(place.copying)
@@ -87,9 +87,7 @@ class MongoReplica:
         if place.round is not None:
             self._again = self._run()
             self._follow(place.round)
-        elif place.mark == NOTHING:
-            return None
-        return place.mark
+        return place != ReplicaPlace()
 
     def follow(self) -> bool:
         """Everything up to the newest watermark is durable when it returns. False if there was nothing new."""
@@ -108,6 +106,8 @@ class MongoReplica:
                 self._take(shown)
         self._catch_up()
         self._flush()
+        self._stored.save(ddl=None)
+        self._finish_copies()
         self._stored.save(mark=round.now, now=None, step=None, rows=None)
 
     def _is_known(self, shown: Shown) -> bool:
@@ -136,17 +136,20 @@ class MongoReplica:
             self._flush()
             self._again.settle()
             self._again = None
-            self._finish_late()
+            self._finish_copies()
 
     def _take(self, shown: Shown) -> None:
         if shown.rank is Rank.ROW:
             self._add(shown)
         else:
             self._flush()
-            self._late.append(shown)
-            self._finish_late()
+            if isinstance(shown.content, Copied):
+                self._late.append(shown)
+            else:
+                self._do(shown)
+            self._finish_copies()
 
-    def _finish_late(self) -> None:
+    def _finish_copies(self) -> None:
         """The DDL that was begun comes first: another one would take its place in what is saved."""
         late, self._late = self._late, []
         begun = self._stored.place.ddl

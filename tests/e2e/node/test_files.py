@@ -14,20 +14,25 @@ import pytest
 import yaml
 
 from changefeed.cluster_time import ClusterTime
+from changefeed.config.sinks.file_sink import FileSinkOptions
 from devstack.mongodb.server import Client
+from devstack.s3.faulty_proxy import Fault, FaultyProxy
+from sink.files.stores.opening import open_store
 from tests.component.node.server_process import SLUICE, Server
 from tests.e2e.node.event_judge import judge
 from tests.e2e.node.workload import until, writing
 from tests.independent_compare import differences
 
 _TABLES = ("notes", "orders")
+_MARKS = 8
+_S3_KEYS = {"SLUICE_TEST_S3_KEY": "test", "SLUICE_TEST_S3_SECRET": "t/e+s=t"}
 _PATIENCE = ("--session-ttl", "10", "--grace", "150")  # the node shares two cores with its Spark
 
 
 @pytest.fixture(scope="module")
 def node(etcd_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     log = Path(tmp_path_factory.mktemp("n1")) / "log"
-    with Server(etcd_endpoint, log, *_PATIENCE, name="n1", roles="owner,processor") as started:
+    with Server(etcd_endpoint, log, *_PATIENCE, name="n1", roles="owner,processor", environment=_S3_KEYS) as started:
         yield started
 
 
@@ -36,12 +41,9 @@ class Filed:
 
     def __init__(self, node: Server, id: str, source: Client, source_uri: str, target: Client, directory: Path) -> None:
         self.node, self.id, self.directory = node, id, directory
+        self.uri = f"file://{directory}"
         self.client, self.source, self.target = source, source[id], target
         self._source_uri = source_uri
-
-    @property
-    def uri(self) -> str:
-        return f"file://{self.directory}"
 
     def sluice(self, *arguments: str, input: str | None = None) -> str:
         answer = self.node.sluice(*arguments, input=input)
@@ -52,7 +54,7 @@ class Filed:
         configuration = {
             "id": self.id,
             "source": self._source_uri,
-            "sink": f"{self.uri}?commit_interval=1s{query}",
+            "sink": f"{self.uri}{'&' if '?' in self.uri else '?'}commit_interval=1s{query}",
             "filter": {"tables": [f"{self.id}.*"]},
             **more,
         }
@@ -64,9 +66,12 @@ class Filed:
         until(lambda: self._marked() > now, f"a watermark after {now}")
 
     def _marked(self) -> ClusterTime:
-        marks = sorted(self.directory.glob("checkpoint/*.json"))
-        times = [int(json.loads(mark.read_text())["pos"][:16], 16) for mark in marks[-8:]]
-        return ClusterTime.from_int(max(times, default=0))
+        return ClusterTime.from_int(max((int(mark[:16], 16) for mark in self.marks()), default=0))
+
+    def marks(self) -> list[str]:
+        """The `pos` of the newest watermarks."""
+        contents = [path.read_text() for path in sorted(self.directory.glob("checkpoint/*.json"))[-_MARKS:]]
+        return [json.loads(content)["pos"] for content in contents]
 
     def uncommitted(self) -> set[str]:
         """The data files that no manifest names."""
@@ -84,6 +89,37 @@ class Filed:
         self.target.drop_database(self.id)
         assert "written up to" in self.sluice("read", self.uri, "--to", target_uri, "--from-start")
         return differences(self.client, self.id, self.target, self.id)
+
+
+class Bucketed(Filed):
+    """The same into a bucket. Its keys are in the environment of those who connect."""
+
+    def __init__(self, filed: Filed, bucket: str, s3: FaultyProxy) -> None:
+        super().__init__(filed.node, filed.id, filed.client, filed._source_uri, filed.target, filed.directory)
+        self.uri = bucket.replace("test:test@", "${env:SLUICE_TEST_S3_KEY}:${env:SLUICE_TEST_S3_SECRET}@")
+        self._store = open_store(FileSinkOptions.parse(bucket).place)
+        self._s3 = s3
+
+    def sluice(self, *arguments: str, input: str | None = None) -> str:
+        answer = self.node.sluice(*arguments, input=input, environment=_S3_KEYS)
+        assert answer.returncode == 0, f"sluice {' '.join(arguments)}: {answer.stderr}{answer.stdout}"
+        return answer.stdout
+
+    def marks(self) -> list[str]:
+        names = self._store.names("checkpoint")[-_MARKS:]
+        contents = (self._store.read(f"checkpoint/{name}") for name in names)
+        return [json.loads(content)["pos"] for content in contents if content is not None]
+
+    def disturb(self) -> None:
+        """Each tenth request fails, one way or another."""
+        faults = (Fault.LOST_ANSWER, Fault.BUSY, Fault.LATE_REQUEST, Fault.BROKEN, Fault.LOST_REQUEST)
+        self._s3.watch(lambda request: faults[request.number // 10 % len(faults)] if request.number % 10 == 9 else None)
+
+    def calm(self) -> int:
+        """How many requests there were."""
+        seen = len(self._s3.requests)
+        self._s3.watch()
+        return seen
 
 
 @pytest.fixture
@@ -128,7 +164,25 @@ def test_what_is_read_back_equals_the_source(feed: Filed, target_uri: str, query
     feed.until_written()
     found = feed.differences(target_uri)
     assert not found, "\n".join(found)
-    assert judge(feed.messages(), feed.directory) == []
+    assert judge(feed.messages(), feed.marks()) == []
+
+
+def test_what_is_read_back_from_a_bucket_equals_the_source(
+    feed: Filed, bucket: str, s3: FaultyProxy, target_uri: str
+) -> None:
+    """Though one of ten requests to its server fails."""
+    bucketed = Bucketed(feed, bucket, s3)
+    bucketed.create()
+    bucketed.disturb()
+    with writing(feed.source, _TABLES):
+        _ddls(feed.source, 0)
+        bucketed.until_written()
+    bucketed.until_written()
+    assert bucketed.calm() > 50
+    found = bucketed.differences(target_uri)
+    assert not found, "\n".join(found)
+    assert judge(bucketed.messages(), bucketed.marks()) == []
+    assert _S3_KEYS["SLUICE_TEST_S3_SECRET"] not in feed.node.log
 
 
 def test_what_means_nothing_for_messages_is_refused(feed: Filed, database: str) -> None:
@@ -211,7 +265,7 @@ def test_a_node_that_is_killed_leaves_files_that_can_be_read(
     feed.until_written()
     found = feed.differences(target_uri)
     assert not found, "\n".join(found)
-    assert judge(feed.messages(), feed.directory) == []
+    assert judge(feed.messages(), feed.marks()) == []
 
 
 @pytest.mark.soak
@@ -232,7 +286,7 @@ def test_a_node_that_is_killed_in_a_copy_copies_again(feed: Filed, mortal: Morta
     feed.until_written()
     found = feed.differences(target_uri)
     assert not found, "\n".join(found)
-    assert judge(feed.messages(), feed.directory) == []
+    assert judge(feed.messages(), feed.marks()) == []
 
 
 @pytest.mark.soak
@@ -255,7 +309,7 @@ def test_a_directory_that_goes_away_and_comes_back_loses_nothing(feed: Filed, ta
     feed.until_written()
     found = feed.differences(target_uri)
     assert not found, "\n".join(found)
-    assert judge(feed.messages(), feed.directory) == []
+    assert judge(feed.messages(), feed.marks()) == []
 
 
 def _checkpoint(feed: Filed) -> str:
@@ -273,7 +327,7 @@ def test_what_a_killed_node_did_not_commit_is_removed(feed: Filed, mortal: Morta
     mortal.comes_back()
     until(lambda: not left & feed.uncommitted(), "the removal of what the node left")
     feed.until_written()
-    assert judge(feed.messages(), feed.directory) == []
+    assert judge(feed.messages(), feed.marks()) == []
 
 
 @pytest.mark.soak

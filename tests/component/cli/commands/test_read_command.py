@@ -13,7 +13,7 @@ from tests.component.sink.files.feed import A, B, Feed, insert, moment
 
 @pytest.fixture
 def feed(tmp_path: Path) -> Feed:
-    feed = Feed(tmp_path / "feed")
+    feed = Feed(f"file://{tmp_path}/feed")
     feed.window(100, 110, [insert(A, 101, 1), insert(B, 102, 2, "b")], A, B)
     feed.window(110, 120, [insert(A, 111, 3)], A)
     feed.marks.mark(moment(120), {B: moment(110)})
@@ -63,3 +63,9 @@ def test_what_does_not_go_together_is_refused(feed: Feed) -> None:
     assert "the target knows where an earlier run ended" in _refused(feed, "--after", _read(feed)[-1], *to)
     assert "with --to all tables are written" in _refused(feed, "--table", "shop.a", *to)
     assert "shown from the start, or --after" in _refused(feed, "--from-start")
+
+
+def test_a_replica_of_a_changefeed_that_has_not_begun_says_so(tmp_path: Path, target_uri: str) -> None:
+    begun = Feed(f"file://{tmp_path}/begun")
+    for _ in range(2):
+        assert _read(begun, "--to", target_uri) == ["there is no watermark yet: nothing was written"]

@@ -1,4 +1,4 @@
-"""`Feed`: the writers of a changefeed into files, on a directory, without a node."""
+"""`Feed`: the writers of a changefeed into files, in a directory or a bucket, without a node."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from changefeed.position import Position, Window
 from changefeed.records import DdlRecord, Observation, Scope
 from changefeed.table import TableId, TableName, TableSchema
 from sink.files.committer import FileCommitter
-from sink.files.directory import Directory
 from sink.files.identity import FeedIdentity
 from sink.files.owner_log import FileDdlApplier, FileMarks
 from sink.files.reading.feed_directory import FeedDirectory, StoredMessage
 from sink.files.reading.reader import Copied, CopyBegins, Reader
 from sink.files.row_writer import FileDocumentLoader, FileRowWriter
+from sink.files.stores.opening import open_store
+from sink.files.stores.store import Store
 from sink.receipt import Commit, CopyReceipt, Receipt
 from sink.row import RowChange, TargetTable
 
@@ -56,20 +57,24 @@ def insert(table: TableId, at: int, key: int, name: str = "a") -> RowChange:
 
 
 class Feed:
-    """A changefeed's writers, on a directory."""
+    """A changefeed's writers."""
 
-    def __init__(self, path: Path, query: str = "") -> None:
-        self.path = path
-        self.options = FileSinkOptions.parse(f"file://{path}{query}")
-        IDENTITY.claim(Directory(str(path)))
-        self.marks = FileMarks(IDENTITY, self.options)
-        self.ddl = FileDdlApplier(IDENTITY, self.options)
+    def __init__(self, uri: str, store: Store | None = None) -> None:
+        self.options = FileSinkOptions.parse(uri)
+        self.store = store or open_store(self.options.place)
+        IDENTITY.claim(self.store)
+        self.marks = FileMarks(IDENTITY, self.store)
+        self.ddl = FileDdlApplier(IDENTITY, self.store)
+
+    @property
+    def path(self) -> Path:
+        return Path(str(self.store))
 
     def committer(self, epoch: int = 7) -> FileCommitter:
-        return FileCommitter(IDENTITY, self.options, epoch)
+        return FileCommitter(IDENTITY, self.store, epoch)
 
     def written(self, changes: Sequence[RowChange], epoch: int = 7) -> tuple[Receipt, ...]:
-        run = FileRowWriter("orders", self.options, epoch, lambda: None).begin(lambda _: False)
+        run = FileRowWriter("orders", self.options, self.store, epoch, lambda: None).begin(lambda _: False)
         for change in changes:
             run.prepare([change], replay=False)()
         return tuple(run.settle().receipts)
@@ -85,7 +90,7 @@ class Feed:
         return [text_of(shown.content) for shown in reader.read(round)] if round is not None else []
 
     def reader(self) -> Reader:
-        return Reader(FeedDirectory(str(self.path)))
+        return Reader(FeedDirectory(self.store))
 
 
 def text_of(shown: Any) -> str:
@@ -109,8 +114,8 @@ def recorded(type: DdlType, at: int, table: TableId = A, **more: Any) -> DdlReco
     )
 
 
-def copied(feed: Feed, start: int, at: int, documents: Sequence[dict[str, Any]]) -> CopyReceipt:
-    loader = FileDocumentLoader("orders", feed.options, 7, target(A), lambda: None)
+def copied(feed: Feed, start: int, at: int, documents: Sequence[dict[str, Any]], epoch: int = 7) -> CopyReceipt:
+    loader = FileDocumentLoader("orders", feed.options, feed.store, epoch, target(A), lambda: None)
     loader.load(list(map(bson.encode, documents)), ClusterTime(at, 1))
     return CopyReceipt(
         table=A, start=moment(start), after=ClusterTime(at, 1), until=ClusterTime(at, 1), files=loader.finish()

@@ -1,21 +1,20 @@
-"""What tasks, processors and owners write into a directory is read back in order, each once; a crash at any step leaves nothing wrong."""
+"""What tasks, processors and owners write into a directory or a bucket is read back in order, each once."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from changefeed.documents.document import Document
-from changefeed.errors import DdlAmbiguous, SinkRefused, SinkUnavailable, TargetOccupied
+from changefeed.errors import DdlAmbiguous, SinkUnavailable, TargetOccupied
 from changefeed.event import DdlType
 from changefeed.position import Window
 from changefeed.table import TableName
 from sink.ddl import CreateTable, DropTables, RenameTable
 from sink.files.committer import FileCommitter
-from sink.files.directory import Directory
 from sink.files.identity import FeedIdentity
 from sink.files.leftovers import FileLeftovers
 from sink.files.owner_log import KEPT_MARKS, FileDdlApplier, FileMarks
@@ -37,16 +36,24 @@ from tests.component.sink.files.feed import (
 
 
 @pytest.fixture
-def feed(tmp_path: Path) -> Feed:
-    return Feed(tmp_path)
+def feed(place: str) -> Feed:
+    return Feed(place)
 
 
 @pytest.mark.parametrize(
     "query",
-    ["", "?format=bson", "?compression=none", "?format=bson&compression=none", "?file_size=64KiB&compression=none"],
+    [
+        "",
+        "&format=bson",
+        "&compression=none",
+        "&format=bson&compression=none",
+        "&compression=zstd",
+        "&format=bson&compression=zstd",
+        "&file_size=64KiB&compression=none",
+    ],
 )
-def test_rows_are_read_in_order_each_once(tmp_path: Path, query: str) -> None:
-    feed = Feed(tmp_path, query)
+def test_rows_are_read_in_order_each_once(place: str, query: str) -> None:
+    feed = Feed(place + query)
     many = [insert(A, 101, key) for key in range(3_000)]
     feed.window(100, 110, [*many, insert(A, 109, 1)])
     feed.window(110, 120, [insert(A, 110, 2)])
@@ -81,14 +88,14 @@ def test_a_commit_that_is_repeated_changes_nothing(feed: Feed) -> None:
     feed.committer().commit(commit)
     feed.marks.mark(moment(110))
     assert feed.read() == ["schema shop.a", "i1@101"]
-    assert Directory(str(feed.path)).names("log/7") == [f"{number:012d}.json" for number in range(3)]
+    assert feed.store.names("log/7") == [f"{number:012d}.json" for number in range(3)]
 
 
 def test_a_missing_manifest_is_a_gap(feed: Feed) -> None:
     for start in (100, 110, 120):
         feed.window(start, start + 10, [insert(A, start, 1)])
     feed.marks.mark(moment(130))
-    Directory(str(feed.path)).remove("log/7/000000000001.json")
+    feed.store.remove("log/7/000000000001.json")
     with pytest.raises(MessageGap, match=r"from 110\.1 on"):
         feed.read()
 
@@ -96,16 +103,19 @@ def test_a_missing_manifest_is_a_gap(feed: Feed) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda path: path.unlink(),
-        lambda path: path.write_bytes(path.read_bytes()[:-1]),
-        lambda path: path.write_bytes(b"x"),
+        lambda _: None,
+        lambda content: content[:-1],
+        lambda _: b"x",
     ],
 )
-def test_a_missing_or_damaged_file_is_found(feed: Feed, damage: Any) -> None:
+def test_a_missing_or_damaged_file_is_found(feed: Feed, damage: Callable[[bytes], bytes | None]) -> None:
     feed.window(100, 110, [insert(A, 101, 1)])
     feed.marks.mark(moment(110))
-    [data] = (feed.path / "data" / "7").iterdir()
-    damage(data)
+    [name] = feed.store.names("data/7")
+    content = feed.store.read(f"data/7/{name}") or b""
+    feed.store.remove(f"data/7/{name}")
+    if (damaged := damage(content)) is not None:
+        feed.store.create(f"data/7/{name}", damaged)
     with pytest.raises(MessageGap, match="restore it"):
         feed.read()
 
@@ -146,7 +156,7 @@ def test_a_ddl_that_is_applied_again_is_the_same_file(feed: Feed) -> None:
     drop, record = DropTables(names=(TableName("shop", "a"),)), recorded(DdlType.DROP, 110)
     feed.ddl.apply(drop, NOTHING_SEEN, record)
     feed.ddl.apply(drop, NOTHING_SEEN, record)
-    assert len(Directory(str(feed.path)).names("ddl")) == 1
+    assert len(feed.store.names("ddl")) == 1
     with pytest.raises(DdlAmbiguous, match="another DDL"):
         feed.ddl.apply(DropTables(names=(TableName("shop", "other"),)), NOTHING_SEEN, record)
 
@@ -231,12 +241,12 @@ def test_a_table_that_is_behind_is_shown_as_far_as_it_is(feed: Feed) -> None:
 
 def test_an_old_owners_late_mark_does_no_harm(feed: Feed) -> None:
     feed.window(100, 200, [insert(A, 101, 1)])
-    old = FileMarks(IDENTITY, feed.options)
+    old = FileMarks(IDENTITY, feed.store)
     for seconds in range(101, 103 + KEPT_MARKS):
         feed.marks.mark(moment(seconds))
     old.mark(moment(101))
-    assert FeedDirectory(str(feed.path)).mark() == Watermark(moment(102 + KEPT_MARKS))
-    assert len(Directory(str(feed.path)).names("checkpoint")) <= KEPT_MARKS + 2
+    assert FeedDirectory(feed.store).mark() == Watermark(moment(102 + KEPT_MARKS))
+    assert len(feed.store.names("checkpoint")) <= KEPT_MARKS + 2
 
 
 def test_a_reader_never_goes_back_for_a_late_mark(feed: Feed) -> None:
@@ -245,7 +255,7 @@ def test_a_reader_never_goes_back_for_a_late_mark(feed: Feed) -> None:
     feed.window(100, 110, [insert(A, 101, 1), insert(A, 108, 2), insert(B, 104, 3, "b")], A, B)
     feed.marks.mark(moment(110))
     assert len(feed.read(reader)) == 5
-    old = FileMarks(IDENTITY, feed.options)
+    old = FileMarks(IDENTITY, feed.store)
     for _ in range(KEPT_MARKS + 1):
         old.mark(moment(105), {B: moment(103)})
     assert feed.read(reader) == []
@@ -267,41 +277,18 @@ def test_marks_are_joined_table_by_table() -> None:
 def test_a_directory_of_another_changefeed_is_refused(feed: Feed) -> None:
     feed.window(100, 110, [])
     for other in (FeedIdentity(feed="orders", life="c/2"), FeedIdentity(feed="other", life="c/1")):
-        with pytest.raises(TargetOccupied, match="needs an empty directory"):
-            FileCommitter(other, feed.options, 9).commit(Commit(ranges={A: Window(moment(100), moment(101))}))
+        with pytest.raises(TargetOccupied, match="needs an empty place"):
+            FileCommitter(other, feed.store, 9).commit(Commit(ranges={A: Window(moment(100), moment(101))}))
         with pytest.raises(TargetOccupied):
-            FileMarks(other, feed.options).mark(moment(101))
+            FileMarks(other, feed.store).mark(moment(101))
         with pytest.raises(TargetOccupied):
-            FileDdlApplier(other, feed.options).recopy(A, TableName("shop", "a"), moment(101))
-
-
-def test_what_the_file_system_refuses_is_said(tmp_path: Path) -> None:
-    with pytest.raises(SinkUnavailable, match="No such file"):
-        Directory(str(tmp_path / "missing" / "orders")).check()
-    (tmp_path / "file").write_text("")
-    with pytest.raises((SinkRefused, SinkUnavailable)):
-        Directory(str(tmp_path / "file")).create("x", b"")
-
-
-def test_a_directory_is_made_and_left_empty_by_its_check(tmp_path: Path) -> None:
-    directory = Directory(str(tmp_path / "orders"))
-    directory.check()
-    assert directory.empty()
-
-
-def test_a_name_is_written_once_and_whole(tmp_path: Path) -> None:
-    directory = Directory(str(tmp_path))
-    assert directory.create("log/1/0.json", b"one")
-    assert not directory.create("log/1/0.json", b"two")
-    assert directory.read("log/1/0.json") == b"one"
-    assert directory.create_same("log/1/0.json", b"one")
-    assert not directory.create_same("log/1/0.json", b"two")
-    assert directory.names("log/1") == ["0.json"]
+            FileDdlApplier(other, feed.store).recopy(A, TableName("shop", "a"), moment(101))
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["its place is empty", "its place is gone"])
-def test_nothing_counts_where_the_file_system_is_not_mounted(feed: Feed, *, there: bool) -> None:
+def test_nothing_counts_where_the_file_system_is_not_mounted(tmp_path: Path, *, there: bool) -> None:
     """The writers are open, as those of nodes at work. What they write into the place of the file system is not believed."""
+    feed = Feed(f"file://{tmp_path}/orders")
     feed.window(100, 110, [insert(A, 101, 1)])
     feed.marks.mark(moment(110))
     committer = feed.committer()
@@ -330,4 +317,4 @@ def test_nothing_counts_where_the_file_system_is_not_mounted(feed: Feed, *, ther
     feed.marks.mark(moment(120))
     feed.ddl.apply(drop, NOTHING_SEEN, recorded(DdlType.DROP, 120))
     assert feed.read() == ["schema shop.a", "i1@101", "schema shop.b"]
-    assert FileLeftovers(IDENTITY, str(feed.path)).sweep(lambda _: True) == 0
+    assert FileLeftovers(IDENTITY, feed.store).sweep(lambda _: True) == 0

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from changefeed.errors import SinkRefused, SinkUnavailable
-from sink.files.directory import Directory
 from sink.files.leftovers import FileLeftovers
+from sink.files.stores.store import Store
 from sink.receipt import Commit
 from tests.component.sink.files.feed import IDENTITY, A, Feed, copied, described, insert, moment
 
@@ -17,8 +16,8 @@ _GONE, _ALIVE = 7, 8
 
 
 @pytest.fixture
-def feed(tmp_path: Path) -> Feed:
-    feed = Feed(tmp_path)
+def feed(place: str) -> Feed:
+    feed = Feed(place)
     feed.window(100, 110, [insert(A, 101, 1)], epoch=_GONE)
     feed.committer(_GONE).commit(Commit(ranges={}, copies=(copied(feed, 100, 103, [{"_id": 3, "at": 103}]),)))
     feed.window(110, 120, [insert(A, 112, 2)], epoch=_ALIVE)
@@ -33,11 +32,11 @@ def _is(*epochs: int) -> Callable[[int], bool]:
 
 
 def _sweep(feed: Feed, *gone: int) -> int:
-    return FileLeftovers(IDENTITY, str(feed.path)).sweep(_is(*gone))
+    return FileLeftovers(IDENTITY, feed.store).sweep(_is(*gone))
 
 
 def _files(feed: Feed, epoch: int) -> int:
-    return len(Directory(str(feed.path)).names(f"data/{epoch}"))
+    return len(feed.store.names(f"data/{epoch}"))
 
 
 def test_only_what_a_gone_node_did_not_commit_is_removed(feed: Feed) -> None:
@@ -65,15 +64,15 @@ def test_a_node_that_was_thought_gone_commits_nothing_more(feed: Feed) -> None:
 def test_what_a_task_writes_later_is_removed_in_the_next_term(feed: Feed) -> None:
     assert _sweep(feed, _GONE) == 1
     feed.written([insert(A, 119, 6)], _GONE)
-    log = Directory(str(feed.path)).names(f"log/{_GONE}")
+    log = feed.store.names(f"log/{_GONE}")
     assert _sweep(feed, _GONE) == 1
-    assert Directory(str(feed.path)).names(f"log/{_GONE}") == log
+    assert feed.store.names(f"log/{_GONE}") == log
 
 
 def test_a_node_that_committed_nothing_leaves_no_folder(feed: Feed) -> None:
     feed.written([insert(A, 119, 6)], 9)
     assert _sweep(feed, 9) == 1
-    assert not (feed.path / "data" / "9").exists()
+    assert "9" not in feed.store.names("data")
     with pytest.raises(SinkRefused):
         feed.committer(9).commit(Commit(ranges={}))
 
@@ -81,25 +80,26 @@ def test_a_node_that_committed_nothing_leaves_no_folder(feed: Feed) -> None:
 def test_a_listing_that_is_old_costs_no_file(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a network file system, where a manifest of a moment ago may not be listed yet."""
     shown = feed.read()
-    names = Directory.names
+    kind: type[Store] = type(feed.store)
+    names = kind.names
 
-    def old(directory: Directory, folder: str) -> list[str]:
-        return names(directory, folder)[:-1] if folder == f"log/{_GONE}" else names(directory, folder)
+    def old(store: Store, folder: str, after: str = "") -> list[str]:
+        return names(store, folder, after)[: -1 if folder == f"log/{_GONE}" else None]
 
-    monkeypatch.setattr(Directory, "names", old)
+    monkeypatch.setattr(kind, "names", old)
     assert _sweep(feed, _GONE) == 1
     monkeypatch.undo()
     assert feed.read() == shown
 
 
 def test_a_manifest_that_is_missing_ends_the_sweep(feed: Feed) -> None:
-    Directory(str(feed.path)).remove(f"log/{_GONE}/000000000000.json")
+    feed.store.remove(f"log/{_GONE}/000000000000.json")
     with pytest.raises(SinkUnavailable, match="Nothing was removed"):
         _sweep(feed, _GONE)
     assert _files(feed, _GONE) == 3
 
 
 def test_the_directory_of_another_changefeed_is_left_alone(feed: Feed) -> None:
-    with pytest.raises(Exception, match="needs an empty directory"):
-        FileLeftovers(type(IDENTITY)(feed="other", life="c/1"), str(feed.path)).sweep(_is(_GONE))
+    with pytest.raises(Exception, match="needs an empty place"):
+        FileLeftovers(type(IDENTITY)(feed="other", life="c/1"), feed.store).sweep(_is(_GONE))
     assert _files(feed, _GONE) == 3

@@ -66,9 +66,21 @@ def test_an_update_may_change_limits_only(tmp_path: Path) -> None:
     changes = (
         (_configuration(tmp_path, copy_limit="5000 docs/s"), ""),
         (_configuration(tmp_path / "other"), "sink"),
-        (_configuration(tmp_path, filter={"tables": ["a.*"]}), "filter"),
+        (_configuration(tmp_path, filter={"tables": ["a.*"]}), "filter.tables"),
         (Configuration.parse({"id": "f", "source": "mongodb://s", "sink": "mongodb://t"}), "sink"),
     )
     for configuration, changed in changes:
         found = list(event_sink_obstacles(configuration, [], Capture.OPLOG, before))
         assert [problem.partition(":")[0] for problem in found] == ([changed] if changed else [])
+
+
+@pytest.mark.parametrize(
+    ("sink", "changed"), [("s3://${env:K2}:${env:S2}@orders/p", []), ("s3://${env:K}:${env:S}@orders/q", ["sink"])]
+)
+def test_an_update_may_change_the_keys_of_a_bucket_but_not_the_bucket(sink: str, changed: list[str]) -> None:
+    before, after = (
+        Configuration.parse({"id": "f", "source": "mongodb://s", "sink": uri})
+        for uri in ("s3://${env:K}:${env:S}@orders/p", sink)
+    )
+    found = event_sink_obstacles(after, [], Capture.OPLOG, before)
+    assert [problem.partition(":")[0] for problem in found] == changed

@@ -166,7 +166,7 @@ _PARTS = (_first_part, _second_part, _third_part)
 
 
 def _read(feed: Feed, target_uri: str, *, from_start: bool = False) -> None:
-    directory = FeedDirectory(str(feed.path))
+    directory = FeedDirectory(feed.store)
     with closing(MongoReplica(connect(target_uri), Reader(directory), directory.identity())) as reading:
         reading.begin(from_start=from_start)
         reading.follow()
@@ -181,7 +181,7 @@ def _state(client: Client) -> dict[str, Any]:
 
 
 def _grown(path: Path, parts: int) -> Feed:
-    feed = Feed(path)
+    feed = Feed(f"file://{path}")
     for part in _PARTS[:parts]:
         part(feed)
     return feed
@@ -263,7 +263,7 @@ def test_from_the_start_it_makes_all_tables_again(
 def test_the_first_of_two_readers_ends(tmp_path: Path, target_uri: str, emptied: Callable[[], None]) -> None:
     feed = _grown(tmp_path, 1)
     emptied()
-    directory = FeedDirectory(str(feed.path))
+    directory = FeedDirectory(feed.store)
     with closing(MongoReplica(connect(target_uri), Reader(directory), directory.identity())) as first:
         first.begin()
         _read(feed, target_uri)

@@ -9,14 +9,14 @@ from typer.testing import CliRunner
 
 import changefeed
 from changefeed.config.configuration import Configuration
-from changefeed.config.live_options import LIVE_OPTIONS, OPTIONS, Changeable, alike, needing_a_pause
+from changefeed.config.live_options import LIVE_OPTIONS, OPTIONS, Changeable, alike, differing, needing_a_pause
 from cli.main import app
 
 _FIELDS = {"id": "f", "source": "mongodb://s", "sink": "mongodb://t"}
 
 
 def test_every_option_has_its_place() -> None:
-    assert OPTIONS.keys() == Configuration.model_fields.keys()
+    assert OPTIONS.keys() == {*Configuration.model_fields, "filter.tables"}
 
 
 def test_what_needs_a_pause_is_named_and_live_options_are_not() -> None:
@@ -24,8 +24,20 @@ def test_what_needs_a_pause_is_named_and_live_options_are_not() -> None:
     changed = Configuration.parse(
         {**_FIELDS, "copy_limit": "1MB/s", "routes": [{"from": "a.*", "to": "b.*"}], "on_divergence": "fail"}
     )
-    assert needing_a_pause(plain, changed) == ("routes", "on_divergence")
+    assert needing_a_pause(plain, changed) == ("on_divergence",)
+    assert differing(plain, changed) == ("on_divergence", "routes")
     assert not alike(plain, changed)
+
+
+def test_the_tables_of_a_filter_change_apart_from_its_rules() -> None:
+    plain = Configuration.parse(_FIELDS)
+    wider = Configuration.parse({**_FIELDS, "filter": {"tables": ["a.*"]}})
+    assert differing(plain, wider) == ("filter.tables",)
+    assert needing_a_pause(plain, wider) == ()
+    ruled = Configuration.parse(
+        {**_FIELDS, "filter": {"tables": ["a.*"], "events": [{"tables": ["a.b"], "ignore": ["delete"]}]}}
+    )
+    assert needing_a_pause(plain, ruled) == ("filter",)
 
 
 def test_the_list_for_users_needs_no_server() -> None:
@@ -41,5 +53,8 @@ def test_the_handbook_says_which_options_are_live() -> None:
     page = (Path(changefeed.__file__).parents[1] / "docs" / "configuration.md").read_text()
     *others, last = [f"`{name}`" for name in OPTIONS if name in LIVE_OPTIONS]
     live = f"{', '.join(others)} and {last}"
+    in_place = [name for name, changes in OPTIONS.items() if changes is Changeable.IN_PLACE]
+    assert in_place == ["routes"]
+    assert "While it runs `routes` too, as long as no table gets another name" in page
     created = " and ".join(f"`{name}`" for name, changes in OPTIONS.items() if changes is Changeable.AT_CREATE)
     assert f"{live} change while the changefeed runs; {created} are given at create" in page

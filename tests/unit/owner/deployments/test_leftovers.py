@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Any
-
 from changefeed.errors import SinkUnavailable
 from changefeed.records import ChangefeedId
 from owner.deployments.leftovers import Gone, Leftovers
+from tests.unit.owner.deployments.at_once import AtOnce
 
 
 class _Sink:
@@ -22,16 +20,6 @@ class _Sink:
         return 0
 
 
-class _AtOnce:
-    """A background whose calls end at once, or at the next look."""
-
-    def __init__(self) -> None:
-        self.slow = False
-
-    def take(self, key: Hashable, call: Callable[[], Any]) -> Any:
-        return None if self.slow else call()
-
-
 class _Clock:
     def __init__(self) -> None:
         self.now = 1000.0
@@ -40,13 +28,13 @@ class _Clock:
         return self.now
 
 
-def _leftovers(sink: _Sink | None, background: _AtOnce, clock: _Clock) -> Leftovers:
+def _leftovers(sink: _Sink | None, background: AtOnce, clock: _Clock) -> Leftovers:
     return Leftovers(ChangefeedId("f"), background, sink, monotonic=clock)  # type: ignore[arg-type]  # has the one method that is called
 
 
 def test_a_sink_is_swept_at_once_and_every_ten_minutes() -> None:
     sink, clock = _Sink(), _Clock()
-    leftovers = _leftovers(sink, _AtOnce(), clock)
+    leftovers = _leftovers(sink, AtOnce(), clock)
     for _ in range(3):
         leftovers.look(lambda epoch: epoch < 2)
         clock.now += 1
@@ -57,7 +45,7 @@ def test_a_sink_is_swept_at_once_and_every_ten_minutes() -> None:
 
 
 def test_a_slow_sweep_is_waited_for_without_a_wait() -> None:
-    sink, background, clock = _Sink(), _AtOnce(), _Clock()
+    sink, background, clock = _Sink(), AtOnce(), _Clock()
     leftovers = _leftovers(sink, background, clock)
     background.slow = True
     leftovers.look(lambda _: True)
@@ -69,7 +57,7 @@ def test_a_slow_sweep_is_waited_for_without_a_wait() -> None:
 
 def test_a_sink_that_is_away_is_swept_later() -> None:
     sink, clock = _Sink(), _Clock()
-    leftovers = _leftovers(sink, _AtOnce(), clock)
+    leftovers = _leftovers(sink, AtOnce(), clock)
     sink.away = True
     leftovers.look(lambda _: False)
     sink.away = False
@@ -81,4 +69,4 @@ def test_a_sink_that_is_away_is_swept_later() -> None:
 
 
 def test_a_sink_that_keeps_nothing_uncommitted_is_left_alone() -> None:
-    _leftovers(None, _AtOnce(), _Clock()).look(lambda _: True)
+    _leftovers(None, AtOnce(), _Clock()).look(lambda _: True)

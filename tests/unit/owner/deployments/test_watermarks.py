@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import pytest
 
@@ -14,16 +13,7 @@ from changefeed.records import ChangefeedId
 from changefeed.table import TableId
 from owner.deployments import watermarks
 from owner.deployments.watermarks import Watermarks
-
-
-class _AtOnce:
-    """A background whose calls end at once, or at the next look."""
-
-    def __init__(self) -> None:
-        self.slow = False
-
-    def take(self, key: Hashable, call: Callable[[], Any]) -> Any:
-        return None if self.slow else call()
+from tests.unit.owner.deployments.at_once import AtOnce
 
 
 class _Written:
@@ -46,13 +36,13 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watermarks, "_EVERY_SECONDS", 0.0)  # a test does not wait for the clock
 
 
-def _watermarks(background: _AtOnce, written: _Written | None) -> Watermarks:
+def _watermarks(background: AtOnce, written: _Written | None) -> Watermarks:
     return Watermarks(ChangefeedId("f"), background, lambda: written)  # type: ignore[arg-type]  # has the one method that is called
 
 
 def test_each_new_checkpoint_is_marked_once(no_pause: None) -> None:
     written = _Written()
-    marks = _watermarks(_AtOnce(), written)
+    marks = _watermarks(AtOnce(), written)
     for at in (100, 100, 101, 101):
         marks.look(_at(at), {})
     marks.look(_at(101), {TableId("a"): _at(99)})
@@ -60,7 +50,7 @@ def test_each_new_checkpoint_is_marked_once(no_pause: None) -> None:
 
 
 def test_a_mark_that_is_being_written_is_not_overtaken(no_pause: None) -> None:
-    background, written = _AtOnce(), _Written()
+    background, written = AtOnce(), _Written()
     marks = _watermarks(background, written)
     background.slow = True
     marks.look(_at(100), {})
@@ -73,7 +63,7 @@ def test_a_mark_that_is_being_written_is_not_overtaken(no_pause: None) -> None:
 def test_a_sink_that_is_away_is_marked_later(no_pause: None) -> None:
     written = _Written()
     written.error = SinkUnavailable("the disk is full")
-    marks = _watermarks(_AtOnce(), written)
+    marks = _watermarks(AtOnce(), written)
     marks.look(_at(100), {})
     written.error = None
     marks.look(_at(101), {})
@@ -82,12 +72,12 @@ def test_a_sink_that_is_away_is_marked_later(no_pause: None) -> None:
 
 
 def test_a_sink_without_watermarks_gets_none() -> None:
-    _watermarks(_AtOnce(), None).look(_at(100), {})
+    _watermarks(AtOnce(), None).look(_at(100), {})
 
 
 def test_marks_have_a_pause_between_them() -> None:
     written = _Written()
-    marks = _watermarks(_AtOnce(), written)
+    marks = _watermarks(AtOnce(), written)
     marks.look(_at(100), {})
     marks.look(_at(101), {})
     assert [at for at, _ in written.marks] == [_at(100)]

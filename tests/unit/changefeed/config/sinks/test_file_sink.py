@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from changefeed.config.sinks.file_sink import Compression, FileSinkOptions, MessageFormat
+from changefeed.config.sinks.store_place import DirectoryPlace
 from changefeed.config.wording import Mistake
 
 
 def test_defaults() -> None:
     options = FileSinkOptions.parse("file:///srv/orders%20x/")
-    assert options == FileSinkOptions(directory="/srv/orders x")
+    assert options == FileSinkOptions(place=DirectoryPlace("/srv/orders x"))
     assert (options.format, options.compression) == (MessageFormat.JSON, Compression.GZIP)
     assert (options.commit_seconds, options.file_bytes) == (60, 64 << 20)
 
@@ -30,7 +31,7 @@ def test_options() -> None:
         ("file:///srv/../etc", "absolute path"),
         ("file:///srv?formt=bson", "did you mean .format"),
         ("file:///srv?format=avro", "allowed are json, bson"),
-        ("file:///srv?compression=zstd", "allowed are gzip, none"),
+        ("file:///srv?compression=lz4", "allowed are gzip, zstd, none"),
         ("file:///srv?commit_interval=0s", "1s to 60m"),
         ("file:///srv?commit_interval=10", "1s to 60m"),
         ("file:///srv?file_size=1KiB", "64KiB to 4096MiB"),

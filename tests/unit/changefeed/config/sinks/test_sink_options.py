@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from changefeed.config.sinks.file_sink import OPTIONS, FileSinkOptions
 from changefeed.config.sinks.sink_option import SinkOption
+from changefeed.config.sinks.store_place import BUCKET_OPTIONS
 from changefeed.config.wording import Mistake
 
 
@@ -20,8 +23,11 @@ def test_the_values_that_are_told_are_taken(option: SinkOption) -> None:
         FileSinkOptions.parse(f"file:///a?{option.name}={value}")
 
 
-def test_each_option_is_told() -> None:
+@pytest.mark.parametrize(
+    ("uri", "options"), [("file:///a?other=1", OPTIONS), ("s3://abc?other=1", (*OPTIONS, *BUCKET_OPTIONS))]
+)
+def test_each_option_is_told(uri: str, options: Sequence[SinkOption]) -> None:
     with pytest.raises(Mistake) as refused:
-        FileSinkOptions.parse("file:///a?other=1")
-    assert all(option.name in str(refused.value) for option in OPTIONS)
-    assert str(refused.value).count(",") == len(OPTIONS) - 1
+        FileSinkOptions.parse(uri)
+    assert all(option.name in str(refused.value) for option in options)
+    assert str(refused.value).count(",") == len(options) - 1

@@ -1,4 +1,4 @@
-"""`Directory`: the files of a sink, on a file system that all nodes share.
+"""`Directory`: a store on a file system that all nodes share.
 
 `create` is a conditional put: the content is written beside, made durable, and linked to its name, which fails if the name exists. So a
 file has its whole content or does not exist, and one of several writers wins. NFS and local file systems link atomically.
@@ -21,11 +21,16 @@ _BESIDE = ".part"
 
 
 class Directory:
+    if_empty = "is its file system mounted here?"
+
     def __init__(self, path: str) -> None:
         self.path = Path(path)
 
+    def __str__(self) -> str:
+        return str(self.path)
+
     def check(self) -> None:
-        """Whether files can be made here, and only once under one name. Makes the directory, but no directory above it."""
+        """Makes the directory, but no directory above it."""
         name = f"probe-{secrets.token_hex(8)}"
         with self._errors("making a file"):
             self.path.mkdir(exist_ok=True)
@@ -41,7 +46,6 @@ class Directory:
             return not self.path.exists() or next(self.path.iterdir(), None) is None
 
     def create(self, name: str, content: bytes) -> bool:
-        """Returns False if the file exists already."""
         final = self.path / name
         beside = final.with_name(f".{final.name}.{secrets.token_hex(8)}{_BESIDE}")
         with self._errors(f"writing {name}"):
@@ -60,16 +64,11 @@ class Directory:
             _sync(final.parent)
         return True
 
-    def create_same(self, name: str, content: bytes) -> bool:
-        """As `create`; True too if the file exists with this content: an earlier attempt wrote it."""
-        return self.create(name, content) or self.read(name) == content
-
-    def new(self, name: str) -> NewFile:
-        """A file under a name that nobody else uses."""
+    def new(self, name: str) -> FileOnDisk:
         final = self.path / name
         with self._errors(f"writing {name}"):
             self._make_parent(final)
-            return NewFile(final.open("xb"), final, self._errors)
+            return FileOnDisk(final.open("xb"), final, self._errors)
 
     def read(self, name: str) -> bytes | None:
         with self._errors(f"reading {name}"):
@@ -78,20 +77,19 @@ class Directory:
             except FileNotFoundError:
                 return None
 
-    def names(self, folder: str) -> list[str]:
-        """Sorted. None of files that are being written."""
+    def names(self, folder: str, after: str = "") -> list[str]:
         with self._errors(f"listing {folder}"):
             try:
-                return sorted(entry.name for entry in os.scandir(self.path / folder) if not entry.name.startswith("."))
+                found = [entry.name for entry in os.scandir(self.path / folder) if not entry.name.startswith(".")]
             except FileNotFoundError:
                 return []
+        return sorted(name for name in found if name > after)
 
     def remove(self, name: str) -> None:
         with self._errors(f"removing {name}"):
             (self.path / name).unlink(missing_ok=True)
 
-    def remove_empty(self, folder: str) -> None:
-        """Leaves it if it has files."""
+    def tidy(self, folder: str) -> None:
         with suppress(OSError):
             (self.path / folder).rmdir()
 
@@ -114,9 +112,7 @@ class Directory:
             raise kind(f"{self.path}: {what}: {error.strerror or error}") from error
 
 
-class NewFile:
-    """A file that is being written. It is durable when `end` has returned."""
-
+class FileOnDisk:
     def __init__(self, file: BinaryIO, path: Path, errors: Callable[[str], AbstractContextManager[None]]) -> None:
         self._file = file
         self._path = path
@@ -133,7 +129,6 @@ class NewFile:
             _sync(self._path.parent)
 
     def close(self) -> None:
-        """The content does not matter any more."""
         with suppress(OSError):
             self._file.close()
 

@@ -1,0 +1,170 @@
+"""`DirectoryPlace`, `BucketPlace`: where a sink of files has them, as its URI says. Pure.
+
+    file:///srv/orders
+    s3://orders-archive/shop?region=eu-central-1
+    s3://${env:KEY}:${file:/run/secrets/s3}@orders-archive/shop?endpoint=https://minio.example:9000&tlsCAFile=/etc/ca.pem
+
+Only credentials may be references. Where the files are and what the options say is known to processes that expand nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import TypeAlias
+from urllib.parse import unquote, unquote_plus, urlsplit
+
+from changefeed.config.sinks.sink_option import SinkOption
+from changefeed.config.wording import Mistake, did_you_mean, shown
+
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
+_REGION = re.compile(r"[a-z0-9-]{2,40}")
+_REFERENCE = re.compile(r"\$\{[^{}]*\}")
+_LONGEST_PREFIX = 256
+"""Names below it may have 768 bytes; a key has at most 1,024."""
+SESSION_TOKEN = "session_token"  # noqa: S105 - the name of the option
+
+BUCKET_OPTIONS = (
+    SinkOption(name="region", values="as eu-central-1", default="the node's own", about="where the bucket is"),
+    SinkOption(
+        name="endpoint",
+        values="http(s)://HOST:PORT",
+        default="Amazon S3",
+        about="of another server with the protocol of S3",
+    ),
+    SinkOption(
+        name="addressing",
+        values="path, virtual",
+        default="path with an endpoint",
+        about="whether the bucket is in the path of an address or in its host",
+    ),
+    SinkOption(
+        name="tlsCAFile", values="a file of the node", default="the system's", about="who signed its certificate"
+    ),
+    SinkOption(
+        name=SESSION_TOKEN,
+        values="${env:..}, ${file:..}",
+        default="none",
+        about="beside temporary keys: KEY:SECRET@BUCKET",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryPlace:
+    path: str
+
+    @classmethod
+    def parse(cls, uri: str) -> DirectoryPlace:
+        path = unquote(uri.removeprefix("file://").partition("?")[0])
+        if not path.startswith("/") or ".." in PurePosixPath(path).parts or path.rstrip("/") == "":
+            raise Mistake(f"found {shown(uri)}; write the absolute path of a directory, for example file:///srv/orders")
+        return cls(path.rstrip("/"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketPlace:
+    """`reference`: the URI as it is stored, which a process expands when it connects (`access_of`)."""
+
+    bucket: str
+    prefix: str = ""
+    region: str = ""
+    endpoint: str = ""
+    path_style: bool = False
+    ca_file: str = ""
+    reference: str = field(default="", repr=False)
+
+    @classmethod
+    def parse(cls, uri: str, options: Mapping[str, str]) -> BucketPlace:
+        bucket, _, prefix = _without_user(uri).partition("/")
+        prefix = unquote(prefix).strip("/")
+        if not _BUCKET.fullmatch(bucket):
+            raise Mistake("found no name of a bucket; write for example s3://bucket/prefix?region=eu-central-1")
+        parts = prefix.split("/") if prefix else []
+        if any(part in {"", ".", ".."} for part in parts) or len(prefix.encode()) > _LONGEST_PREFIX:
+            raise Mistake(
+                f"found a prefix with an empty part, . or .., or of more than {_LONGEST_PREFIX} bytes; write for example s3://bucket/shop"
+            )
+        region, endpoint = options.get("region", ""), options.get("endpoint", "")
+        if region and not _REGION.fullmatch(region):
+            raise Mistake("found a region with other signs than a-z, 0-9 and -; write for example eu-central-1")
+        if endpoint and not _is_endpoint(endpoint):
+            raise Mistake(
+                "found an endpoint that is no address of a server; write for example endpoint=https://minio.example:9000"
+            )
+        addressing = options.get("addressing", "path" if endpoint else "virtual")
+        if addressing not in {"path", "virtual"}:
+            raise Mistake(
+                f"found addressing={addressing}; allowed are path, virtual{did_you_mean(addressing, ('path', 'virtual'))}"
+            )
+        return cls(
+            bucket=bucket,
+            prefix=prefix,
+            region=region,
+            endpoint=endpoint,
+            path_style=addressing == "path",
+            ca_file=options.get("tlsCAFile", ""),
+            reference=uri,
+        )
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+
+
+StorePlace: TypeAlias = DirectoryPlace | BucketPlace
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BucketAccess:
+    """The keys that a URI has. Without them a process uses those that its surroundings give it."""
+
+    key: str | None = None
+    secret: str | None = None
+    session_token: str | None = None
+
+
+def access_of(expanded: str) -> BucketAccess:
+    """`expanded`: the URI without references."""
+    user, separator, _ = expanded.removeprefix("s3://").partition("?")[0].rpartition("@")
+    key, _, secret = user.partition(":")
+    token = dict(written_options(expanded)).get(SESSION_TOKEN)
+    return BucketAccess(unquote_plus(key), unquote_plus(secret), token) if separator else BucketAccess()
+
+
+def refuse_half_access(uri: str) -> None:
+    """`uri` has no `/` and no second `@` before its bucket."""
+    user, separator, _ = _REFERENCE.sub("x", uri).removeprefix("s3://").partition("?")[0].rpartition("@")
+    key, _, secret = user.partition(":")
+    if separator and not (key and secret):
+        raise Mistake(
+            "found one of two keys; write s3://KEY:SECRET@bucket/prefix, each as ${env:NAME} or ${file:/path}"
+        )
+    if not separator and SESSION_TOKEN in dict(written_options(uri)):
+        raise Mistake("found session_token without keys; write s3://KEY:SECRET@bucket/prefix?session_token=..")
+
+
+def written_options(uri: str) -> list[tuple[str, str]]:
+    """As they are in the query; a plus is a plus, since a session token may have some."""
+    query = uri.partition("?")[2]
+    pairs = (part.partition("=") for part in query.split("&") if part)
+    return [(unquote(name), unquote(value)) for name, _, value in pairs]
+
+
+def _without_user(uri: str) -> str:
+    return uri.removeprefix("s3://").partition("?")[0].rpartition("@")[2]
+
+
+def _is_endpoint(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return (
+            parts.scheme in {"http", "https"}
+            and bool(parts.hostname)
+            and parts.port != 0
+            and parts.path in {"", "/"}
+            and not parts.query
+        )
+    except ValueError:
+        return False

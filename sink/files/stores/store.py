@@ -1,0 +1,60 @@
+"""`Store`: what a sink of files needs of the place where its files are. Pure.
+
+A name is a path within the place, `log/7/000000000001.json`. A file has its whole content or does not exist, and is never changed: there is
+no operation that replaces one. `create` decides between writers; everything else needs no order.
+
+An operation that failed with `SinkUnavailable` may have happened, and may still happen later. Callers repeat what can be repeated: a name
+that nobody else uses, or the same content under the same name.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class NewFile(Protocol):
+    """A file that is being written. Nobody sees it, or nobody looks for it, before `end` has returned; then it is durable."""
+
+    def write(self, content: bytes) -> None: ...
+
+    def end(self) -> None: ...
+
+    def close(self) -> None:
+        """The content does not matter any more. Never raises."""
+
+
+class Store(Protocol):
+    """As text, it is what users call it."""
+
+    if_empty: str
+    """What a user should look at when files are gone that were there."""
+
+    def check(self) -> None:
+        """Raises if one of the operations below does not work here. Leaves nothing."""
+
+    def empty(self) -> bool: ...
+
+    def create(self, name: str, content: bytes) -> bool:
+        """A conditional put: False if the file was there already, whatever it contains. True if this call made it."""
+
+    def new(self, name: str) -> NewFile:
+        """A file under a name that nobody else uses."""
+
+    def read(self, name: str) -> bytes | None:
+        """None if there is no such file."""
+
+    def names(self, folder: str, after: str = "") -> list[str]:
+        """What is in the folder under names behind `after`, sorted. None of files that are being written."""
+
+    def remove(self, name: str) -> None:
+        """The file need not exist."""
+
+    def tidy(self, folder: str) -> None:
+        """Nobody writes here any more: removes what was begun with `new` and never ended, as far as `names` does not show it, and the folder
+        if it is empty.
+        """
+
+
+def create_same(store: Store, name: str, content: bytes) -> bool:
+    """As `create`; True too if the file exists with this content: an earlier attempt wrote it."""
+    return store.create(name, content) or store.read(name) == content
