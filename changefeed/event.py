@@ -32,6 +32,8 @@ class DdlType(StrEnum):
     SHARD_COLLECTION = "shardCollection"
     RESHARD_COLLECTION = "reshardCollection"
     REFINE_SHARD_KEY = "refineCollectionShardKey"
+    NEW_UUID = "newUuid"
+    """The rows of a table of a sharded cluster have another UUID from here on. Neither rows nor definition change. Change streams never show it."""
     UNKNOWN = "unknown"
     """An oplog command that Sluice does not know: the tables it concerns cannot go on. Change streams never show it."""
     LEAVE = "leave"
@@ -45,7 +47,7 @@ class DdlType(StrEnum):
 OWN_DDL = frozenset({DdlType.LEAVE, DdlType.ENTER, DdlType.EXCHANGE})
 """Recorded by the owner at positions of its own choice. The source never shows them."""
 
-SHOWN_BY_STREAMS = frozenset(DdlType) - OWN_DDL - {DdlType.UNKNOWN}
+SHOWN_BY_STREAMS = frozenset(DdlType) - OWN_DDL - {DdlType.UNKNOWN, DdlType.NEW_UUID}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,7 @@ class DdlEvent:
         createIndexes     {indexes: [full specification, ...]}
         dropIndexes       {indexes: [full specification, ...]}
         modify            the collMod fields
+        newUuid           {uuid}, in hex; `id` is the one before
         shardCollection   {shardKey, unique, numInitialChunks...}
         enter             {options, indexes, shardKey} of the table, and {beside: {name, standsAt}}
     """

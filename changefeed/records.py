@@ -24,6 +24,7 @@ from changefeed.event import DdlEvent
 from changefeed.lifecycle import ErrorReport, Lifecycle
 from changefeed.position import Position
 from changefeed.row_tally import RowTally
+from changefeed.sharded.history import ShardedHistory
 from changefeed.table import TableId, TableName, TableSize
 
 NodeId = NewType("NodeId", str)
@@ -64,6 +65,8 @@ class NodeRecord:
     """Whether it knows stragglers. A release that does not would take each table to be at the changefeed's checkpoint."""
     recopies: bool = False
     """Whether it knows tables that are copied beside the target's. A release that does not would write their rows to the wrong tables."""
+    refilters: bool = False
+    """Whether it goes on with the tables that are there while others are asked for. A release that does not would stop or fail."""
     health: NodeHealth | None = None
     """None: it has no Spark, or it is of a release that did not record it, and counts as ready."""
 
@@ -189,8 +192,17 @@ class ChangefeedStatus:
             age = max(self.seen_at - since, timedelta(0))
         return age if self.behind or age > CURRENT_FOR else timedelta(0)
 
+    def as_found(self, configuration: Configuration) -> Configuration:
+        """With the tables and routes that it has now: those of an update count once the owner has taken the tables in and out."""
+        tables = self.tables or configuration.filter.tables
+        routes = configuration.routes if self.routes is None else self.routes
+        if (tables, routes) == (configuration.filter.tables, configuration.routes):
+            return configuration
+        patterns = configuration.filter.model_copy(update={"tables": tables})
+        return configuration.model_copy(update={"filter": patterns, "routes": routes})
+
     def follows(self, configuration: Configuration) -> bool:
-        """Whether its tables are those of the configuration, under their names downstream. Nothing may run before they are."""
+        """Whether its tables are those of the configuration, under their names downstream. Nothing is started before they are."""
         same_tables = self.tables is None or self.tables == configuration.filter.tables
         return same_tables and not self.reroutes(configuration)
 
@@ -204,6 +216,8 @@ class Barrier:
 
     epoch: int
     position: Position
+    history: ShardedHistory | None = None
+    """Where the windows below it stand at the shards of a source. None: it is not sharded, or is read through a router."""
     held: Mapping[TableId, Position] = field(default_factory=dict)
     """Not in etcd: it follows from the open DDLs there (`holding`)."""
 

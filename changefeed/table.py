@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NewType
 
@@ -122,8 +123,19 @@ class TableSchema:
     options: Document = EMPTY
     indexes: tuple[Document, ...] = ()
     shard_key: Document | None = None
+    uuids: tuple[TableId, ...] = ()
+    """Those that its rows have had besides `id`, the first one. A sharded cluster gives a table another one when it moves or reshards it."""
     valid_from: Position
     beside: Beside | None = None
     """None: its rows are under the name that the routes give it."""
     size: TableSize | None = field(default=None, compare=False)
     """Of a table that begins with a copy: its size when its changefeed began. Only a base in etcd has it."""
+
+
+def identified(tables: Iterable[TableSchema], known: Iterable[TableSchema]) -> tuple[TableSchema, ...]:
+    """Tables of a catalog, with the ids by which a changefeed knows them: the catalog of a sharded cluster has the UUIDs of now."""
+    by_uuid = {uuid: table for table in known for uuid in table.uuids}
+    return tuple(
+        replace(table, id=same.id, uuids=same.uuids) if (same := by_uuid.get(table.id)) is not None else table
+        for table in tables
+    )

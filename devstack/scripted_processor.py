@@ -29,6 +29,7 @@ from coordination.parts import report_txns
 from coordination.session import open_session
 
 _LEAST_PAUSE = 0.1
+_VIEW_TIMEOUT = timedelta(seconds=10)
 
 
 class ScriptedProcessor:
@@ -48,6 +49,7 @@ class ScriptedProcessor:
                 captures=DECIDED,
                 isolates=True,
                 recopies=True,
+                refilters=True,
             )
 
         self._layout = layout
@@ -59,7 +61,6 @@ class ScriptedProcessor:
         self._mirror.listen(self._wake.set)
         self._places: dict[tuple[ChangefeedId, TableId], Position] = {}
         self._given: dict[tuple[ChangefeedId, TableId], AssignedTable] = {}
-        self._reported: dict[ChangefeedId, PositionReport] = {}
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     @property
@@ -95,7 +96,7 @@ class ScriptedProcessor:
             self._wake.wait(0.2)
             self._stopping.wait(_LEAST_PAUSE)
             self._wake.clear()
-            view = self._mirror.view()
+            view = self._mirror.at_least(self._store.settle(), _VIEW_TIMEOUT)
             for group in view.groups_below(self._layout.changefeeds):
                 id = ChangefeedId(child(group, self._layout.changefeeds))
                 if group == self._layout.changefeed(id) and self._session.alive:
@@ -133,8 +134,7 @@ class ScriptedProcessor:
             released={table: places[table] for table in leaving},
             stops={table: rev for table, rev in stops.items() if table in tables},
         )
-        if report != self._reported.get(id):
-            main = self._layout.position(id, self.node)
-            for ops in report_txns(main, self._reported.get(id), report):
+        reported = self._reader.report(view, id, self.node)
+        if report != reported:
+            for ops in report_txns(self._layout.position(id, self.node), reported, report):
                 self._store.commit(ops)
-            self._reported[id] = report

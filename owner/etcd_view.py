@@ -73,6 +73,8 @@ class OwnerView:
     """Whether all living nodes know stragglers."""
     recopies: bool
     """Whether all living nodes know tables that are copied beside the target's."""
+    refilters: bool
+    """Whether all living nodes can take tables in and out of a changefeed that runs."""
     copies: Mapping[TableId, CopyRecord] = field(default_factory=dict)
     """What is recorded of initial copies."""
     gone: Callable[[int], bool] = lambda _: False
@@ -182,6 +184,7 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Owner
         copied=reader.derived(CopyRecord, view, layout.copies(id), _copied).keys(),
         isolates=all(stored.record.isolates for stored in nodes.values()),
         recopies=all(stored.record.recopies for stored in nodes.values()),
+        refilters=all(stored.record.refilters for stored in nodes.values()),
         copies=reader.derived(CopyRecord, view, layout.copies(id), _copy),
         gone=partial(_gone, view.revision, frozenset(kv.create_rev for kv in view.group(layout.nodes).values())),
         chunks_of=partial(_chunks_of, view, layout, id),

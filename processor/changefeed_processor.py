@@ -30,6 +30,7 @@ from changefeed.errors import (
     RowRejected,
     SluiceError,
 )
+from changefeed.event import DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import ChangefeedId, DdlRecord, NodeId, PositionReport, RepairRequest
@@ -60,6 +61,7 @@ from processor.strangers import Strangers
 from processor.task.job import Held, JobOutcome, JobSpec
 from processor.task.job_context import Fence, JobContext
 from processor.task.table_set import TableSet
+from schema_store.definition import new_uuid
 from schema_store.store import SchemaStore
 from sink.opening import event_sink
 
@@ -305,7 +307,15 @@ class ChangefeedProcessor:
             alone = limited or self._following.lanes.lane_of(job) is not None
             repairs = self._repairs_in(job, stored)
             spec = JobSpec.of(
-                attempt, job, held, copied, density=density, repairs=repairs, alone=alone, limit_share=share
+                attempt,
+                job,
+                held,
+                copied,
+                density=density,
+                repairs=repairs,
+                alone=alone,
+                history=stored.orders.barrier.history,
+                limit_share=share,
             )
             self._submit(spec, self._context_for(job.tables, stored))
 
@@ -506,10 +516,13 @@ def _changed_bases(
 
 
 def _held(stored: ProcessorView) -> Held:
-    """What open DDLs hold. A create holds no table in the barrier, since no node has the table yet: its id comes from its record."""
+    """What open DDLs hold. A create holds no table in the barrier, since no node has the table yet: its id comes from its record. Nor does a
+    new UUID mean a table yet.
+    """
     events = [record.event for record in stored.ddls() if record.open]
     names = [name for event in events for name in (event.table, event.renamed_to) if name is not None]
     tables = {event.id for event in events if event.id is not None} | stored.orders.barrier.held.keys()
+    tables |= {new_uuid(event) for event in events if event.type is DdlType.NEW_UUID}
     known_from = max(stored.patterns_since or stored.checkpoint, stored.checkpoint)
     return Held(tables=frozenset(tables), names=frozenset(names), known_from=known_from)
 

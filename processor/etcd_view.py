@@ -83,7 +83,7 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId, node: No
     records = reader.group(DdlRecord, view, layout.ddls(id))
     orders = Orders(
         life=barrier.create_rev,
-        running=status.record.lifecycle.running and status.record.follows(info.record.configuration),
+        running=status.record.lifecycle.running and status.record.tables != (),
         troubled=status.record.lifecycle.state is State.WARNING,
         run=status.record.run,
         barrier=barrier.record.holding(stored.record for stored in records.values()),
@@ -93,7 +93,7 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId, node: No
         stops=_stops(reader, view, layout, id),
     )
     return ProcessorView(
-        configuration=info.record.configuration,
+        configuration=status.record.as_found(info.record.configuration),
         capture=info.record.capture,
         info_rev=info.create_rev,
         orders=orders,

@@ -50,6 +50,7 @@ def entered(event: DdlEvent, table: TableId, name: TableName) -> TableSchema:
         options=Document.of(said["options"]),
         indexes=tuple(_specification(index) for index in said["indexes"]),
         shard_key=Document.of(said["shardKey"]) if said.get("shardKey") else None,
+        uuids=tuple(TableId(uuid) for uuid in said.get("uuids", ())),
         valid_from=event.position,
         beside=Beside(name=TableName.parse(beside["name"]), stands_at=Position.parse(beside["standsAt"]))
         if beside
@@ -62,9 +63,21 @@ def definition_of(table: TableSchema, beside: Beside | None = None) -> Document:
     said = {"options": table.options.decode(), "indexes": _decoded(table.indexes)}
     if table.shard_key is not None:
         said["shardKey"] = table.shard_key.decode()
+    if table.uuids:
+        said["uuids"] = list(table.uuids)
     if beside is not None:
         said["beside"] = {"name": str(beside.name), "standsAt": str(beside.stands_at)}
     return Document.of(said)
+
+
+def new_uuid(event: DdlEvent) -> TableId:
+    """That of the rows from a `newUuid` on."""
+    return TableId(event.description.decode()["uuid"])
+
+
+def with_uuid(table: TableSchema, event: DdlEvent) -> TableSchema:
+    uuid = new_uuid(event)
+    return table if uuid in (table.id, *table.uuids) else replace(table, uuids=(*table.uuids, uuid))
 
 
 def enters(event: DdlEvent) -> bool:

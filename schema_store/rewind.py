@@ -22,6 +22,7 @@ from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
+from schema_store.definition import new_uuid
 
 
 def rewound(tables: Iterable[TableSchema], since: Iterable[DdlEvent], position: Position) -> tuple[TableSchema, ...]:
@@ -50,6 +51,8 @@ def _undo(event: DdlEvent, tables: dict[TableId, TableSchema]) -> None:
             tables[table] = _indexes_undone(tables[table], event)
         case DdlType.MODIFY if table in tables:
             tables[table] = _modify_undone(tables[table], event)
+        case DdlType.NEW_UUID if (uuid := new_uuid(event)) in tables:
+            tables[table] = replace(tables.pop(uuid), id=table)
         case DdlType.SHARD_COLLECTION | DdlType.RESHARD_COLLECTION | DdlType.REFINE_SHARD_KEY if table in tables:
             before = event.description.decode().get("oldShardKey")
             tables[table] = replace(tables[table], shard_key=Document.of(before) if before else None)

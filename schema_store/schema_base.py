@@ -117,13 +117,14 @@ def _schema(table: TableId, name: str, form: TableSchema) -> TableSchema:
         options=form.options,
         indexes=form.indexes,
         shard_key=form.shard_key,
+        uuids=form.uuids,
         valid_from=form.valid_from,
         beside=form.beside,
     )
 
 
 def _form(schema: TableSchema) -> object:
-    return schema.kind, schema.options, schema.indexes, schema.shard_key, schema.valid_from, schema.beside
+    return schema.kind, schema.options, schema.indexes, schema.shard_key, schema.uuids, schema.valid_from, schema.beside
 
 
 NO_BASE = SchemaBase.of(())

@@ -126,6 +126,12 @@ class SchemaVersions:
         """Versions below it may be missing."""
         return self._floor
 
+    def by_uuid(self) -> dict[TableId, TableId]:
+        """The tables of the UUIDs that superseded a table's first one."""
+        several = self.perhaps(lambda schema: bool(schema.uuids))
+        versions = ((table, schema) for table in several for schema in self._layers.table(table).values)
+        return {uuid: table for table, schema in versions if schema is not None for uuid in schema.uuids}
+
     def at(self, table: TableId, position: Position) -> TableSchema | None:
         return self._layers.table(table).at(position)
 
@@ -313,6 +319,8 @@ class _VersionsDraft:
                 changed = definition.modified(table, event)
             case DdlType.SHARD_COLLECTION | DdlType.RESHARD_COLLECTION | DdlType.REFINE_SHARD_KEY:
                 changed = definition.resharded(table, event)
+            case DdlType.NEW_UUID:
+                changed = definition.with_uuid(table, event)
             case DdlType.EXCHANGE:
                 changed = replace(table, beside=None)
             case _:

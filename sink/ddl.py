@@ -228,7 +228,7 @@ def _one_table(  # noqa: PLR0911 - one case for each kind of DDL
             return ShardTable(name=target, how=event.type, description=event.description)
         case DdlType.EXCHANGE:
             return _exchange(event, table, target, routing)
-        case DdlType.LEAVE | DdlType.ENTER:
+        case DdlType.LEAVE | DdlType.ENTER | DdlType.NEW_UUID:
             return Skip(note="nothing changes downstream")
         case DdlType.RENAME | DdlType.DROP_DATABASE | DdlType.UNKNOWN:
             raise AssertionError(f"{event} is not about one table")

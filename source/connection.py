@@ -95,6 +95,11 @@ def is_router(client: Client) -> bool:
     return bool(read_command(client, "admin", {HELLO: 1}).get("msg") == "isdbgrid")
 
 
+def is_config_server(client: Client) -> bool:
+    with translated("reading the type of the source"):
+        return bool(read_command(client, "admin", {HELLO: 1}).get("configsvr"))
+
+
 def deployment_of(client: Client) -> Deployment:
     with translated("reading the type and version of the source"):
         hello = read_command(client, "admin", {HELLO: 1})

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from changefeed.position import Window
+from changefeed.sharded.history import ShardedHistory
 from source.oplog import row_entry
 from source.oplog.row_reader import OplogReader
 from source.raw.raw_batch import RawBatch
@@ -24,17 +25,33 @@ class RowReader(Protocol):
         """Report that `taken` of `read` events were wanted."""
 
 
+class RowCapture(Protocol):
+    @property
+    def scan(self) -> Callable[[bytes], Header]: ...
+
+    @property
+    def update_of(self) -> Callable[[bytes, Header], bytes]:
+        """The `updateDescription` of an update."""
+
+    def reader(self, history: ShardedHistory | None) -> RowReader:
+        """`history`: where the windows that are to be read stand at the shards. Only a sharded source needs it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RowCapture:
-    reader: RowReader
+class OneReader:
+    """Whose history is in one place."""
+
+    rows: RowReader
     scan: Callable[[bytes], Header]
     update_of: Callable[[bytes, Header], bytes]
-    """The `updateDescription` of an update."""
+
+    def reader(self, _: ShardedHistory | None) -> RowReader:
+        return self.rows
 
 
 def of_stream(reader: WindowReader) -> RowCapture:
-    return RowCapture(reader=reader, scan=scan, update_of=update_of)
+    return OneReader(rows=reader, scan=scan, update_of=update_of)
 
 
 def of_oplog(reader: OplogReader) -> RowCapture:
-    return RowCapture(reader=reader, scan=row_entry.scan, update_of=row_entry.update_of)
+    return OneReader(rows=reader, scan=row_entry.scan, update_of=row_entry.update_of)

@@ -24,6 +24,7 @@ from credentials.expansion import expanded
 from sink.mongodb.connection import connect as connect_to_target
 from source.connection import Client, connect, read_command
 from source.errors import translated
+from source.opening import open_source
 from source.oplog.window import read_oplog_window
 from source.raw.raw_find import RawFind
 from source.tables.table_size import table_sizes
@@ -57,12 +58,23 @@ def sample_of(
     """Takes twice the seconds at most, and the time of a `collStats` for each table."""
     names = [table.name for table in tables if table.kind is not TableKind.VIEW]
     uri = expanded(configuration.source)
+    if capture is Capture.SHARD_OPLOGS:
+        return _of_shards(uri, capture, names)
     with closing(connect(uri, app_name=_NAME, capture=capture)) as client:
         sizes = table_sizes(client, names)
         largest = sorted(sizes, key=lambda name: sizes[name].bytes, reverse=True)[:1]
         documents, read_rate = _read(client, largest, seconds)
         oplog = _oplog_span(client)
     return CopySample(sizes=sizes, read_rate=read_rate, send_rate=_sent(configuration, documents, seconds), oplog=oplog)
+
+
+def _of_shards(uri: str, capture: Capture, names: Sequence[TableName]) -> CopySample:
+    """Only sizes: a rate that one shard shows is not that of a copy from all of them."""
+    with closing(open_source(uri, capture)) as source:
+        window = source.oplog_window()
+        return CopySample(
+            sizes=source.sizes(names), read_rate=None, send_rate=None, oplog=window.span if window is not None else None
+        )
 
 
 def _read(client: Client, names: Iterable[TableName], seconds: float) -> tuple[bytes, float | None]:

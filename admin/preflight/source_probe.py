@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -12,23 +12,27 @@ from pymongo.errors import OperationFailure
 from admin.preflight.deployments.cluster_part import part_of_a_cluster
 from admin.preflight.deployments.deployment_identity import DeploymentIdentity, identify
 from admin.preflight.privileges import Privileges, missing_at_source, missing_identity, missing_write_block
+from admin.preflight.shards_probe import ShardsFindings, probe_shards
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.capture_choice import CaptureChoice, Obstacle, choose, image_obstacles
 from changefeed.config.configuration import Configuration, Start
 from changefeed.config.read_preference import refused_at_source
-from changefeed.errors import ConfigurationError, HistoryLost, SluiceError, SourceRefused
+from changefeed.errors import ConfigurationError, HistoryLost, SluiceError, SourceRefused, SourceUnsupported
 from changefeed.position import Position
 from changefeed.records import ChangefeedInfo
 from changefeed.table import SYSTEM_DATABASES, TableKind, TableSchema
 from credentials.expansion import expanded
 from processor.task.rows.row_stream import streams_asked_for
 from processor.task.shuffle.routing import divisible
-from source.connection import Client, connect, deployment_of, is_router, read_command, refused_member
+from source.connection import Client, connect, deployment_of, is_config_server, is_router, read_command, refused_member
+from source.ddl_opening import open_ddl_watch
 from source.errors import is_refusal, translated
-from source.opening import open_ddl_watch
+from source.opening import open_source
 from source.oplog.access import oplog_obstacle
 from source.oplog.window import OplogWindow, majority_time, read_oplog_window
+from source.sharded.clock import reach_newest
+from source.sharded.cluster_clients import ClusterClients
 from source.stream.window_reader import WindowReader
 from source.tables.catalog import read_catalog
 from source.write_block import block_user_writes
@@ -60,21 +64,24 @@ class SourceFindings:
 def probe_source(
     configuration: Configuration,
     asked: Capture,
-    known_obstacles: Sequence[Obstacle] = (),
+    obstacles: Callable[[Capture], Iterable[Obstacle]] = lambda _: (),
     positions: Sequence[Position] = (),
 ) -> SourceFindings:
-    """Takes some seconds if the source does not answer. `known_obstacles` are those that do not come from the source. `positions`: of a
+    """Takes some seconds if the source does not answer. `obstacles` are those that do not come from the source. `positions`: of a
     changefeed that has read it, so that its oplog should have an entry at one of them.
     """
     try:
-        with closing(connect(expanded(configuration.source), app_name=_NAME, capture=asked)) as client:
+        uri = expanded(configuration.source)
+        with closing(connect(uri, app_name=_NAME, capture=asked)) as client:
             if (problem := refused_member(client)) is not None:
                 return SourceFindings(problems=(f"source: {problem}",))
+            if is_config_server(client):
+                return _of_shards(probe_shards(uri, configuration, asked, obstacles))
             with translated("reading the type of the source"):
                 part = part_of_a_cluster(client)
             if part is not None:
-                return SourceFindings(problems=(f"source: {part}",))
-            found = _findings(client, configuration, asked, known_obstacles)
+                return SourceFindings(problems=(f"source: {part}, or its config servers",))
+            found = _findings(client, configuration, asked, tuple(obstacles(Capture.OPLOG)))
             asked_for = positions and not is_router(client)
             return replace(found, has_history=_has_history(client, positions)) if asked_for else found
     except SluiceError as error:
@@ -94,20 +101,27 @@ def identify_source(configuration: Configuration) -> str:
 def newest_start(configuration: Configuration, *, block_writes: bool = False) -> Position:
     """The position of `now` at the source; with `block_writes`, of its last write."""
     with closing(connect(expanded(configuration.source), app_name=_NAME, capture=None)) as client:
+        if block_writes and is_config_server(client):
+            raise SourceUnsupported(
+                "the writes of a cluster's users are blocked through a router; stop the writers, and finalize without --block-writes"
+            )
         if block_writes:
             with translated("reading the privileges of the source's user"):
                 privileges = Privileges.of(client.admin.command("connectionStatus", showPrivileges=True))
             if missing := missing_write_block(privileges):
                 raise SourceRefused(f"the writes of the source's users cannot be blocked: {missing}")
             block_user_writes(client)
+        if is_config_server(client):
+            with closing(ClusterClients(expanded(configuration.source), app_name=_NAME, capture=None)) as clients:
+                return Position(reach_newest(clients).next())
         return Position(majority_time(client).next())
 
 
 def check_start(info: ChangefeedInfo, start: Position) -> None:
     """Raises `HistoryLost` if the source's oplog does not contain the start."""
     uri = expanded(info.configuration.source)
-    with closing(connect(uri, app_name=_NAME, capture=info.capture)) as client:
-        problem = _lost(_window(client), start.ts)
+    with closing(open_source(uri, info.capture)) as source:
+        problem = _lost(_window(source.oplog_window), start.ts)
     if problem is not None:
         raise HistoryLost(problem)
 
@@ -141,7 +155,7 @@ def _findings(
         return SourceFindings(problems=(*problems, *missing), version=deployment.version, choice=choice)
     now = majority_time(client).next()
     start = now if isinstance(configuration.start, Start) else configuration.start
-    window = _window(client)
+    window = _window(lambda: read_oplog_window(client))
     lost = _lost(window, start)
     if lost is not None:
         problems.append(f"start: {lost}")
@@ -160,6 +174,18 @@ def _findings(
         read=True,
         oplog_span=window.span if window is not None else None,
         identity_lacks=missing_identity(privileges) if identity.id is None and not deployment.sharded else "",
+    )
+
+
+def _of_shards(found: ShardsFindings) -> SourceFindings:
+    return SourceFindings(
+        problems=found.problems,
+        identity=found.identity,
+        version=found.version,
+        tables=found.tables,
+        choice=found.choice,
+        read=found.choice is not None,
+        oplog_span=found.window.span if found.window is not None else None,
     )
 
 
@@ -204,10 +230,10 @@ def _obstacles(client: Client, configuration: Configuration, asked: Capture) -> 
         yield unreadable
 
 
-def _window(client: Client) -> OplogWindow | None:
+def _window(read: Callable[[], OplogWindow | None]) -> OplogWindow | None:
     """None if it cannot be read, through a router or by this user; change streams do not need it."""
     try:
-        return read_oplog_window(client)
+        return read()
     except SourceRefused:
         return None
 
@@ -216,7 +242,7 @@ def _lost(window: OplogWindow | None, start: ClusterTime) -> str | None:
     if window is None or window.holds(Position(start)):
         return None
     return (
-        f"{start} ({start.to_iso()}) is no longer in the source's oplog, the oldest is {window.oldest_ts} ({window.oldest_ts.to_iso()}); "
+        f"{start} ({start.to_iso()}) is no longer in the source's oplog{window.of and ' ' + window.of.strip()}, the oldest is {window.oldest_ts} ({window.oldest_ts.to_iso()}); "
         "start later, or with initial"
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 
 from admin.cluster_reader import ClusterReader, tables_of
 from admin.preflight.column_obstacles import column_obstacles, column_warnings
@@ -17,6 +18,7 @@ from admin.preflight.privileges import Privileges, missing_at_sink
 from admin.preflight.sink_probe import SinkFindings, TargetTables, identify_sink, look_at_tables, probe_sink
 from admin.preflight.source_probe import SourceFindings, identify_source, probe_source
 from admin.preflight.update_effect import UpdateEffect, effect
+from changefeed.capture import Capture
 from changefeed.config.capture_choice import CaptureChoice, node_obstacles
 from changefeed.config.configuration import Configuration, OnOccupied, Start
 from changefeed.config.overlap import common_target, writes
@@ -25,7 +27,7 @@ from changefeed.errors import ConfigurationError, SluiceError
 from changefeed.lifecycle import State
 from changefeed.position import Position
 from changefeed.records import ChangefeedId, DdlRecord, DesiredState, Reroute
-from changefeed.table import TableId, TableKind, TableName, TableSchema
+from changefeed.table import TableId, TableKind, TableName, TableSchema, identified
 from credentials.expansion import expanded
 from credentials.hash_key import hash_key
 from credentials.redaction import redacted
@@ -132,9 +134,11 @@ class Validator:
         with ThreadPoolExecutor(2, "validate") as threads:
             asked = decided.capture if decided else configuration.capture
             positions = replaces.positions() if replaces else []
-            source = threads.submit(probe_source, configuration, asked, tuple(node_obstacles(nodes)), positions)
+            source = threads.submit(probe_source, configuration, asked, partial(node_obstacles, nodes), positions)
             sink = threads.submit(probe_sink, configuration)
         found, target = source.result(), sink.result()
+        if replaces is not None:
+            found = replace(found, tables=identified(found.tables, replaces.tables))
         if replaces is not None and replaces.begun and not found.problems and not target.problems:
             another = list(_another_deployment(configuration, replaces, found, target))
             if another:
@@ -155,6 +159,7 @@ class Validator:
             replaces.known.info.configuration if replaces is not None and replaces.begun else None,
             [table.name for table in replaces.tables] if replaces is not None else (),
         )
+        problems += _beyond_shards(configuration, target, decided or found.choice)
         problems += _replicated_letters(configuration, found.tables, others)
         problems += event_sink_obstacles(
             configuration,
@@ -284,6 +289,19 @@ def _at_sink(configuration: Configuration, found: SourceFindings, target: SinkFi
         )
     if found.identity.same(target.identity):
         yield "sink: it is the same deployment as the source; Sluice would read its own writes again, name another target"
+
+
+def _beyond_shards(configuration: Configuration, target: SinkFindings, choice: CaptureChoice | None) -> Iterator[str]:
+    """What a capture by the oplogs of shards does not do yet."""
+    if choice is None or choice.capture is not Capture.SHARD_OPLOGS:
+        return
+    if configuration.sink_can.keeps_messages:
+        yield "sink: messages of a sharded source are not written yet: rows of two shards may have one position; name a MongoDB as sink"
+    if target.sharded:
+        yield (
+            "sink: it is a sharded cluster, whose rows need whole shard keys, and those of a source are not followed when its shards are read; "
+            "name a replica set, or name the routers of the source"
+        )
 
 
 def _decided(configuration: Configuration, replaces: Update | None) -> CaptureChoice | None:

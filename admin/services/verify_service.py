@@ -17,6 +17,7 @@ from admin.services.checkpoints import EtcdCheckpoints
 from admin.services.rpc import streaming
 from admin.stubs.sluice.admin.v1 import verify_pb2 as pb
 from admin.stubs.sluice.admin.v1.verify_pb2_grpc import VerifyServiceServicer
+from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.config.tables.pattern import TablePattern
 from changefeed.errors import ConfigurationError, RetryableError, WrongState
@@ -60,6 +61,11 @@ class VerifyService(VerifyServiceServicer):
             )
             raise WrongState(
                 f"changefeed {id!r} writes to {configuration.sink}, which keeps {kept}; there is nothing to compare"
+            )
+        if known.info.capture is Capture.SHARD_OPLOGS:
+            raise WrongState(
+                f"changefeed {id!r} reads the oplogs of shards, whose documents verify does not read yet; compare the target with the cluster "
+                "through its routers"
             )
         if request.repair and not follows(known):
             state = known.status.lifecycle.state if known.status else "pending"

@@ -23,6 +23,7 @@ import structlog
 from changefeed.errors import InvariantError, RetryableError, SluiceError
 from changefeed.event import DdlEvent
 from changefeed.position import Position
+from changefeed.sharded.history import ShardedHistory
 from credentials.redaction import redacted
 from owner.ddl.sightings import Sighting
 from source.ddl.ddl_watch import DdlBatch, DdlWatch
@@ -41,6 +42,8 @@ class Taken:
     resolved: Position
     sighting: Sighting | None
     """What the source had committed, if it has answered since the last call."""
+    history: ShardedHistory | None = None
+    """For windows that end at `resolved` or before."""
     error: SluiceError | None
 
 
@@ -54,6 +57,7 @@ class Subscription:
         self._resolved = start
         self._events: list[DdlEvent] = []
         self._sighting: Sighting | None = None
+        self._history: ShardedHistory | None = None
         self._error: SluiceError | None = None
 
     @property
@@ -66,7 +70,9 @@ class Subscription:
             below = tuple(event for event in self._events if event.position < self._resolved)
             self._events = self._events[len(below) :]
             sighting, self._sighting = self._sighting, None
-            return Taken(events=below, resolved=self._resolved, sighting=sighting, error=self._error)
+            return Taken(
+                events=below, resolved=self._resolved, sighting=sighting, history=self._history, error=self._error
+            )
 
     def close(self) -> None:
         self._feed.leave(self)
@@ -76,6 +82,7 @@ class Subscription:
             self._add(batch.events)
             moved = batch.resolved > self._resolved
             self._resolved = max(self._resolved, batch.resolved)
+            self._history = batch.history and batch.history.after(self._history)
             if batch.trouble is None:
                 self._sighting = Sighting(batch.end, asked_at)
             self._error = batch.trouble

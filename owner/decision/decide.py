@@ -183,7 +183,11 @@ def _gate_actions(
     released: tuple[DdlRecord, ...],
     stragglers: Mapping[TableId, Straggler],
 ) -> list[OwnerAction]:
-    newest = Barrier(epoch=state.epoch, position=gate.position, held=gate.held)
+    before = state.barrier
+    moves = before is None or before.position != gate.position
+    known = before.history if before is not None else None
+    history = state.history.after(known) if moves and state.history is not None else known
+    newest = Barrier(epoch=state.epoch, position=gate.position, history=history, held=gate.held)
     if released:
         return [ReleaseDdls(released, newest, stragglers)]
     if newest != state.barrier and state.status.lifecycle.running:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from changefeed.event import DdlEvent
+from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records import DdlRecord, TableVerb
 from changefeed.table import TableId
@@ -42,9 +42,11 @@ def take_in(state: ChangefeedState, classifier: DdlClassifier, now: datetime) ->
     known_below, end = published(state.status, state.barrier), bound_of(state)
     without_name = set(nameless(state.records.values()))
     _record_own(state, seen, classifier, known_below, end, now)
-    for index, event in enumerate(state.arrived):
-        if event.position in state.records or event.position < known_below:
+    tables = seen.tip.by_uuid() if state.arrived else {}
+    for index, shown in enumerate(state.arrived):
+        if shown.position in state.records or shown.position < known_below:
             continue
+        event = identified(shown, tables)
         if end is not None and event.position >= end:
             seen.wait(state.arrived[index:])
             break
@@ -60,7 +62,16 @@ def take_in(state: ChangefeedState, classifier: DdlClassifier, now: datetime) ->
             seen.records.append(record)
             without_name |= named_tables(record) if record.taken else set()
             seen.tip = seen.tip.apply(record.event)
+            tables = seen.tip.by_uuid() if event.type is DdlType.NEW_UUID else tables
     return seen
+
+
+def identified(event: DdlEvent, tables: Mapping[TableId, TableId]) -> DdlEvent:
+    """With the ids of tables. The source names the UUIDs of that time. `tables`: those of UUIDs that superseded another one."""
+    if not tables or not {event.id, event.drop_target} & tables.keys():
+        return event
+    id, replaced = event.id and tables.get(event.id, event.id), event.drop_target
+    return replace(event, id=id, drop_target=replaced and tables.get(replaced, replaced))
 
 
 def _record_own(

@@ -20,6 +20,7 @@ from changefeed.records import (
     NodeId,
     PositionReport,
 )
+from changefeed.sharded.history import ShardedHistory
 from changefeed.table import TableId, TableSchema
 from owner.ddl.scope import Tables
 from owner.ddl.sightings import Sightings
@@ -32,6 +33,7 @@ class Tip(Tables, Protocol):
 
     def apply(self, event: DdlEvent) -> Tip: ...
     def latest(self, table: TableId) -> TableSchema | None: ...
+    def by_uuid(self) -> Mapping[TableId, TableId]: ...
 
 
 class TableCheckpoints(Protocol):
@@ -70,6 +72,8 @@ class ChangefeedState:
     arrived: Sequence[DdlEvent]
     """Shown by the watch and not recorded yet, in stream order; none is at or past `resolved`."""
     resolved: Position
+    history: ShardedHistory | None = None
+    """As the watch saw it with `resolved`."""
     horizon: Position | None = None
     """What is at or past it is too new for a changefeed with a delay. None: nothing is."""
     sightings: Sightings = field(default_factory=Sightings)

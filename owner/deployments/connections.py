@@ -35,40 +35,35 @@ from sink.mongodb.letters.open_letters import LetterBox
 from sink.mongodb.letters.stored_letters import StoredLetters
 from sink.mongodb.principals import TargetPrincipals
 from sink.opening import event_sink
-from source.connection import Client, connect
 from source.ddl.ddl_watch import DdlWatch
-from source.opening import open_ddl_watch
-from source.oplog.window import OplogWindow, read_oplog_window
-from source.principals import read_principals
-from source.stream.heartbeat import beat, end_heartbeats
+from source.opening import open_source
+from source.oplog.window import OplogWindow
+from source.source import Source
 from source.tables.catalog import CatalogReading
-from source.tables.stable_catalog import read_stable_catalog
-from source.tables.table_size import table_sizes
 
 
 class SourceConnection:
     """One source cluster, read by one capture and connected at its first use. Its methods wait for the network: call them in worker threads."""
 
     def __init__(self, uri: ConnectionUri, capture: Capture) -> None:
-        self._capture = capture
         self._lock = threading.Lock()
-        self._connected: Renewed[Client] = Renewed(uri, lambda uri: connect(uri, capture=capture))
+        self._connected: Renewed[Source] = Renewed(uri, lambda uri: open_source(uri, capture))
         self.feed = DdlFeed(self._open_watch)
 
     @property
-    def _client(self) -> Client:
-        """A missing credential or an unresolvable name is an error of the changefeeds that use the client."""
+    def _source(self) -> Source:
+        """A missing credential or an unresolvable name is an error of the changefeeds that use the source."""
         with self._lock:
             return self._connected.get()
 
     def _open_watch(self, start: Position) -> DdlWatch:
-        return open_ddl_watch(self._client, start, self._capture)
+        return self._source.open_watch(start)
 
     def read_tables(self, wanted: Callable[[TableName], bool]) -> CatalogReading:
-        return read_stable_catalog(self._client, wanted, self._open_watch)
+        return self._source.read_tables(wanted)
 
     def sizes(self, names: Iterable[TableName]) -> Mapping[TableName, TableSize]:
-        return table_sizes(self._client, names)
+        return self._source.sizes(names)
 
     def ddls(self, window: Window) -> list[DdlEvent]:
         found: list[DdlEvent] = []
@@ -83,16 +78,16 @@ class SourceConnection:
         return [event for event in found if event.position in window]
 
     def oplog_window(self) -> OplogWindow | None:
-        return read_oplog_window(self._client)
+        return self._source.oplog_window()
 
     def read_principals(self) -> Principals:
-        return read_principals(self._client)
+        return self._source.read_principals()
 
     def beat(self, name: str, *, checkpoint: Position, last_ts: ClusterTime | None) -> ClusterTime | None:
-        return beat(self._client, name, checkpoint=checkpoint, last_ts=last_ts)
+        return self._source.beat(name, checkpoint=checkpoint, last_ts=last_ts)
 
     def end_heartbeats(self, name: str) -> None:
-        end_heartbeats(self._client, name)
+        self._source.end_heartbeats(name)
 
     def close(self) -> None:
         """Waits until the DDL watches have ended."""

@@ -32,7 +32,7 @@ def check(changefeed: str, checkpoint: Position, window: OplogWindow) -> OplogLe
     """`scarce`: less than a quarter of the oplog's span is left. Raises `HistoryLost` if the checkpoint is no longer in the oplog."""
     if not window.holds(checkpoint):
         raise HistoryLost(
-            f"changefeed {changefeed!r}: checkpoint {checkpoint} is no longer in the source's oplog (oldest is {window.oldest_ts}, "
+            f"changefeed {changefeed!r}: checkpoint {checkpoint} is no longer in the source's oplog {window.of}(oldest is {window.oldest_ts}, "
             f"{window.oldest_ts.to_iso()}); remove it and create it again with --start initial, and give the source a larger oplog"
         )
     left = window.remaining(checkpoint)

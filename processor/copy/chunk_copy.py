@@ -32,9 +32,9 @@ from processor.limits.limiter import UNLIMITED, Limiter
 from sink.ddl import DdlApplier
 from sink.load import DocumentLoader
 from sink.receipt import Receipt
-from source.connection import Client
 from source.raw.columns import Columns
-from source.tables.chunk_reader import Chunk, ChunkReader, ReadWay, SnapshotLost, keeps_snapshots
+from source.source import TaskSource
+from source.tables.chunk_reader import Chunk, ReadWay, SnapshotLost
 from source.tables.chunks import bound_at
 
 _log = structlog.get_logger(__name__)
@@ -42,12 +42,11 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyOrder:
-    """`copied_from`: where the table's copy began. `version`: the version of the source."""
+    """`copied_from`: where the table's copy began."""
 
     chunk: Chunk
     creation: Creation
     copied_from: Position
-    version: tuple[int, int]
     divide_after: int | None = None
     """Seconds, if the chunk may be divided."""
 
@@ -56,7 +55,7 @@ class CopyOrder:
 class CopyPlace:
     """What a task has open. `check_wanted` raises when the chunk is no longer wanted. `columns`: what the target sees; None: all."""
 
-    source: Client
+    source: TaskSource
     loader: DocumentLoader
     columns: Columns | None = None
     ddl: DdlApplier
@@ -76,7 +75,7 @@ class ReadChunk:
 
 
 def copy_chunk(order: CopyOrder, place: CopyPlace) -> ReadChunk:
-    if keeps_snapshots(order.version):
+    if place.source.snapshots:
         try:
             return _attempt(order, place, ReadWay.SNAPSHOT)
         except SnapshotLost as error:
@@ -90,7 +89,7 @@ def _attempt(order: CopyOrder, place: CopyPlace, way: ReadWay) -> ReadChunk:
         make_anew(order.creation, place.ddl)
     elif not order.creation.filled_in_place:
         place.loader.clear(order.chunk.range)
-    reader = ChunkReader(place.source, order.chunk, way)
+    reader = place.source.chunk(order.chunk, way)
     read, begun_at, documents, size, last = order.chunk.range, time.monotonic(), 0, 0, b""
     for batch in _ahead(reader.batches()):
         place.check_wanted()

@@ -226,7 +226,7 @@ def ends(ddl: DdlEvent, table: TableId) -> bool:
 def harmless(ddl: DdlEvent) -> bool:
     """Whether the DDL changes no document and can be applied to an incomplete table at the target."""
     match ddl.type:
-        case DdlType.DROP_INDEXES:
+        case DdlType.DROP_INDEXES | DdlType.NEW_UUID:
             return True
         case DdlType.CREATE_INDEXES:
             return not any(_unique(index) for index in ddl.description.decode().get("indexes", ()))

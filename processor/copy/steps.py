@@ -28,7 +28,7 @@ from processor.task.window_task import report_of
 from processor.task.worker_resources import ChangefeedResources, Shared, worker_resources
 from sink.ddl import Routing
 from source.tables.chunk_reader import Chunk
-from source.tables.chunks import Division, divide
+from source.tables.chunks import Division
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
             prepare(creation, resources.ddl, resources.loader(step.schema, once=False), ours=ours)
             if step.schema.beside is not None:
                 resources.forget_letters(step.schema.id)
-            return divide(resources.source, step.schema)
+            return resources.source.divide(step.schema)
         case CopyChunk():
             return _copy(resources, step, creation)
         case IndexTable():
@@ -124,7 +124,6 @@ def _copy(resources: ChangefeedResources, step: CopyChunk, creation: Creation) -
         chunk=chunk,
         creation=creation,
         copied_from=step.copied_from,
-        version=resources.source_version,
         divide_after=step.divide_after,
     )
     loader = resources.loader(schema, once=step.whole)

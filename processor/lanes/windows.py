@@ -114,7 +114,7 @@ def slices(window: Window, limits: WindowLimits, *, capture: Capture, density: i
     if window.empty:
         return []
     count = min(limits.slices, span_seconds(window) // limits.slice_seconds)
-    if capture is not Capture.OPLOG:
+    if capture is Capture.CHANGE_STREAM:
         count = min(count, (density or 0) * span_seconds(window) // _SLICE_BYTES)
     elif density is not None:
         count = min(count, density * span_seconds(window) // _OPLOG_SLICE_BYTES)

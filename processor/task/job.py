@@ -15,6 +15,7 @@ from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import RepairRequest
 from changefeed.row_tally import RowTally
+from changefeed.sharded.history import ShardedHistory
 from changefeed.table import TableId, TableName
 from processor.lanes.lanes import LaneJob
 from processor.task.copied_ranges import CopiedRanges
@@ -52,6 +53,8 @@ class JobSpec:
     """Rows to be repaired at the window's end, if one task has it alone."""
     alone: bool = False
     """One task, however wide the window: it may not take the slots of the other tables' windows, or its changes wait for a limit."""
+    history: ShardedHistory | None = None
+    """That of the barrier that the job obeys."""
     limit_share: float = 1.0
     """Of the changefeed's `apply_limit`, for the executor that runs it."""
 
@@ -66,6 +69,7 @@ class JobSpec:
         density: int | None = None,
         repairs: Mapping[TableId, RepairRequest] | None = None,
         alone: bool = False,
+        history: ShardedHistory | None = None,
         limit_share: float = 1.0,
     ) -> JobSpec:
         return cls(
@@ -77,6 +81,7 @@ class JobSpec:
             density=density,
             repairs=repairs or {},
             alone=alone,
+            history=history,
             limit_share=limit_share,
         )
 

@@ -253,7 +253,8 @@ def _events(
     """The events of a window that the job takes. The permit is checked between batches, and each second while the source is silent."""
     gate = Gate(spec.whole(resources.context.tables), resources.context.schemas, spec.held)
     takes, wants, ignores, scan = gate.takes, resources.row_filter.wants, resources.row_filter.ignores, rows.scan
-    with closing(rows.reader.read(window)) as batches:
+    reader = rows.reader(spec.history)
+    with closing(reader.read(window)) as batches:
         for batch in batches:
             worker_resources.permit()
             taken = 0
@@ -264,7 +265,7 @@ def _events(
                         raise EventTooLarge(batch.unreadable).about(resources.mounter.table(header).target.id)
                     taken += 1
                     yield event, header
-            rows.reader.took(taken, len(batch.events))
+            reader.took(taken, len(batch.events))
             if outcome is not None:
                 outcome.silent_until = batch.silent_until
 

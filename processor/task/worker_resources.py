@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, cached_property, partial
-from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
 import structlog
@@ -45,6 +44,7 @@ from processor.task.permit import TaskPermit
 from processor.task.rows.mounter import Mounter, MountOptions
 from processor.task.rows.row_filter import RowFilter
 from processor.task.rows.row_stream import PATIENCE, image_options, read_options
+from schema_store.versions import SchemaVersions
 from sink.blackhole.ddl_applier import BlackholeDdlApplier
 from sink.blackhole.document_loader import BlackholeDocumentLoader
 from sink.blackhole.row_writer import BlackholeRowWriter
@@ -60,13 +60,10 @@ from sink.mongodb.rows.document_loader import MongoDocumentLoader
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
 from sink.opening import EventSink, event_sink
 from sink.row import AskedRows, FetchRow, RowChange, RowWriter, SoleTable, SourceRow
-from source.connection import connect as connect_to_source
-from source.connection import deployment_of
-from source.oplog.row_reader import MOST_NAMES, OplogReader
+from source.opening import open_source
 from source.raw.columns import Columns, columns_of
-from source.row_capture import RowCapture, of_oplog, of_stream
-from source.stream.window_reader import WindowReader
-from source.tables.row_read import read_row
+from source.row_capture import RowCapture
+from source.source import Source, TaskSource
 
 _RETRY_FOR = timedelta(seconds=30)
 """A slow sink needs most of it for one large batch."""
@@ -106,7 +103,7 @@ class ChangefeedResources:
         self,
         context: JobContext,
         uris: Uris,
-        source: _Client,
+        source: TaskSource,
         target: _Client | None,
         permit: Callable[[], float],
         asked: Callable[[], ChangefeedInfo],
@@ -130,8 +127,8 @@ class ChangefeedResources:
             columns_of,
         )
         self.row_filter = RowFilter(configuration.filter)
-        fetch = _fetch_from(source, self.row_filter, columns_of)
-        self._events = _event_sink(configuration, uris)
+        fetch = _fetch_from(source, context.schemas, self.row_filter, columns_of)
+        self._events = _event_sink(context, uris)
         self.writer = (
             self._events.writer(context.fence.epoch, permit)
             if self._events
@@ -144,17 +141,13 @@ class ChangefeedResources:
         key_of = partial(hash_key, files=self.context.secret_files)
         return columns_of(self.context.configuration.columns_of(name), key_of)
 
-    def connected_by(self, source: _Client, target: _Client | None) -> bool:
+    def connected_by(self, source: TaskSource, target: _Client | None) -> bool:
         return self.source is source and self._target is target
 
     @cached_property
     def rows_with_images(self) -> RowCapture:
         """Also reads the documents before and after each change, where the source keeps them. Only change streams show them."""
-        return of_stream(WindowReader(self.source, image_options(self.context.configuration)))
-
-    @cached_property
-    def source_version(self) -> tuple[int, int]:
-        return deployment_of(self.source).version
+        return self.source.rows_with_images(image_options(self.context.configuration))
 
     @cached_property
     def sources(self) -> Mapping[TableName, Sequence[TableName]]:
@@ -233,7 +226,7 @@ class ChangefeedResources:
 
     def check_reachable(self) -> None:
         """Raises if the source, the target or etcd does not answer here."""
-        deployment_of(self.source)
+        self.source.check()
         if self._target is not None:
             is_sharded(self._target)
         if self._events is not None:
@@ -262,7 +255,8 @@ class ChangefeedResources:
 class WorkerResources:
     def __init__(self) -> None:
         self._kept: dict[str, ChangefeedResources] = {}
-        self._clients: dict[_Place, Renewed[_Client]] = {}
+        self._sources: dict[_Place, Renewed[Source]] = {}
+        self._targets: dict[_Place, Renewed[_Client]] = {}
         self._etcds: dict[EtcdConfig, EtcdClient] = {}
         self._permit: TaskPermit | None = None
         self._changefeed = ""
@@ -344,23 +338,25 @@ class WorkerResources:
         self._kept = dict(list(kept.items())[-_MOST_CONTEXTS + 1 :])
         used = {place for resources in self._kept.values() for place in _places(resources.context, resources.uris)}
         used |= set(_places(newer, uris))
-        for place in self._clients.keys() - used:
-            self._clients.pop(place).close()
+        for place in self._sources.keys() - used:
+            self._sources.pop(place).close()
+        for place in self._targets.keys() - used:
+            self._targets.pop(place).close()
 
-    def _source(self, context: JobContext, uris: Uris) -> _Client:
+    def _source(self, context: JobContext, uris: Uris) -> Source:
         place, _ = _places(context, uris)
-        if place not in self._clients:
-            connect = partial(connect_to_source, capture=context.capture)
-            self._clients[place] = Renewed(uris.source, connect, context.secret_files)
-        return self._clients[place].get()
+        if place not in self._sources:
+            open_by_capture = partial(open_source, capture=context.capture)
+            self._sources[place] = Renewed(uris.source, open_by_capture, context.secret_files)
+        return self._sources[place].get()
 
     def _target(self, context: JobContext, uris: Uris) -> _Client | None:
         if not abilities_of(uris.sink.scheme).keeps_documents:
             return None
         _, place = _places(context, uris)
-        if place not in self._clients:
-            self._clients[place] = Renewed(uris.sink, connect_to_target, context.secret_files)
-        return self._clients[place].get()
+        if place not in self._targets:
+            self._targets[place] = Renewed(uris.sink, connect_to_target, context.secret_files)
+        return self._targets[place].get()
 
     def _etcd(self, config: EtcdConfig) -> EtcdClient:
         if config not in self._etcds:
@@ -388,16 +384,13 @@ def _mount_options(configuration: Configuration, target: _Client | None) -> Moun
     return MountOptions(order_by=configuration.pipeline.order_by, sharded_target=sharded)
 
 
-def _rows(context: JobContext, source: _Client) -> RowCapture:
-    if context.capture is Capture.OPLOG:
-        names = [str(name) for name in islice(context.schemas.names(), MOST_NAMES + 1)]
-        return of_oplog(OplogReader(source, names if len(names) <= MOST_NAMES else None, patience=PATIENCE))
-    return of_stream(WindowReader(source, read_options(context.configuration)))
+def _rows(context: JobContext, source: TaskSource) -> RowCapture:
+    return source.rows(context.schemas.names(), context.schemas.by_uuid(), read_options(context.configuration))
 
 
-def _event_sink(configuration: Configuration, uris: Uris) -> EventSink | None:
+def _event_sink(context: JobContext, uris: Uris) -> EventSink | None:
     """The URI in a context may lack its options."""
-    return event_sink(configuration.model_copy(update={"sink": uris.sink}))
+    return event_sink(context.configuration.model_copy(update={"sink": uris.sink}), context.secret_files)
 
 
 def _writer(
@@ -416,11 +409,18 @@ def _writer_options(configuration: Configuration) -> RowWriterOptions:
     return RowWriterOptions(retry_for=_RETRY_FOR, patience=PATIENCE, letters=letters)
 
 
-def _fetch_from(source: _Client, row_filter: RowFilter, columns_of: Callable[[TableName], Columns | None]) -> FetchRow:
+def _fetch_from(
+    source: TaskSource,
+    schemas: SchemaVersions,
+    row_filter: RowFilter,
+    columns_of: Callable[[TableName], Columns | None],
+) -> FetchRow:
     def fetch(change: RowChange) -> SourceRow | None:
         """The row may be newer than the change that did not fit. Later changes then find it ahead of them."""
         table = change.table
-        row = read_row(source, table.source, table.id, change.key, not_before=change.position.ts)
+        known = schemas.latest(table.id)
+        uuids = (table.id, *(known.uuids if known is not None else ()))
+        row = source.row(table.source, uuids, change.key, not_before=change.position.ts)
         if row is None or row.document is None:
             return None if row is None else SourceRow(None, row.read_ts)
         columns, ignored = columns_of(table.source), row_filter.ignores_document(table.source, row.document)

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
-from changefeed.errors import SourceMajorityStalled
+from changefeed.errors import SluiceError
 from changefeed.event import DdlEvent
 from changefeed.position import Position
+from changefeed.sharded.history import ShardedHistory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,9 @@ class DdlBatch:
     resolved: Position
     end: Position
     """Everything that the source had committed when it answered is below it: a table replicated up to here has no lag."""
-    trouble: SourceMajorityStalled | None = None
+    history: ShardedHistory | None = None
+    """Where the rows below `resolved` stand. None: in one place, at their own times."""
+    trouble: SluiceError | None = None
     """Why `resolved` does not move although the source answers."""
 
 

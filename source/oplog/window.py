@@ -13,11 +13,17 @@ from changefeed.position import Position
 from source.connection import HELLO, Client, is_router, read_command, session_time
 from source.errors import translated
 
+_FIRST_ENTRY = "initiating set"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OplogWindow:
     oldest_ts: ClusterTime
     newest_ts: ClusterTime
+    of: str = ""
+    """Whose oplog is the shortest, if there are several."""
+    whole: bool = False
+    """Nothing was ever removed."""
 
     @property
     def newest(self) -> Position:
@@ -41,10 +47,14 @@ def read_oplog_window(client: Client) -> OplogWindow | None:
         if is_router(client):
             return None
         oplog = client["local"]["oplog.rs"]
-        oldest, newest = (oplog.find_one({}, {"ts": 1}, sort=[("$natural", way)]) for way in (1, -1))
+        oldest, newest = (oplog.find_one({}, {"ts": 1, "o.msg": 1}, sort=[("$natural", way)]) for way in (1, -1))
     if oldest is None or newest is None:
         return None
-    return OplogWindow(oldest_ts=ClusterTime.from_bson(oldest["ts"]), newest_ts=ClusterTime.from_bson(newest["ts"]))
+    return OplogWindow(
+        oldest_ts=ClusterTime.from_bson(oldest["ts"]),
+        newest_ts=ClusterTime.from_bson(newest["ts"]),
+        whole=oldest.get("o", {}).get("msg") == _FIRST_ENTRY,
+    )
 
 
 def oldest_time_for_message(client: Client) -> str:

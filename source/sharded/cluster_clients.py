@@ -21,10 +21,18 @@ _OLDEST = (6, 0)
 class ClusterClients:
     """For all threads. `uri` names the config servers; `credentials` are those of single shards, by name."""
 
-    def __init__(self, uri: str, *, credentials: Mapping[str, str] | None = None, app_name: str = "sluice") -> None:
-        self._uri, self._app_name = uri, app_name
+    def __init__(
+        self,
+        uri: str,
+        *,
+        credentials: Mapping[str, str] | None = None,
+        app_name: str = "sluice",
+        capture: Capture | None = Capture.SHARD_OPLOGS,
+    ) -> None:
+        """`capture`: None reads the primaries, for reads that must be as new as every acknowledged write."""
+        self._uri, self._app_name, self._capture = uri, app_name, capture
         self._credentials = dict(credentials or {})
-        self._clients: dict[str, Client] = {CONFIG: connect(uri, app_name=app_name, capture=Capture.OPLOG)}
+        self._clients: dict[str, Client] = {CONFIG: connect(uri, app_name=app_name, capture=capture)}
         self._hosts: dict[str, str] = {}
         self._lock = threading.Lock()
 
@@ -68,11 +76,15 @@ class ClusterClients:
             )
         return {shard["_id"]: shard["host"] for shard in reply["cursor"]["firstBatch"]}
 
+    def host(self, shard: str) -> str:
+        """Of a shard that was connected."""
+        return self._hosts[shard]
+
     def of(self, stream: str, host: str = "") -> Client:
         """The client of a stream. `host`: needed the first time."""
         with self._lock:
             if stream not in self._clients:
                 self._hosts[stream] = host or self._hosts[stream]
                 uri = shard_uri(self._uri, self._hosts[stream], self._credentials.get(stream))
-                self._clients[stream] = connect(uri, app_name=self._app_name, capture=Capture.OPLOG)
+                self._clients[stream] = connect(uri, app_name=self._app_name, capture=self._capture)
             return self._clients[stream]

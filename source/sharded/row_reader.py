@@ -12,11 +12,11 @@ Left out is what is no write of a user to its owner: rows that a migration copie
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import chain
+from itertools import chain, count
 from typing import NamedTuple
 
 from changefeed.cluster_time import ClusterTime
@@ -34,16 +34,23 @@ from source.stream.events.raw_event import table_name
 
 _FROM_MIGRATE = b"\x08fromMigrate\0\x01"
 _ROWS = frozenset({b"insert", b"update", b"replace", b"delete"})
+_MOST_ROWS = 2_000
+_new = tuple.__new__
 _COMMITS: Mapping[str, object] = {"op": "c", "o.commitTransaction": {"$exists": True}}
 
 
 class ShardRow(NamedTuple):
     """`entry` has the effective time as its `ts`, and its index among the operations of the transaction as its place."""
 
-    ts: ClusterTime
+    time: int
+    """The effective time, as a number: millions of rows are compared."""
     shard: str
     header: Header
     entry: bytes
+
+    @property
+    def ts(self) -> ClusterTime:
+        return ClusterTime.from_int(self.time)
 
     @property
     def uuid(self) -> TableId:
@@ -72,8 +79,12 @@ class ShardRowReader:
         self._client = client
         self._shard = shard
 
-    def read(self, range: RowRange) -> Iterator[ShardRow]:
-        """After an error, the range is read anew from an effective time of the caller's choice: no row of it may have been used."""
+    def read(self, range: RowRange) -> Generator[ShardRow, None, None]:
+        for rows in self.batches(range):
+            yield from rows
+
+    def batches(self, range: RowRange) -> Generator[list[ShardRow], None, None]:
+        """In lists of some megabytes. After an error, the range is read anew from an effective time of the caller's choice."""
         if range.start_ts >= range.end_ts:
             return
         with translated(f"reading rows of {self._shard}"):
@@ -84,17 +95,29 @@ class ShardRowReader:
                     f"shard {self._shard}: {error}; remove the changefeed and create it again with --start initial"
                 ) from error
 
-    def _read(self, range: RowRange) -> Iterator[ShardRow]:
+    def _read(self, range: RowRange) -> Iterator[list[ShardRow]]:
         commits = self._commits(range)
         with closing(entries(self._client, range.start_ts, range.end_ts, {})) as replies:
-            for entry in chain.from_iterable(replies):
-                if commits:
-                    ts = _ts_of(entry)
-                    while commits and commits[-1].ts < ts:
-                        yield from self._committed(commits.pop())
-                yield from self._rows(entry)
+            for reply in replies:
+                for begin in count(0, _MOST_ROWS):
+                    part = reply[begin : begin + _MOST_ROWS]
+                    if not part:
+                        break
+                    yield list(self._in_time(part, commits))
         while commits:
-            yield from self._committed(commits.pop())
+            yield list(self._committed(commits.pop()))
+
+    def _in_time(self, part: list[bytes], commits: list[_Commit]) -> Iterator[ShardRow]:
+        row = self._row
+        for entry in part:
+            if commits:
+                ts = _ts_of(entry)
+                while commits and commits[-1].ts < ts:
+                    yield from self._committed(commits.pop())
+            if is_command(entry):
+                yield from self._rows(entry)
+            elif (found := row(entry)) is not None:
+                yield found
 
     def _commits(self, range: RowRange) -> list[_Commit]:
         """The latest first."""
@@ -107,9 +130,6 @@ class ShardRowReader:
         return sorted(found, key=lambda commit: (commit.ts, commit.entry.ts), reverse=True)
 
     def _rows(self, entry: bytes) -> Iterator[ShardRow]:
-        if not is_command(entry):
-            yield from self._row(entry)
-            return
         command = CommandEntry.of(entry)
         if command.visible and not _is_commit(entry) and not _from_migrate(entry):
             yield from self._made(command, command.ts)
@@ -120,16 +140,23 @@ class ShardRowReader:
     def _made(self, command: CommandEntry, at_ts: ClusterTime) -> Iterator[ShardRow]:
         ts = at_ts.to_int().to_bytes(8, "little")
         for index, (operation, upserts) in enumerate(operations(partial(entry_at, self._client), command)):
-            yield from self._row(made_entry(operation, ts, index, upserts=upserts))
+            found = self._row(made_entry(operation, ts, index, upserts=upserts))
+            if found is not None:
+                yield found
 
-    def _row(self, entry: bytes) -> Iterator[ShardRow]:
+    def _row(self, entry: bytes) -> ShardRow | None:
+        """None: it is no write of a user to its owner."""
         header = scan(entry)
-        if header.type.startswith(UNKNOWN):
+        type, time, _, ns, *_ = header
+        if type in _ROWS:
+            if _of_user(ns) and not (_FROM_MIGRATE in entry and _from_migrate(entry)):
+                return _new(ShardRow, (time, self._shard, header, entry))
+            return None
+        if type.startswith(UNKNOWN):
             raise SourceUnsupported(
                 f"shard {self._shard}: the oplog has an operation of unknown type {header.type.decode()!r} at {header.position}"
             )
-        if header.type in _ROWS and _of_user(header.ns) and not _from_migrate(entry):
-            yield ShardRow(ClusterTime.from_int(header.time), self._shard, header, entry)
+        return None
 
 
 @lru_cache(maxsize=10_000)

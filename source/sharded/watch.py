@@ -19,6 +19,8 @@ from typing import Any, Self, TypeVar
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, RetryableError, SourceUnavailable
+from changefeed.position import Position
+from changefeed.sharded.history import ShardedHistory, ShardHistory
 from changefeed.table import TableId, TableName
 from source.sharded.cluster_clients import CONFIG, ClusterClients
 from source.sharded.resolved import held_by, nudges, resolved
@@ -50,6 +52,9 @@ class ClusterStep:
     """Exclusive: every unit of an effective time below it is known. It never goes back."""
     ranges: Mapping[str, RowRange]
     """By shard: where the rows are that no earlier step had."""
+    history: ShardedHistory
+    end_ts: ClusterTime
+    """Everything that users had written when the streams answered is below it."""
     held_by: tuple[str, ...]
     """The streams that are least far."""
     trouble: Mapping[str, RetryableError] = field(default_factory=dict)
@@ -70,6 +75,9 @@ class ClusterWatch:
         """Shards of which the config servers' oplog tells, and which are not read yet."""
         self._arriving: dict[str, Mapping[TableId, TableName]] = {}
         self._threads = ThreadPoolExecutor(_THREADS, "shards")
+        self._since: dict[str, ClusterTime] = {}
+        self._former: dict[str, ShardHistory] = {}
+        """Shards that were removed."""
         self._wait = 0.0
         try:
             self.tables, self.owned = self._opened(start_ts, ids or {})
@@ -113,13 +121,38 @@ class ClusterWatch:
             for name, stream in self._streams.items()
             if name != CONFIG and stream.start_ts < self._resolved
         }
+        end_ts, changes = self._end(), tuple(self._released())
+        history = self._history()
+        for stream in self._streams.values():
+            stream.prepares.forget(self._resolved)
         return ClusterStep(
-            changes=tuple(self._released()),
+            history=history,
+            end_ts=end_ts,
+            changes=changes,
             resolved=self._resolved,
             ranges=ranges,
             held_by=held_by({name: stream.point for name, stream in self._streams.items()}),
             trouble=trouble,
         )
+
+    def _history(self) -> ShardedHistory:
+        shards = {
+            name: ShardHistory(
+                host=self._clients.host(name),
+                since_ts=self._since.get(name),
+                late_ts=late_ts if (late_ts := stream.prepares.until(self._resolved)) > self._resolved else None,
+            )
+            for name, stream in self._streams.items()
+            if name != CONFIG
+        }
+        seconds = max(each.prepares.longest_seconds for each in self._streams.values())
+        return ShardedHistory(resolved_ts=self._resolved, seconds=seconds, shards={**self._former, **shards})
+
+    def _end(self) -> ClusterTime:
+        """Beyond `resolved` only if a row or a DDL waits, or a stream may have one: a periodic no-op of one shard makes no lag."""
+        points = [each.point for each in self._streams.values()]
+        waits = bool(self._pending) or any(point.waiting_ts is not None for point in points)
+        return max(point.read_ts for point in points) if waits else self._resolved
 
     def _advance(self) -> None:
         reached = resolved({name: each.point for name, each in self._streams.items()})
@@ -182,14 +215,17 @@ class ClusterWatch:
                     if isinstance(change, NewUuid):
                         yield from self.owned.superseded(change)
                 if operation["ns"] == str(SHARDS):
-                    self._shard_changed(operation)
+                    self._shard_changed(operation, at)
 
-    def _shard_changed(self, operation: Operation) -> None:
+    def _shard_changed(self, operation: Operation, at: Position) -> None:
         shard = str(document_id(operation))
         if operation["op"] == "i":
             self.tables.shard_added(shard, self._arriving.pop(shard))
         elif operation["op"] == "d":
             self._streams.pop(shard).close()
+            self._former[shard] = ShardHistory(
+                host=self._clients.host(shard), since_ts=self._since.pop(shard, None), until_ts=at.ts
+            )
 
     def _admit(self) -> dict[str, RetryableError]:
         """Begins to read shards from the time at which they were added. Until then `resolved` stays below it."""
@@ -201,6 +237,7 @@ class ClusterWatch:
                 trouble[shard] = error
                 continue
             del self._added[shard]
+            self._since[shard] = added.ts
             self._arriving[shard] = rewound_shard(opened.collections, _operations(opened.units))
             self._pending += opened.units
         return trouble

@@ -52,7 +52,7 @@ _ENDS_THE_SAMPLE = frozenset({50, 28799})
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 
-_in_order = cmp_to_key(compare)
+in_id_order = cmp_to_key(compare)
 
 T = TypeVar("T")
 
@@ -73,11 +73,16 @@ def divide(client: Client, schema: TableSchema, *, chunk_bytes: int = CHUNK_BYTE
         size = table_size(client, schema.name)
         wanted = chunks_of(schema, size, chunk_bytes=chunk_bytes, most=most)
         if wanted <= 1:
-            return Division(whole=_in_natural_order(schema), size=size)
+            return Division(whole=in_natural_order(schema), size=size)
         found = _known_bounds(client, schema, chunk_bytes)
         if len(found) < wanted // 2:
-            found = _sampled(client, schema.name, size.documents, wanted)
-    bounds = tuple(_even(_ascending(found), min(wanted, most) - 1))
+            found = sampled(client, schema.name, size.documents, wanted)
+    return divided(schema, size, found, min(wanted, most))
+
+
+def divided(schema: TableSchema, size: TableSize, found: Iterable[RawBSONDocument], most: int) -> Division:
+    """By `_id`s in ascending order."""
+    bounds = tuple(_even(_ascending(found), most - 1))
     chunks = len(bounds) + 1
     log.info("table_divided", table=str(schema.name), documents=size.documents, bytes=size.bytes, chunks=chunks)
     return Division(bounds=bounds, size=size)
@@ -85,10 +90,10 @@ def divide(client: Client, schema: TableSchema, *, chunk_bytes: int = CHUNK_BYTE
 
 def chunks_of(schema: TableSchema, size: TableSize, *, chunk_bytes: int = CHUNK_BYTES, most: int = MOST_CHUNKS) -> int:
     """How many are wanted. The source may allow fewer."""
-    return 1 if _in_natural_order(schema) else max(1, min(most, -(-size.bytes // chunk_bytes)))
+    return 1 if in_natural_order(schema) else max(1, min(most, -(-size.bytes // chunk_bytes)))
 
 
-def _in_natural_order(schema: TableSchema) -> bool:
+def in_natural_order(schema: TableSchema) -> bool:
     options = schema.options.decode()
     collation = options.get("collation", {}).get("locale", "simple")
     return schema.kind is TableKind.TIMESERIES or bool(options.get("capped")) or collation != "simple"
@@ -126,7 +131,7 @@ def _shard_ranges(client: Client, schema: TableSchema) -> list[RawBSONDocument]:
     return [chunk["min"] for chunk in ranges][1:]
 
 
-def _sampled(client: Client, name: TableName, documents: int, wanted: int) -> list[RawBSONDocument]:
+def sampled(client: Client, name: TableName, documents: int, wanted: int) -> list[RawBSONDocument]:
     size = min(wanted * _SAMPLES_PER_CHUNK, _LARGEST_SAMPLE, documents // _SMALLEST_FRACTION)
     if size < 1:
         return []
@@ -141,7 +146,7 @@ def _sampled(client: Client, name: TableName, documents: int, wanted: int) -> li
         if error.code not in _ENDS_THE_SAMPLE:
             raise
         log.info("sample_ended_early", table=str(name), wanted=size, found=len(found), code=error.code)
-    return sorted(found, key=lambda document: _in_order(document["_id"]))
+    return sorted(found, key=lambda document: in_id_order(document["_id"]))
 
 
 def bound_at(last: bytes, following: bytes) -> Document | None:

@@ -33,7 +33,7 @@ def read_stable_catalog(
     for _ in range(1 if valid_from is not None else _ATTEMPTS):
         primary = _primary(client)
         reading = read_catalog(client, wanted, valid_from=valid_from)
-        disturbing = _disturbing(reading, wanted, open_watch)
+        disturbing = disturbing_ddl(reading, wanted, open_watch)
         if disturbing is None and _primary(client) == primary:
             return reading
         if disturbing is not None and valid_from is not None:
@@ -41,7 +41,11 @@ def read_stable_catalog(
                 f"the source's tables at {valid_from} are unknown, since they changed later: {disturbing}; "
                 "start after it, or with an initial copy"
             )
-    raise SourceUnavailable("the catalog of the source changed during each attempt to read it")
+    raise changed_each_time()
+
+
+def changed_each_time() -> SourceUnavailable:
+    return SourceUnavailable("the catalog of the source changed during each attempt to read it")
 
 
 def concerns(ddl: DdlEvent, wanted: Wanted) -> bool:
@@ -49,7 +53,9 @@ def concerns(ddl: DdlEvent, wanted: Wanted) -> bool:
     return ddl.table is None or wanted(ddl.table) or (ddl.renamed_to is not None and wanted(ddl.renamed_to))
 
 
-def _disturbing(reading: CatalogReading, wanted: Wanted, open_watch: Callable[[Position], DdlWatch]) -> DdlEvent | None:
+def disturbing_ddl(
+    reading: CatalogReading, wanted: Wanted, open_watch: Callable[[Position], DdlWatch]
+) -> DdlEvent | None:
     watch = open_watch(reading.position)
     try:
         while True:

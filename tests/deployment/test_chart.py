@@ -225,7 +225,7 @@ def test_changefeeds_of_the_values_are_configurations(chart: Chart) -> None:
         each["data"] for each in manifests if each["metadata"]["name"] == "trial-sluice-changefeeds" and "data" in each
     )
     feeds = [Configuration.from_yaml(text) for name, text in files.items() if name.endswith(".yaml")]
-    assert {feed.id for feed in feeds} == {"orders-to-dr", "audit"}
+    assert {feed.id for feed in feeds} == {"orders-to-dr", "audit", "archive"}
 
 
 def test_the_schema_knows_each_key_of_a_changefeed(chart: Chart) -> None:
@@ -244,7 +244,7 @@ def test_the_schema_knows_each_key_of_a_changefeed(chart: Chart) -> None:
     ]
     for properties, options in known:
         assert set(properties) == {field.alias or name for name, field in options.model_fields.items()}, options
-    events = {*RowType, *DdlType} - OWN_DDL - {DdlType.UNKNOWN}
+    events = {*RowType, *DdlType} - OWN_DDL - {DdlType.NEW_UUID, DdlType.UNKNOWN}
     assert set(rule["ignore"]["items"]["enum"]) == {event.value for event in events}
 
 
@@ -262,7 +262,7 @@ def test_a_wrong_pattern_is_refused_before_anything_is_installed(chart: Chart, p
 
 
 def test_the_job_looks_at_each_changefeed_and_updates_none_unless_it_is_told_to(chart: Chart) -> None:
-    files = ["/changefeeds/orders-to-dr.yaml", "/changefeeds/audit.yaml"]
+    files = [f"/changefeeds/{name}.yaml" for name in ("orders-to-dr", "audit", "archive")]
     assert _commands(chart.render(GOOD["changefeeds"])) == [["sluice", "changefeed", "ensure", *files]]
     updating = {**GOOD["changefeeds"], "changefeedJob": {"update": True}}
     assert _commands(chart.render(updating)) == [["sluice", "changefeed", "ensure", "--update", *files]]

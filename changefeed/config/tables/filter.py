@@ -41,7 +41,7 @@ class Disposition(StrEnum):
 
 
 _TYPES: dict[str, RowType | DdlType] = {
-    type_.value: type_ for type_ in (*RowType, *DdlType) if type_ not in OWN_DDL | {DdlType.UNKNOWN}
+    type_.value: type_ for type_ in (*RowType, *DdlType) if type_ not in OWN_DDL | {DdlType.NEW_UUID, DdlType.UNKNOWN}
 }
 
 

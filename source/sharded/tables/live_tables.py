@@ -49,6 +49,7 @@ class NewUuid:
     table: TableId
     before: TableId
     uuid: TableId
+    name: TableName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,7 +329,7 @@ class LiveTables:
     def _superseded(self, old: TableId, new: TableId, at: Position) -> NewUuid:
         table = self._end(old)
         self._begin(new, table.name, table.id)
-        return NewUuid(at, table.id, old, new)
+        return NewUuid(at, table.id, old, new, table.name)
 
     # The state.
 

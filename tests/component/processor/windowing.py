@@ -111,7 +111,9 @@ class Windowing:
         """The position of each row event in the window."""
         with worker_resources.task(self.shared, self.attempt) as resources:
             found = (
-                resources.rows.scan(event) for batch in resources.rows.reader.read(window) for event in batch.events
+                resources.rows.scan(event)
+                for batch in resources.rows.reader(None).read(window)
+                for event in batch.events
             )
             return [header.position for header in found if header.type in _ROWS]
 

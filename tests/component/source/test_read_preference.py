@@ -17,8 +17,8 @@ from changefeed.table import TableId, TableName
 from devstack.mongodb.replica_set import ReplicaSet
 from devstack.mongodb.server import MongoDB
 from source.connection import Client, connect, deployment_of
+from source.ddl_opening import open_ddl_watch
 from source.majority_watch import MajorityWatch
-from source.opening import open_ddl_watch
 from source.oplog.access import oplog_obstacle
 from source.oplog.window import majority_time, newest_time, read_oplog_window
 from source.stream.note import NoteKeeper

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from changefeed.table import TableName, view_id
+from changefeed.cluster_time import ClusterTime
+from changefeed.position import Position
+from changefeed.table import TableId, TableName, TableSchema, identified, view_id
 
 _CHARACTERS = st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 NAMES = st.builds(
@@ -61,3 +63,12 @@ def test_internal_tables_of_the_server_are_system(text: str, system: bool) -> No
 
 def test_a_view_is_known_by_its_name() -> None:
     assert view_id(TableName("shop", "recent.orders")) == "view:shop.recent.orders"
+
+
+def test_a_table_of_the_catalog_is_known_by_each_uuid_that_it_has_had() -> None:
+    first, moved, other = (TableId(digit * 32) for digit in "abc")
+    at = Position(ClusterTime(100, 1))
+    known = TableSchema(id=first, name=TableName("shop", "a"), uuids=(moved,), valid_from=at)
+    listed = [TableSchema(id=id, name=TableName("shop", id[0]), valid_from=at) for id in (moved, other)]
+    assert [(table.id, table.uuids) for table in identified(listed, [known])] == [(first, (moved,)), (other, ())]
+    assert identified([known], [known]) == (known,)

@@ -84,6 +84,7 @@ def copying(
         processors={NODE: PROCESSOR},
         isolates=True,
         recopies=True,
+        refilters=True,
     )
 
 

@@ -488,3 +488,15 @@ def test_what_had_the_old_name_is_dropped_when_a_table_without_a_name_ends() -> 
     decision = feed.decide(places={A: at(11), B: at(20)}, wishes=wishes)
     [observed] = [action.record for action in decision.actions if isinstance(action, Observe)]
     assert (observed.position, observed.drops, observed.refused) == (at(11), True, None)
+
+
+def test_a_table_is_the_same_under_each_uuid_that_its_rows_get() -> None:
+    feed, moved, again = Feed(table(A, "a")), TableId("d" * 32), TableId("e" * 32)
+    events = [
+        ddl(11, DdlType.NEW_UUID, "a", A, description=Document.of({"uuid": moved})),
+        ddl(12, DdlType.NEW_UUID, "a", moved, description=Document.of({"uuid": again})),
+        ddl(13, DdlType.DROP, "a", again),
+    ]
+    [record] = [action for action in feed.decide(events).actions if isinstance(action, RecordDdls)]
+    assert [each.event.id for each in record.records] == [A, A, A]
+    assert all(each.scope.tables == {A} for each in record.records)

@@ -464,6 +464,7 @@ class World(RuleBasedStateMachine):
             dict(self.etcd.checkpoints),
             dict(self.etcd.stragglers),
             dict(self.etcd.requests),
+            dict(self.etcd.obeyed),
             dict(self.executions),
         )
 

@@ -346,16 +346,19 @@ def test_records_that_were_settled_and_folded_while_a_node_did_not_look_are_foun
     assert context.context.schemas.before(B, at(107)) == created
 
 
-def test_nothing_runs_before_the_tables_are_those_of_the_filter() -> None:
+def test_a_node_runs_with_the_tables_that_were_found_whatever_others_are_asked_for() -> None:
+    """While the owner changes them, which an empty tuple says, nothing runs."""
     cluster = Cluster()
     cluster.tick()
     found_by = ChangefeedStatus(checkpoint=at(100), resolved=at(100), run=1, info_version=1, epoch=1)
-    for patterns, jobs in (((TablePattern.parse("s.a"),), 0), ((), 0), ((TablePattern.parse("*.*"),), 1)):
+    for patterns, jobs in (((), 0), ((TablePattern.parse("s.*"),), 1)):
         cluster.put(LAYOUT.status(FEED), replace(found_by, tables=patterns))
         cluster.barrier(110)
         cluster.tick()
         cluster.jobs.let_run()
         assert len(cluster.jobs.specs) == jobs
+    [context] = cluster.jobs.contexts
+    assert context.context.configuration.filter.tables == (TablePattern.parse("s.*"),)
 
 
 def test_a_table_that_came_and_went_while_a_node_did_not_look_is_gone_for_it() -> None:

@@ -105,3 +105,12 @@ def test_the_rewound_tables_accept_all_events_since() -> None:
     now = [table(B, "gone")]
     versions = SchemaVersions.of(rewound(now, since, at(1))).apply_all(since)
     assert [schema.id for _, schema in versions.living()] == [B]
+
+
+def test_before_another_uuid_a_table_has_the_one_before() -> None:
+    since = [ddl(5, DdlType.NEW_UUID, "a", A, description=Document.of({"uuid": B}))]
+    since += [
+        ddl(7, DdlType.RENAME, "a", B, renamed_to=name("b")),
+        ddl(9, DdlType.CREATE_INDEXES, "b", B, description=indexes(index("x"))),
+    ]
+    assert then([table(B, "b", index("x"))], since) == {"a": (A, ())}

@@ -306,3 +306,16 @@ def test_a_definition_that_is_written_down_is_read_as_it_was() -> None:
     table = replace(base(A, "shop.a", 6), indexes=(index,), shard_key=Document.of({"n": 1}))
     event = replace(ddl(6, DdlType.ENTER, "shop.a", A), description=definition_of(table, copy))
     assert SchemaVersions().apply(event).latest(A) == replace(table, beside=copy)
+
+
+def test_a_table_keeps_its_id_when_its_rows_get_another_uuid() -> None:
+    versions = SchemaVersions.of([base(A, "shop.a")]).apply(ddl(5, DdlType.NEW_UUID, "shop.a", A, uuid=B))
+    renamed = versions.apply(ddl(7, DdlType.RENAME, "shop.a", A, to="shop.b"))
+    assert named(renamed, "shop.b", 8) == A
+    assert renamed.by_uuid() == {B: A}
+    assert versions.apply(ddl(5, DdlType.NEW_UUID, "shop.a", A, uuid=B)).by_uuid() == {B: A}
+    assert SchemaVersions.of([base(A, "shop.a")]).by_uuid() == {}
+    folded = versions.gc(at(9)).merged()
+    assert folded.by_uuid() == {B: A}
+    entered = definition_of(folded.latest(A) or base(A, "shop.a")).decode()
+    assert entered["uuids"] == [B]

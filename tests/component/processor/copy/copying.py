@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.documents.key_range import KeyRange
@@ -43,7 +44,8 @@ from sink.mongodb.connection import connect as connect_to_target
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
 from sink.mongodb.rows.document_loader import MongoDocumentLoader
 from sink.mongodb.rows.row_writer import MongoRowWriter
-from source.connection import connect, deployment_of
+from source.connection import connect
+from source.one_deployment import OneDeployment
 from source.oplog.window import majority_time
 from source.stream.events.raw_event import scan, update_of
 from source.stream.window_reader import ReadOptions, WindowReader
@@ -152,18 +154,18 @@ class Copying:
             whole=copy.record.whole,
             not_before=not_before,
         )
-        version = deployment_of(self.source).version
         return CopyOrder(
             chunk=chunk,
             creation=self.creation,
             copied_from=copy.start,
-            version=version,
             divide_after=self.divide_after,
         )
 
     def copy_one(self, copy: TableCopy, range: KeyRange, not_before: Position) -> TableCopy:
         loader = self.loader(whole=copy.record.whole)
-        place = CopyPlace(source=self.source, loader=loader, ddl=self.ddl, check_wanted=permit)
+        place = CopyPlace(
+            source=OneDeployment(self.source, Capture.CHANGE_STREAM), loader=loader, ddl=self.ddl, check_wanted=permit
+        )
         read = copy_chunk(self.order(copy, range, not_before), place)
         copy, number = copy.with_chunk(read.range, read.copied), copy.number_from(range.lower)
         self.etcd.txn((), [copy_store.part_written(self.layout, ID, self.schema.id, copy, copy.part_of(number))])

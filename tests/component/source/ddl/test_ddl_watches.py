@@ -18,8 +18,8 @@ from changefeed.position import Position
 from devstack.mongodb.server import TESTING, MongoDB
 from source.connection import Client, connect
 from source.ddl.ddl_watch import DdlWatch
+from source.ddl_opening import open_ddl_watch
 from source.majority_watch import MajorityWatch
-from source.opening import open_ddl_watch
 from source.oplog.window import majority_time, newest_time, read_oplog_window
 from source.stream.change_stream_cursor import ChangeStreamCursor
 from source.stream.note import NoteKeeper

@@ -17,7 +17,7 @@ from devstack.mongodb.replica_set import ReplicaSet
 from devstack.mongodb.security import Security
 from devstack.mongodb.server import MongoDB
 from source.connection import connect
-from source.opening import open_ddl_watch
+from source.ddl_opening import open_ddl_watch
 from source.oplog.access import oplog_obstacle
 from source.oplog.window import majority_time
 

@@ -21,7 +21,7 @@ from changefeed.position import Position, Window
 from devstack.mongodb.release import VERSIONS
 from devstack.mongodb.server import MongoDB
 from source.connection import Client, connect
-from source.opening import open_ddl_watch
+from source.ddl_opening import open_ddl_watch
 from source.stream.events.raw_event import scan
 from source.stream.window_reader import ReadOptions, WindowReader
 from tests.component.source.stream.silent_reader import NOTHING_SLOWLY

@@ -12,7 +12,7 @@ from changefeed.errors import SourceUnsupported
 from changefeed.position import Position
 from changefeed.table import TableKind, TableName
 from source.connection import Client, connect, deployment_of
-from source.opening import open_ddl_watch
+from source.ddl_opening import open_ddl_watch
 from source.oplog.window import majority_time
 from source.tables.catalog import CatalogReading, Stability, read_catalog, stability_of
 from source.tables.stable_catalog import read_stable_catalog

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import HistoryLost, InvariantError, SourceMajorityStalled, SourceUnavailable
+from changefeed.errors import HistoryLost, InvariantError, SluiceError, SourceMajorityStalled, SourceUnavailable
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from owner.ddl.feed import DdlFeed, Subscription
@@ -31,7 +31,7 @@ _END = at(99)
 def batch_of(
     events: tuple[DdlEvent, ...],
     resolved: Position,
-    trouble: SourceMajorityStalled | None = None,
+    trouble: SluiceError | None = None,
     end: Position = _END,
 ) -> DdlBatch:
     return DdlBatch(events=events, resolved=resolved, end=end, trouble=trouble)
@@ -44,7 +44,7 @@ class ScriptedWatch(nullcontext["ScriptedWatch"]):
         super().__init__(self)
         self.script: queue.Queue[DdlBatch | Exception] = queue.Queue()
         self.resolved = at(0)
-        self.trouble: SourceMajorityStalled | None = None
+        self.trouble: SluiceError | None = None
 
     def poll(self) -> DdlBatch:
         try:

@@ -26,6 +26,10 @@ class ModelRow:
     key: int
     type: RowType
 
+    @property
+    def time(self) -> int:
+        return self.ts.to_int()
+
 
 def row(time: int, shard: str, key: int, type: RowType) -> ModelRow:
     return ModelRow(ClusterTime(100, time), shard, key, type)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,9 +13,11 @@ from admin.preflight.deployments.cluster_part import part_of_a_cluster
 from admin.preflight.sink_probe import probe_sink
 from admin.preflight.source_probe import probe_source
 from changefeed.capture import Capture
+from changefeed.config.capture_choice import node_obstacles
 from changefeed.config.configuration import Configuration
 from devstack.mongodb.server import Client
 from devstack.sharded.cluster import ShardedCluster
+from devstack.sharded.ddl import ClusterDdl
 
 
 @pytest.fixture(scope="module")
@@ -22,21 +27,78 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardedCluster
         yield cluster
 
 
-@pytest.mark.parametrize("capture", [Capture.AUTO, Capture.CHANGE_STREAM])
-def test_a_part_of_a_cluster_is_refused_as_source_and_as_sink(
-    cluster: ShardedCluster, source_uri: str, target_uri: str, capture: Capture
-) -> None:
+@pytest.mark.parametrize("capture", [Capture.AUTO, Capture.OPLOG, Capture.CHANGE_STREAM])
+def test_a_shard_is_refused_as_source(cluster: ShardedCluster, target_uri: str, capture: Capture) -> None:
+    found = probe_source(configuration(cluster.shards["sa"].uri, target_uri), capture)
+    refused = "it is sa, a shard of a sharded cluster, which is not a deployment of its own; name the cluster's routers (mongos)"
+    assert found.problems == (f"source: {refused}, or its config servers",)
+
+
+def test_a_part_of_a_cluster_is_refused_as_sink(cluster: ShardedCluster, source_uri: str) -> None:
     parts = {
         "a config server of a sharded cluster": cluster.config.uri,
         "sa, a shard of a sharded cluster": cluster.shards["sa"].uri,
     }
     for part, uri in parts.items():
+        found = probe_sink(configuration(source_uri, uri))
         refused = f"it is {part}, which is not a deployment of its own; name the cluster's routers (mongos)"
-        fields = {"id": "probed", "start": "now"}
-        found = probe_source(Configuration.parse(fields | {"source": uri, "sink": target_uri}), capture)
-        assert found.problems == (f"source: {refused}",)
-        at_sink = probe_sink(Configuration.parse(fields | {"source": source_uri, "sink": uri}))
-        assert at_sink.problems == (f"sink: {refused}",)
+        assert found.problems == (f"sink: {refused}",)
+
+
+def configuration(source: str, sink: str, **options: Any) -> Configuration:
+    return Configuration.parse({"id": "probed", "start": "now", "source": source, "sink": sink} | options)
+
+
+@pytest.mark.since("6.0")
+class TestConfigServers:
+    def test_they_are_read_by_the_oplogs_of_their_shards(self, cluster: ShardedCluster, target_uri: str) -> None:
+        for asked in (Capture.AUTO, Capture.OPLOG):
+            found = probe_source(configuration(cluster.config.uri, target_uri), asked)
+            assert found.problems == ()
+            assert found.choice is not None
+            assert found.choice.capture is Capture.SHARD_OPLOGS
+
+    def test_what_their_capture_cannot_do_is_refused_with_the_reason(
+        self, cluster: ShardedCluster, target_uri: str
+    ) -> None:
+        with cluster.router() as router:
+            ddl = ClusterDdl(router)
+            ddl.create_database("metrics", primary="sa")
+            command = {"create": "cpu", "timeseries": {"timeField": "t"}}
+            router.wire("sa").command("metrics", {**command, **router.versions("metrics.cpu", "sa")})
+            capped = {"create": "recent", "capped": True, "size": 4096}
+            router.wire("sa").command("metrics", {**capped, **router.versions("metrics.recent", "sa")})
+            refused = {
+                "found capped tables (metrics.recent)": probe(cluster, target_uri, Capture.OPLOG, start="initial"),
+                "show no change stream": probe(cluster, target_uri, Capture.CHANGE_STREAM),
+                "found time series (metrics.cpu)": probe(cluster, target_uri, Capture.OPLOG),
+                "is no longer in the source's oplog": probe(cluster, target_uri, Capture.OPLOG, start="1000.1"),
+                "pipeline.pre_images asks for documents": probe(
+                    cluster, target_uri, Capture.AUTO, pipeline={"pre_images": ["*.*"]}
+                ),
+                "users of a sharded cluster": probe(cluster, target_uri, Capture.AUTO, users=True),
+            }
+            ddl.drop_database("metrics")
+        for said, problems in refused.items():
+            assert any(said in problem for problem in problems), (said, problems)
+
+    def test_a_shard_that_cannot_be_read_is_named(self, tmp_path: Path, target_uri: str) -> None:
+        with ShardedCluster(tmp_path / "data", tmp_path / "log") as cluster:
+            cluster.shards["sb"].stop()
+            [problem] = probe(cluster, target_uri, Capture.OPLOG)
+        assert problem.startswith("source: shard sb (sb/127.0.0.1:")
+        assert 'createUser({user: "sluice"' in problem
+
+    def test_a_node_that_does_not_know_the_capture_is_an_obstacle(
+        self, cluster: ShardedCluster, target_uri: str
+    ) -> None:
+        nodes = partial(node_obstacles, {"n1 (0.1)": {Capture.OPLOG, Capture.CHANGE_STREAM}})
+        [problem] = probe_source(configuration(cluster.config.uri, target_uri), Capture.OPLOG, nodes).problems
+        assert "node n1 (0.1) does not support this capture" in problem
+
+
+def probe(cluster: ShardedCluster, target_uri: str, asked: Capture, **options: Any) -> tuple[str, ...]:
+    return probe_source(configuration(cluster.config.uri, target_uri, **options), asked).problems
 
 
 def test_a_shard_is_known_with_the_privileges_of_a_reader_of_the_oplog(

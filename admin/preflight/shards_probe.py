@@ -1,0 +1,176 @@
+"""`probe_shards`: checks whether a changefeed can read the oplogs of a sharded cluster, whose config servers its source names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from admin.preflight.deployments.deployment_identity import DeploymentIdentity, identify
+from admin.preflight.privileges import Privileges
+from changefeed.capture import Capture
+from changefeed.config.capture_choice import CaptureChoice, Obstacle, image_obstacles
+from changefeed.config.configuration import Configuration, Start
+from changefeed.errors import SluiceError
+from changefeed.position import Position
+from changefeed.table import TableKind, TableSchema
+from source.connection import Client
+from source.errors import translated
+from source.oplog.window import OplogWindow
+from source.sharded.clock import reach_newest
+from source.sharded.cluster_clients import CONFIG, ClusterClients
+from source.sharded.owned.cluster_catalog import read_cluster_catalog
+from source.sharded.source import ShardedSource
+
+_OF_CONFIG = ("collections", "databases", "chunks", "shards", "transactions")
+_AT_CONFIG = (("clusterMonitor", "admin"),)
+_AT_SHARDS = (("clusterMonitor", "admin"), ("readAnyDatabase", "admin"))
+_NOT_PROVEN = (7, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardsFindings:
+    problems: tuple[str, ...] = ()
+    identity: DeploymentIdentity = field(default_factory=DeploymentIdentity)
+    version: tuple[int, int] | None = None
+    tables: tuple[TableSchema, ...] = ()
+    choice: CaptureChoice | None = None
+    window: OplogWindow | None = None
+
+
+def probe_shards(
+    uri: str, configuration: Configuration, asked: Capture, obstacles: Callable[[Capture], Iterable[Obstacle]]
+) -> ShardsFindings:
+    """Problems that one reading can show are shown together; the others need that these are gone."""
+    problems = list(_senseless(configuration, asked, obstacles))
+    with closing(ClusterClients(uri, app_name="sluice-validate")) as clients:
+        clients.refuse_others()
+        version = _version(clients.config)
+        if version >= _NOT_PROVEN:
+            problems.append(
+                f"source: its config servers are MongoDB {version[0]}.{version[1]}; reading the oplogs of shards has been proven for 6.0 "
+                "only, name the cluster's routers (mongos), which are read by change streams"
+            )
+        problems += _unreadable(clients)
+        if problems:
+            return ShardsFindings(problems=tuple(problems), version=version)
+        choice = CaptureChoice(
+            capture=Capture.SHARD_OPLOGS, reason="the source is a sharded cluster, named by its config servers"
+        )
+        source = ShardedSource(clients)
+        window, now = source.oplog_window(), Position(reach_newest(clients).next())
+        start = now if isinstance(configuration.start, Start) else Position(configuration.start)
+        if window is not None and not window.holds(start):
+            problems.append(
+                f"start: {start.ts} ({start.ts.to_iso()}) is no longer in the source's oplog {window.of}(the oldest is {window.oldest_ts}, "
+                f"{window.oldest_ts.to_iso()}); start later, or with initial"
+            )
+        else:
+            problems += _unreadable_history(source, min(start, now))
+        tables = read_cluster_catalog(clients, configuration.filter.wants_table).tables
+        problems += _not_replicable(configuration, tables)
+        return ShardsFindings(
+            problems=tuple(problems),
+            identity=_identity(clients.config),
+            version=version,
+            tables=tables,
+            choice=choice,
+            window=window,
+        )
+
+
+def _senseless(
+    configuration: Configuration, asked: Capture, obstacles: Callable[[Capture], Iterable[Obstacle]]
+) -> Iterator[str]:
+    if asked is Capture.CHANGE_STREAM:
+        yield (
+            "capture: change_stream is not possible, since the source names config servers, which show no change stream of the cluster; name its "
+            "routers (mongos), or write oplog"
+        )
+    for obstacle in (*image_obstacles(configuration), *obstacles(Capture.SHARD_OPLOGS)):
+        yield f"capture: the oplogs of shards cannot be read, since {obstacle.reason}; {obstacle.remedy}"
+    if configuration.users:
+        yield "users: users of a sharded cluster are not replicated from its config servers; write false"
+
+
+def _version(client: Client) -> tuple[int, int]:
+    with translated("reading the version of the source"):
+        first, second, *_ = client.server_info()["versionArray"]
+    return first, second
+
+
+def _unreadable(clients: ClusterClients) -> Iterator[str]:
+    """Users of a shard are its own: each deployment is asked."""
+    lacking = _lacking(clients.config, "the config servers", _AT_CONFIG, config=True)
+    if lacking:
+        yield from lacking
+        return
+    for shard, host in sorted(clients.read_shards().items()):
+        if shard == CONFIG:
+            yield f"source: a shard of it is named {CONFIG}, which a config server has that is a shard itself; name the cluster's routers"
+            continue
+        try:
+            yield from _lacking(clients.of(shard, host), f"shard {shard} ({host})", _AT_SHARDS, config=False)
+        except SluiceError as error:
+            yield (
+                f"source: shard {shard} ({host}) cannot be read: {error}; users of a shard are its own, so if the user is missing there, run at "
+                f"its primary {_create_user(clients.config, _AT_SHARDS)}"
+            )
+
+
+def _lacking(client: Client, where: str, roles: tuple[tuple[str, str], ...], *, config: bool) -> Iterable[str]:
+    with translated(f"reading the privileges of the source's user on {where}"):
+        privileges = Privileges.of(client.admin.command("connectionStatus", showPrivileges=True))
+    problems = []
+    wanted = [("local", "oplog.rs"), *(("config", coll) for coll in (_OF_CONFIG if config else ("transactions",)))]
+    for db, coll in wanted:
+        if missing := privileges.lacking(["find"], db, coll):
+            problems.append(f"source: on {where}, {privileges.problem(missing, f'in {db}.{coll}', *roles)}")
+    if not config and (missing := privileges.lacking_on_the_cluster(["listDatabases"])):
+        problems.append(f"source: on {where}, {privileges.problem(missing, 'on the cluster', *roles)}")
+    if not config and (missing := privileges.lacking(["find", "listCollections", "listIndexes"], "")):
+        problems.append(f"source: on {where}, {privileges.problem(missing, 'in all databases', *roles)}")
+    return problems
+
+
+def _create_user(client: Client, roles: tuple[tuple[str, str], ...]) -> str:
+    with translated("reading the name of the source's user"):
+        user = Privileges.of(client.admin.command("connectionStatus", showPrivileges=True))
+    granted = ", ".join(f'{{role: "{role}", db: "{db}"}}' for role, db in roles)
+    name = user.user or "sluice"
+    return (
+        f'db.getSiblingDB("{user.user_db}").createUser({{user: "{name}", pwd: passwordPrompt(), roles: [{granted}]}})'
+    )
+
+
+def _unreadable_history(source: ShardedSource, start: Position) -> Iterator[str]:
+    """Reads as the changefeed will."""
+    try:
+        with closing(source.open_watch(start)) as watch:
+            trouble = watch.poll().trouble
+    except SluiceError as error:
+        yield f"source: {error}"
+        return
+    if trouble is not None:
+        yield f"source: {trouble}"
+
+
+def _not_replicable(configuration: Configuration, tables: Iterable[TableSchema]) -> Iterator[str]:
+    capped = sorted(str(table.name) for table in tables if table.options.decode().get("capped"))
+    if capped and configuration.start is Start.INITIAL:
+        yield (
+            f"filter.tables: found capped tables ({', '.join(capped[:5])}), which cannot be read at one time of the cluster; leave them out, or "
+            "start without a copy"
+        )
+    series = sorted(str(table.name) for table in tables if table.kind is TableKind.TIMESERIES)
+    if series:
+        yield (
+            f"filter.tables: found time series ({', '.join(series[:5])}), whose buckets the oplogs of shards do not tell from the server's own "
+            "collections; leave them out"
+        )
+
+
+def _identity(client: Client) -> DeploymentIdentity:
+    """That of the config servers."""
+    with translated("reading the source's identity"):
+        return identify(client)

@@ -1,0 +1,1 @@
+"""What a changefeed of a sharded source knows of its shards. Pure."""

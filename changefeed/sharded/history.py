@@ -1,0 +1,57 @@
+"""`ShardedHistory`: where the history of a sharded source stands: in the oplogs of which shards, from where to where. Pure.
+
+The owner has read all oplogs up to `resolved_ts`, and tells with each barrier what it saw. So any node can read any window below it.
+
+A transaction across shards counts by its commit timestamp C, and each shard logs the commit at a time of its own. A reader of the window
+[a, b) has to find the commits of C below b that stand at b or beyond:
+
+    resolved_ts 110    seconds 2    late_ts of sb 113.4
+
+    window ends at      sa is read up to      sb is read up to
+    100                 103                   103             2 whole seconds later: no commit was ever logged later than that
+    109                 110                   112
+    110                 110                   113.4           all that sb may lack is below it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from changefeed.cluster_time import ClusterTime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardHistory:
+    """`host` is that of `config.shards`. It was a shard in [since_ts, until_ts); None: before all that is read, and still."""
+
+    host: str
+    since_ts: ClusterTime | None = None
+    until_ts: ClusterTime | None = None
+    late_ts: ClusterTime | None = None
+    """Just after its last commit that stands beyond `resolved_ts` and counts below it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardedHistory:
+    """For windows that end at `resolved_ts` or before."""
+
+    resolved_ts: ClusterTime
+    seconds: int = 0
+    """The most seconds between a commit timestamp and the entry of the commit."""
+    shards: Mapping[str, ShardHistory]
+
+    def after(self, before: ShardedHistory | None) -> ShardedHistory:
+        """`before`: what an earlier watch saw, whose windows may not have been read yet."""
+        if before is None:
+            return self
+        shards = {**before.shards, **self.shards}
+        for name in before.shards.keys() & self.shards.keys():
+            since_ts = before.shards[name].since_ts or self.shards[name].since_ts
+            shards[name] = replace(self.shards[name], since_ts=since_ts)
+        return replace(self, seconds=max(self.seconds, before.seconds), shards=shards)
+
+    def until(self, shard: str, end_ts: ClusterTime) -> ClusterTime:
+        """Where a reader of commit timestamps below `end_ts` has found every commit. The shard has reached it."""
+        last_ts = self.shards[shard].late_ts or self.shards[shard].until_ts or self.resolved_ts
+        return max(end_ts, min(last_ts, ClusterTime(end_ts.seconds + self.seconds + 1, 0)))

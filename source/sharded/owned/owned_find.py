@@ -1,0 +1,148 @@
+"""`owned_find`: the documents that a cluster has in a range of a table's `_id`s, at one time.
+
+A shard keeps documents that it does not own: those that a migration brings or leaves. It shows only its own ones to a reader that says
+by `shardVersion` which chunks it takes the shard to own, and answers with an error if these are others by now. All shards are read at one
+time, or a document that moves meanwhile would be read twice, or not at all. A server does all this for its routers; any user who
+may read the database may ask for it.
+
+    config.chunks      sa is at 3|4, sb at 5|1
+    find at 100.7      sa {shardVersion 3|4}, sb {shardVersion 5|1}       each what it owned at 100.7
+    sb: StaleConfig    config.chunks again, and both shards at a newer time
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from bson.objectid import ObjectId
+from bson.timestamp import Timestamp
+from pymongo.errors import OperationFailure
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import SourceUnavailable
+from changefeed.table import TableName
+from source.connection import read_command
+from source.errors import error_text, translated
+from source.raw.raw_find import Found, RawFind
+from source.sharded.clock import reach
+from source.sharded.cluster_clients import ClusterClients
+
+STALE = frozenset({13388, 249, 63, 150})
+"""StaleConfig, StaleDbVersion, StaleShardVersion, StaleEpoch."""
+_NO_SNAPSHOT = frozenset(
+    {
+        239,  # SnapshotTooOld
+        246,  # SnapshotUnavailable: the collection came to a shard, or changed there, after that time
+    }
+)
+_PATIENCE_SECONDS = 30.0
+_LOOK_AGAIN_SECONDS = 0.05
+_NO_EPOCH = ObjectId("0" * 24)
+_NO_TIME = Timestamp(0, 0)
+_UNSHARDED = {"e": _NO_EPOCH, "t": _NO_TIME, "v": _NO_TIME}
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedReplies:
+    """`first` and `rest` of each shard that was asked, by its name; all documents are of `at_ts`."""
+
+    at_ts: ClusterTime
+    first: Mapping[str, Found]
+    rest: Mapping[str, Iterator[Found]]
+
+
+@contextmanager
+def owned_find(
+    clients: ClusterClients,
+    table: TableName,
+    arguments: Mapping[str, object],
+    *,
+    not_before: ClusterTime,
+    most: int,
+    at: ClusterTime | None = None,
+) -> Iterator[OwnedReplies]:
+    """`at`: that time and no other, as long as the shards keep it. `arguments` are those of the `find` command. Each shard's first reply is there when this returns."""
+    give_up_at = time.monotonic() + _PATIENCE_SECONDS
+    with ExitStack() as stack:
+        while True:
+            with ExitStack() as attempt:
+                try:
+                    with translated(f"reading {table} at the shards of the source"):
+                        hosts = clients.read_shards()
+                        at_ts = at or reach(clients, not_before)
+                        replies = _asked(clients, table, arguments, hosts, at_ts, most, attempt)
+                except _Stale as stale:
+                    if time.monotonic() > give_up_at:
+                        raise SourceUnavailable(f"reading {table}: {stale}; it is read again") from stale
+                    log.info("routes_were_stale", table=str(table), reason=str(stale))
+                else:
+                    stack.push(attempt.pop_all())
+                    break
+            time.sleep(_LOOK_AGAIN_SECONDS)
+        yield replies
+
+
+class _Stale(Exception):
+    """The shards own other chunks than the config servers said, or have no snapshot of that time."""
+
+
+def _asked(
+    clients: ClusterClients,
+    table: TableName,
+    arguments: Mapping[str, object],
+    hosts: Mapping[str, str],
+    at_ts: ClusterTime,
+    most: int,
+    stack: ExitStack,
+) -> OwnedReplies:
+    concern = {"level": "snapshot", "atClusterTime": at_ts.to_bson()}
+    first: dict[str, Found] = {}
+    rest: dict[str, Iterator[Found]] = {}
+    for shard, versions in _versions(clients, table, hosts).items():
+        said = {**arguments, **versions, "readConcern": concern}
+        replies = iter(stack.enter_context(RawFind(clients.of(shard, hosts[shard]), table, said, most=most)))
+        try:
+            first[shard] = next(replies)
+        except OperationFailure as error:
+            if error.code in STALE | _NO_SNAPSHOT:
+                raise _Stale(f"shard {shard}: {error_text(error)}") from error
+            raise
+        rest[shard] = replies
+    if clients.read_shards() != hosts:
+        raise _Stale("shards were added or removed meanwhile")
+    return OwnedReplies(at_ts, first, rest)
+
+
+def _versions(
+    clients: ClusterClients, table: TableName, hosts: Mapping[str, str]
+) -> Mapping[str, Mapping[str, object]]:
+    """By shard, what a command for this table carries. Of a sharded table all shards are asked: one may have given its last chunk away just now."""
+    found = _of_config(clients, "collections", {"_id": str(table)}, limit=1)
+    if not found or found[0].get("unsplittable"):
+        [*databases] = _of_config(clients, "databases", {"_id": table.db}, limit=1)
+        return {each["primary"]: {"shardVersion": _UNSHARDED, "databaseVersion": each["version"]} for each in databases}
+    [collection] = found
+    versions: dict[str, Mapping[str, object]] = {}
+    for shard in hosts:
+        newest = _of_config(
+            clients, "chunks", {"uuid": collection["uuid"], "shard": shard}, sort={"lastmod": -1}, limit=1
+        )
+        version = {
+            "e": collection["lastmodEpoch"],
+            "t": collection["timestamp"],
+            "v": newest[0]["lastmod"] if newest else _NO_TIME,
+        }
+        versions[shard] = {"shardVersion": version}
+    return versions
+
+
+def _of_config(clients: ClusterClients, coll: str, filter: Mapping[str, Any], **more: Any) -> list[dict[str, Any]]:
+    command = {"find": coll, "filter": filter, "readConcern": {"level": "majority"}, **more}
+    return list(read_command(clients.config, "config", command)["cursor"]["firstBatch"])

@@ -1,0 +1,168 @@
+"""`ShardedSource`: a sharded cluster, read at its config servers and at all its shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from bson.binary import UUID_SUBTYPE, Binary
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import InvariantError
+from changefeed.position import Position
+from changefeed.table import TableId, TableName, TableSchema, TableSize
+from changefeed.users.principals import Principals
+from source.connection import read_command
+from source.ddl.ddl_watch import DdlWatch
+from source.errors import translated
+from source.oplog.window import OplogWindow, read_oplog_window
+from source.row_capture import RowCapture
+from source.sharded.cluster_clients import CONFIG, ClusterClients
+from source.sharded.ddl_watch import ShardedDdlWatch
+from source.sharded.owned.chunk_rows import OwnedChunk
+from source.sharded.owned.cluster_catalog import read_cluster_catalog
+from source.sharded.owned.owned_find import owned_find
+from source.sharded.rows import ShardedRows
+from source.source import ChunkRows
+from source.stream.window_reader import ReadOptions
+from source.tables.catalog import CatalogReading
+from source.tables.chunk_reader import Chunk, ReadWay
+from source.tables.chunks import CHUNK_BYTES, MOST_CHUNKS, Division, chunks_of, divided, in_id_order, in_natural_order
+from source.tables.chunks import sampled as sampled_of
+from source.tables.row_read import Row
+from source.tables.stable_catalog import changed_each_time, disturbing_ddl
+from source.tables.table_size import table_sizes
+
+_ATTEMPTS = 20
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
+
+
+class ShardedSource:
+    """For all threads. `close` ends the connections."""
+
+    def __init__(self, clients: ClusterClients) -> None:
+        self._clients = clients
+
+    def check(self) -> None:
+        """Raises if the config servers or a shard does not answer."""
+        self._clients.refuse_others()
+        for name, host in self._clients.read_shards().items():
+            with translated(f"asking shard {name}"):
+                read_command(self._clients.of(name, host), "admin", {"ping": 1})
+
+    def close(self) -> None:
+        self._clients.close()
+
+    def open_watch(self, start: Position) -> DdlWatch:
+        return ShardedDdlWatch(self._clients, start)
+
+    def read_tables(self, wanted: Callable[[TableName], bool]) -> CatalogReading:
+        for _ in range(_ATTEMPTS):
+            reading = read_cluster_catalog(self._clients, wanted)
+            if disturbing_ddl(reading, wanted, self.open_watch) is None:
+                return reading
+        raise changed_each_time()
+
+    def sizes(self, names: Iterable[TableName]) -> Mapping[TableName, TableSize]:
+        """With the documents that a shard has and does not own: usually few."""
+        wanted, sums = list(names), dict[TableName, TableSize]()
+        for name, host in self._clients.read_shards().items():
+            for table, size in table_sizes(self._clients.of(name, host), wanted).items():
+                sums[table] = sums.get(table, TableSize()) + size
+        return sums
+
+    def oplog_window(self) -> OplogWindow | None:
+        """What all of them have. One that was never cut has everything: its replica set may be younger than the cluster."""
+        found = []
+        for name, client in self._streams().items():
+            window = read_oplog_window(client)
+            if window is None:
+                return None
+            found.append((window, name))
+        newest_ts = max(window.newest_ts for window, _ in found)
+        cut = [each for each in found if not each[0].whole]
+        if not cut:
+            return OplogWindow(oldest_ts=min(window.oldest_ts for window, _ in found), newest_ts=newest_ts, whole=True)
+        shortest, name = max(cut, key=lambda each: each[0].oldest_ts)
+        return OplogWindow(oldest_ts=shortest.oldest_ts, newest_ts=newest_ts, of=f"of {_named(name)} ")
+
+    def _streams(self) -> Mapping[str, Any]:
+        hosts = self._clients.read_shards()
+        return {
+            CONFIG: self._clients.config,
+            **{name: self._clients.of(name, host) for name, host in hosts.items()},
+        }
+
+    def read_principals(self) -> Principals:
+        raise InvariantError(
+            "users are not replicated from a sharded cluster: such a changefeed is refused when it is created"
+        )
+
+    def beat(self, _name: str, *, checkpoint: Position, last_ts: ClusterTime | None) -> ClusterTime | None:
+        """Ranges of oplogs need no places to stop at."""
+        return last_ts if last_ts is not None else checkpoint.ts
+
+    def end_heartbeats(self, _name: str) -> None:
+        """There are none."""
+
+    def rows(self, _names: Iterable[TableName], ids: Mapping[TableId, TableId], options: ReadOptions) -> RowCapture:
+        return ShardedRows(self._clients, ids, patience=options.patience)
+
+    def rows_with_images(self, _options: ReadOptions) -> RowCapture:
+        raise InvariantError("oplogs show no documents before a change: no table of such a changefeed is divided")
+
+    def row(self, table: TableName, uuids: Sequence[TableId], key: bytes, *, not_before: ClusterTime) -> Row | None:
+        name = self._name_now(table, uuids)
+        if name is None:
+            return None
+        arguments = {"filter": RawBSONDocument(key, _RAW), "limit": 1, "singleBatch": True}
+        with owned_find(self._clients, name, arguments, not_before=not_before, most=1) as replies:
+            documents = [document for found in replies.first.values() for document in found.documents]
+            return Row(documents[0] if documents else None, replies.at_ts)
+
+    def _name_now(self, table: TableName, uuids: Sequence[TableId]) -> TableName | None:
+        """Within its database: a sharded cluster renames no table into another one."""
+        wanted = {"$in": [Binary(bytes.fromhex(uuid), UUID_SUBTYPE) for uuid in uuids]}
+        with translated(f"looking for {table}"):
+            sharded = self._of_config("collections", {"uuid": wanted})
+            if sharded:
+                return TableName.parse(str(sharded[0]["_id"]))
+            for database in self._of_config("databases", {"_id": table.db}):
+                client = self._clients.of(database["primary"], self._clients.read_shards().get(database["primary"], ""))
+                command = {"listCollections": 1, "filter": {"info.uuid": wanted}}
+                for info in read_command(client, table.db, command)["cursor"]["firstBatch"]:
+                    return TableName(table.db, info["name"])
+        return None
+
+    def _of_config(self, coll: str, filter: Mapping[str, Any]) -> list[dict[str, Any]]:
+        command = {"find": coll, "filter": filter, "readConcern": {"level": "majority"}}
+        return list(read_command(self._clients.config, "config", command)["cursor"]["firstBatch"])
+
+    def divide(self, schema: TableSchema) -> Division:
+        """By the `_id`s of a random sample of each shard."""
+        hosts = self._clients.read_shards()
+        sizes = {shard: table_sizes(self._clients.of(shard, host), [schema.name]) for shard, host in hosts.items()}
+        size = sum((found[schema.name] for found in sizes.values() if schema.name in found), TableSize())
+        wanted = chunks_of(schema, size, chunk_bytes=CHUNK_BYTES, most=MOST_CHUNKS)
+        if wanted <= 1:
+            return Division(whole=in_natural_order(schema), size=size)
+        found: list[RawBSONDocument] = []
+        for shard in hosts:
+            here = sizes[shard].get(schema.name, TableSize()).documents
+            share = -(-wanted * here // max(1, size.documents))
+            with translated(f"dividing {schema.name} into chunks"):
+                found += sampled_of(self._clients.of(shard), schema.name, here, share)
+        return divided(schema, size, sorted(found, key=lambda each: in_id_order(each["_id"])), wanted)
+
+    def chunk(self, chunk: Chunk, _way: ReadWay) -> ChunkRows:
+        return OwnedChunk(self._clients, chunk)
+
+    @property
+    def snapshots(self) -> bool:
+        return True
+
+
+def _named(stream: str) -> str:
+    return "the config servers" if stream == CONFIG else f"shard {stream}"

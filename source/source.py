@@ -1,0 +1,99 @@
+"""`Source`: a source as owner and tasks read it, whatever kind of deployment it is, and whichever capture reads it.
+
+    Source ─┬─ one_deployment.OneDeployment     a replica set or a router: one connection shows everything
+            └─ sharded.source.ShardedSource     config servers and all shards
+
+Clients of several clusters are never mixed up: each changefeed has its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.position import Position
+from changefeed.table import TableId, TableName, TableSchema, TableSize
+from changefeed.users.principals import Principals
+from source.ddl.ddl_watch import DdlWatch
+from source.oplog.window import OplogWindow
+from source.row_capture import RowCapture
+from source.stream.window_reader import ReadOptions
+from source.tables.catalog import CatalogReading
+from source.tables.chunk_reader import Chunk, ReadWay
+from source.tables.chunks import Division
+from source.tables.row_read import Row
+
+
+class ChunkRows(Protocol):
+    """For one chunk. `after` is known from the first batch on, `until` after the last one."""
+
+    @property
+    def ended(self) -> bool: ...
+
+    @property
+    def after(self) -> ClusterTime: ...
+
+    @property
+    def until(self) -> ClusterTime: ...
+
+    def batches(self) -> Iterator[list[bytes]]: ...
+
+    def end(self) -> None:
+        """Nothing more is needed."""
+
+
+class TaskSource(Protocol):
+    """What the tasks of a node need of a source. For one thread at a time."""
+
+    def check(self) -> None:
+        """Raises if it does not answer."""
+
+    def rows(self, names: Iterable[TableName], ids: Mapping[TableId, TableId], options: ReadOptions) -> RowCapture:
+        """`names`: all that wanted tables may have. `ids`: the tables of UUIDs that superseded a table's first one."""
+        ...
+
+    def rows_with_images(self, options: ReadOptions) -> RowCapture:
+        """With the documents before and after each change, where the source keeps them. Only change streams show them."""
+        ...
+
+    def row(self, table: TableName, uuids: Sequence[TableId], key: bytes, *, not_before: ClusterTime) -> Row | None:
+        """None if the table is gone. `uuids`: all that it has had, the first one first."""
+        ...
+
+    def divide(self, schema: TableSchema) -> Division: ...
+
+    def chunk(self, chunk: Chunk, way: ReadWay) -> ChunkRows: ...
+
+    @property
+    def snapshots(self) -> bool:
+        """Whether chunks can be read at one time."""
+
+    def close(self) -> None: ...
+
+
+class OwnerReads(Protocol):
+    """What the owner needs of a source. For several threads."""
+
+    def open_watch(self, start: Position) -> DdlWatch:
+        """It begins with the first poll."""
+        ...
+
+    def read_tables(self, wanted: Callable[[TableName], bool]) -> CatalogReading:
+        """All wanted tables, as they were at one position."""
+        ...
+
+    def sizes(self, names: Iterable[TableName]) -> Mapping[TableName, TableSize]: ...
+
+    def oplog_window(self) -> OplogWindow | None: ...
+
+    def read_principals(self) -> Principals: ...
+
+    def beat(self, name: str, *, checkpoint: Position, last_ts: ClusterTime | None) -> ClusterTime | None: ...
+
+    def end_heartbeats(self, name: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Source(TaskSource, OwnerReads, Protocol): ...

@@ -1,0 +1,107 @@
+"""The least rights of a reader of shards, on a cluster with a key file: what create prints is what it needs."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pymongo.errors import PyMongoError
+
+from admin.preflight.source_probe import probe_source
+from changefeed.capture import Capture
+from changefeed.config.configuration import Configuration
+from changefeed.position import Position
+from changefeed.table import TableName
+from devstack.mongodb.replica_set import ReplicaSet
+from devstack.process import wait_until
+from devstack.sharded.cluster import ShardedCluster
+from devstack.sharded.ddl import ClusterDdl
+from source.sharded.clock import reach_newest
+from source.sharded.cluster_clients import ClusterClients
+from source.sharded.owned.chunk_rows import OwnedChunk
+from source.tables.chunk_reader import Chunk
+
+pytestmark = pytest.mark.since("6.0")
+
+_ADMINISTRATOR = {"username": "administrator", "password": "administrator"}
+_AT_SHARDS = ["clusterMonitor", "readAnyDatabase"]
+_ROWS = 60
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ShardedCluster]:
+    """Filled and given users before it asks for them: the router of the development stack has no password."""
+    key = tmp_path / "key"
+    key.touch(mode=0o600)
+    key.write_text(secrets.token_hex(64), encoding="ascii")
+    with ShardedCluster(tmp_path / "data", tmp_path / "log") as cluster:
+        with cluster.router() as router:
+            ddl = ClusterDdl(router)
+            ddl.create_database("shop", primary="sa")
+            ddl.shard("shop.orders", {"k": 1})
+            ddl.split("shop.orders", {"k": 5})
+            ddl.move("shop.orders", {"k": 5}, "sb")
+            for number in range(_ROWS):
+                router.insert("shop.orders", {"_id": number, "k": number % 10})
+        sets = [cluster.config, *cluster.shards.values()]
+        for each in sets:
+            with each.client() as client:
+                client.admin.command("createUser", "administrator", pwd="administrator", roles=["root"])
+        for member in [member for each in reversed(sets) for member in each.members]:
+            member.stop()
+        for member in [member for each in sets for member in each.members]:
+            member._options = (*member._options, "--keyFile", str(key))
+            member.start()
+        for each in sets:
+            assert wait_until(partial(_answers, each), 60)
+        yield cluster
+
+
+def _answers(set_: ReplicaSet) -> bool:
+    try:
+        with set_.members[0].stranger(**_ADMINISTRATOR) as client:
+            return bool(client.admin.command("hello")["isWritablePrimary"])
+    except PyMongoError:
+        return False
+
+
+def give(set_: ReplicaSet, roles: list[str]) -> None:
+    with set_.members[0].stranger(**_ADMINISTRATOR) as client:
+        known = client.admin.command("usersInfo", "reader")["users"]
+        command = "updateUser" if known else "createUser"
+        client.admin.command(command, "reader", pwd="secret", roles=roles, writeConcern={"w": "majority"})
+
+
+def test_what_a_reader_lacks_is_named_and_what_it_is_told_suffices(cluster: ShardedCluster) -> None:
+    uri = cluster.config.uri.replace("mongodb://", "mongodb://reader:secret@")
+    configuration = Configuration.parse(
+        {"id": "f", "source": f"{uri}&authSource=admin", "sink": "mongodb://t/", "filter": {"tables": ["shop.*"]}}
+    )
+
+    def problems() -> tuple[str, ...]:
+        return probe_source(configuration, Capture.OPLOG).problems
+
+    give(cluster.config, [])
+    [problem] = {problem.partition("in ")[0] for problem in problems()}
+    assert problem.startswith("source: on the config servers, its user 'reader' may not find")
+    assert any('[{role: "clusterMonitor", db: "admin"}]' in each for each in problems())
+
+    give(cluster.config, ["clusterMonitor"])
+    give(cluster.shards["sa"], _AT_SHARDS)
+    [problem] = problems()
+    assert problem.startswith("source: shard sb (sb/127.0.0.1:")
+    assert (
+        'createUser({user: "reader", pwd: passwordPrompt(), roles: [{role: "clusterMonitor", db: "admin"}, ' in problem
+    )
+
+    give(cluster.shards["sb"], ["clusterMonitor"])
+    assert any("on shard sb" in each and "in all databases" in each for each in problems())
+
+    give(cluster.shards["sb"], _AT_SHARDS)
+    assert problems() == ()
+    with ClusterClients(f"{uri}&authSource=admin") as clients:
+        chunk = Chunk(table=TableName("shop", "orders"), not_before=Position(reach_newest(clients)))
+        assert sum(map(len, OwnedChunk(clients, chunk).batches())) == _ROWS

@@ -1,0 +1,161 @@
+"""Documents of a cluster at one time, while chunks move: each once, whichever shard has it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import bson
+import pytest
+
+from changefeed.documents.document import Document
+from changefeed.documents.key_range import KeyRange
+from changefeed.errors import DuplicateId
+from changefeed.position import Position
+from changefeed.table import TableName, TableSchema
+from devstack.sharded.cluster import ShardedCluster
+from devstack.sharded.ddl import ClusterDdl
+from devstack.sharded.router import ClusterRouter
+from devstack.sharded.wire import MAJORITY
+from source.sharded.clock import reach_newest
+from source.sharded.cluster_clients import ClusterClients
+from source.sharded.owned.chunk_rows import OwnedChunk
+from source.sharded.owned.cluster_catalog import read_cluster_catalog
+from source.sharded.source import ShardedSource
+from source.tables.chunk_reader import Chunk
+
+pytestmark = pytest.mark.since("6.0")
+
+ORDERS = TableName("shop", "orders")
+_DOCUMENTS = 12_000
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardedCluster]:
+    directory: Path = tmp_path_factory.mktemp("owned")
+    with ShardedCluster(directory / "data", directory / "log") as cluster, cluster.router() as router:
+        ddl = ClusterDdl(router)
+        ddl.create_database("shop", primary="sa")
+        ddl.shard(str(ORDERS), {"k": 1})
+        ddl.split(str(ORDERS), {"k": 3}, {"k": 6})
+        ddl.move(str(ORDERS), {"k": 6}, "sb")
+        router.refresh()
+        _insert(router, ({"_id": number, "k": number % 10} for number in range(_DOCUMENTS)))
+        yield cluster
+
+
+def _insert(router: ClusterRouter, rows: Iterator[dict[str, int]]) -> None:
+    by_shard: dict[str, list[dict[str, int]]] = {}
+    for row in rows:
+        by_shard.setdefault(router.route(str(ORDERS)).owner(row), []).append(row)
+    for shard, documents in by_shard.items():
+        for begin in range(0, len(documents), 1_000):
+            part = {"insert": ORDERS.coll, "documents": documents[begin : begin + 1_000], "writeConcern": MAJORITY}
+            router.wire(shard).command(ORDERS.db, {**part, **router.versions(str(ORDERS), shard)})
+
+
+@pytest.fixture
+def clients(cluster: ShardedCluster) -> Iterator[ClusterClients]:
+    with ClusterClients(cluster.config.uri) as clients:
+        yield clients
+
+
+def chunk_of(clients: ClusterClients, lower: int | None = None, upper: int | None = None) -> Chunk:
+    bounds = [None if bound is None else Document.of({"_id": bound}) for bound in (lower, upper)]
+    not_before = Position(reach_newest(clients))
+    return Chunk(table=ORDERS, range=KeyRange(lower=bounds[0], upper=bounds[1]), not_before=not_before)
+
+
+def ids(chunk: OwnedChunk) -> list[int]:
+    return [bson.decode(document)["_id"] for batch in chunk.batches() for document in batch]
+
+
+def test_chunks_that_move_meanwhile_are_read_once(cluster: ShardedCluster, clients: ClusterClients) -> None:
+    over = threading.Event()
+    moves: list[str] = []
+
+    def move() -> None:
+        with cluster.router() as router:
+            ddl = ClusterDdl(router)
+            while not over.is_set():
+                for point in (0, 4, 8):
+                    router.refresh()
+                    to = "sb" if router.route(str(ORDERS)).owner({"k": point}) == "sa" else "sa"
+                    ddl.move(str(ORDERS), {"k": point}, to)
+                    moves.append(to)
+
+    moving = threading.Thread(target=move)
+    moving.start()
+    try:
+        reads = 0
+        while len(moves) < 6 or reads < 6:
+            assert moving.is_alive()
+            for lower, upper in ((None, 4_000), (4_000, 9_000), (9_000, None)):
+                found = ids(OwnedChunk(clients, chunk_of(clients, lower, upper)))
+                assert sorted(found) == list(range(lower or 0, upper or _DOCUMENTS))
+                reads += 1
+    finally:
+        over.set()
+        moving.join()
+
+
+def test_batches_may_be_cut_between_any_two(clients: ClusterClients) -> None:
+    batches = list(OwnedChunk(clients, chunk_of(clients)).batches())
+    keys = [[bson.decode(document)["_id"] for document in batch] for batch in batches]
+    assert len(batches) > 1
+    for one, following in pairwise(keys):
+        assert one[-1] == max(one)
+        assert following[0] == min(following)
+        assert one[-1] < following[0]
+
+
+def test_one_id_on_two_shards_is_an_error_that_names_both(cluster: ShardedCluster, clients: ClusterClients) -> None:
+    with cluster.router() as router:
+        router.refresh()
+        keys = {router.route(str(ORDERS)).owner({"k": k}): k for k in range(10)}
+        assert keys.keys() == {"sa", "sb"}
+        _insert(router, ({"_id": 77_777, "k": k} for k in keys.values()))
+        with pytest.raises(
+            DuplicateId, match=r"shards s[ab] and s[ab] of the source each have a document with _id 77777"
+        ):
+            ids(OwnedChunk(clients, chunk_of(clients)))
+        for k in keys.values():
+            router.delete(str(ORDERS), {"_id": 77_777, "k": k}, writeConcern=MAJORITY)
+
+
+def test_a_row_is_found_wherever_it_is(clients: ClusterClients) -> None:
+    source = ShardedSource(clients)
+    [orders] = read_cluster_catalog(clients, lambda name: name == ORDERS).tables
+    now = reach_newest(clients)
+    for id in (1, 8):
+        row = source.row(ORDERS, (orders.id,), bson.encode({"_id": id}), not_before=now)
+        assert row is not None
+        assert row.document is not None
+        assert bson.decode(row.document)["k"] == id
+        assert row.read_ts >= now
+    gone = source.row(ORDERS, (orders.id,), bson.encode({"_id": -1}), not_before=now)
+    assert gone is not None
+    assert gone.document is None
+
+
+def test_the_catalog_has_each_table_once_with_the_indexes_of_all_owners(
+    cluster: ShardedCluster, clients: ClusterClients
+) -> None:
+    with cluster.router() as router:
+        command = {
+            "createIndexes": ORDERS.coll,
+            "indexes": [{"key": {"x": 1}, "name": "x_1"}],
+            "writeConcern": MAJORITY,
+        }
+        router.wire("sa").command(ORDERS.db, {**command, **router.versions(str(ORDERS), "sa")})
+
+        def table() -> TableSchema:
+            [found] = read_cluster_catalog(clients, lambda name: name.db == ORDERS.db).tables
+            return found
+
+        assert [index.decode()["name"] for index in table().indexes] == ["_id_", "k_1"]
+        router.wire("sb").command(ORDERS.db, {**command, **router.versions(str(ORDERS), "sb")})
+        assert [index.decode()["name"] for index in table().indexes] == ["_id_", "k_1", "x_1"]
+        assert table().name == ORDERS

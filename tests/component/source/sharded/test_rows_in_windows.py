@@ -1,0 +1,67 @@
+"""The rows of a cluster are the same however its history is cut into windows, and whoever reads them."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.position import Position, Window
+from changefeed.sharded.history import ShardedHistory
+from devstack.sharded.cluster import ShardedCluster
+from source.sharded.clock import reach_newest
+from source.sharded.cluster_clients import ClusterClients
+from source.sharded.ddl_watch import ShardedDdlWatch
+from source.sharded.rows import ShardedRows
+from tests.component.source.sharded.history import History, end_of
+
+pytestmark = pytest.mark.since("6.0")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardedCluster]:
+    directory: Path = tmp_path_factory.mktemp("windows")
+    with ShardedCluster(directory / "data", directory / "log") as cluster:
+        yield cluster
+
+
+def rows(clients: ClusterClients, history: ShardedHistory, window: Window) -> list[tuple[int, bytes]]:
+    capture = ShardedRows(clients, {}, patience=timedelta(seconds=5))
+    found = [event for batch in capture.reader(history).read(window) for event in batch.events]
+    return [(capture.scan(event).time, event) for event in found]
+
+
+def test_windows_together_have_each_row_once_and_in_order(cluster: ShardedCluster) -> None:
+    chance = random.Random(7)
+    with ClusterClients(cluster.config.uri) as clients:
+        history = History(cluster, 7, 6)
+        start = Position(reach_newest(clients).next())
+        history.prepare()
+        running = threading.Thread(target=history.run)
+        running.start()
+        running.join()
+        history.last_write()
+        end_ts = end_of(cluster)
+        with ShardedDdlWatch(clients, start) as watch:
+            batch = watch.poll()
+            while batch.resolved.ts <= end_ts:
+                batch = watch.poll()
+        known = batch.history
+        assert known is not None
+        end = batch.resolved
+        whole = rows(clients, known, Window(start, end))
+        times = [ts for ts, _ in whole]
+        assert times == sorted(times)
+        assert len({event for _, event in whole}) == len(whole) > 100
+        commits = sorted(set(times))
+        for _ in range(8):
+            cuts = sorted({Position(ClusterTime.from_int(ts)) for ts in chance.sample(commits, 40)})
+            places = [start, *(cut for cut in cuts if start < cut < end), end]
+            parts = [rows(clients, known, Window(*pair)) for pair in pairwise(places)]
+            assert [row for part in parts for row in part] == whole
