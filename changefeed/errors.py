@@ -12,7 +12,8 @@ SluiceError
 │   │   └── sink_majority_stalled       its primary takes writes, but its majority does not move
 │   ├── sink_refused                authentication or privileges at the target
 │   ├── pipeline_unavailable        Spark lost a worker or an executor, or cannot start
-│   └── users_not_replicated        users or roles of the source could not be read, or written at the target: tables go on
+│   ├── users_not_replicated        users or roles of the source could not be read, or written at the target: tables go on
+│   └── update_waits                tables are taken in and out when an open DDL is done, which waits for a user: those that are there go on
 ├── PermanentError          a user has to act
 │   ├── coordination_refused        authentication or privileges in etcd
 │   ├── record_unreadable           a value in etcd is damaged, or written by a newer version of Sluice
@@ -114,6 +115,12 @@ class UsersNotReplicated(RetryableError):
     """Tables are not concerned, and go on."""
 
     code = "users_not_replicated"
+
+
+class UpdateWaits(RetryableError):
+    """Tables are taken in and out later. Those that are there go on."""
+
+    code = "update_waits"
 
 
 class PermanentError(SluiceError):

@@ -44,6 +44,7 @@ from changefeed.errors import (
     SluiceError,
     SourceMajorityStalled,
     SourceUnavailable,
+    UpdateWaits,
     UsersNotReplicated,
 )
 from changefeed.table import TableId
@@ -58,7 +59,7 @@ _PASSING_AT_ONCE = {
 """Errors of a stalled majority. Each maps to the code that calls report which only see a timeout."""
 
 
-_OF_NO_TABLE = frozenset({PipelineUnavailable.code, UsersNotReplicated.code})
+_OF_NO_TABLE = frozenset({PipelineUnavailable.code, UpdateWaits.code, UsersNotReplicated.code})
 
 
 class State(StrEnum):

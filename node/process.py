@@ -197,6 +197,7 @@ class NodeProcess:
             captures=CAPTURES,
             isolates=True,
             recopies=True,
+            refilters=True,
             health=self._health,
         )
 

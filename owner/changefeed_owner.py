@@ -37,11 +37,13 @@ from changefeed.errors import (
     HistoryLost,
     InvariantError,
     SluiceError,
+    UpdateWaits,
 )
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import Command, ErrorReport, Lifecycle, Sign, State
 from changefeed.position import Position
 from changefeed.records import ChangefeedId, ChangefeedStatus, DdlRecord, LetterTotals, NodeId
+from changefeed.sharded.history import ShardedHistory
 from changefeed.table import TableId, TableName
 from changefeed.users.principals import Principals
 from coordination import failpoint
@@ -138,9 +140,11 @@ class _Memory:
     subscription: Subscription | None = None
     sightings: Sightings = field(default_factory=Sightings)
     watching: bool = False
+    history: ShardedHistory | None = None
 
     def take(self, taken: Taken) -> None:
         self.arrived += taken.events
+        self.history = taken.history
         self.watching = taken.error is None
         if taken.sighting is not None:
             self.sightings = self.sightings.and_then(taken.sighting)
@@ -159,7 +163,7 @@ class ChangefeedOwner:
     def __init__(
         self, id: ChangefeedId, configuration: Configuration, capture: Capture, term: OwnerTerm, *, created_rev: int
     ) -> None:
-        """`created_rev`: the revision in etcd at which the changefeed was created."""
+        """`configuration`: as its tables were found. `created_rev`: the revision in etcd at which the changefeed was created."""
         self.configuration = configuration
         self._life = f"{term.layout.cluster}/{created_rev}"
         self.capture = capture
@@ -250,7 +254,9 @@ class ChangefeedOwner:
         to_run = commanded(known.info, status, now=datetime.now(UTC), random=self._random).running
         begun = status.checkpoint is not None
         takes_names = begun and filter_change.may_take_names(known.records.values(), published(status, known.barrier))
-        match phase_of(known.info, status, self.configuration, to_run=to_run, takes_names=takes_names):
+        asked = known.info.configuration
+        blocked = begun and not status.follows(asked) and self._table_starts.waits(known, status)
+        match phase_of(known.info, status, asked, to_run=to_run, takes_names=takes_names, blocked=blocked):
             case Phase.REMOVE:
                 self._remove(known, status)
             case Phase.BEGIN:
@@ -260,7 +266,7 @@ class ChangefeedOwner:
             case Phase.RECAPTURE:
                 self._change_capture(known, status)
             case Phase.REFILTER:
-                renaming = status.reroutes(self.configuration) or known.renames
+                renaming = not status.lifecycle.running and (status.reroutes(asked) or known.renames)
                 if (not renaming or self._stands_still(known)) and self._table_starts.change_tables(known, status):
                     self._begin_anew()
             case Phase.RUN:
@@ -403,12 +409,13 @@ class ChangefeedOwner:
             resolved = taken.resolved
             nobody = without_nodes(known.processors) if tables.replicated else None
             unwritten = self._copy_principals(known)
+            errors += self._update_waits(known, status)
             errors += [error for error in (taken.error, self._memory.error, nobody, unwritten) if error is not None]
         else:
             self._memory.leave_feed()
         return ChangefeedState(
             epoch=self._writer.epoch,
-            info=known.info,
+            info=replace(known.info, configuration=status.as_found(known.info.configuration)),
             status=status,
             barrier=known.barrier,
             records=known.records,
@@ -431,6 +438,7 @@ class ChangefeedOwner:
             tip=tables.tip,
             arrived=self._memory.arrived,
             resolved=resolved,
+            history=self._memory.history,
             horizon=horizon(
                 known.info.configuration,
                 status,
@@ -446,6 +454,12 @@ class ChangefeedOwner:
             letters=self._letters.look(status.letters, known.all_rows.rejected),
             errors=[self._reports.of(error) for error in errors],
         )
+
+    def _update_waits(self, known: OwnerView, status: ChangefeedStatus) -> list[UpdateWaits]:
+        """Told only if it waits for a user."""
+        blocking = [] if status.follows(known.info.configuration) else self._table_starts.blocking(known, status)
+        refused = [record for record in blocking if record.refused is not None]
+        return [UpdateWaits(filter_change.waits_for(refused))] if refused else []
 
     def _copy_principals(self, known: OwnerView) -> SluiceError | None:
         if self._principals is None:

@@ -17,7 +17,7 @@ import structlog
 
 from changefeed.config.live_options import alike
 from changefeed.errors import FencedError, RetryableError
-from changefeed.records import ChangefeedId, ChangefeedInfo
+from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus
 from coordination.decoded import Decoded, StoredRecord
 from coordination.election import Candidate
 from coordination.epoch_guard import BUDGET
@@ -198,8 +198,9 @@ class Owner:
         try:
             view = self._view(term)
             info = term.reader.one(ChangefeedInfo, view, self._layout.info(id))
+            status = term.reader.one(ChangefeedStatus, view, self._layout.status(id))
             if info is not None:
-                self._owner_of(info, term, changefeeds).tick(view)
+                self._owner_of(info, status.record if status else None, term, changefeeds).tick(view)
         except FencedError:
             raise
         except RetryableError as error:
@@ -215,18 +216,20 @@ class Owner:
 
     @staticmethod
     def _owner_of(
-        stored: StoredRecord[ChangefeedInfo], term: OwnerTerm, changefeeds: dict[ChangefeedId, ChangefeedOwner]
+        stored: StoredRecord[ChangefeedInfo],
+        status: ChangefeedStatus | None,
+        term: OwnerTerm,
+        changefeeds: dict[ChangefeedId, ChangefeedOwner],
     ) -> ChangefeedOwner:
         """A changefeed whose capture or configuration was changed, in more than live options, gets a new `ChangefeedOwner`."""
         info = stored.record
-        id = ChangefeedId(info.configuration.id)
+        configuration = status.as_found(info.configuration) if status else info.configuration
+        id = ChangefeedId(configuration.id)
         known = changefeeds.get(id)
-        if known is not None and (
-            known.capture is not info.capture or not alike(known.configuration, info.configuration)
-        ):
+        if known is not None and (known.capture is not info.capture or not alike(known.configuration, configuration)):
             changefeeds.pop(id).close()
         if id not in changefeeds:
-            changefeeds[id] = ChangefeedOwner(id, info.configuration, info.capture, term, created_rev=stored.create_rev)
+            changefeeds[id] = ChangefeedOwner(id, configuration, info.capture, term, created_rev=stored.create_rev)
         return changefeeds[id]
 
 

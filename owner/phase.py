@@ -6,8 +6,8 @@
     RESTART      resumed with another start                  stops its pipelines, then clears its state; BEGIN follows
     RECAPTURE    updated to another capture                  folds the DDL records, writes the capture
     REFILTER     updated to other tables or routes, and it   takes tables in and out, brings them to their names downstream; writes the
-                 is to run; or tables without a name         filter's tables and the routes
-                 downstream may have got one
+                 is to run; or tables without a name         filter's tables and the routes. Open DDLs are waited for: RUN, with the
+                 downstream may have got one                 tables of before. Not if tables get other names, which needs a pause
     RUN          otherwise                                   `decision/decide.py`: barrier, DDL, status
 
 The first row that holds is taken. A crash in a phase leaves a state in which the same phase is found again, or the next one.
@@ -38,8 +38,11 @@ def phase_of(
     *,
     to_run: bool,
     takes_names: bool = False,
+    blocked: bool = False,
 ) -> Phase:
-    """`to_run`: whether the user's command lets it run. `takes_names`: tables wait for a name, which a resume may bring."""
+    """`to_run`: whether the user's command lets it run. `takes_names`: tables wait for a name, which a resume may bring. `blocked`:
+    tables cannot change at this position.
+    """
     if status.lifecycle.state is State.REMOVED or never_began(info, status):
         return Phase.REMOVE
     if status.checkpoint is None:
@@ -48,9 +51,10 @@ def phase_of(
         return Phase.RESTART
     if status.capture is not info.capture:
         return Phase.RECAPTURE
-    if to_run and (not status.follows(configuration) or (takes_names and not status.lifecycle.running)):
-        return Phase.REFILTER
-    return Phase.RUN
+    runs = status.lifecycle.running
+    refilters = to_run and (not status.follows(configuration) or (takes_names and not runs))
+    waits = blocked and bool(status.tables) and (runs or not status.reroutes(configuration))
+    return Phase.REFILTER if refilters and not waits else Phase.RUN
 
 
 def never_began(info: ChangefeedInfo, status: ChangefeedStatus) -> bool:

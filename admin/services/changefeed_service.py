@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,13 +19,13 @@ from admin.desired.verbs import DeploymentIds
 from admin.planning.planner import estimate_of, plan_creation
 from admin.preflight.source_probe import check_start, newest_start
 from admin.preflight.update_effect import UpdateEffect, changed_options
-from admin.preflight.validation import Accepted, Validator, update_of
+from admin.preflight.validation import Accepted, Update, Validator, update_of
 from admin.services import messages
 from admin.services.cut_over import CutOver
 from admin.services.rpc import streaming, unary
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1.admin_pb2_grpc import ChangefeedServiceServicer
-from changefeed.capture import Capture
+from changefeed.capture import ASKED_FOR, Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.capture_choice import CaptureChoice
 from changefeed.config.configuration import Configuration
@@ -167,7 +167,10 @@ class ChangefeedService(ChangefeedServiceServicer):
                 ),
             )
             return _AskedUpdate(configuration, None, known, info.version, accepted)
-        accepted = self._validator.check(configuration, replaces=update_of(known, reroute))
+        update = update_of(known, reroute)
+        accepted = self._validator.check(configuration, replaces=update)
+        if verbs.changes_tables(info, status, configuration):
+            accepted = _while_it_runs(accepted, update, configuration)
         return _AskedUpdate(configuration, reroute, known, info.version, accepted)
 
     @unary(Access.OPERATOR)
@@ -298,9 +301,29 @@ def _wanted(request: pb.UpdateChangefeedRequest, present: Configuration) -> Conf
         configuration = Configuration.parse(configuration.model_dump(mode="json", exclude_unset=True) | written)
     if not request.capture:
         return configuration
-    if request.capture not in tuple(Capture):
-        raise ConfigurationError([f"capture: found {request.capture[:60]!r}; allowed are {', '.join(Capture)}"])
+    if request.capture not in ASKED_FOR:
+        raise ConfigurationError([f"capture: found {request.capture[:60]!r}; allowed are {', '.join(ASKED_FOR)}"])
     return configuration.model_copy(update={"capture": Capture(request.capture)})
+
+
+def _while_it_runs(accepted: Accepted, update: Update, configuration: Configuration) -> Accepted:
+    """Of an update that takes tables in and out."""
+    known, id = update.known, configuration.id
+    if not known.refilters:
+        raise WrongState(
+            "a node of an earlier release lives, which would stop while tables change; upgrade all nodes first (`sluice node list` shows their "
+            f"versions), or pause changefeed {id!r}, update it, and resume it"
+        )
+    if any(place.moves for place in update.places(configuration)):
+        raise WrongState(f"routes: tables of changefeed {id!r} would get other names; pause it first, then update it")
+    refused = [str(record.event) for record in known.records.values() if record.open and record.refused is not None]
+    if refused:
+        raise WrongState(
+            f"{refused[0]} was refused by the target, and tables change only when no DDL is open; answer it first (`sluice ddl list {id}`), or pause "
+            "the changefeed, update it, and resume it"
+        )
+    note = "it runs on; once no DDL is open its tables change, and all of them stand still for about a second"
+    return replace(accepted, effect=replace(accepted.effect, notes=(*accepted.effect.notes, note)))
 
 
 def _start(text: str, configuration: Configuration) -> Position | None:

@@ -19,11 +19,12 @@ from random import Random
 import structlog
 
 from changefeed.config.configuration import Configuration
+from changefeed.config.tables.filter import Filter
 from changefeed.errors import ConfigurationError, SluiceError
 from changefeed.lifecycle import Lifecycle, Sign
 from changefeed.position import Position
 from changefeed.records import Barrier, ChangefeedStatus, DdlRecord, Reroute
-from changefeed.table import TableId, TableKind, TableSchema
+from changefeed.table import TableId, TableKind, TableSchema, identified
 from owner.background import Background
 from owner.ddl.stragglers import nameless
 from owner.decision.state import published
@@ -67,11 +68,9 @@ class TableStarts:
         self._reports = reports
         self._random = random
         self._renames = TargetRenames(open_sink, writer, background)
-        self._tables: tuple[Mapping[TableId, TableSchema], Mapping[Position, DdlRecord], Sequence[TableSchema]] = (
-            {},
-            {},
-            (),
-        )
+        self._tables: tuple[
+            Mapping[TableId, TableSchema], Mapping[Position, DdlRecord], Filter | None, Sequence[TableSchema]
+        ] = ({}, {}, None, ())
         self._log = _log.bind(changefeed=configuration.id, epoch=writer.epoch)
 
     def begin(self, known: OwnerView, status: ChangefeedStatus) -> None:
@@ -124,10 +123,13 @@ class TableStarts:
         self._log.info("changefeed_begun", position=str(beginning.position), tables=len(beginning.tables))
 
     def change_tables(self, known: OwnerView, status: ChangefeedStatus) -> bool:
-        """Returns whether the change is done. Raises if something blocks it."""
-        position, patterns = published(status, known.barrier), self._configuration.filter
-        waiting = nameless(known.records.values()).keys()
-        if blocking := filter_change.in_the_way(patterns, position, known.records.values(), waiting):
+        """To the tables of `known.info`. Returns whether the change is done. Raises if something blocks it.
+
+        Nodes run on until the first write, which ends their run. The barrier stands still meanwhile, and so does `known`: only the owner
+        writes what the change depends on.
+        """
+        position, asked = published(status, known.barrier), known.info.configuration
+        if blocking := self.blocking(known, status):
             raise ConfigurationError([filter_change.waits_for(blocking)])
         moving = self._moving(known, status)
         if not self._renames.go_on(known, status, moving if known.info.reroute is Reroute.RENAME else []):
@@ -140,8 +142,8 @@ class TableStarts:
         marked = replace(status, tables=(), taken_in_at=_copy_starts(known, status) | {position})
         changed = replace(
             marked,
-            tables=patterns.tables,
-            routes=self._configuration.routes,
+            tables=asked.filter.tables,
+            routes=asked.routes,
             lifecycle=self._commanded(known, status),
             resolved=position,
             run=status.run + 1,
@@ -154,10 +156,26 @@ class TableStarts:
         self._log.info("tables_changed", position=str(position), taken_in=len(change.taken_in), anew=len(change.anew))
         return True
 
+    @staticmethod
+    def waits(known: OwnerView, status: ChangefeedStatus) -> bool:
+        """Whether tables cannot change yet. The position must be a bare time: a DDL that stands at it would be about tables that begin there,
+        and a table is known from where it begins, not before.
+        """
+        return bool(published(status, known.barrier).token) or bool(TableStarts.blocking(known, status))
+
+    @staticmethod
+    def blocking(known: OwnerView, status: ChangefeedStatus) -> Sequence[DdlRecord]:
+        """The open DDLs that are in the way of the tables of `known.info`."""
+        records = known.records.values()
+        waiting = nameless(records).keys()
+        return filter_change.in_the_way(
+            known.info.configuration.filter, published(status, known.barrier), records, waiting
+        )
+
     def _moving(self, known: OwnerView, status: ChangefeedStatus) -> list[Place]:
         """The places of all tables that stay, if some move: how they do is the user's decision."""
-        routes = self._configuration.routes
-        if not status.reroutes(self._configuration) and not known.renames:
+        routes = known.info.configuration.routes
+        if not status.reroutes(known.info.configuration) and not known.renames:
             return []
         places = route_change.places(self._wanted(known), status.routes or routes, routes, known.renames)
         if known.info.reroute is None and any(place.moves for place in places):
@@ -168,33 +186,34 @@ class TableStarts:
 
     def _wanted(self, known: OwnerView) -> Sequence[TableSchema]:
         """The tables that stay; one whose name was taken does not. Derived once: thousands of renames take many ticks, and neither bases nor records change meanwhile."""
-        if self._tables[:2] != (known.bases, known.records):
+        patterns = known.info.configuration.filter
+        if self._tables[:3] != (known.bases, known.records, patterns):
             found = SchemaStore.from_records(known.bases.values(), known.records.values()).versions.living()
             waiting = nameless(known.records.values())
-            wants = self._configuration.filter.wants_table
-            wanted = [schema for _, schema in found if wants(schema.name) and schema.id not in waiting]
-            self._tables = (known.bases, known.records, wanted)
-        return self._tables[2]
+            wanted = [schema for _, schema in found if patterns.wants_table(schema.name) and schema.id not in waiting]
+            self._tables = (known.bases, known.records, patterns, wanted)
+        return self._tables[3]
 
     def _change(
         self, known: OwnerView, status: ChangefeedStatus, position: Position, places: Sequence[Place]
     ) -> FilterChange:
-        """`known` stays valid until this is answered, since nothing runs."""
-        patterns, routes, records = self._configuration.filter, self._configuration.routes, known.records.values()
-        found = tables_at(self._source, patterns.wants_table, position)
+        asked, records = known.info.configuration, known.records.values()
+        patterns, routes = asked.filter, asked.routes
+        versions = SchemaStore.from_records(known.bases.values(), records).versions
+        living = [schema for _, schema in versions.living()]
+        found = identified(tables_at(self._source, patterns.wants_table, position), living)
         free, taken = filter_change.with_free_names(routes, records, found)
-        if not status.follows(self._configuration):
+        if not status.follows(asked):
             check_names(routes, found)
         copied = {place.table.id for place in places if place.moves and place.table.kind is not TableKind.VIEW}
         change = filter_change.plan(
             patterns, position, known.bases, records, found, anew=free | copied, without_name=taken
         )
-        living = SchemaStore.from_records(known.bases.values(), records).versions.living()
-        if left := filter_change.abandoned_copies(patterns, (schema for _, schema in living), free | copied):
+        if left := filter_change.abandoned_copies(patterns, living, free | copied):
             with closing(self._open_sink()) as sink:
                 sink.apply(DropTables(names=left), sink.observe(left))
-        remake_views(places, status.routes or routes, known.info.reroute, self._configuration, self._open_sink)
-        make_views(change.taken_in, self._configuration, self._open_sink)
+        remake_views(places, status.routes or routes, known.info.reroute, asked, self._open_sink)
+        make_views(change.taken_in, asked, self._open_sink)
         return replace(change, taken_in=self._measured(change.taken_in))
 
     def _measured(self, tables: Sequence[TableSchema]) -> tuple[TableSchema, ...]:

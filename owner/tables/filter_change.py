@@ -136,8 +136,8 @@ def abandoned_copies(
 
 def waits_for(blocking: Sequence[DdlRecord]) -> str:
     return (
-        f"filter.tables: {blocking[0].event} is not done, and the patterns can change only when no DDL of a wanted table is open "
-        f"({len(blocking)} are open); resume the changefeed with the old patterns, and change them when `sluice ddl list` shows none open"
+        f"filter.tables: {blocking[0].event} is not done, and tables change only when no DDL of a wanted table is open ({len(blocking)} are "
+        "open, `sluice ddl list`); answer those that were refused, or update the changefeed to the tables of before"
     )
 
 

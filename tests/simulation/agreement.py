@@ -17,13 +17,19 @@ _DEFAULTS: Mapping[str, Any] = {"validationLevel": "strict", "validationAction":
 
 @dataclass(frozen=True)
 class Agreement:
-    """All tables of both databases except those named `x_out` and a server's own temporary ones. `shop` may be routed to `copy`."""
+    """All tables of both databases except those named `x_out` and a server's own temporary ones. `shop` may be routed to `copy`.
+
+    The tables of a database that is `late` are added while the changefeed runs.
+    """
 
     routed: bool
+    late: str | None = None
 
-    def configuration(self) -> dict[str, Any]:
+    def configuration(self, *, whole: bool = False) -> dict[str, Any]:
+        """`whole`: with the late ones."""
+        databases = [db for db in DATABASES if whole or db != self.late]
         return {
-            "filter": {"tables": [*(f"{db}.*" for db in DATABASES), f"!*.{_OUTSIDE}"]},
+            "filter": {"tables": [*(f"{db}.*" for db in databases), f"!*.{_OUTSIDE}"]},
             "routes": [{"from": "shop.*", "to": "copy.*"}] if self.routed else [],
         }
 

@@ -6,7 +6,7 @@ their node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -32,11 +32,14 @@ import processor.spark.fitness
 import processor.task.look
 import processor.task.permit
 import processor.task.rows.applier
+import processor.task.staying_task
 import processor.task.window_task
 import processor.task.worker_resources
 import sink.mongodb.rows.write_run
+import source.opening
 import source.oplog.row_reader
 from changefeed.capture import Capture
+from changefeed.config.configuration import Configuration
 from changefeed.errors import CoordinationFull, FencedError, PipelineUnavailable, RetryableError
 from changefeed.records import (
     ChangefeedId,
@@ -63,11 +66,14 @@ from processor.limits.token_bucket import TokenBucket
 from processor.spark.pipeline import Pipeline
 from processor.spark.runner import Group
 from processor.spark.spark_watch import SparkWatch, WatchedJobs
+from processor.spark.stay_plan import StayLimits
+from processor.spark.stays import Stays
 from processor.task.worker_resources import ChangefeedResources, WorkerResources
 from sink.mongodb import commander
 from tests.simulation.clockwork import substitutes
 from tests.simulation.clockwork.machine import Machine, Process, Thread
 from tests.simulation.clockwork.network import EtcdLine, Network
+from tests.simulation.clockwork.telephone import Exchange, SimulatedSwitchboard
 from tests.simulation.source.client import SourceClient
 from tests.simulation.source.server import SourceServer
 from tests.simulation.target.client import TargetClient
@@ -79,6 +85,9 @@ LOOK_EVERY = timedelta(seconds=1)
 LAYOUT = Layout("simulated")
 FEED = ChangefeedId("feed")
 _WINDOWS = WindowLimits(slice_seconds=1)
+_STAYS = 0.7
+"""The part of the runs in which lanes have staying tasks."""
+_STAY_LIMITS = StayLimits(follows=1.0, idle=2.0, longest=8.0, without=3.0)
 _LANES = LaneLimits(copy_follows_after=-1, copy_divides_after=0)
 
 
@@ -109,6 +118,8 @@ class Cluster:
         self.target = TargetServer(machine, self.network)
         self.nodes: dict[str, Node] = {}
         self.resources_by_process: dict[Process, WorkerResources] = {}
+        self.exchange = Exchange(self.network)
+        self.stays = machine.random.random() < _STAYS
         self.judge: Any = None
         self.decoder = Decoder()
         self.broken_sparks: set[str] = set()
@@ -183,6 +194,23 @@ class Cluster:
         except CoordinationFull:
             self.machine.count("user: another capture is refused, etcd is full")
 
+    def widen(self, configuration: Mapping[str, Any]) -> None:
+        """Updates options as a user would, whether the changefeed runs or not."""
+        found = self.etcd.get(LAYOUT.info(FEED))
+        if found is None:  # etcd was full when it was created
+            self.machine.after(1.0, partial(self.widen, configuration))
+            return
+        info = decode(ChangefeedInfo, found)
+        self.machine.note("user", f"asks for {configuration['filter']}")
+        present = info.configuration.model_dump(mode="json", exclude_unset=True)
+        wanted = Configuration.parse({**present, **configuration})
+        try:
+            self.etcd.txn(
+                (), (Put(LAYOUT.info(FEED), encode(replace(info, configuration=wanted, version=info.version + 1))),)
+            )
+        except CoordinationFull:
+            self.machine.after(1.0, partial(self.widen, configuration))
+
     @property
     def worker_resources(self) -> WorkerResources:
         """The resources of the calling worker process."""
@@ -214,6 +242,7 @@ class Node:
         mirror.start()
         watch = self.watch = SparkWatch(self.spark.probe)
         watch.start()
+        stays = Stays(self.spark, _STAY_LIMITS, monotonic=substitutes.monotonic) if self.cluster.stays else None  # type: ignore[arg-type]
         while not self.stopping:
             try:
                 session, store = open_session(
@@ -224,7 +253,7 @@ class Node:
                 continue
             replicating = None
             if Role.PROCESSOR in self.roles:
-                pipeline = Pipeline(self.spark, _WINDOWS)  # type: ignore[arg-type]  # stands in for Spark
+                pipeline = Pipeline(self.spark, _WINDOWS, stays)  # type: ignore[arg-type]  # stands in for Spark
                 jobs = WatchedJobs(pipeline, watch)
                 replicating = processor.processor.Processor(
                     session, store, mirror, LAYOUT, EtcdConfig(), jobs, windows=_WINDOWS, lanes=_LANES
@@ -243,6 +272,8 @@ class Node:
                 while membership.alive and not self.stopping:
                     membership.tick()
                     substitutes.sleep(0.3)
+        if stays is not None:
+            stays.close()
         watch.stop()
         mirror.stop()
 
@@ -256,6 +287,7 @@ class Node:
             started_at=datetime(2026, 11, 21, tzinfo=UTC),
             isolates=True,
             recopies=True,
+            refilters=True,
             health=self.watch.health if self.watch is not None else None,
         )
 
@@ -305,6 +337,12 @@ class Spark:
 
     def divides(self) -> bool:
         return True
+
+    def slots(self) -> int:
+        return 3
+
+    def switchboard(self) -> SimulatedSwitchboard:
+        return self._cluster.exchange.switchboard()
 
     def run_shuffled(
         self,
@@ -475,7 +513,7 @@ def wired(cluster: Cluster) -> Iterator[None]:
     resources_by_process = _ResourcesByProcess(cluster)
     decoder = cluster.decoder
     attributes: list[tuple[Any, str, Any]] = [
-        (owner.deployments.connections, "connect", source_client),
+        (source.opening, "connect", source_client),
         (owner.deployments.connections, "connect_to_target", target),
         (owner.owner, "_TICK", timedelta(seconds=0.5)),
         (owner.owner, "_LEAST_PAUSE", timedelta(seconds=0.1)),
@@ -504,7 +542,6 @@ def wired(cluster: Cluster) -> Iterator[None]:
         (processor.task.rows.applier, "LONGEST_SECONDS", 0.02),
         (processor.task.rows.applier, "HELD_UP_SECONDS", 0.01),
         (sink.mongodb.rows.write_run, "FIRST", 1),
-        (processor.task.worker_resources, "connect_to_source", source_client),
         (processor.task.worker_resources, "connect_to_target", target),
         (processor.task.worker_resources, "EtcdClient", lambda _: cluster.line()),
         (processor.task.worker_resources, "_make_lasting", lambda: None),
@@ -512,6 +549,8 @@ def wired(cluster: Cluster) -> Iterator[None]:
         (processor.task.window_task, "worker_resources", resources_by_process),
         (processor.copy.steps, "worker_resources", resources_by_process),
         (processor.task.look, "worker_resources", resources_by_process),
+        (processor.task.staying_task, "worker_resources", resources_by_process),
+        (processor.task.staying_task, "dial", cluster.exchange.dial),
         (processor.copy.steps, "_done", copying),
     ]
     defaults: list[tuple[Any, dict[str, Any]]] = [

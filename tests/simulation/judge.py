@@ -47,7 +47,7 @@ from changefeed.table import TableId, TableName
 from coordination.etcd.protocol import Change, KeyValue
 from coordination.layout import child
 from coordination.parts import AssignmentPart, join_report
-from tests.simulation.agreement import Agreement, definition_differences
+from tests.simulation.agreement import DATABASES, Agreement, definition_differences
 from tests.simulation.clockwork.machine import Thread, Violation
 from tests.simulation.clockwork.substitutes import EPOCH
 from tests.simulation.cluster import FEED, LAYOUT, TTL, Cluster
@@ -73,6 +73,8 @@ class Judge:
         self._status: ChangefeedStatus | None = None
         self._barrier: Barrier | None = None
         self._records: dict[str, DdlRecord] = {}
+        self._folded: set[Position] = set()
+        """The DDLs whose records were there and done."""
         self._stragglers: dict[TableId, tuple[Straggler, int]] = {}
         """The stragglers, each with the revision of its record."""
         self._never_made: set[TableId] = set()
@@ -91,6 +93,8 @@ class Judge:
         self._damaged: dict[tuple[TableId, Any], Position] = {}
         """Rows that another client changed at the target, each with the position of its last event so far."""
         self._touched: set[tuple[TableId, Any]] = set()
+        self._late_from: Position | None = None
+        """From where on the late tables are in the filter."""
         cluster.target.judge = self
         cluster.etcd.observer = self.written
 
@@ -253,12 +257,12 @@ class Judge:
         return (ddl for ddl in self._source.ddls if table in ddl.ids and self._concerns(ddl, table))
 
     def _ends(self, ddl: Ddl, table: TableId) -> bool:
-        return table in ddl.dropped or (ddl.to is not None and not self._wants(ddl.to))
+        return table in ddl.dropped or (ddl.to is not None and not self._wants(ddl.to, ddl.position))
 
     def _concerns(self, ddl: Ddl, table: TableId) -> bool:
         """A replaced table was in the filter only if the new name is."""
         names = [ddl.to] if ddl.to is not None and table in ddl.dropped else ddl.names
-        return any(self._wants(name) for name in names)
+        return any(self._wants(name, ddl.position) for name in names)
 
     def _settled(self, ddl: Ddl) -> bool:
         """Whether the record says so, or has been folded away."""
@@ -266,7 +270,7 @@ class Judge:
         if record is not None:
             return not record.open or record.background
         start = self._status.start if self._status else None
-        if start is not None and ddl.position < placed(start):
+        if ddl.position in self._folded or (start is not None and ddl.position < placed(start)):
             return True
         return (
             self._status is not None
@@ -298,7 +302,8 @@ class Judge:
         key = change.key
         if key.startswith(LAYOUT.ddls(self._id)):
             if change.now is None:
-                self._records.pop(key, None)
+                gone = self._records.pop(key, None)
+                self._folded |= {placed(gone.position)} if gone is not None and not gone.open else set()
             else:
                 self._recorded(key, self._decode(DdlRecord, change.now))
         elif key.startswith(LAYOUT.assignments(self._id)):
@@ -376,6 +381,10 @@ class Judge:
 
     def _check_status(self, status: ChangefeedStatus) -> None:
         before, self._status = self._status, status
+        if self._agreement.late and self._late_from is None and status.tables and len(status.tables) > len(DATABASES):
+            added_at = max(status.taken_in_at, default=status.start)
+            self._late_from = placed(added_at) if added_at is not None else None
+            self._count("filter: tables are added")
         if before is not None and before.start == status.start:
             _check_succession(before, status)
         if status.checkpoint is None:
@@ -468,7 +477,8 @@ class Judge:
                 name = ddl.to
             elif ddl.type is DdlType.CREATE:
                 [name] = ddl.names
-        return name is not None and self._wants(name)
+        wanted = name is not None and self._wants(name, position)
+        return wanted and (position != self._late_from or not self._is_late(name))
 
     def _in_copy(self, table: TableId) -> bool:
         if not self._home(table):
@@ -556,8 +566,13 @@ class Judge:
     def _open(self) -> list[tuple[Position, DdlRecord]]:
         return [(record.position, record) for record in self._records.values() if record.open]
 
-    def _wants(self, name: TableName) -> bool:
-        return self._agreement.wants(name)
+    def _wants(self, name: TableName, at: Position | None = None) -> bool:
+        """By the filter of that position, or of now."""
+        is_in = self._late_from is not None and (at is None or at >= self._late_from)
+        return self._agreement.wants(name) and (is_in or not self._is_late(name))
+
+    def _is_late(self, name: TableName | None) -> bool:
+        return name is not None and name.db == self._agreement.late
 
     def stuck(self) -> str:
         status = self._status

@@ -609,7 +609,7 @@ BUGS: Mapping[str, Bug] = {
     "a copy takes its table's place before it has caught up": Bug(
         _a_copy_takes_its_tables_place_before_it_has_caught_up, 70
     ),
-    "rows of a copy go to the table that stands still": Bug(_rows_of_a_copy_go_to_the_table_that_stands_still, 20),
+    "rows of a copy go to the table that stands still": Bug(_rows_of_a_copy_go_to_the_table_that_stands_still, 60),
     "own DDLs overtake those of the source": Bug(_own_ddls_overtake_those_of_the_source, 200),
     "a table enters while its node has it": Bug(_a_table_enters_while_its_node_has_it, 120),
     "repairs count as done when they begin": Bug(_repairs_count_as_done_when_they_begin, 300),

@@ -36,6 +36,8 @@ from tests.simulation.judge import Judge
 from tests.simulation.user import User
 from tests.simulation.workload import Workload
 
+_LATE = 0.25
+"""The part of the runs in which tables are added to the filter."""
 _SETTLING = 200.0
 """Seconds within which the changefeed must have recovered: back-offs and leases end within a minute."""
 _TELL_EVERY = 10.0
@@ -95,7 +97,9 @@ def simulate(
 
 def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, delayed: bool) -> None:
     random = machine.random
-    agreement = Agreement(routed=random.random() < 0.5)
+    late = Random(f"late tables {machine.seed}")
+    """Apart from the other choices, so that seeds without them stay what they are."""
+    agreement = Agreement(routed=random.random() < 0.5, late="crm" if late.random() < _LATE else None)
     capture = random.choice((Capture.OPLOG, Capture.CHANGE_STREAM))
     machine.count(f"capture: {capture}")
     cluster.capture_may_change = random.random() < 0.3
@@ -119,6 +123,8 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, de
     if configuration.start == "now":
         machine.run(_SETTLING, lambda: judge.begun)
     length = random.choice((8.0, 15.0, 25.0))
+    if agreement.late is not None:
+        machine.after(3 + late.random() * length, partial(cluster.widen, agreement.configuration(whole=True)))
     end = machine.now + length
     _act_until(machine, workload, end, length / random.choice((20, 60, 150)))
     user = User(cluster, random)

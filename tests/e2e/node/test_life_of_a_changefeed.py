@@ -48,10 +48,8 @@ class Life:
     def create(self, *tables: str) -> None:
         self.sluice("changefeed", "create", "-", input=self.configuration(*tables))
 
-    def update(self, *tables: str) -> None:
-        self.sluice("changefeed", "pause", self._database)
-        self.sluice("changefeed", "update", self._database, "-", "--yes", input=self.configuration(*tables))
-        self.sluice("changefeed", "resume", self._database)
+    def update(self, *tables: str) -> str:
+        return self.sluice("changefeed", "update", self._database, "-", "--yes", input=self.configuration(*tables))
 
     def live(self, nodes: list[Server]) -> None:
         self._nodes = cycle(nodes)
@@ -66,13 +64,25 @@ class Life:
         self.until_there("orders", "while paused")
         assert self.target.list_collection_names() == ["orders"]
 
-        self.update("DB.*")
+        self.source["orders"].create_index("before")
+        told = self.update("DB.*")
+        assert "it runs on" in told
+        self.source["notes"].create_index("after")
         self.until_followed("notes")
         self.until_followed("orders")
+        assert "after_1" in self.target["notes"].index_information()
+        assert "before_1" in self.target["orders"].index_information()
         self.update("DB.*", "!DB.orders")
+        self.until_followed("notes")
+        until(lambda: "orders" not in self.tables(), "orders taken out")
         self.mark("orders", "taken out")
         self.until_followed("notes")
         assert self.target["orders"].find_one({"_id": "taken out"}) is None
+        self.target["orders"].drop()
+        self.sluice("changefeed", "pause", feed)
+        self.update("DB.*")
+        self.sluice("changefeed", "resume", feed)
+        self.until_there("orders", "taken out")
 
         self.sluice("changefeed", "remove", feed, "--yes")
         assert feed not in self.sluice("changefeed", "list", "-o", "json")
@@ -82,6 +92,10 @@ class Life:
         for table in _TABLES:
             self.until_followed(table)
         assert "identical" in self.sluice("verify", feed)
+
+    def tables(self) -> list[str]:
+        listed = json.loads(self.sluice("table", "list", self._database, "-o", "json"))
+        return [table["name"].partition(".")[2] for table in listed]
 
     def mark(self, table: str, id: str) -> None:
         self.source[table].insert_one({"_id": id})

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from random import Random
 
@@ -58,7 +59,7 @@ class Thread:
         self.joiners: list[Thread] = []
         self.begun = False
         self.sending = False
-        """A command is on its way to a database: accidents wait until it has arrived."""
+        """Its command is with a server (`at_server`)."""
         self.command_deadline: float | None = None
         self.number = number
         self.task = number
@@ -66,6 +67,10 @@ class Thread:
         self.copies: TableId | None = None
         """The table whose initial copy the thread works for."""
         self.greenlet = greenlet.greenlet(target, parent=hub)
+
+    @property
+    def is_dead(self) -> bool:
+        return not self.process.alive and not self.sending
 
 
 class Machine:
@@ -119,6 +124,10 @@ class Machine:
         self._ready.append(thread)
         return thread
 
+    def new_number(self) -> int:
+        """Higher than those of all threads and tasks so far."""
+        return next(self._number)
+
     def kill(self, process: Process) -> None:
         """Takes effect at once: the waits of its threads never end."""
         if not process.alive:
@@ -154,14 +163,14 @@ class Machine:
         thread = self.current
         if thread is None:
             raise AssertionError("only a simulated thread can wait")
-        if not thread.process.alive:
+        if thread.is_dead:
             raise greenlet.GreenletExit
         thread.waiting = True
         thread.turn += 1
         if deadline is not None:
             heapq.heappush(self._timers, (deadline, next(self._number), thread, thread.turn))
         self._hub.switch()
-        if not thread.process.alive:
+        if thread.is_dead:
             raise greenlet.GreenletExit
 
     def wake(self, thread: Thread) -> None:
@@ -186,6 +195,22 @@ class Machine:
                 accident()
                 if process.frozen:
                     self.block(self.now)
+
+    @contextmanager
+    def at_server(self) -> Iterator[None]:
+        """The current thread stands for a server that carries out its command, also when its process is frozen or dead meanwhile.
+
+        It begins where the process has checked its permit. No accident falls between that and the command: no process could notice it.
+        """
+        thread = self.current
+        assert thread is not None, "only a simulated thread sends commands"
+        thread.sending = True
+        try:
+            yield
+        finally:
+            thread.sending = False
+            if thread.is_dead or thread.process.frozen:
+                self.block(self.now)
 
     def count(self, what: str, times: int = 1) -> None:
         self.met[what] += times
@@ -222,7 +247,7 @@ class Machine:
     def _switch(self, thread: Thread) -> None:
         if thread.done or (not thread.process.alive and not thread.begun):
             return
-        if thread.process.frozen:
+        if thread.process.frozen and not thread.sending:
             thread.process.held.append(thread)
             return
         thread.waiting = False
@@ -256,18 +281,20 @@ class Machine:
         while self._dying:
             process = self._dying.pop()
             for thread in list(process.threads):
-                if thread.done:
+                if thread.done or thread.sending:
                     continue
                 self.current = thread
                 thread.greenlet.throw(greenlet.GreenletExit)
                 self.current = None
                 thread.done = True
-            process.threads.clear()
+            process.threads = [thread for thread in process.threads if thread.sending]
             process.held.clear()
 
     def close(self) -> None:
         """Ends all remaining threads, so that nothing of this run goes on in the next one."""
         for process in self._processes:
             process.alive = False
+            for thread in process.threads:
+                thread.sending = False
         self._dying = list(self._processes)
         self._bury()

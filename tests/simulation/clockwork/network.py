@@ -26,6 +26,7 @@ class Weather:
     target_broken_after: float = 0.0
     target_partial: float = 0.0
     source_broken: float = 0.0
+    channel_broken: float = 0.0
     slow: float = 0.0
 
     def clear(self) -> None:

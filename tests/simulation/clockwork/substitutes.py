@@ -196,6 +196,18 @@ class Future(futures.Future[Any]):
         return super().exception(0)
 
 
+def wait(pending: Iterable[Future], timeout: float | None = None, return_when: str = futures.ALL_COMPLETED) -> None:
+    """The product does not use its answer."""
+    assert timeout is None
+    assert return_when == futures.FIRST_COMPLETED, "no simulated thread waits for several futures"
+    asked = list(pending)
+    ended = Waiters()
+    for future in asked:
+        future.add_done_callback(lambda _: ended.wake_all())
+    while not any(future.done() for future in asked):
+        ended.wait(None)
+
+
 class Executor:
     """Runs each call in a new thread."""
 
@@ -267,6 +279,8 @@ _STAND_INS: list[tuple[object, object]] = [
     (real_threading, _THREADING),
     (dt.datetime, Datetime),
     (futures.ThreadPoolExecutor, Executor),
+    (futures.Future, Future),
+    (futures.wait, wait),
     (random.Random, _fresh_random),
     (pymongo, _PYMONGO),
 ]

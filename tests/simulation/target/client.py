@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Container, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Self
 
 import bson
@@ -120,14 +120,15 @@ class _Database:
         verb = next(iter(body))
         if session is not None and session.transaction is not None:
             return self._in_transaction(session.transaction, verb, body)
-        self._arrive(ddl=verb in COMMANDS)
         weather, chance = self._server.network.weather, self._server.network.chance
         concern = body.get("writeConcern")
         assert concern is None or concern["w"] == "majority" or set(body) & _SAY_WHEN, (
             "only rows wait for the majority later"
         )
         try:
-            reply = self._carry_out(verb, body)
+            with self._server.machine.at_server() if verb in COMMANDS else nullcontext():
+                self._arrive()
+                reply = self._carry_out(verb, body)
         except OperationFailure as refused:
             details = {"ok": 0.0, **(refused.details or {}), **self._acknowledged(concern)}
             raise OperationFailure(str(refused), refused.code, details) from refused
@@ -138,15 +139,9 @@ class _Database:
         self._server.network.move()
         return reply
 
-    def _arrive(self, *, ddl: bool = False) -> None:
-        """A DDL is sent right after its permit was checked: no accident falls in between, since no client could notice a pause there."""
-        server, thread = self._server, self._server.machine.current
-        assert thread is not None
-        thread.sending = ddl
-        try:
-            server.network.travel(server.network.target_down, "the target")
-        finally:
-            thread.sending = False
+    def _arrive(self) -> None:
+        server = self._server
+        server.network.travel(server.network.target_down, "the target")
         if server.network.chance(server.network.weather.target_broken_before):
             unheard = server.machine.random.choice(_UNHEARD)
             raise unheard()

@@ -65,6 +65,26 @@ def test_the_first_condition_that_holds_decides(
     assert phase_of(info, status, CONFIGURATION, to_run=to_run) is phase
 
 
+@pytest.mark.parametrize("status", [OTHER_TABLES, OTHER_ROUTES], ids=["tables", "routes"])
+def test_what_runs_goes_on_with_its_tables_while_ddls_are_in_the_way_of_others(status: ChangefeedStatus) -> None:
+    assert phase_of(INFO, status, CONFIGURATION, to_run=True, blocked=True) is Phase.RUN
+    assert phase_of(INFO, replace(status, tables=()), CONFIGURATION, to_run=True, blocked=True) is Phase.REFILTER
+
+
+def test_a_resume_waits_for_ddls_with_the_tables_of_before_but_not_with_names_of_before() -> None:
+    stopped = Lifecycle(state=State.STOPPED)
+    for status, phase in ((OTHER_TABLES, Phase.RUN), (OTHER_ROUTES, Phase.REFILTER)):
+        assert phase_of(INFO, replace(status, lifecycle=stopped), CONFIGURATION, to_run=True, blocked=True) is phase
+
+
+def test_a_status_says_what_its_changefeed_replicates_now() -> None:
+    assert BEGUN.as_found(CONFIGURATION) is CONFIGURATION
+    assert replace(BEGUN, tables=None).as_found(CONFIGURATION) is CONFIGURATION
+    assert replace(BEGUN, tables=()).as_found(CONFIGURATION) is CONFIGURATION
+    assert OTHER_TABLES.as_found(CONFIGURATION).filter.tables == OTHER_TABLES.tables
+    assert OTHER_ROUTES.as_found(CONFIGURATION).routes == OTHER_ROUTES.routes
+
+
 def test_a_resume_and_nothing_else_takes_names_that_have_become_free() -> None:
     stopped = replace(BEGUN, lifecycle=Lifecycle(state=State.STOPPED))
     assert phase_of(INFO, stopped, CONFIGURATION, to_run=True, takes_names=True) is Phase.REFILTER
