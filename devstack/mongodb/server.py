@@ -84,7 +84,7 @@ class MongoDB(ServerProcess):
                 if self._alone and "setName" not in hello:
                     member = {"_id": 0, "host": self.address}
                     client.admin.command("replSetInitiate", {"_id": self.replica_set, "members": [member]})
-                return bool(hello["isWritablePrimary"]) or not self._alone
+                return not self._alone or (hello["isWritablePrimary"] and "majorityOpTime" in hello["lastWrite"])
         except PyMongoError:
             return False
 

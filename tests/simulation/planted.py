@@ -33,6 +33,7 @@ import source.oplog.transaction
 import source.stream.note
 import source.tables.catalog
 from changefeed.cluster_time import ClusterTime
+from changefeed.errors import PipelineUnavailable
 from changefeed.event import DdlType
 from changefeed.position import Position
 from changefeed.records import Barrier, DdlRecord, DdlState
@@ -50,6 +51,8 @@ from processor.copy.table_copy import TableCopy
 from processor.etcd_view import ProcessorView
 from processor.lanes.lanes import Lanes
 from processor.lanes.windows import Pace
+from processor.spark.attempts import Attempts
+from processor.spark.stays import Stay
 from processor.task.job import JobOutcome
 from processor.task.rows.applier import Applier
 from processor.task.rows.mounter import Mounter
@@ -222,6 +225,22 @@ def _tables_are_released_while_at_work() -> AbstractContextManager[Any]:
 
 def _tasks_ask_for_no_permit() -> AbstractContextManager[Any]:
     return patch.object(processor.task.permit.TaskPermit, "__call__", lambda self: self._budget)
+
+
+def _lost_attempts_are_not_revoked() -> AbstractContextManager[Any]:
+    return patch.object(Attempts, "_revoke", lambda self, attempt, reason: None)
+
+
+def _a_window_that_its_stay_lost_counts_as_not_taken() -> AbstractContextManager[Any]:
+    hand_over = Stay._hand_over
+
+    def or_nothing(self: Stay, channel: Any, spec: Any) -> JobOutcome | None:
+        try:
+            return hand_over(self, channel, spec)
+        except PipelineUnavailable:
+            return None
+
+    return patch.object(Stay, "_hand_over", or_nothing)
 
 
 def _tasks_end_before_their_last_batch_is_written() -> AbstractContextManager[Any]:
@@ -560,6 +579,8 @@ BUGS: Mapping[str, Bug] = {
     "a node that fails keeps its tables": Bug(_a_node_that_fails_keeps_its_tables, 80),
     "tables are released while at work": Bug(_tables_are_released_while_at_work, 300),
     "tasks ask for no permit": Bug(_tasks_ask_for_no_permit, 600),
+    "lost attempts are not revoked": Bug(_lost_attempts_are_not_revoked, 300),
+    "a window that its stay lost counts as not taken": Bug(_a_window_that_its_stay_lost_counts_as_not_taken, 700),
     "tasks end before their last batch is written": Bug(_tasks_end_before_their_last_batch_is_written, 10),
     "windows are reported before they are acknowledged": Bug(_windows_are_reported_before_they_are_acknowledged, 20),
     "failed windows count as done": Bug(_failed_windows_count_as_done, 20),
