@@ -11,7 +11,6 @@ from functools import partial
 from changefeed.table import TableKind, TableName
 from sink.mongodb.connection import Client
 from source.raw.columns import Columns
-from source.tables.chunks import divide
 from verify.definitions.pairing import Pair
 from verify.documents.comparison import EVERY_KEY, Join, Joined, Share, differing_shares, ordered_digest, share_digests
 from verify.documents.id_range import EVERYTHING, IdRange, ranges_between
@@ -20,6 +19,7 @@ from verify.documents.settling import Look, Settling
 from verify.documents.table_reader import TableReader
 from verify.passing import Passing
 from verify.report import DifferenceKind, DocumentDifference, DocumentsReport
+from verify.sources.compared_source import ComparedSource
 
 RANGE_BYTES = 16 << 20
 _MOST_RANGES = 50_000
@@ -34,7 +34,7 @@ _ATTEMPTS = 4
 class Sides:
     """The clients of the two clusters, and the shared state of all reads from them."""
 
-    source: Client
+    source: ComparedSource
     target: Client
     stop: threading.Event
     passing: Passing
@@ -57,8 +57,7 @@ class DocumentCheck:
         cls, pair: Pair, sides: Sides, *, canonical: Canonical, excuses: Mapping[DifferenceKind, str], most: int
     ) -> DocumentCheck:
         sources = tuple(
-            TableReader.of_source(sides.source, schema.name, sides.stop, sides.columns_of(schema.name))
-            for schema in pair.sources
+            sides.source.reader(schema, sides.stop, sides.columns_of(schema.name)) for schema in pair.sources
         )
         target = TableReader.of_target(sides.target, pair.name, sides.stop)
         allowed = {**_natural(pair, sources, target), **excuses}
@@ -66,7 +65,7 @@ class DocumentCheck:
 
     def ranges(self, range_bytes: int) -> tuple[IdRange, ...]:
         """The source's ranges. One range if the target has a collation: the source's bounds might not ascend there."""
-        division = divide(self.sides.source, self.pair.sources[0], chunk_bytes=range_bytes, most=_MOST_RANGES)
+        division = self.sides.source.divide(self.pair.sources[0], chunk_bytes=range_bytes, most=_MOST_RANGES)
         if division.whole or self._collated_at_target:
             return (EVERYTHING,)
         return ranges_between([bound.raw for bound in division.bounds])
@@ -111,7 +110,10 @@ class DocumentCheck:
             joined = self._join(keys, EVERY_KEY)
             return DocumentsReport(source=joined.source, target=joined.target), [EVERY_KEY]
         readers = self.sources[0], self.target
-        source, target = (ordered_digest(reader.batches(keys), self.canonical) for reader in readers)
+        if self.sources[0].in_order:
+            source, target = (ordered_digest(reader.batches(keys), self.canonical) for reader in readers)
+        else:
+            source, target = (share_digests(reader.batches(keys), 1, self.canonical)[0] for reader in readers)
         counts = DocumentsReport(source=source.count, target=target.count)
         if source == target:
             return counts, []

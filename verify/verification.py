@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -15,11 +15,10 @@ import structlog
 from changefeed.config.configuration import Configuration
 from changefeed.config.tables.pattern import TablePattern, any_matches
 from changefeed.errors import RetryableError
-from changefeed.table import TableKind, TableName
+from changefeed.table import TableKind, TableName, TableSchema, identified
 from credentials.hash_key import hash_key
 from sink.mongodb.connection import Client
 from source.raw.columns import Columns, columns_of
-from source.tables.catalog import read_catalog
 from verify.checkpoints import Checkpoints
 from verify.definitions.definition_check import Definition, settled_definitions
 from verify.definitions.definitions import definition_results, excuses
@@ -32,6 +31,7 @@ from verify.documents.table_reader import Stopped
 from verify.passing import Passing
 from verify.repairs import ROWS_AT_ONCE, Repairs, obstacle
 from verify.report import Aspect, DifferenceKind, DocumentsReport, Outcome, Report, TableReport, VerifyProgress
+from verify.sources.compared_source import ComparedSource
 from verify.table_result import TableResult
 
 _RETRIES = 5
@@ -82,7 +82,7 @@ class Verification:
     """Runs once. `stop` ends it early, with `Stopped`. The caller closes the clients."""
 
     configuration: Configuration
-    source: Client
+    source: ComparedSource
     target: Client
     listener: Listener
     wishes: Wishes = field(default_factory=Wishes)
@@ -90,6 +90,8 @@ class Verification:
     """None when replication does not run; a difference then needs no wait."""
     repairs: Repairs | None = None
     """None: what differs is only reported."""
+    known: Callable[[], Iterable[TableSchema]] = tuple
+    """The tables that the changefeed replicates now, with the ids by which it knows them."""
     stop: threading.Event = field(default_factory=threading.Event)
     _reports: list[TableReport] = field(default_factory=list)
     _tables: int = 0
@@ -118,10 +120,10 @@ class Verification:
 
     def _look(self) -> list[Definition]:
         """Reads the catalogs. All tables of the source are read: a chosen table may share its target name with another one."""
-        reading = read_catalog(self.source, self.configuration.filter.wants_table)
-        routed = {self.configuration.routes.target(schema.name) for schema in reading.tables}
+        tables = identified(self.source.read_tables(self.configuration.filter.wants_table), self.known())
+        routed = {self.configuration.routes.target(schema.name) for schema in tables}
         target = read_target(self.target, lambda name: name in routed or origin(self.configuration, name) is not None)
-        found = pairs(self.configuration, reading.tables, target, self.wishes.chose)
+        found = pairs(self.configuration, tables, target, self.wishes.chose)
         return [Definition(pair, definition_results(pair, self.configuration)) for pair in found]
 
     def _compare_documents(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from functools import partial
 from typing import Any, TypeAlias
 
 from admin.access import Access, Guard
-from admin.cluster_reader import ClusterReader, follows
+from admin.cluster_reader import ClusterReader, follows, tables_of
 from admin.desired.desired_store import DesiredStore
 from admin.desired.repair_requests import RepairRequests
 from admin.services import verify_messages
@@ -22,10 +23,11 @@ from changefeed.config.configuration import Configuration
 from changefeed.config.tables.pattern import TablePattern
 from changefeed.errors import ConfigurationError, RetryableError, WrongState
 from changefeed.records import ChangefeedId
+from changefeed.table import TableSchema
 from credentials.expansion import expanded
 from sink.mongodb.connection import connect as connect_to_target
-from source.connection import connect
 from verify.report import TableReport, VerifyProgress
+from verify.sources.opening import open_compared_source
 from verify.verification import Verification, Wishes
 
 _MOST = 4
@@ -62,11 +64,6 @@ class VerifyService(VerifyServiceServicer):
             raise WrongState(
                 f"changefeed {id!r} writes to {configuration.sink}, which keeps {kept}; there is nothing to compare"
             )
-        if known.info.capture is Capture.SHARD_OPLOGS:
-            raise WrongState(
-                f"changefeed {id!r} reads the oplogs of shards, whose documents verify does not read yet; compare the target with the cluster "
-                "through its routers"
-            )
         if request.repair and not follows(known):
             state = known.status.lifecycle.state if known.status else "pending"
             raise WrongState(
@@ -78,13 +75,18 @@ class VerifyService(VerifyServiceServicer):
         stop = threading.Event()
         checkpoints = EtcdCheckpoints(self._reader, id, stop) if follows(known) else None
         repairs = RepairRequests(self._reader, self._store, id, stop) if request.repair else None
-        run = _Run(configuration, wishes, checkpoints, repairs, stop)
+        known_tables = partial(self._known_tables, id)
+        run = _Run(configuration, known.info.capture, wishes, checkpoints, repairs, known_tables, stop)
         try:
             context.add_callback(stop.set)
             yield from run.events(self._stopping)
         finally:
             stop.set()
             self._free.release()
+
+    def _known_tables(self, id: ChangefeedId) -> tuple[TableSchema, ...]:
+        with self._reader.read() as view:
+            return tables_of(view.changefeed(id)).living
 
 
 class _Run:
@@ -93,15 +95,19 @@ class _Run:
     def __init__(
         self,
         configuration: Configuration,
+        capture: Capture | None,
         wishes: Wishes,
         checkpoints: EtcdCheckpoints | None,
         repairs: RepairRequests | None,
+        known_tables: Callable[[], Iterable[TableSchema]],
         stop: threading.Event,
     ) -> None:
         self._configuration = configuration
+        self._capture = capture
         self._wishes = wishes
         self._checkpoints = checkpoints
         self._repairs = repairs
+        self._known_tables = known_tables
         self._stop = stop
         self._queue: queue.SimpleQueue[QueueItem] = queue.SimpleQueue()
 
@@ -130,7 +136,7 @@ class _Run:
     def _run(self) -> None:
         try:
             with (
-                closing(connect(expanded(self._configuration.source), capture=None)) as source,
+                closing(open_compared_source(expanded(self._configuration.source), self._capture)) as source,
                 closing(connect_to_target(expanded(self._configuration.sink))) as target,
             ):
                 report = Verification(
@@ -141,6 +147,7 @@ class _Run:
                     wishes=self._wishes,
                     checkpoints=self._checkpoints,
                     repairs=self._repairs,
+                    known=self._known_tables,
                     stop=self._stop,
                 ).run()
             self._queue.put(verify_messages.summary(report, live=self._checkpoints is not None))

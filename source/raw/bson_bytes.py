@@ -42,14 +42,15 @@ def elements(document: bytes, at: int = 0) -> Iterator[tuple[bytes, int, int, in
     while at < end:
         kind = document[at]
         name_end = document.index(0, at + 1)
-        value_end = _value_end(document, kind, name_end + 1)
+        value_end = value_end_of(document, kind, name_end + 1)
         yield document[at + 1 : name_end], kind, name_end + 1, value_end
         at = value_end
     if at != end or document[end] != 0:
         raise MalformedBson(f"a document's elements end at byte {at}, but by its size they should end at byte {end}")
 
 
-def _value_end(document: bytes, kind: int, at: int) -> int:
+def value_end_of(document: bytes, kind: int, at: int) -> int:
+    """Where the value of that type ends that begins there."""
     fixed = _FIXED.get(kind)
     if fixed is not None:
         return at + fixed

@@ -6,47 +6,58 @@ beyond, up to `until` (`Prepares.until`). So the commits are looked up first:
     find [a, until)   commitTransaction, of these C in [a, b):          302.40, logged at 302.42
     find [a, b)       everything else, and at each C the operations of its prepare, found by prevOpTime
 
-Left out is what is no write of a user to its owner: rows that a migration copies or cleans up (`fromMigrate`), and those of
-`system.` collections, of which resharding fills one.
+Entries come as they are, also those that are no write of a user to its owner (`ShardRow.of_user`): rows that a migration copies or cleans
+up (`fromMigrate`), and those of `system.` collections, of which resharding fills one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import chain, count
+from itertools import chain, count, pairwise, repeat
+from operator import attrgetter
+from struct import Struct
 from typing import NamedTuple
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import HistoryLost, SourceUnsupported
+from changefeed.errors import HistoryLost
 from changefeed.table import TableId
 from source.connection import Client
 from source.errors import translated
 from source.oplog.command_entry import CommandEntry, is_command
 from source.oplog.find import entries, entry_at
-from source.oplog.row_entry import UNKNOWN, made_entry, scan
+from source.oplog.row_entry import made_entry, scan
 from source.oplog.transaction import operations
 from source.raw.bson_bytes import elements, fields_of
 from source.raw.row_header import Header
 from source.stream.events.raw_event import table_name
 
 _FROM_MIGRATE = b"\x08fromMigrate\0\x01"
-_ROWS = frozenset({b"insert", b"update", b"replace", b"delete"})
+ROWS = frozenset({b"insert", b"update", b"replace", b"delete"})
 _MOST_ROWS = 2_000
-_new = tuple.__new__
+_TS, _WALL, _PREVIOUS = b"\x11ts\0", b"\x09wall\0", b"\x03prevOpTime\0"
+_UINT64: Callable[[bytes, int], tuple[int]] = Struct("<Q").unpack_from
+_time = attrgetter("time")
 _COMMITS: Mapping[str, object] = {"op": "c", "o.commitTransaction": {"$exists": True}}
 
 
 class ShardRow(NamedTuple):
-    """`entry` has the effective time as its `ts`, and its index among the operations of the transaction as its place."""
+    """`entry` has the effective time as its `ts`, and its index among the operations of a transaction as its place. It may be no row.
+
+    What it is, is seen where it is used: a header costs more than all of its way to there.
+    """
 
     time: int
     """The effective time, as a number: millions of rows are compared."""
     shard: str
-    header: Header
     entry: bytes
+
+    @property
+    def header(self) -> Header:
+        return scan(self.entry)
 
     @property
     def ts(self) -> ClusterTime:
@@ -55,6 +66,12 @@ class ShardRow(NamedTuple):
     @property
     def uuid(self) -> TableId:
         return TableId(self.header.uuid.hex())
+
+    @property
+    def of_user(self) -> bool:
+        """Whether it is a write of a user to its owner."""
+        header = self.header
+        return header.type in ROWS and _of_user(header.ns) and not from_migrate(self.entry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +97,9 @@ class ShardRowReader:
         self._shard = shard
 
     def read(self, range: RowRange) -> Generator[ShardRow, None, None]:
+        """Those of users."""
         for rows in self.batches(range):
-            yield from rows
+            yield from (row for row in rows if row.of_user)
 
     def batches(self, range: RowRange) -> Generator[list[ShardRow], None, None]:
         """In lists of some megabytes. After an error, the range is read anew from an effective time of the caller's choice."""
@@ -103,21 +121,25 @@ class ShardRowReader:
                     part = reply[begin : begin + _MOST_ROWS]
                     if not part:
                         break
-                    yield list(self._in_time(part, commits))
+                    yield self._in_time(part, commits)
         while commits:
             yield list(self._committed(commits.pop()))
 
-    def _in_time(self, part: list[bytes], commits: list[_Commit]) -> Iterator[ShardRow]:
-        row = self._row
-        for entry in part:
-            if commits:
-                ts = _ts_of(entry)
-                while commits and commits[-1].ts < ts:
-                    yield from self._committed(commits.pop())
-            if is_command(entry):
-                yield from self._rows(entry)
-            elif (found := row(entry)) is not None:
-                yield found
+    def _in_time(self, part: list[bytes], commits: list[_Commit]) -> list[ShardRow]:
+        times = times_of(part)
+        rows = list(map(ShardRow._make, zip(times, repeat(self._shard), part)))
+        commands = [at for at, entry in enumerate(part) if is_command(entry)]
+        if commands:
+            ends = [*commands, len(rows)]
+            split = [rows[: commands[0]], *(rows[at + 1 : end] for at, end in pairwise(ends))]
+            rows = list(split[0])
+            for at, following in zip(commands, split[1:], strict=True):
+                rows += [*self._rows(part[at]), *following]
+        while commits and commits[-1].ts.to_int() < times[-1]:
+            commit = commits.pop()
+            after = bisect_right(rows, commit.ts.to_int(), key=_time)
+            rows[after:after] = self._committed(commit)
+        return rows
 
     def _commits(self, range: RowRange) -> list[_Commit]:
         """The latest first."""
@@ -131,32 +153,17 @@ class ShardRowReader:
 
     def _rows(self, entry: bytes) -> Iterator[ShardRow]:
         command = CommandEntry.of(entry)
-        if command.visible and not _is_commit(entry) and not _from_migrate(entry):
+        if command.visible and not _is_commit(entry) and not from_migrate(entry):
             yield from self._made(command, command.ts)
 
     def _committed(self, commit: _Commit) -> Iterator[ShardRow]:
         yield from self._made(commit.entry, commit.ts)
 
     def _made(self, command: CommandEntry, at_ts: ClusterTime) -> Iterator[ShardRow]:
-        ts = at_ts.to_int().to_bytes(8, "little")
+        time = at_ts.to_int()
+        ts = time.to_bytes(8, "little")
         for index, (operation, upserts) in enumerate(operations(partial(entry_at, self._client), command)):
-            found = self._row(made_entry(operation, ts, index, upserts=upserts))
-            if found is not None:
-                yield found
-
-    def _row(self, entry: bytes) -> ShardRow | None:
-        """None: it is no write of a user to its owner."""
-        header = scan(entry)
-        type, time, _, ns, *_ = header
-        if type in _ROWS:
-            if _of_user(ns) and not (_FROM_MIGRATE in entry and _from_migrate(entry)):
-                return _new(ShardRow, (time, self._shard, header, entry))
-            return None
-        if type.startswith(UNKNOWN):
-            raise SourceUnsupported(
-                f"shard {self._shard}: the oplog has an operation of unknown type {header.type.decode()!r} at {header.position}"
-            )
-        return None
+            yield ShardRow(time, self._shard, made_entry(operation, ts, index, upserts=upserts))
 
 
 @lru_cache(maxsize=10_000)
@@ -165,9 +172,21 @@ def _of_user(ns: bytes) -> bool:
     return name is not None and not name.system
 
 
-def _from_migrate(entry: bytes) -> bool:
+def from_migrate(entry: bytes) -> bool:
     """A document may contain the bytes too."""
     return _FROM_MIGRATE in entry and fields_of(entry).get(b"fromMigrate") == _FROM_MIGRATE
+
+
+def times_of(entries: list[bytes]) -> list[int]:
+    """Usually the time has a fixed place before the end: `ts`, `t`, `v` and `wall` have fixed sizes, and so has what follows of a retryable write."""
+    return [
+        _UINT64(entry, len(entry) - 45)[0]
+        if entry[-49:-45] == _TS and entry[-15:-9] == _WALL
+        else _UINT64(entry, len(entry) - 85)[0]
+        if entry[-89:-85] == _TS and entry[-55:-49] == _WALL and entry[-41:-29] == _PREVIOUS
+        else _ts_of(entry).to_int()
+        for entry in entries
+    ]
 
 
 def _ts_of(entry: bytes) -> ClusterTime:

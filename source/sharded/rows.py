@@ -23,22 +23,24 @@ from bson.errors import BSONError
 from pymongo.errors import PyMongoError
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.documents.row_key import only_id, row_key
+from changefeed.documents.row_key import row_key
 from changefeed.errors import InvariantError, SluiceError, SourceUnavailable
 from changefeed.position import Position, Window
 from changefeed.sharded.history import ShardedHistory
 from changefeed.table import TableId
 from source.errors import translate
 from source.oplog import row_entry
-from source.raw.bson_bytes import document_of, elements
+from source.raw.bson_bytes import document_of, value_end_of
 from source.raw.raw_batch import RawBatch
 from source.raw.row_header import Header
 from source.row_capture import RowReader
 from source.sharded.cluster_clients import ClusterClients
 from source.sharded.merge import stretches
-from source.sharded.row_reader import RowRange, ShardRow, ShardRowReader
+from source.sharded.row_reader import RowRange, ShardRow, ShardRowReader, from_migrate
 
 _ID = b"_id\0"
+_NOOP = b"noop"
+_new = tuple.__new__
 
 log = structlog.get_logger(__name__)
 
@@ -52,13 +54,13 @@ class ShardedRows:
         self._ids = {bytes.fromhex(uuid): bytes.fromhex(table) for uuid, table in ids.items()}
 
     def scan(self, entry: bytes) -> Header:
+        """What a migration copies or cleans up is no row of a user."""
         header = row_entry.scan(entry)
-        if header.uuid in self._ids:
-            header = header._replace(uuid=self._ids[header.uuid])
-        key = header.key
-        if key and not (key[5:9] == _ID and only_id(key)):
-            header = header._replace(key=_id_of(key))
-        return header
+        if from_migrate(entry):
+            return header._replace(type=_NOOP)
+        uuid, key = header.uuid, header.key
+        table, key = self._ids.get(uuid, uuid), _id_of(key)
+        return header if table is uuid and key is header.key else _new(Header, (*header[:4], key, table, *header[6:]))
 
     @property
     def update_of(self) -> Callable[[bytes, Header], bytes]:
@@ -70,14 +72,23 @@ class ShardedRows:
         return _WindowOfShards(self._clients, history, self._document, patience=self._patience)
 
     def _document(self, row: ShardRow) -> Hashable:
+        """What is no write of a user has no order among those of its document."""
+        if not row.of_user:
+            return row
         return self._ids.get(row.header.uuid, row.header.uuid), row_key(row.header.key)
 
 
 def _id_of(key: bytes) -> bytes:
-    for name, _, at, end in elements(key):
-        if name == b"_id":
-            return document_of([key[at - len(name) - 2 : end]])
-    raise row_entry.MalformedEntry("the key of a row has no _id")
+    """Without the fields of a shard key."""
+    at, last = 4, len(key) - 1
+    while at < last:
+        if key[at + 1 : at + 5] == _ID:
+            end = value_end_of(key, key[at], at + 5)
+            return key if at == 4 and end == last else document_of([key[at:end]])
+        at = value_end_of(key, key[at], key.index(0, at + 1) + 1)
+    if key:
+        raise row_entry.MalformedEntry("the key of a row has no _id")
+    return key
 
 
 @dataclass(slots=True)
@@ -136,7 +147,7 @@ class _WindowOfShards:
         seen = reached.rows
         with ExitStack() as stack:
             shards = [stack.enter_context(closing(rows)) for rows in self._shards(reached.ts, window.end)]
-            for stretch in stretches(shards, self._document, lambda row: row.header.type == b"delete"):
+            for stretch in stretches(shards, self._document, _deletes):
                 rows = stretch[seen:]
                 seen -= len(stretch) - len(rows)
                 if rows:
@@ -161,6 +172,10 @@ class _WindowOfShards:
 
 _FIRST_ROW = "0"
 """The least token of a row. Those of DDLs are less."""
+
+
+def _deletes(row: ShardRow) -> bool:
+    return row.header.type == b"delete" and row.of_user
 
 
 def _failure(error: SluiceError | PyMongoError | BSONError, window: Window) -> SluiceError:

@@ -23,17 +23,16 @@ from source.sharded.cluster_clients import CONFIG, ClusterClients
 from source.sharded.ddl_watch import ShardedDdlWatch
 from source.sharded.owned.chunk_rows import OwnedChunk
 from source.sharded.owned.cluster_catalog import read_cluster_catalog
+from source.sharded.owned.division import cluster_sizes, divide_cluster
 from source.sharded.owned.owned_find import owned_find
 from source.sharded.rows import ShardedRows
 from source.source import ChunkRows
 from source.stream.window_reader import ReadOptions
 from source.tables.catalog import CatalogReading
 from source.tables.chunk_reader import Chunk, ReadWay
-from source.tables.chunks import CHUNK_BYTES, MOST_CHUNKS, Division, chunks_of, divided, in_id_order, in_natural_order
-from source.tables.chunks import sampled as sampled_of
+from source.tables.chunks import Division
 from source.tables.row_read import Row
 from source.tables.stable_catalog import changed_each_time, disturbing_ddl
-from source.tables.table_size import table_sizes
 
 _ATTEMPTS = 20
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
@@ -66,12 +65,7 @@ class ShardedSource:
         raise changed_each_time()
 
     def sizes(self, names: Iterable[TableName]) -> Mapping[TableName, TableSize]:
-        """With the documents that a shard has and does not own: usually few."""
-        wanted, sums = list(names), dict[TableName, TableSize]()
-        for name, host in self._clients.read_shards().items():
-            for table, size in table_sizes(self._clients.of(name, host), wanted).items():
-                sums[table] = sums.get(table, TableSize()) + size
-        return sums
+        return cluster_sizes(self._clients, names)
 
     def oplog_window(self) -> OplogWindow | None:
         """What all of them have. One that was never cut has everything: its replica set may be younger than the cluster."""
@@ -141,20 +135,7 @@ class ShardedSource:
         return list(read_command(self._clients.config, "config", command)["cursor"]["firstBatch"])
 
     def divide(self, schema: TableSchema) -> Division:
-        """By the `_id`s of a random sample of each shard."""
-        hosts = self._clients.read_shards()
-        sizes = {shard: table_sizes(self._clients.of(shard, host), [schema.name]) for shard, host in hosts.items()}
-        size = sum((found[schema.name] for found in sizes.values() if schema.name in found), TableSize())
-        wanted = chunks_of(schema, size, chunk_bytes=CHUNK_BYTES, most=MOST_CHUNKS)
-        if wanted <= 1:
-            return Division(whole=in_natural_order(schema), size=size)
-        found: list[RawBSONDocument] = []
-        for shard in hosts:
-            here = sizes[shard].get(schema.name, TableSize()).documents
-            share = -(-wanted * here // max(1, size.documents))
-            with translated(f"dividing {schema.name} into chunks"):
-                found += sampled_of(self._clients.of(shard), schema.name, here, share)
-        return divided(schema, size, sorted(found, key=lambda each: in_id_order(each["_id"])), wanted)
+        return divide_cluster(self._clients, schema)
 
     def chunk(self, chunk: Chunk, _way: ReadWay) -> ChunkRows:
         return OwnedChunk(self._clients, chunk)

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, TypeAlias, cast
 
 from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection as MongoCollection
-from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 
 from changefeed.documents.document import Document
 from changefeed.documents.key_range import LAST_KEY
 from changefeed.documents.row_key import row_key
 from changefeed.errors import PermanentError
-from changefeed.table import TableName
-from sink.mongodb.codes import NAMESPACE_NOT_FOUND
+from changefeed.table import TableName, TableSize
 from sink.mongodb.connection import Client
 from sink.mongodb.errors import translated as translated_of_target
 from source.errors import translated as translated_of_source
 from source.raw.bson_bytes import document_of, elements
 from source.raw.columns import Columns
+from source.tables.table_size import table_size
 from verify.documents.id_range import EVERYTHING, IdRange
 from verify.documents.raw_document import document_key, documents_in
 
@@ -36,6 +35,8 @@ _NOT_THE_LAST = {"_id": {"$ne": _THE_LAST["_id"]}}
 """A scan with a lower bound only returns the last key in clustered collections only, so it is read apart."""
 _NEARLY_FULL = 0.9
 
+Find: TypeAlias = Callable[[Mapping[str, Any]], Generator[bytes, None, None]]
+"""Batches of documents, for the options of a `find`."""
 Translated: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
@@ -45,26 +46,30 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TableReader:
-    """At the source it reads with majority read concern, because only that state is replicated; a target may be a standalone server."""
-
-    collection: MongoCollection[dict[str, Any]]
-    translated: Translated
+    find: Find
+    size: Callable[[], TableSize]
     stop: threading.Event
     columns: Columns | None = None
     """What the target sees of the source's documents; None: all."""
+    in_order: bool = True
+    """Whether a range comes in the order of the index on `_id`."""
 
     @classmethod
     def of_source(cls, client: Client, name: TableName, stop: threading.Event, columns: Columns | None = None) -> Self:
+        """With majority read concern, because only that state is replicated."""
         collection = client[name.db].get_collection(name.coll, read_concern=ReadConcern("majority"))
-        return cls(collection, partial(translated_of_source, f"reading {name} of the source"), stop, columns)
+        translated = partial(translated_of_source, f"reading {name} of the source")
+        return cls(partial(_find, collection, translated), partial(_size, client, name, translated), stop, columns)
 
     @classmethod
     def of_target(cls, client: Client, name: TableName, stop: threading.Event) -> Self:
-        doing = f"reading {name} of the target"
-        return cls(client[name.db][name.coll], partial(translated_of_target, doing, PermanentError), stop)
+        """It may be a standalone server."""
+        translated = partial(translated_of_target, f"reading {name} of the target", PermanentError)
+        collection = client[name.db][name.coll]
+        return cls(partial(_find, collection, translated), partial(_size, client, name, translated), stop)
 
     def batches(self, keys: IdRange = EVERYTHING) -> Iterator[bytes]:
-        """Batches of the range's documents, in the order of the index on `_id`."""
+        """Batches of the range's documents."""
         bounds: dict[str, Any] = {}
         if keys.low is not None:
             bounds["min"] = RawBSONDocument(keys.low)
@@ -98,24 +103,29 @@ class TableReader:
     def nearly_full(self, options: Document) -> bool:
         """Whether a capped collection with these options drops its oldest documents, or will soon."""
         bounds = options.decode()
-        with self.translated():
-            try:
-                stats = self.collection.database.command({"collStats": self.collection.name})
-            except OperationFailure as error:
-                # The collection was dropped after the catalogs were read.
-                if error.code != NAMESPACE_NOT_FOUND:
-                    raise
-                return False
-        sizes = (stats.get("size", 0), bounds.get("size", 0)), (stats.get("count", 0), bounds.get("max", 0))
+        found = self.size()
+        sizes = (found.bytes, bounds.get("size", 0)), (found.documents, bounds.get("max", 0))
         return any(most > 0 and size >= _NEARLY_FULL * most for size, most in sizes)
 
     def _read(self, options: Mapping[str, Any]) -> Iterator[bytes]:
-        with self.translated(), self.collection.find_raw_batches(**options) as cursor:
-            for batch in cursor:
+        with closing(self.find(options)) as batches:
+            for batch in batches:
                 if self.stop.is_set():
                     raise Stopped
-                raw = cast("bytes", batch)  # documented by the driver, but not in its type hints
-                yield raw if self.columns is None else b"".join(map(self.columns.document, documents_in(raw)))
+                yield batch if self.columns is None else b"".join(map(self.columns.document, documents_in(batch)))
+
+
+def _find(
+    collection: MongoCollection[dict[str, Any]], translated: Translated, options: Mapping[str, Any]
+) -> Generator[bytes, None, None]:
+    with translated(), collection.find_raw_batches(**options) as cursor:
+        for batch in cursor:
+            yield cast("bytes", batch)  # documented by the driver, but not in its type hints
+
+
+def _size(client: Client, name: TableName, translated: Translated) -> TableSize:
+    with translated():
+        return table_size(client, name)
 
 
 def _one_of(keys: Collection[bytes]) -> bytes:

@@ -44,6 +44,7 @@ _PATIENCE_SECONDS = 30.0
 _LOOK_AGAIN_SECONDS = 0.05
 _NO_EPOCH = ObjectId("0" * 24)
 _NO_TIME = Timestamp(0, 0)
+_MAJORITY = {"level": "majority"}
 _UNSHARDED = {"e": _NO_EPOCH, "t": _NO_TIME, "v": _NO_TIME}
 
 log = structlog.get_logger(__name__)
@@ -67,8 +68,13 @@ def owned_find(
     not_before: ClusterTime,
     most: int,
     at: ClusterTime | None = None,
+    snapshot: bool = True,
 ) -> Iterator[OwnedReplies]:
-    """`at`: that time and no other, as long as the shards keep it. `arguments` are those of the `find` command. Each shard's first reply is there when this returns."""
+    """`arguments` are those of the `find` command. Each shard's first reply is there when this returns.
+
+    `at`: that time and no other, as long as the shards keep it. Without a `snapshot` the documents are of that time or later: no server
+    reads a capped collection at an earlier time, and one shard has all of it.
+    """
     give_up_at = time.monotonic() + _PATIENCE_SECONDS
     with ExitStack() as stack:
         while True:
@@ -77,7 +83,9 @@ def owned_find(
                     with translated(f"reading {table} at the shards of the source"):
                         hosts = clients.read_shards()
                         at_ts = at or reach(clients, not_before)
-                        replies = _asked(clients, table, arguments, hosts, at_ts, most, attempt)
+                        concern = {"level": "snapshot", "atClusterTime": at_ts.to_bson()} if snapshot else _MAJORITY
+                        said = {**arguments, "readConcern": concern}
+                        replies = _asked(clients, table, said, hosts, at_ts, most, attempt)
                 except _Stale as stale:
                     if time.monotonic() > give_up_at:
                         raise SourceUnavailable(f"reading {table}: {stale}; it is read again") from stale
@@ -102,11 +110,10 @@ def _asked(
     most: int,
     stack: ExitStack,
 ) -> OwnedReplies:
-    concern = {"level": "snapshot", "atClusterTime": at_ts.to_bson()}
     first: dict[str, Found] = {}
     rest: dict[str, Iterator[Found]] = {}
     for shard, versions in _versions(clients, table, hosts).items():
-        said = {**arguments, **versions, "readConcern": concern}
+        said = {**arguments, **versions}
         replies = iter(stack.enter_context(RawFind(clients.of(shard, hosts[shard]), table, said, most=most)))
         try:
             first[shard] = next(replies)

@@ -22,6 +22,7 @@ from devstack.mongodb.server import Client, MongoDB
 from source.connection import connect
 from tests.component.verify.verified import Heard, Sides, Verify
 from verify.report import Aspect, DifferenceKind, Outcome, VerifyProgress
+from verify.sources.deployment import ComparedDeployment
 from verify.verification import Verification, Wishes
 
 DAY = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -282,6 +283,8 @@ def test_a_target_that_is_away_for_a_moment_does_not_end_it(
 
         fields = {"id": "f", "source": source_uri, "sink": server.uri, "filter": {"tables": [f"{sides.database}.*"]}}
         killing = Killing()
-        report = Verification(Configuration.parse(fields), source, target, killing, SMALL_RANGES).run()
+        report = Verification(
+            Configuration.parse(fields), ComparedDeployment(source), target, killing, SMALL_RANGES
+        ).run()
         killing.back.join()
     assert report.outcome is Outcome.EQUAL
