@@ -148,11 +148,13 @@ class ReplicaSet:
                 f"{self.name}: not all members were secondaries of the primary after {timeout_seconds:.0f} s"
             )
 
-    def step_down(self, seconds: int = 10) -> None:
-        """The primary becomes a secondary, and cannot be elected for this time."""
+    def step_down(self, seconds: int = 10, *, force: bool = False) -> None:
+        """The primary becomes a secondary, and cannot be elected for this time. `force`: even if no other can be elected."""
         with self.primary().client() as client:
             try:
-                client.admin.command("replSetStepDown", seconds, secondaryCatchUpPeriodSecs=min(5, seconds))
+                client.admin.command(
+                    "replSetStepDown", seconds, secondaryCatchUpPeriodSecs=0 if force else min(5, seconds), force=force
+                )
             except AutoReconnect:
                 return  # servers before 4.2 close the connection; later ones may close it during the election
 

@@ -82,6 +82,10 @@ class ShardedCluster:
         return ClusterRouter(lambda name: Wire(self._set_of(name).primary().port), CONFIG, self.version)
 
     def balanced(self, on: bool) -> None:
+        """A running balancer looks for work several times a second, where users have ten seconds."""
+        pace = {"configureFailPoint": "overrideBalanceRoundInterval", "mode": "alwaysOn", "data": {"intervalMs": 200}}
+        if on:
+            self._ask_config(pace)
         self._ask_config({f"_configsvrBalancer{'Start' if on else 'Stop'}": 1, "maxTimeMS": 30_000})
 
     def add_shard(self, name: str) -> None:

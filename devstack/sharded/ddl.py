@@ -97,11 +97,18 @@ class ClusterDdl:
     def move(self, ns: str, point: Key, to: str, *, wait_for_delete: bool = False) -> None:
         """Moves the chunk that has this point. Afterwards the routes are stale, as those of another router would be."""
         self._router.refresh(ns)
-        route = self._router.route(ns)
-        assert route.collection is not None
-        chunk, collection = route.chunk(point), route.collection
+        self.move_chunk(ns, self._router.route(ns).chunk(point), to, wait_for_delete=wait_for_delete)
+
+    def move_chunk(
+        self, ns: str, chunk: Mapping[str, Any], to: str, *, wait_for_delete: bool = False, jumbo: bool = False
+    ) -> None:
+        """`jumbo`: even if it is too large, which stops writes to it longer."""
+        collection = self._router.route(ns).collection
+        assert collection is not None
         if self._since(6):
             command = {"_configsvrMoveRange": ns, "toShard": to, "min": chunk["min"], "max": chunk["max"]}
+            if jumbo:
+                command |= {"forceJumbo": True}
         else:
             command = {
                 "_configsvrMoveChunk": 1,
@@ -112,9 +119,21 @@ class ClusterDdl:
                 "lastmodTimestamp": collection["timestamp"],
                 "maxChunkSizeBytes": Int64(_CHUNK_BYTES),
                 "secondaryThrottle": {},
-                "forceJumbo": False,
+                "forceJumbo": jumbo,
             }
         self._router.config({**command, "waitForDelete": wait_for_delete, "writeConcern": MAJORITY})
+
+    def zone(self, ns: str, lower: Key, upper: Key, shard: str) -> None:
+        """The balancer brings `[lower, upper)` to the shard."""
+        self._router.config({"_configsvrAddShardToZone": shard, "zone": shard, "writeConcern": MAJORITY})
+        self._zone_of(ns, lower, upper, shard)
+
+    def unzone(self, ns: str, lower: Key, upper: Key) -> None:
+        self._zone_of(ns, lower, upper, None)
+
+    def _zone_of(self, ns: str, lower: Key, upper: Key, zone: str | None) -> None:
+        range = {"min": lower, "max": upper, "zone": zone}
+        self._router.config({"_configsvrUpdateZoneKeyRange": ns, **range, "writeConcern": MAJORITY})
 
     def _coordinated(self, ns: str, command: str, **fields: Any) -> None:
         db, _, coll = ns.partition(".")

@@ -19,6 +19,7 @@ from bson.objectid import ObjectId
 from bson.timestamp import Timestamp
 
 from changefeed.documents.bson_order import compare
+from devstack.sharded.hashed_key import hashed
 from devstack.sharded.wire import MAJORITY, CommandFailed, Wire
 
 _STALE = frozenset({13388, 249, 63, 150})
@@ -47,7 +48,8 @@ class RowRoute:
         """`row`: all fields of the shard key."""
         if self.collection is None:
             raise LookupError("a collection that is not sharded has no chunks")
-        key = {path: _at(row, path) for path in self.collection["key"]}
+        pattern = self.collection["key"]
+        key = {path: hashed(_at(row, path)) if way == "hashed" else _at(row, path) for path, way in pattern.items()}
         for chunk in self.chunks:
             if compare(chunk["min"], key) <= 0 and compare(key, chunk["max"]) < 0:
                 return chunk
@@ -100,6 +102,12 @@ class ClusterRouter:
             chunks = self.known_by_config("chunks", {"uuid": collection["uuid"]}, sort={"min": 1}) if collection else []
             self._routes[ns] = RowRoute(database, collection, chunks)
         return self._routes[ns]
+
+    def reconnect(self) -> None:
+        """Connects anew to all, and forgets all routes: a server died, or is no primary any more."""
+        for shard in list(self._wires):
+            self.forget(shard)
+        self.refresh()
 
     def refresh(self, ns: str = "") -> None:
         """Forgets the routes of a collection, or all."""

@@ -36,7 +36,7 @@ from source.raw.row_header import Header
 from source.row_capture import RowReader
 from source.sharded.cluster_clients import ClusterClients
 from source.sharded.merge import stretches
-from source.sharded.row_reader import RowRange, ShardRow, ShardRowReader, from_migrate
+from source.sharded.row_reader import ROWS, RowRange, ShardRow, ShardRowReader, from_migrate
 
 _ID = b"_id\0"
 _NOOP = b"noop"
@@ -56,6 +56,8 @@ class ShardedRows:
     def scan(self, entry: bytes) -> Header:
         """What a migration copies or cleans up is no row of a user."""
         header = row_entry.scan(entry)
+        if header.type not in ROWS:
+            return header
         if from_migrate(entry):
             return header._replace(type=_NOOP)
         uuid, key = header.uuid, header.key

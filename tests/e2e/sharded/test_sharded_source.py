@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import random
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from devstack.mongodb.server import Client
 from devstack.sharded.cluster import ShardedCluster
@@ -22,14 +16,10 @@ from devstack.sharded.wire import MAJORITY
 from source.sharded.clock import reach_newest
 from source.sharded.cluster_clients import ClusterClients
 from tests.component.node.server_process import Server
-from tests.component.source.sharded.history import History, content, indexes
 from tests.e2e.node.workload import until
+from tests.e2e.sharded.site import PATIENCE, Site
 
 pytestmark = pytest.mark.since("6.0")
-
-SEEDS = [int(seed) for seed in os.environ.get("SLUICE_SHARDED_SEEDS", "").split(",") if seed]
-STEPS = int(os.environ.get("SLUICE_SHARDED_STEPS", "15"))
-_PATIENCE = ("--session-ttl", "10", "--grace", "150")  # nodes share two cores with their Spark
 
 
 @pytest.fixture(scope="module")
@@ -42,61 +32,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardedCluster
 @pytest.fixture(scope="module")
 def node(etcd_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     log = Path(tmp_path_factory.mktemp("n1")) / "log"
-    with Server(etcd_endpoint, log, *_PATIENCE, name="n1", roles="owner,processor") as started:
+    with Server(etcd_endpoint, log, *PATIENCE, name="n1", roles="owner,processor") as started:
         yield started
-
-
-class Site:
-    """A cluster whose database `shop` one changefeed replicates. Each command goes to a node that is ready."""
-
-    def __init__(self, cluster: ShardedCluster, target: Client, target_uri: str, nodes: Sequence[Server]) -> None:
-        self.cluster, self._client = cluster, target
-        self._nodes = nodes
-        self._uris = cluster.config.uri, target_uri
-
-    def sluice(self, *arguments: str, input: str | None = None) -> str:
-        node = next(each for each in self._nodes if each.get("/readyz")[0] == 200)
-        answer = node.sluice(*arguments, input=input)
-        state = node.sluice("changefeed", "query", "shop").stdout if answer.returncode else ""
-        assert answer.returncode == 0, f"sluice {' '.join(arguments)}: {answer.stderr}{answer.stdout}{state}"
-        return answer.stdout
-
-    def end(self) -> None:
-        self.sluice("changefeed", "remove", "shop", "--yes")
-        with self.cluster.router() as router:
-            ClusterDdl(router).drop_database("shop")
-        self._client.drop_database("shop")
-
-    def create(self, **options: Any) -> None:
-        self.sluice("changefeed", "create", "-", input=self._configuration(**options))
-
-    def update(self, **options: Any) -> None:
-        self.sluice("changefeed", "update", "shop", "-", "--yes", input=self._configuration(**options))
-
-    def _configuration(self, **options: Any) -> str:
-        source, sink = self._uris
-        said = {"id": "shop", "source": source, "sink": sink, "filter": {"tables": ["shop.*"]}, "capture": "oplog"}
-        return yaml.safe_dump(said | options)
-
-    def rows(self) -> dict[str, dict[Any, Any]]:
-        found = self._client["shop"]
-        names = [name for name in found.list_collection_names() if not name.startswith("system.")]
-        return {f"shop.{name}": {row["_id"]: row for row in found[name].find()} for name in names}
-
-    def indexes(self) -> dict[str, set[str]]:
-        found = self._client["shop"]
-        names = [name for name in found.list_collection_names() if not name.startswith("system.")]
-        return {f"shop.{name}": set(found[name].index_information()) - {"_id_"} for name in names}
-
-    def until_equal(self) -> None:
-        """Nobody writes at the source."""
-
-        def equal() -> bool:
-            state = json.loads(self.sluice("changefeed", "query", "shop", "-o", "json"))
-            assert state["state"] in ("normal", "warning"), state
-            return self.rows() == content(self.cluster) and self.indexes() == indexes(self.cluster)
-
-        until(equal, "the target has the rows that the shards own, and the indexes of all owners")
 
 
 def test_ddl_and_moves_are_followed(
@@ -250,47 +187,4 @@ def test_a_shard_comes_and_goes(cluster: ShardedCluster, target_client: Client, 
         cluster.shards.pop("sc").stop()
         router.update("shop.orders", rows[150], {"$set": {"last": True}})
         site.until_equal()
-        site.end()
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", SEEDS or [1, 2])
-def test_histories_while_nodes_are_killed(
-    cluster: ShardedCluster, target_client: Client, target_uri: str, etcd_endpoint: str, tmp_path: Path, seed: int
-) -> None:
-    chance = random.Random(seed)
-    with ExitStack() as stack:
-        nodes = [Server(etcd_endpoint, tmp_path / "n1.log", *_PATIENCE, name="n1", roles="owner,processor")]
-        nodes.append(
-            Server(
-                etcd_endpoint,
-                tmp_path / "n2.log",
-                *_PATIENCE,
-                cluster=nodes[0].cluster,
-                name="n2",
-                roles="owner,processor",
-            )
-        )
-        for each in nodes:
-            stack.enter_context(each)
-        site = Site(cluster, target_client, target_uri, nodes)
-        history = History(cluster, seed, STEPS)
-        history.prepare()
-        site.create()
-        running = threading.Thread(target=history.run)
-        running.start()
-        try:
-            while running.is_alive():
-                running.join(chance.uniform(3, 12))
-                killed = chance.choice(nodes)
-                killed.kill()
-                running.join(chance.uniform(0, 4))
-                killed.start()
-                for each in nodes:
-                    each.until_ready()
-        finally:
-            running.join()
-        history.last_write()
-        site.until_equal()
-        assert history.errors == []
         site.end()

@@ -5,27 +5,36 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
 from changefeed.cluster_time import ClusterTime
+from devstack.process import ServerFailed, wait_until
 from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
 from devstack.sharded.router import ClusterRouter, CrossShardTransaction
-from devstack.sharded.wire import CommandFailed
+from devstack.sharded.wire import MAJORITY, CommandFailed
 
 DB = "shop"
 BANK, PLAIN = f"{DB}.bank", f"{DB}.plain"
-TABLES = [f"{DB}.t{number}" for number in range(3)]
+HASHED = f"{DB}.h"
+TABLES = [*(f"{DB}.t{number}" for number in range(3)), HASHED]
 ACCOUNTS, BALANCE = 20, 100
 _KEYS = 200
 _PACE_SECONDS = 0.002
 """Between two writes of a writer: a migration never catches up with writers that do nothing else."""
+_PAUSE_SECONDS = 0.3
+"""After an accident of a server."""
+_BALANCED_WITHIN_SECONDS = 8.0
+_NO_PRIMARY = frozenset({10107, 13435, 13436, 11600, 11602, 91, 189, 133})
+_JUMBO_ROWS, _JUMBO_BYTES = 4, 400_000
+_ACCIDENTS = (CommandFailed, OSError, ServerFailed)
 _ids = count(1)
 
 
 class History:
-    """`steps` DDLs and moves, while writers write. A command that fails is a part of the history too."""
+    """`steps` DDLs and moves, while writers write. A command that fails is a part of the history too, and so is a server that dies."""
 
     def __init__(self, cluster: ShardedCluster, seed: int, steps: int) -> None:
         self._cluster = cluster
@@ -105,8 +114,8 @@ class History:
                     mine.remove((ns, row))
                 else:
                     self._change_key(router, ns, row, chance)
-            except CommandFailed as error:
-                self.failed.append(str(error))
+            except _ACCIDENTS as error:
+                self._recover(router, error)
 
     def _change_key(self, router: ClusterRouter, ns: str, row: dict[str, Any], chance: random.Random) -> None:
         changed = {**row, "k": chance.randrange(_KEYS), "b": chance.randrange(_KEYS)}
@@ -121,7 +130,7 @@ class History:
             row.update(changed)
 
     def _transfer(self, router: ClusterRouter, chance: random.Random) -> None:
-        keys = {number: {"k": number * _KEYS // ACCOUNTS, "b": number} for number in range(ACCOUNTS)}
+        keys = self._accounts(router)
         while not self._over.wait(_PACE_SECONDS):
             one, other = chance.sample(range(ACCOUNTS), 2)
             amount, moves = chance.randrange(1, 50), chance.random() < 0.3
@@ -129,6 +138,7 @@ class History:
 
             def transfer(
                 transaction: CrossShardTransaction,
+                keys: dict[int, dict[str, int]] = keys,
                 one: int = one,
                 other: int = other,
                 amount: int = amount,
@@ -146,10 +156,28 @@ class History:
                 )
 
             try:
-                if self._in_transaction(router, BANK, transfer) and moves:
-                    keys[one] = changed
-            except CommandFailed as error:
-                self.failed.append(str(error))
+                if self._in_transaction(router, BANK, transfer):
+                    keys.update({one: changed} if moves else {})
+            except _ACCIDENTS as error:
+                self._recover(router, error)
+                self._look_again(router, keys)
+
+    def _look_again(self, router: ClusterRouter, keys: dict[int, dict[str, int]]) -> None:
+        try:
+            keys.update(self._accounts(router))
+        except _ACCIDENTS as error:
+            self._recover(router, error)
+
+    @staticmethod
+    def _accounts(router: ClusterRouter) -> dict[int, dict[str, int]]:
+        """Where they are: after an accident nobody knows whether a transaction was committed."""
+        return {row["_id"]: {"k": row["k"], "b": row["b"]} for row in router.rows(BANK)}
+
+    def _recover(self, router: ClusterRouter, error: Exception) -> None:
+        self.failed.append(f"{type(error).__name__} {error}")
+        if not isinstance(error, CommandFailed) or error.code in _NO_PRIMARY:
+            router.reconnect()
+            self._over.wait(_PAUSE_SECONDS)
 
     def _in_transaction(self, router: ClusterRouter, ns: str, work: Callable[[CrossShardTransaction], bool]) -> bool:
         transaction = router.transaction()
@@ -163,66 +191,141 @@ class History:
             list(transaction.abort())
             router.refresh(ns)
             raise
+        except (OSError, ServerFailed):
+            router.reconnect()
+            with suppress(*_ACCIDENTS):
+                list(transaction.abort())
+            raise
         list(transaction.abort())
         return False
 
     def _change(self, router: ClusterRouter, chance: random.Random) -> None:
         ddl = ClusterDdl(router)
         kinds = [self._move] * 5 + [self._reshard, self._move_primary, self._rename, self._recreate, self._index]
+        kinds += [self._refine, self._balance, self._jumbo]
         for _ in range(self._steps):
             change = chance.choice(kinds)
             try:
-                change(router, ddl, chance)
-                self.done.append(change.__name__)
-            except (CommandFailed, LookupError) as error:
-                self.failed.append(f"{change.__name__}: {error}")
+                if change(router, ddl, chance):
+                    self.done.append(change.__name__.removeprefix("_"))
             except TimeoutError:
                 self.failed.append(f"{change.__name__} did not end while there were writers")
-                return
+                router.reconnect()
+            except (*_ACCIDENTS, LookupError) as error:
+                self._recover(router, error)
+                self.failed[-1] = f"{change.__name__}: {self.failed[-1]}"
             router.refresh()
 
-    def _move(self, router: ClusterRouter, ddl: ClusterDdl, chance: random.Random) -> None:
+    def _move(self, router: ClusterRouter, ddl: ClusterDdl, chance: random.Random) -> bool:
         ns = chance.choice([BANK, BANK, *TABLES])
         router.refresh(ns)
-        collection = router.route(ns).collection
-        if collection is None:
+        route = router.route(ns)
+        if route.collection is None:
             self._create(ddl, ns)
-            return
-        [field] = collection["key"]
-        point = {field: chance.randrange(_KEYS)}
-        to = chance.choice([shard for shard in self._cluster.shards if shard != router.route(ns).owner(point)])
-        ddl.move(ns, point, to)
+            return False
+        chunk = chance.choice(route.chunks)
+        ddl.move_chunk(ns, chunk, self._other(chance, chunk["shard"]))
+        return True
 
-    def _reshard(self, router: ClusterRouter, ddl: ClusterDdl, chance: random.Random) -> None:
+    def _jumbo(self, router: ClusterRouter, ddl: ClusterDdl, chance: random.Random) -> bool:
+        """A chunk that is larger than a chunk may be, and has one key only."""
+        ns = chance.choice(TABLES[:-1])
+        router.refresh(ns)
+        route = router.route(ns)
+        if route.collection is None or list(route.collection["key"]) != ["k"]:
+            return False
+        small = {"q": {"_id": "chunksize"}, "u": {"_id": "chunksize", "value": 1}, "upsert": True}
+        router.wire("cfg").command("config", {"update": "settings", "updates": [small], "writeConcern": MAJORITY})
+        point = chance.randrange(_KEYS)
+        for _ in range(_JUMBO_ROWS):
+            router.insert(ns, {"_id": next(_ids) + 1000, "k": point, "b": point, "v": "x" * _JUMBO_BYTES})
+        for bound in (point, point + 1):
+            if all(chunk["min"] != {"k": bound} for chunk in router.route(ns).chunks):
+                ddl.split(ns, {"k": bound})
+        chunk = router.route(ns).chunk({"k": point})
+        ddl.move_chunk(ns, chunk, self._other(chance, str(chunk["shard"])), jumbo=True)
+        return True
+
+    def _balance(self, router: ClusterRouter, ddl: ClusterDdl, chance: random.Random) -> bool:
+        """The balancer brings a part of a table to a zone, while it may move anything else, too."""
+        ns = chance.choice([BANK, *TABLES[:-1]])
+        router.refresh(ns)
+        route = router.route(ns)
+        if route.collection is None or len(route.collection["key"]) > 1:
+            return False
+        [field] = route.collection["key"]
+        lower = chance.randrange(_KEYS // 2)
+        bounds = {field: lower}, {field: lower + chance.randrange(10, _KEYS // 2)}
+        shard = self._other(chance, route.owner(bounds[0]))
+        ddl.zone(ns, *bounds, shard)
+        try:
+            self._cluster.balanced(True)
+
+            def there() -> bool:
+                router.refresh(ns)
+                return router.route(ns).owner(bounds[0]) == shard
+
+            return wait_until(there, _BALANCED_WITHIN_SECONDS)
+        finally:
+            self._cluster.balanced(False)
+            ddl.unzone(ns, *bounds)
+
+    def _refine(self, router: ClusterRouter, ddl: ClusterDdl, chance: random.Random) -> bool:
         ns = chance.choice([BANK, *TABLES])
         router.refresh(ns)
         collection = router.route(ns).collection
-        if collection is not None:
-            ddl.reshard(ns, {"b": 1} if "k" in collection["key"] else {"k": 1}, numInitialChunks=3)
+        if collection is None or len(collection["key"]) > 1:
+            return False
+        [(field, way)] = collection["key"].items()
+        key = {field: way, ("b" if field == "k" else "k"): 1}
+        ddl.create_index(ns, key)
+        ddl.refine(ns, key)
+        return True
 
-    def _move_primary(self, router: ClusterRouter, ddl: ClusterDdl, chance: random.Random) -> None:
+    def _reshard(self, router: ClusterRouter, ddl: ClusterDdl, chance: random.Random) -> bool:
+        ns = chance.choice([BANK, *TABLES])
+        router.refresh(ns)
+        collection = router.route(ns).collection
+        if collection is None:
+            return False
+        keys: list[dict[str, Any]] = [key for key in ({"k": 1}, {"b": 1}, {"k": "hashed"}) if key != collection["key"]]
+        ddl.reshard(ns, chance.choice(keys), numInitialChunks=3)
+        return True
+
+    def _move_primary(self, router: ClusterRouter, ddl: ClusterDdl, chance: random.Random) -> bool:
         [database] = router.known_by_config("databases", {"_id": DB})
-        ddl.move_primary(DB, chance.choice([shard for shard in self._cluster.shards if shard != database["primary"]]))
+        ddl.move_primary(DB, self._other(chance, database["primary"]))
+        return True
 
-    def _rename(self, router: ClusterRouter, ddl: ClusterDdl, chance: random.Random) -> None:
+    def _other(self, chance: random.Random, than: str) -> str:
+        return chance.choice([shard for shard in sorted(self._cluster.shards) if shard != than])
+
+    def _rename(self, router: ClusterRouter, ddl: ClusterDdl, chance: random.Random) -> bool:
         one, other = chance.sample(TABLES, 2)
         ddl.rename(one, other, drop_target=True)
+        return True
 
-    def _recreate(self, router: ClusterRouter, ddl: ClusterDdl, chance: random.Random) -> None:
+    def _recreate(self, router: ClusterRouter, ddl: ClusterDdl, chance: random.Random) -> bool:
         ns = chance.choice([*TABLES, PLAIN])
         ddl.drop(ns)
         if ns != PLAIN and chance.random() < 0.8:
             self._create(ddl, ns)
+        return True
 
-    def _index(self, router: ClusterRouter, ddl: ClusterDdl, chance: random.Random) -> None:
+    def _index(self, router: ClusterRouter, ddl: ClusterDdl, chance: random.Random) -> bool:
         ns = chance.choice(TABLES)
         router.refresh(ns)
         if chance.random() < 0.6:
             ddl.create_index(ns, {"v": 1, "b": 1})
         else:
             ddl.drop_index(ns, "v_1_b_1")
+        return True
 
     def _create(self, ddl: ClusterDdl, ns: str) -> None:
+        if ns == HASHED:
+            ddl.shard(ns, {"k": "hashed"}, numInitialChunks=4)
+            ddl.refresh(ns)
+            return
         ddl.shard(ns, {"k": 1})
         ddl.split(ns, {"k": 70}, {"k": 140})
         shards = sorted(self._cluster.shards)

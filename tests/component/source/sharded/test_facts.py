@@ -18,6 +18,7 @@ from changefeed.event import DdlEvent, DdlType
 from devstack.process import wait_until
 from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
+from devstack.sharded.hashed_key import hashed
 from devstack.sharded.router import ClusterRouter
 from devstack.sharded.wire import CommandFailed
 from source.oplog.window import majority_time
@@ -430,3 +431,9 @@ def test_uuids_change_where_the_table_stays(router: ClusterRouter, ddl: ClusterD
     assert plain.table == plain.before != plain.uuid
     assert items.table == items.before != items.uuid
     assert [(each.type, each.id) for each in others if isinstance(each, DdlEvent)] == [(DdlType.DROP, plain.table)]
+
+
+def test_a_hashed_key_is_computed_as_the_servers_do(cluster: ShardedCluster) -> None:
+    with cluster.shards["sa"].client() as client:
+        for value in (0, 1, -5, 199, 1 << 40):
+            assert client.admin.command("_hashBSONElement", value, seed=0)["out"] == hashed(value)

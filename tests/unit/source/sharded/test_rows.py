@@ -53,6 +53,10 @@ def test_what_a_migration_copies_is_no_row(rows: ShardedRows) -> None:
     assert rows.scan(entry(o={"_id": 1, "text": b"\x08fromMigrate\x00\x01"})).type == b"insert"
 
 
+def test_what_no_operation_on_a_document_has_beside_it_is_no_key(rows: ShardedRows) -> None:
+    assert rows.scan(entry(op="n", o={"msg": ""}, o2={"shardCollection": "shop.orders"})).type == b"noop"
+
+
 def test_a_key_without_an_id_is_an_error(rows: ShardedRows) -> None:
     with pytest.raises(MalformedEntry, match="no _id"):
         rows.scan(entry(o2={"k": 1}))

@@ -1,0 +1,147 @@
+"""Random histories of a sharded cluster, with accidents of nodes, shards and config servers. Afterwards the target is what the shards own.
+
+At each *cut* the changefeed is finalized while writers go on: the target then has one time of the cluster, and the whole sum of the bank.
+
+    SLUICE_SHARDED_SEEDS=1-40       which histories
+    SLUICE_SHARDED_STEPS=15         DDLs and moves of each
+    SLUICE_SHARDED_MEMBERS=3        of each shard and of the config servers
+    SLUICE_SHARDED_TALLY=FILE       a line for each history: what it met
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from devstack.mongodb.server import Client
+from devstack.sharded.cluster import ShardedCluster
+from tests.component.node.server_process import Server
+from tests.component.source.sharded.history import ACCOUNTS, BALANCE, BANK, History
+from tests.e2e.node.workload import until
+from tests.e2e.sharded.accidents import Accidents
+from tests.e2e.sharded.site import PATIENCE, Site
+
+pytestmark = pytest.mark.since("6.0")
+
+_SHARE_OF_CUTS = 0.2
+
+log = logging.getLogger(__name__)
+
+
+def _seeds(said: str) -> list[int]:
+    found: list[int] = []
+    for part in filter(None, said.split(",")):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+SEEDS = _seeds(os.environ.get("SLUICE_SHARDED_SEEDS", ""))
+STEPS = int(os.environ.get("SLUICE_SHARDED_STEPS", "12"))
+MEMBERS = int(os.environ.get("SLUICE_SHARDED_MEMBERS", "1"))
+TALLY = os.environ.get("SLUICE_SHARDED_TALLY", "")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardedCluster]:
+    directory: Path = tmp_path_factory.mktemp("histories")
+    with ShardedCluster(
+        directory / "data", directory / "log", shards=("sa", "sb", "sc"), members=MEMBERS, cache_gb=0.25
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def nodes(etcd_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
+    directory: Path = tmp_path_factory.mktemp("nodes")
+    with ExitStack() as stack:
+        first = Server(etcd_endpoint, directory / "n1.log", *PATIENCE, name="n1", roles="owner,processor")
+        second = Server(
+            etcd_endpoint,
+            directory / "n2.log",
+            *PATIENCE,
+            cluster=first.cluster,
+            name="n2",
+            roles="owner,processor",
+        )
+        yield [stack.enter_context(each) for each in (first, second)]
+
+
+def follow(
+    cluster: ShardedCluster, nodes: list[Server], target: Client, target_uri: str, seed: int, steps: int, accidents: int
+) -> Counter[str]:
+    chance = random.Random(seed)
+    site, history = Site(cluster, target, target_uri, nodes), History(cluster, seed, steps)
+    happening = Accidents(cluster, nodes, chance)
+    started = time.monotonic()
+    history.prepare()
+    site.create()
+    running = threading.Thread(target=history.run)
+    running.start()
+    try:
+        while running.is_alive() and happening.met.total() < accidents:
+            running.join(chance.uniform(0.5, 4))
+            if chance.random() < _SHARE_OF_CUTS:
+                _cut(site, target)
+                happening.met["cut"] += 1
+            else:
+                happening.happen()
+    finally:
+        running.join()
+        happening.end()
+    history.last_write()
+    site.until_equal()
+    assert history.errors == []
+    _add_up(target)
+    site.verify()
+    site.end()
+    met = happening.met + Counter(history.done)
+    met["transactions"], met["seconds"] = history.transactions, round(time.monotonic() - started)
+    log.info("seed %s: %s; %s commands failed, at last %s", seed, dict(met), len(history.failed), history.failed[-2:])
+    if TALLY:
+        with Path(TALLY).open("a", encoding="utf-8") as tally:
+            tally.write(json.dumps({"seed": seed, "members": MEMBERS, "version": cluster.version, **met}) + "\n")
+    return met
+
+
+def _cut(site: Site, target: Client) -> None:
+    site.sluice("changefeed", "finalize", "shop", "--yes")
+
+    def finished() -> bool:
+        return bool(json.loads(site.sluice("changefeed", "query", "shop", "-o", "json"))["state"] == "finished")
+
+    until(finished, "the changefeed has reached its target")
+    _add_up(target)
+    site.update()
+    site.sluice("changefeed", "resume", "shop")
+
+
+def _add_up(target: Client) -> None:
+    db, _, coll = BANK.partition(".")
+    balances = [row["balance"] for row in target[db][coll].find()]
+    assert (len(balances), sum(balances)) == (ACCOUNTS, ACCOUNTS * BALANCE)
+
+
+def test_a_short_history_with_accidents(
+    cluster: ShardedCluster, nodes: list[Server], target_client: Client, target_uri: str
+) -> None:
+    met = follow(cluster, nodes, target_client, target_uri, seed=1, steps=4, accidents=2)
+    assert met["transactions"] > 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", SEEDS or [2, 3])
+def test_histories(
+    cluster: ShardedCluster, nodes: list[Server], target_client: Client, target_uri: str, seed: int
+) -> None:
+    follow(cluster, nodes, target_client, target_uri, seed=seed, steps=STEPS, accidents=STEPS)
