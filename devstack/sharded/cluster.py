@@ -11,13 +11,13 @@ router.insert("shop.orders", {"_id": 1, "customer": 5})
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
 from devstack.mongodb.replica_set import ReplicaSet
-from devstack.mongodb.server import TESTING
+from devstack.mongodb.server import TESTING, Client
 from devstack.process import ServerFailed, side_by_side, wait_until
 from devstack.sharded.router import ClusterRouter
 from devstack.sharded.wire import MAJORITY, Wire
@@ -88,9 +88,12 @@ class ShardedCluster:
             self._ask_config(pace)
         self._ask_config({f"_configsvrBalancer{'Start' if on else 'Stop'}": 1, "maxTimeMS": 30_000})
 
-    def add_shard(self, name: str) -> None:
+    def add_shard(self, name: str, prepare: Callable[[Client], object] = lambda _: None) -> None:
+        """`prepare`: what it has before it is a shard."""
         self.shards[name] = self._shard(name)
         self.shards[name].start()
+        with self.shards[name].client() as client:
+            prepare(client)
         self._admit(name)
 
     def remove_shard(self, name: str) -> None:

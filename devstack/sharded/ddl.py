@@ -108,7 +108,7 @@ class ClusterDdl:
         if self._since(6):
             command = {"_configsvrMoveRange": ns, "toShard": to, "min": chunk["min"], "max": chunk["max"]}
             if jumbo:
-                command |= {"forceJumbo": True}
+                command |= {"forceJumbo": 1}
         else:
             command = {
                 "_configsvrMoveChunk": 1,

@@ -73,7 +73,7 @@ class ClusterWatch:
         self._pending: list[Unit] = []
         self._added: dict[str, _AddedShard] = {}
         """Shards of which the config servers' oplog tells, and which are not read yet."""
-        self._arriving: dict[str, Mapping[TableId, TableName]] = {}
+        self._arriving: dict[str, _ArrivingShard] = {}
         self._threads = ThreadPoolExecutor(_THREADS, "shards")
         self._since: dict[str, ClusterTime] = {}
         self._former: dict[str, ShardHistory] = {}
@@ -220,7 +220,9 @@ class ClusterWatch:
     def _shard_changed(self, operation: Operation, at: Position) -> None:
         shard = str(document_id(operation))
         if operation["op"] == "i":
-            self.tables.shard_added(shard, self._arriving.pop(shard))
+            arriving = self._arriving.pop(shard)
+            self.tables.shard_added(shard, arriving.collections)
+            self.owned.shard_added(shard, arriving.indexes)
         elif operation["op"] == "d":
             self._streams.pop(shard).close()
             self._former[shard] = ShardHistory(
@@ -232,25 +234,33 @@ class ClusterWatch:
         trouble: dict[str, RetryableError] = {}
         for shard, added in list(self._added.items()):
             try:
-                opened = self._open(shard, added.host, added.ts)
+                opened = self._open(shard, added.host, added.ts, None)
             except RetryableError as error:
                 trouble[shard] = error
                 continue
             del self._added[shard]
             self._since[shard] = added.ts
-            self._arriving[shard] = rewound_shard(opened.collections, _operations(opened.units))
+            operations = _operations(opened.units)
+            by_shard = {uuid: {shard: found} for uuid, found in opened.indexes.items()}
+            indexes = rewound_indexes(by_shard, {shard: operations})
+            self._arriving[shard] = _ArrivingShard(
+                rewound_shard(opened.collections, operations), {uuid: each[shard] for uuid, each in indexes.items()}
+            )
             self._pending += opened.units
         return trouble
 
-    def _open(
-        self, shard: str, host: str, start_ts: ClusterTime, wanted: frozenset[TableId] = frozenset()
-    ) -> _OpenedShard:
-        """`wanted`: UUIDs of which the indexes matter."""
+    def _open(self, shard: str, host: str, start_ts: ClusterTime, wanted: frozenset[TableId] | None) -> _OpenedShard:
+        """`wanted`: UUIDs of which the indexes matter. None: all."""
         client = self._clients.of(shard, host)
         stream = ClusterStream(shard, client, start_ts)
         with one_term(client, f"reading the collections of shard {shard}"):
             collections = read_collections(client, shard)
-            indexes = read_indexes(client, shard, {uuid: name for uuid, name in collections.items() if uuid in wanted})
+            asked = {
+                uuid: name
+                for uuid, name in collections.items()
+                if (not name.system if wanted is None else uuid in wanted)
+            }
+            indexes = read_indexes(client, shard, asked)
         stream.reach_start(self._streams[CONFIG].cluster_time)
         units = _caught_up(stream)
         self._streams[shard] = stream
@@ -300,6 +310,14 @@ class _OpenedShard:
     collections: Mapping[TableId, TableName]
     indexes: Mapping[TableId, Mapping[IndexName, Mapping[str, Any]]]
     units: list[Unit]
+
+
+@dataclass(frozen=True, slots=True)
+class _ArrivingShard:
+    """What it had when it was added."""
+
+    collections: Mapping[TableId, TableName]
+    indexes: Mapping[TableId, Mapping[IndexName, Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -288,11 +288,10 @@ class LiveTables:
         primary = changed_field(operation, "primary")
         if primary is None or primary == self._primaries.get(db):
             return
-        if db not in self._primaries and (brought := self._brought(db, primary)):
-            raise SourceUnsupported(
-                f"database {db} came with shard {primary} at {at}, and had collections before that: {sorted(map(str, brought))}; "
-                "remove the changefeed and create it again with --start initial"
-            )
+        if db not in self._primaries:
+            self._primaries[db] = primary
+            yield from self._brought(db, primary, operation, at)
+            return
         self._primaries[db] = primary
         moved = {str(table.name): (uuid, table.name) for uuid, table in self._live.items() if table.name.db == db}
         for _, (uuid, name) in sorted(moved.items()):  # in the same order, wherever a reader began
@@ -305,9 +304,26 @@ class LiveTables:
                 )
             yield self._superseded(uuid, copies[0], at)
 
-    def _brought(self, db: str, shard: str) -> set[TableName]:
-        held = {names[shard] for names in self._holders.values() if shard in names}
-        return {name for name in held if name.db == db and not name.system}
+    def _brought(self, db: str, shard: str, operation: Operation, at: Position) -> Iterator[DdlEvent]:
+        """A shard was added that has collections already. To a changefeed each comes by a rename from a name that nobody wants."""
+        held = {names[shard]: uuid for uuid, names in self._holders.items() if shard in names and names[shard].db == db}
+        system = sorted(str(name) for name in held if name.system)
+        if system:
+            raise SourceUnsupported(
+                f"database {db} came with shard {shard} at {at}, and has views or time series ({', '.join(system)}), which are not taken over with "
+                "a database; remove the changefeed and create it again with --start initial"
+            )
+        for name, uuid in sorted(held.items()):
+            self._begin(uuid, name, uuid)
+            yield DdlEvent(
+                position=at,
+                type=DdlType.RENAME,
+                db=db,
+                table=TableName(db, f"system.of_shard_{shard}.{name.coll}"),
+                id=uuid,
+                renamed_to=name,
+                wall_ms=_wall(operation),
+            )
 
     def _shard_removed(self, shard: str, operation: Operation, at: Position) -> Iterator[ClusterChange]:
         """It had been drained. What it still holds is no part of a table, and its later entries are not read."""

@@ -83,6 +83,12 @@ class OwnedDdl:
                 owned._unknown.add(uuid)
         return owned
 
+    def shard_added(self, shard: str, indexes: Mapping[TableId, Mapping[IndexName, Mapping[str, Any]]]) -> None:
+        """`indexes`: of the collections that it had when it was added."""
+        for uuid, found in indexes.items():
+            for name, spec in found.items():
+                self._add(uuid, shard, name, spec)
+
     def take(self, shard: str, operation: Operation, at: Position) -> Iterator[ClusterChange]:
         ns = operation["ns"]
         if ns == str(CHUNKS):

@@ -164,9 +164,18 @@ def test_a_shard_comes_and_goes(cluster: ShardedCluster, target_client: Client, 
         rows = [{"_id": number, "k": number} for number in range(200)]
         for row in rows:
             router.insert("shop.orders", row)
-        site.create()
+        site.create(filter={"tables": ["shop.*", "brought.*"]})
         site.until_equal()
-        cluster.add_shard("sc")
+
+        def fill(shard: Client) -> None:
+            """A database that comes with the shard."""
+            shard["brought"].gifts.insert_many([{"_id": number} for number in range(300)])
+            shard["brought"].gifts.create_index("v")
+
+        cluster.add_shard("sc", fill)
+        router.refresh()
+        router.insert("brought.gifts", {"_id": "later"})
+        until(lambda: _gifts(target_client) == ({*range(300), "later"}, {"_id_", "v_1"}), "what came is copied")
         ddl.move("shop.orders", {"k": 100}, "sc")
         router.refresh()
         for row in rows:
@@ -179,6 +188,8 @@ def test_a_shard_comes_and_goes(cluster: ShardedCluster, target_client: Client, 
         for row in rows:
             router.update("shop.orders", row, {"$inc": {"v": 1}})
         ddl.move("shop.orders", {"k": 100}, "sa", wait_for_delete=True)
+        ddl.move_primary("brought", "sb")
+        router.insert("brought.gifts", {"_id": "last"})
         cluster.drain_shard("sc")
         router.refresh()
         for row in rows:
@@ -187,4 +198,13 @@ def test_a_shard_comes_and_goes(cluster: ShardedCluster, target_client: Client, 
         cluster.shards.pop("sc").stop()
         router.update("shop.orders", rows[150], {"$set": {"last": True}})
         site.until_equal()
+        assert _gifts(target_client)[0] == {*range(300), "later", "last"}
+        site.verify()
         site.end()
+        ddl.drop_database("brought")
+        target_client.drop_database("brought")
+
+
+def _gifts(target: Client) -> tuple[set[Any], set[str]]:
+    gifts = target["brought"].gifts
+    return {row["_id"] for row in gifts.find()}, set(gifts.index_information())

@@ -11,6 +11,7 @@ from bson.binary import Binary
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import SourceUnsupported
 from changefeed.event import DdlEvent, DdlType
+from changefeed.position import Position
 from changefeed.table import TableId, TableName
 from source.sharded.tables.live_tables import ClusterChange, ClusterState, ContradictoryCluster, LiveTables, NewUuid
 from source.sharded.tables.place import place_of
@@ -227,9 +228,22 @@ def test_a_shard_that_was_removed_is_waited_for_no_longer() -> None:
     assert shown(tables, removed, drop("sa", 1)) == [(1, "drop 1")]
 
 
-def test_a_database_that_comes_with_a_shard_is_refused() -> None:
+def test_a_table_that_comes_with_a_shard_enters_by_a_rename() -> None:
     tables = of_items("sa")
     tables.shard_added("sd", {uuid(7): TableName("brought", "rows")})
+    entry = {"op": "i", "ns": "config.databases", "o": {"_id": "brought", "primary": "sd"}, "o2": {"_id": "brought"}}
+    [arrived] = tables.take("config", entry, Position(ClusterTime(100, 9)))
+    assert isinstance(arrived, DdlEvent)
+    assert (arrived.type, arrived.id, str(arrived.renamed_to)) == (DdlType.RENAME, uuid(7), "brought.rows")
+    assert arrived.table is not None
+    assert arrived.table.system
+    assert tables.live[uuid(7)].id == uuid(7)
+
+
+def test_views_of_a_database_that_comes_with_a_shard_are_refused() -> None:
+    tables = of_items("sa")
+    held = {uuid(7): TableName("brought", "rows"), uuid(8): TableName("brought", "system.views")}
+    tables.shard_added("sd", held)
     entry = {"op": "i", "ns": "config.databases", "o": {"_id": "brought", "primary": "sd"}, "o2": {"_id": "brought"}}
     with pytest.raises(SourceUnsupported, match="brought came with shard sd"):
         shown(tables, ("config", entry))
