@@ -76,6 +76,14 @@ class ClusterClients:
             )
         return {shard["_id"]: shard["host"] for shard in reply["cursor"]["firstBatch"]}
 
+    def read_former_host(self, shard: str) -> str | None:
+        """Of a shard that was removed, as the config servers' log of changes has it. None: no longer."""
+        added = {"what": "addShard", "details.name": shard}
+        command = {"find": "changelog", "filter": added, "sort": {"$natural": -1}, "limit": 1}
+        with translated(f"looking for the former shard {shard} in config.changelog"):
+            found = read_command(self.config, CONFIG, command)["cursor"]["firstBatch"]
+        return str(found[0]["details"]["host"]) if found else None
+
     def host(self, shard: str) -> str:
         """Of a shard that was connected."""
         return self._hosts[shard]

@@ -17,16 +17,20 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from pymongo.errors import PyMongoError
+
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, RetryableError, SourceUnavailable
 from changefeed.position import Position
 from changefeed.sharded.history import ShardedHistory, ShardHistory
 from changefeed.table import TableId, TableName
+from source.connection import read_command
+from source.errors import error_text
 from source.sharded.cluster_clients import CONFIG, ClusterClients
 from source.sharded.resolved import held_by, nudges, resolved
 from source.sharded.row_reader import RowRange
 from source.sharded.stream import ClusterStream, in_order
-from source.sharded.tables.catalog_reading import OplogsBefore, read_collections, read_config
+from source.sharded.tables.catalog_reading import OplogsBefore, read_collections, read_config, read_views
 from source.sharded.tables.index_reading import read_chunks, read_indexes
 from source.sharded.tables.live_tables import SHARDS, ClusterChange, LiveTables, NewUuid, document_id
 from source.sharded.tables.owned_ddl import IndexName, OwnedDdl, rewound_indexes
@@ -221,7 +225,7 @@ class ClusterWatch:
         shard = str(document_id(operation))
         if operation["op"] == "i":
             arriving = self._arriving.pop(shard)
-            self.tables.shard_added(shard, arriving.collections)
+            self.tables.shard_added(shard, arriving.collections, arriving.views)
             self.owned.shard_added(shard, arriving.indexes)
         elif operation["op"] == "d":
             self._streams.pop(shard).close()
@@ -234,6 +238,7 @@ class ClusterWatch:
         trouble: dict[str, RetryableError] = {}
         for shard, added in list(self._added.items()):
             try:
+                views = read_views(self._clients.of(shard, added.host), shard)
                 opened = self._open(shard, added.host, added.ts, None)
             except RetryableError as error:
                 trouble[shard] = error
@@ -244,7 +249,9 @@ class ClusterWatch:
             by_shard = {uuid: {shard: found} for uuid, found in opened.indexes.items()}
             indexes = rewound_indexes(by_shard, {shard: operations})
             self._arriving[shard] = _ArrivingShard(
-                rewound_shard(opened.collections, operations), {uuid: each[shard] for uuid, each in indexes.items()}
+                rewound_shard(opened.collections, operations),
+                {uuid: each[shard] for uuid, each in indexes.items()},
+                views,
             )
             self._pending += opened.units
         return trouble
@@ -266,6 +273,23 @@ class ClusterWatch:
         self._streams[shard] = stream
         return _OpenedShard(collections, indexes, units)
 
+    def _former_host(self, shard: str, removed_ts: ClusterTime, start_ts: ClusterTime) -> str:
+        """Of a shard that was removed after the start. It has history that is needed, and has to run until that was read."""
+        host = self._clients.read_former_host(shard)
+        why = f"shard {shard} was removed at {removed_ts}, but its history from {start_ts} on is needed"
+        if host is None:
+            raise HistoryLost(
+                f"{why}, and config.changelog no longer says where it is; remove the changefeed and create it again with a new initial copy"
+            )
+        try:
+            read_command(self._clients.of(shard, host), "admin", {"ping": 1})
+        except PyMongoError as error:
+            raise SourceUnavailable(
+                f"{why}, and it does not answer at {host}: {error_text(error)}; start it again until the changefeed is past that time. If it is "
+                "gone for good, remove the changefeed and create it again with a new initial copy"
+            ) from error
+        return host
+
     def _opened(self, start_ts: ClusterTime, ids: Mapping[TableId, TableId]) -> tuple[LiveTables, OwnedDdl]:
         self._clients.refuse_others()
         client = self._clients.config
@@ -278,10 +302,8 @@ class ClusterWatch:
         for unit in config_units:
             for operation in unit.operations:
                 if operation["ns"] == str(SHARDS) and operation["op"] == "d":
-                    raise HistoryLost(
-                        f"shard {document_id(operation)} was removed at {unit.ts}, but its history from {start_ts} on is needed; "
-                        "remove the changefeed and create it again with a new initial copy"
-                    )
+                    removed = str(document_id(operation))
+                    hosts[removed] = self._former_host(removed, unit.ts, start_ts)
                 if operation["ns"] == str(SHARDS) and operation["op"] == "i":
                     hosts.pop(operation["o"]["_id"], None)
         wanted = config.filling.union(config.sharded.values())
@@ -318,6 +340,7 @@ class _ArrivingShard:
 
     collections: Mapping[TableId, TableName]
     indexes: Mapping[TableId, Mapping[IndexName, Mapping[str, Any]]]
+    views: tuple[TableName, ...]
 
 
 @dataclass(frozen=True, slots=True)

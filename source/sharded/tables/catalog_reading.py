@@ -52,13 +52,24 @@ def read_collections(client: Client, shard: str) -> Mapping[TableId, TableName]:
     """The collections that a shard has, owned or not. Also those that a resharding fills."""
     found: dict[TableId, TableName] = {}
     with translated(f"reading the collections of shard {shard}"):
-        databases = read_command(client, "admin", _ALL_DATABASES)["databases"]
-        for db in [each["name"] for each in databases if each["name"] not in SYSTEM_DATABASES]:
-            for info in client[db].cursor_command({"listCollections": 1}, read_preference=client.read_preference):
-                name, uuid = TableName(db, info["name"]), uuid_of(info.get("info", {}).get("uuid"))
-                if uuid is not None and (not name.system or name.coll.startswith(RESHARDING)):
-                    found[uuid] = name
+        for name, info in _listed(client):
+            uuid = uuid_of(info.get("info", {}).get("uuid"))
+            if uuid is not None and (not name.system or name.coll.startswith(RESHARDING)):
+                found[uuid] = name
     return found
+
+
+def read_views(client: Client, shard: str) -> tuple[TableName, ...]:
+    """The views and time series that a shard has."""
+    with translated(f"reading the views of shard {shard}"):
+        return tuple(sorted(name for name, info in _listed(client) if info["type"] != "collection"))
+
+
+def _listed(client: Client) -> Iterator[tuple[TableName, Mapping[str, Any]]]:
+    databases = read_command(client, "admin", _ALL_DATABASES)["databases"]
+    for db in [each["name"] for each in databases if each["name"] not in SYSTEM_DATABASES]:
+        for info in client[db].cursor_command({"listCollections": 1}, read_preference=client.read_preference):
+            yield TableName(db, info["name"]), info
 
 
 class OplogsBefore:

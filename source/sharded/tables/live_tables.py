@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from changefeed.documents.document import Document
 from changefeed.errors import InvariantError, SourceUnsupported
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
@@ -102,6 +103,8 @@ class LiveTables:
     _by_name: dict[TableName, TableId] = field(default_factory=dict)
     _ids: dict[TableId, TableId] = field(default_factory=dict)
     """The table of each UUID that is or was live."""
+    _views: dict[str, tuple[TableName, ...]] = field(default_factory=dict)
+    """Those that an added shard brings, by shard."""
     _ending: set[TableId] = field(default_factory=set)
     """Live UUIDs of which one holder has logged a drop or rename, and another has not."""
 
@@ -152,8 +155,9 @@ class LiveTables:
         elif coll == "system.views" and shard == self._primaries.get(db) and not operation.get("fromMigrate"):
             yield from _events(operation, at)
 
-    def shard_added(self, shard: str, held: Mapping[TableId, TableName]) -> None:
-        """`held`: the collections that it had when it was added."""
+    def shard_added(self, shard: str, held: Mapping[TableId, TableName], views: Iterable[TableName] = ()) -> None:
+        """`held`: the collections that it had when it was added. `views`: time series are among them."""
+        self._views[shard] = tuple(views)
         for uuid, name in held.items():
             self._holders.setdefault(uuid, {})[shard] = name
 
@@ -305,14 +309,16 @@ class LiveTables:
             yield self._superseded(uuid, copies[0], at)
 
     def _brought(self, db: str, shard: str, operation: Operation, at: Position) -> Iterator[DdlEvent]:
-        """A shard was added that has collections already. To a changefeed each comes by a rename from a name that nobody wants."""
-        held = {names[shard]: uuid for uuid, names in self._holders.items() if shard in names and names[shard].db == db}
-        system = sorted(str(name) for name in held if name.system)
-        if system:
-            raise SourceUnsupported(
-                f"database {db} came with shard {shard} at {at}, and has views or time series ({', '.join(system)}), which are not taken over with "
-                "a database; remove the changefeed and create it again with --start initial"
-            )
+        """A shard was added that has collections already. To a changefeed each comes by a rename from a name that nobody wants.
+
+        Views are not taken over: a changefeed that wants one stops.
+        """
+        for view in self._views.get(shard, ()):
+            if view.db == db:
+                said = Document.of({"cameWithShard": shard, "is": "a view or a time series"})
+                yield DdlEvent(position=at, type=DdlType.UNKNOWN, db=db, table=view, description=said)
+        names = {uuid: names[shard] for uuid, names in self._holders.items() if shard in names}
+        held = {name: uuid for uuid, name in names.items() if name.db == db and not name.system}
         for name, uuid in sorted(held.items()):
             self._begin(uuid, name, uuid)
             yield DdlEvent(

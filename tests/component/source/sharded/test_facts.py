@@ -13,7 +13,7 @@ import pytest
 from bson.timestamp import Timestamp
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import DuplicateId
+from changefeed.errors import DuplicateId, SourceUnavailable
 from changefeed.event import DdlEvent, DdlType
 from devstack.process import wait_until
 from devstack.sharded.cluster import ShardedCluster
@@ -339,9 +339,18 @@ def test_a_shard_is_followed_from_its_admission_to_its_removal(
         cluster.drain_shard("sd")
         router.insert("later.rows", {"_id": 7})
         keys = count(8)
+        begun = follower.reached_ts
         while "sd" in follower.watch.shards:
             _follow_to(follower, router, next(keys))
+        with ClusterWatch(clients, begun) as from_before:
+            assert "sd" in from_before.shards
+            while "sd" in from_before.shards:
+                from_before.poll()
         removed.stop()
+        with ClusterClients(cluster.config.uri) as others:
+            others.of("sd", f"sd/{removed.addresses[0]}")
+            with pytest.raises(SourceUnavailable, match=r"shard sd was removed .* it does not answer"):
+                ClusterWatch(others, begun)
         follower.start_anew()
         assert set(follower.named("later.rows")) == set(range(5, next(keys)))
         ddl.drop_database("later")

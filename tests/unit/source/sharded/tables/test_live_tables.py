@@ -240,13 +240,14 @@ def test_a_table_that_comes_with_a_shard_enters_by_a_rename() -> None:
     assert tables.live[uuid(7)].id == uuid(7)
 
 
-def test_views_of_a_database_that_comes_with_a_shard_are_refused() -> None:
+def test_a_view_that_comes_with_a_shard_is_unknown_to_those_who_want_it() -> None:
     tables = of_items("sa")
-    held = {uuid(7): TableName("brought", "rows"), uuid(8): TableName("brought", "system.views")}
-    tables.shard_added("sd", held)
+    view = TableName("brought", "view")
+    tables.shard_added("sd", {}, [view, TableName("other", "view")])
     entry = {"op": "i", "ns": "config.databases", "o": {"_id": "brought", "primary": "sd"}, "o2": {"_id": "brought"}}
-    with pytest.raises(SourceUnsupported, match="brought came with shard sd"):
-        shown(tables, ("config", entry))
+    [event] = tables.take("config", entry, Position(ClusterTime(100, 9)))
+    assert isinstance(event, DdlEvent)
+    assert (event.type, event.table) == (DdlType.UNKNOWN, view)
 
 
 def test_a_table_that_is_made_capped_is_refused() -> None:
