@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from bench.figures.at_rest import at_rest
 from bench.figures.catch_up import catch_up
+from bench.figures.clusters.sharded import sharded
+from bench.figures.clusters.spark_cluster import spark_cluster
 from bench.figures.copies.initial_copy import initial_copy
 from bench.figures.copies.large_table import large_table
 from bench.figures.etcd_writes import etcd_writes
@@ -16,7 +18,6 @@ from bench.figures.hot_table import hot_table
 from bench.figures.lag import lag, lag_beside_an_index_build
 from bench.figures.quiet_table import quiet_table
 from bench.figures.slices import slices
-from bench.figures.spark_cluster import spark_cluster
 from bench.figures.tables import tables
 from bench.result import Figure
 from devstack.stack import DevStack
@@ -38,4 +39,5 @@ MEASUREMENTS: dict[str, Callable[[DevStack], list[Figure]]] = {
     "etcd_writes": etcd_writes,
     "tables": tables,
     "spark_cluster": spark_cluster,
+    "sharded": sharded,
 }

@@ -80,14 +80,16 @@ class Product:
             self.until_at(id, window.end)
             self.remove(id)
 
-    def usage(self) -> Usage:
-        """The usage of the owner, the processor's driver, its JVM, its workers, and the servers, by name."""
-        return Usage(**{role: process.pid for role, process in self._processes.items()}, **server_pids(self._stack))
+    def usage(self, **others: int) -> Usage:
+        """The usage of the owner, the processor's driver, its JVM, its workers, the servers, and the `others`, by name."""
+        roles = {role: process.pid for role, process in self._processes.items()}
+        return Usage(**roles, **server_pids(self._stack), **others)
 
     def create(
         self,
         database: str,
         *,
+        source: str | None = None,
         sink: str | None = None,
         start: str = "now",
         capture: Capture = Capture.OPLOG,
@@ -96,7 +98,7 @@ class Product:
         id = ChangefeedId(f"f-{uuid.uuid4().hex[:8]}")
         fields = {
             "id": id,
-            "source": self._stack.source_uri,
+            "source": source or self._stack.source_uri,
             "sink": sink or self._stack.target_uri,
             "start": start,
             "filter": {"tables": [f"{database}.*"]},

@@ -9,6 +9,9 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
+
+from pymongo.collection import Collection
 
 from bench.baselines.baseline import replicate_naively
 from bench.figures.at_rest import shares
@@ -98,25 +101,32 @@ def _naive(stack: DevStack, source: Client, workload: Workload) -> Iterator[Call
 
 
 def _lags(source: Client, target: Client, workload: Workload, target_database: str, numbers: range) -> list[float]:
-    """Milliseconds from each write's acknowledgement to its arrival; too long by at most the pause between two reads."""
     [table] = workload.names()
+    rows = source[workload.database][table]
+    return lags(lambda number: rows.insert_one({"_id": number}), target[target_database][table], numbers)
+
+
+def lags(
+    write: Callable[[int], object], target: Collection[dict[str, Any]], numbers: range, *, rate: float = _RATE
+) -> list[float]:
+    """Milliseconds from each write's acknowledgement to its arrival; too long by at most the pause between two reads."""
     written: dict[int, float] = {}
     arrived: dict[int, float] = {}
 
-    def write() -> None:
+    def write_all() -> None:
         begun_at = time.monotonic()
         for count, number in enumerate(numbers):
-            time.sleep(max(0.0, begun_at + count / _RATE - time.monotonic()))
-            source[workload.database][table].insert_one({"_id": number})
+            time.sleep(max(0.0, begun_at + count / rate - time.monotonic()))
+            write(number)
             written[number] = time.monotonic()
 
-    writer = threading.Thread(target=write, daemon=True)
+    writer = threading.Thread(target=write_all, daemon=True)
     writer.start()
     deadline, missing_from = time.monotonic() + _DEADLINE_SECONDS, numbers.start
     while len(arrived) < len(numbers):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{len(arrived)} of {len(numbers)} writes arrived within {_DEADLINE_SECONDS:g} s")
-        found = list(target[target_database][table].find({"_id": {"$gte": missing_from}}, {"_id": 1}))
+        found = list(target.find({"_id": {"$gte": missing_from}}, {"_id": 1}))
         now = time.monotonic()
         for document in found:
             arrived.setdefault(document["_id"], now)

@@ -177,6 +177,10 @@ class ClusterRouter:
             except CommandFailed as error:
                 if error.code not in _STALE or time.monotonic() > deadline:
                     raise
+            except LookupError:
+                # config.collections and config.chunks were read around a change of both
+                if time.monotonic() > deadline:
+                    raise
             self.refresh(ns)
             time.sleep(_PAUSE_SECONDS)
 

@@ -29,7 +29,7 @@ _PAUSE_SECONDS = 0.3
 _BALANCED_WITHIN_SECONDS = 8.0
 _NO_PRIMARY = frozenset({10107, 13435, 13436, 11600, 11602, 91, 189, 133})
 _JUMBO_ROWS, _JUMBO_BYTES = 4, 400_000
-_ACCIDENTS = (CommandFailed, OSError, ServerFailed)
+_ACCIDENTS = (CommandFailed, OSError, ServerFailed, LookupError)
 _ids = count(1)
 
 
@@ -187,7 +187,7 @@ class History:
                 transaction.commit()
                 self.transactions += 1
                 return True
-        except CommandFailed:
+        except (CommandFailed, LookupError):
             list(transaction.abort())
             router.refresh(ns)
             raise
@@ -211,7 +211,7 @@ class History:
             except TimeoutError:
                 self.failed.append(f"{change.__name__} did not end while there were writers")
                 router.reconnect()
-            except (*_ACCIDENTS, LookupError) as error:
+            except _ACCIDENTS as error:
                 self._recover(router, error)
                 self.failed[-1] = f"{change.__name__}: {self.failed[-1]}"
             router.refresh()

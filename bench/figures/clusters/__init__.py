@@ -1,0 +1,1 @@
+"""Measurements of several servers at once."""
