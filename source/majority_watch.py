@@ -27,8 +27,11 @@ log = structlog.get_logger(__name__)
 class MajorityWatch:
     """For one thread."""
 
-    def __init__(self, client: Client, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, client: Client, *, of: str = "the source", monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._client = client
+        self._of = of
         self._monotonic = monotonic
         self._committed_ts: ClusterTime | None = None
         self._asked_at = 0.0
@@ -56,8 +59,10 @@ class MajorityWatch:
         elif self._behind_since is None:
             self._behind_since = now
         elif now - self._behind_since >= _BEHIND_FOR and self._trouble is None:
-            self._trouble = SourceMajorityStalled(f"the source: {point}")
-            log.warning("source_majority_stands_still", since=str(point.majority_ts), primary=point.primary)
+            self._trouble = SourceMajorityStalled(f"{self._of}: {point}")
+            log.warning(
+                "source_majority_stands_still", of=self._of, since=str(point.majority_ts), primary=point.primary
+            )
 
 
 def majority_point(client: Client) -> MajorityPoint | None:

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from changefeed.documents.document import Document
-from changefeed.errors import RetryableError, SourceUnavailable
+from changefeed.errors import RetryableError, SourceMajorityStalled, SourceUnavailable
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableId
@@ -88,8 +88,12 @@ class ShardedDdlWatch:
         return None if table is None else self._uuids.get(table, table)
 
 
-def _trouble(trouble: Mapping[str, RetryableError], held_by: Iterable[str]) -> SourceUnavailable | None:
+def _trouble(trouble: Mapping[str, RetryableError], held_by: Iterable[str]) -> RetryableError | None:
+    """One error for all streams. That a majority stands still is told as such: it needs somebody, and no read fails."""
     if not trouble:
         return None
+    stalled = [error for error in trouble.values() if isinstance(error, SourceMajorityStalled)]
+    if stalled:
+        return stalled[0]
     said = "; ".join(f"{stream}: {error}" for stream, error in sorted(trouble.items()))
     return SourceUnavailable(f"{said}; the cluster's history is held by {', '.join(held_by)}")

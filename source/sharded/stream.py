@@ -24,9 +24,10 @@ from pymongo.client_session import ClientSession
 from pymongo.errors import ExecutionTimeout
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import HistoryLost, SourceUnavailable
+from changefeed.errors import HistoryLost, SourceMajorityStalled, SourceUnavailable
 from source.connection import HELLO, Client, member_read, read_command
 from source.errors import translated
+from source.majority_watch import MajorityWatch
 from source.oplog.command_entry import CommandEntry
 from source.oplog.find import OPLOG, entries, entry_at
 from source.oplog.stride import Stride
@@ -89,6 +90,9 @@ class ClusterStream:
         self._stride = Stride()
         self._at_end = False
         self._session: ClientSession | None = None
+        self._majority_watch = MajorityWatch(client, of="the config servers" if config else f"shard {name}")
+        self.stalled: SourceMajorityStalled | None = None
+        """Its primary goes on, and its majority does not."""
 
     @property
     def point(self) -> StreamPoint:
@@ -117,6 +121,7 @@ class ClusterStream:
             if self._listed_ts is None:
                 self._listed_ts = self._list_prepared()
             majority_ts = self._majority()
+            self.stalled = self._majority_watch.look_at(majority_ts)
             end_ts = self._stride.end_of(self._read_ts, majority_ts.next())
             self._at_end = end_ts > majority_ts
             if end_ts <= self._read_ts:

@@ -111,6 +111,7 @@ class ClusterWatch:
         time.sleep(self._wait)
         trouble = self._read(self._streams.values())
         trouble |= self._admit()
+        trouble |= {name: each.stalled for name, each in self._streams.items() if each.stalled is not None}
         before = self._resolved
         self._advance()
         trouble |= self._nudge(trouble)

@@ -1,0 +1,51 @@
+"""A shard whose majority stands still while its primary goes on: no read fails, and nothing new is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from changefeed.errors import SourceMajorityStalled
+from changefeed.position import Position
+from devstack.process import wait_until
+from devstack.sharded.cluster import ShardedCluster
+from devstack.sharded.ddl import ClusterDdl
+from source.sharded.clock import reach_newest
+from source.sharded.cluster_clients import ClusterClients
+from source.sharded.ddl_watch import ShardedDdlWatch
+
+pytestmark = [pytest.mark.since("6.0"), pytest.mark.soak]
+
+_PATIENCE_SECONDS = 60
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ShardedCluster]:
+    with ShardedCluster(tmp_path / "data", tmp_path / "log", members=3) as cluster:
+        yield cluster
+
+
+def test_it_is_named_and_the_history_goes_on_when_the_majority_does(cluster: ShardedCluster) -> None:
+    with cluster.router() as router, ClusterClients(cluster.config.uri) as clients:
+        ddl = ClusterDdl(router)
+        ddl.create_database("shop", primary="sa")
+        ddl.shard("shop.orders", {"_id": 1})
+        ddl.split("shop.orders", {"_id": 100})
+        ddl.move("shop.orders", {"_id": 100}, "sb")
+        router.refresh()
+        with ShardedDdlWatch(clients, Position(reach_newest(clients).next())) as watch:
+            cluster.shards["sb"].hold_majority()
+            router.insert("shop.orders", {"_id": 100}, writeConcern={"w": 1})
+
+            def named() -> bool:
+                trouble = watch.poll().trouble
+                return isinstance(trouble, SourceMajorityStalled) and "shard sb" in str(trouble)
+
+            assert wait_until(named, _PATIENCE_SECONDS)
+            cluster.shards["sb"].release_majority()
+            newest_ts = reach_newest(clients)
+            assert wait_until(
+                lambda: (step := watch.poll()).resolved.ts > newest_ts and not step.trouble, _PATIENCE_SECONDS
+            )
