@@ -10,7 +10,8 @@ from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import InvariantError
+from changefeed.documents.key_text import key_text
+from changefeed.errors import DuplicateId, InvariantError
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema, TableSize
 from changefeed.users.principals import Principals
@@ -113,8 +114,13 @@ class ShardedSource:
             return None
         arguments = {"filter": RawBSONDocument(key, _RAW), "limit": 1, "singleBatch": True}
         with owned_find(self._clients, name, arguments, not_before=not_before, most=1) as replies:
-            documents = [document for found in replies.first.values() for document in found.documents]
-            return Row(documents[0] if documents else None, replies.at_ts)
+            having = {shard: found.documents[0] for shard, found in replies.first.items() if found.documents}
+            if len(having) > 1:
+                raise DuplicateId(
+                    f"shards {' and '.join(sorted(having))} of the source each have a document of {name} with key {key_text(key)}; remove one of "
+                    "them, then copy the table again"
+                ).about(uuids[0])
+            return Row(next(iter(having.values()), None), replies.at_ts)
 
     def _name_now(self, table: TableName, uuids: Sequence[TableId]) -> TableName | None:
         """Within its database: a sharded cluster renames no table into another one."""

@@ -121,6 +121,11 @@ def test_one_id_on_two_shards_is_an_error_that_names_both(cluster: ShardedCluste
             DuplicateId, match=r"shards s[ab] and s[ab] of the source each have a document with _id 77777"
         ):
             ids(OwnedChunk(clients, chunk_of(clients)))
+        [orders] = read_cluster_catalog(clients, lambda name: name == ORDERS).tables
+        source, key, now = ShardedSource(clients), bson.encode({"_id": 77_777}), reach_newest(clients)
+        with pytest.raises(DuplicateId, match=r"shards sa and sb .* 77777") as refused:
+            source.row(ORDERS, (orders.id,), key, not_before=now)
+        assert refused.value.table == orders.id
         for k in keys.values():
             router.delete(str(ORDERS), {"_id": 77_777, "k": k}, writeConcern=MAJORITY)
 
