@@ -22,6 +22,7 @@ from sink.events.pos import pos_of
 from sink.files.identity import FeedIdentity
 from sink.files.manifest import CHECKPOINT, DDL, VERSION, copied_name, number_name, number_of, schema_name
 from sink.files.stores.store import Store, create_same
+from sink.receipt import CopyEnd
 
 KEPT_MARKS = 64
 _ALWAYS = Position(ClusterTime(0, 0))
@@ -62,10 +63,9 @@ class FileDdlApplier:
         message = recopy_message(self._identity.feed, table, name, at)
         self._put(f"{DDL}/{pos_of(at)}.recopy.{table}.json", message.json())
 
-    def copied(self, table: TableId, start: Position) -> None:
-        """The copy that began there is complete."""
-        content = json.dumps({"v": VERSION, "feed": self._identity.feed, "id": table, "start": pos_of(start)})
-        self._store.create(copied_name(table, start), content.encode())
+    def copied(self, end: CopyEnd) -> None:
+        content = json.dumps({"v": VERSION, "feed": self._identity.feed, "id": end.table, "start": pos_of(end.start)})
+        self._store.create(copied_name(end.table, end.start), content.encode())
         self._identity.confirm(self._store)
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self
 
+from changefeed.config.sinks.message_options import MessageEncoding
 from changefeed.config.sinks.sink_option import SinkOption
 from changefeed.config.sinks.store_place import (
     BUCKET_OPTIONS,
@@ -33,11 +34,6 @@ _LONGEST = 3600
 _LEAST_SIZE, _MOST_SIZE = 64 << 10, 4 << 30
 
 
-class MessageFormat(StrEnum):
-    JSON = "json"
-    BSON = "bson"
-
-
 class Compression(StrEnum):
     GZIP = "gzip"
     ZSTD = "zstd"
@@ -47,7 +43,7 @@ class Compression(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSinkOptions:
     place: StorePlace
-    format: MessageFormat = MessageFormat.JSON
+    format: MessageEncoding = MessageEncoding.JSON
     compression: Compression = Compression.GZIP
     commit_seconds: int = 60
     file_bytes: int = 64 << 20
@@ -116,7 +112,7 @@ OPTIONS = (
     SinkOption(name="file_size", values="64KiB to 4096MiB", default="64MiB", about="when a task begins its next file"),
 )
 _READERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "format": ("format", _one_of(MessageFormat, "format")),
+    "format": ("format", _one_of(MessageEncoding, "format")),
     "compression": ("compression", _one_of(Compression, "compression")),
     "commit_interval": ("commit_seconds", _seconds),
     "file_size": ("file_bytes", _bytes),

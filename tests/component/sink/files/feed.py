@@ -23,7 +23,7 @@ from sink.files.reading.reader import Copied, CopyBegins, Reader
 from sink.files.row_writer import FileDocumentLoader, FileRowWriter
 from sink.files.stores.opening import open_store
 from sink.files.stores.store import Store
-from sink.receipt import Commit, CopyReceipt, Receipt
+from sink.receipt import Commit, CopyEnd, CopyReceipt, Receipt
 from sink.row import RowChange, TargetTable
 
 IDENTITY = FeedIdentity(feed="orders", life="c/1")
@@ -112,6 +112,10 @@ def recorded(type: DdlType, at: int, table: TableId = A, **more: Any) -> DdlReco
     return DdlRecord(
         event=event, scope=Scope(tables=frozenset({table}), ended=frozenset({table})), seen_at=datetime.now(UTC)
     )
+
+
+def copy_end(start: int) -> CopyEnd:
+    return CopyEnd(table=A, name=TableName("shop", "a"), start=moment(start), at=moment(start + 1))
 
 
 def copied(feed: Feed, start: int, at: int, documents: Sequence[dict[str, Any]], epoch: int = 7) -> CopyReceipt:

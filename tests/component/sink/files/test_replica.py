@@ -29,7 +29,7 @@ from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
 from sink.mongodb.rows.write_run import WriteRun
 from sink.receipt import Commit
 from sink.row import RowChange
-from tests.component.sink.files.feed import NOTHING_SEEN, A, B, Feed, copied, moment, recorded, target
+from tests.component.sink.files.feed import NOTHING_SEEN, A, B, Feed, copied, copy_end, moment, recorded, target
 
 _UNIQUE = {"v": 2, "key": {"u": 1}, "name": "u_1", "unique": True, "sparse": True}
 _PLAIN = {"v": 2, "key": {"n": 1}, "name": "n_1"}
@@ -153,7 +153,7 @@ def _second_part(feed: Feed) -> None:
 
 
 def _third_part(feed: Feed) -> None:
-    feed.ddl.copied(A, moment(105))
+    feed.ddl.copied(copy_end(105))
     rows = feed.written([_change(RowType.UPDATE, B, 124, n, n, "c", by="rename") for n in range(1, 7)])
     feed.committer(8).commit(Commit(ranges={B: Window(moment(122, 0), moment(140))}, files=rows))
     _ddl(feed, DdlType.CREATE, 127, CreateTable(name=_name("gone"), options=Document.of({})), TableId("cc" * 16))
