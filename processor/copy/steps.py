@@ -101,6 +101,8 @@ def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
     creation = _creation(resources, step.schema)
     match step:
         case Prepare():
+            if resources.event_ddl is not None:
+                resources.event_ddl.begin([(step.schema, creation.name)])
             ours = step.ours or resources.context.configuration.on_occupied is OnOccupied.DROP
             prepare(creation, resources.ddl, resources.loader(step.schema, once=False), ours=ours)
             if step.schema.beside is not None:

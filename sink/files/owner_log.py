@@ -17,6 +17,7 @@ from changefeed.position import Position
 from changefeed.records import DdlRecord, Observation
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from sink.ddl import CreateTable, DownstreamDdl, Skip
+from sink.event_sink import NamedTables
 from sink.events.message import ddl_message, recopy_message, schema_message, watermark_message
 from sink.events.pos import pos_of
 from sink.files.identity import FeedIdentity
@@ -25,6 +26,7 @@ from sink.files.stores.store import Store, create_same
 from sink.receipt import CopyEnd
 
 KEPT_MARKS = 64
+_NONE: Mapping[TableId, Position] = MappingProxyType({})
 _ALWAYS = Position(ClusterTime(0, 0))
 
 
@@ -58,6 +60,9 @@ class FileDdlApplier:
         self._store.create(schema_name(schema.id, _ALWAYS), message.json())
         self._identity.confirm(self._store)
 
+    def begin(self, tables: NamedTables) -> None:
+        """A commit describes its tables."""
+
     def recopy(self, table: TableId, name: TableName, at: Position) -> None:
         """The table is empty from there, and is copied again."""
         message = recopy_message(self._identity.feed, table, name, at)
@@ -89,7 +94,7 @@ class FileMarks:
         self._store = store
         self._number: int | None = None
 
-    def mark(self, at: Position, behind: Mapping[TableId, Position] = MappingProxyType({})) -> None:
+    def mark(self, at: Position, behind: Mapping[TableId, Position] = _NONE, tables: Iterable[TableName] = ()) -> None:  # noqa: ARG002 - the mark is about all
         if self._number is None:
             self._identity.confirm(self._store)
             self._number = max((number_of(name) + 1 for name in self._store.names(CHECKPOINT)), default=0)

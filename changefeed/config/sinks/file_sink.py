@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from changefeed.config.sinks.message_options import MessageEncoding
-from changefeed.config.sinks.sink_option import SinkOption
+from changefeed.config.sinks.sink_option import SinkOption, one_of, refuse_unknown
 from changefeed.config.sinks.store_place import (
     BUCKET_OPTIONS,
     BucketPlace,
@@ -26,7 +26,7 @@ from changefeed.config.sinks.store_place import (
     refuse_half_access,
     written_options,
 )
-from changefeed.config.wording import Mistake, did_you_mean, shown
+from changefeed.config.wording import Mistake
 
 _SECONDS = re.compile(r"(\d{1,5})(s|m)")
 _SIZE = re.compile(r"(\d{1,6})(KiB|MiB)")
@@ -55,10 +55,7 @@ class FileSinkOptions:
         found: dict[str, Any] = {}
         others: dict[str, str] = {}
         for name, value in written_options(uri):
-            if name not in allowed:
-                raise Mistake(
-                    f"found the option {shown(name)}; allowed are {', '.join(allowed)}{did_you_mean(name, allowed)}"
-                )
+            refuse_unknown(name, allowed)
             if name not in _READERS:
                 others[name] = value
                 continue
@@ -86,15 +83,6 @@ def _bytes(value: str) -> int:
     return size
 
 
-def _one_of(kind: type[StrEnum], name: str) -> Callable[[str], StrEnum]:
-    def read(value: str) -> StrEnum:
-        if value not in tuple(kind):
-            raise Mistake(f"found {name}={value}; allowed are {', '.join(kind)}{did_you_mean(value, kind)}")
-        return kind(value)
-
-    return read
-
-
 OPTIONS = (
     SinkOption(
         name="format",
@@ -112,8 +100,8 @@ OPTIONS = (
     SinkOption(name="file_size", values="64KiB to 4096MiB", default="64MiB", about="when a task begins its next file"),
 )
 _READERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "format": ("format", _one_of(MessageEncoding, "format")),
-    "compression": ("compression", _one_of(Compression, "compression")),
+    "format": ("format", one_of(MessageEncoding, "format")),
+    "compression": ("compression", one_of(Compression, "compression")),
     "commit_interval": ("commit_seconds", _seconds),
     "file_size": ("file_bytes", _bytes),
 }

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from devstack.kafka.broker import KafkaBroker
 from devstack.kafka.security import ClientSettings, KafkaSecurity
