@@ -22,7 +22,7 @@ from sink.events.message import (
     watermark_message,
 )
 from sink.events.message_key import message_key
-from sink.events.pos import AFTER_ALL, OF_EVENT, pos_of
+from sink.events.pos import AFTER_ALL, OF_EVENT
 from sink.events.row_message import COPIED, OPS, row_encoder
 from sink.receipt import CopyEnd
 from sink.row import RowChange, TargetTable
@@ -70,8 +70,3 @@ class SluiceFormat:
         pos, table = str(message.fields["pos"]), message.fields.get("id")
         headers = headers_of(op, pos, str(table) if table is not None else None)
         return KeyedMessage(None, message.json() if self._json else message.bson(), headers)
-
-
-def watermark_in_json(feed: str, at: Position, behind: Mapping[TableId, Position]) -> KeyedMessage:
-    """For formats that have no watermark of their own."""
-    return KeyedMessage(None, watermark_message(feed, at, behind).json(), headers_of("w", pos_of(at), None))
