@@ -17,9 +17,10 @@ from cli.connection import Connection
 from devstack.demo.shop import DATABASE, Shop
 from devstack.mongodb.server import Client
 from devstack.stack import DevStack
-from sink.files.reading.feed_directory import FeedDirectory, StoredMessage
+from sink.files.reading.feed_directory import FeedDirectory
 from sink.files.reading.reader import Reader
 from sink.files.stores.directory import Directory
+from sink.reading.stored_message import StoredMessage
 
 _PATIENCE_SECONDS = 60.0
 _SHOWN = 150

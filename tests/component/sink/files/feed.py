@@ -18,11 +18,13 @@ from changefeed.table import TableId, TableName, TableSchema
 from sink.files.committer import FileCommitter
 from sink.files.identity import FeedIdentity
 from sink.files.owner_log import FileDdlApplier, FileMarks
-from sink.files.reading.feed_directory import FeedDirectory, StoredMessage
-from sink.files.reading.reader import Copied, CopyBegins, Reader
+from sink.files.reading.feed_directory import FeedDirectory
+from sink.files.reading.reader import Reader
 from sink.files.row_writer import FileDocumentLoader, FileRowWriter
 from sink.files.stores.opening import open_store
 from sink.files.stores.store import Store
+from sink.reading.shown import Copied, CopyBegins
+from sink.reading.stored_message import StoredMessage
 from sink.receipt import Commit, CopyEnd, CopyReceipt, Receipt
 from sink.row import RowChange, TargetTable
 

@@ -18,8 +18,8 @@ from sink.files.committer import FileCommitter
 from sink.files.identity import FeedIdentity
 from sink.files.leftovers import FileLeftovers
 from sink.files.owner_log import KEPT_MARKS, FileDdlApplier, FileMarks
-from sink.files.reading.chain import MessageGap
-from sink.files.reading.feed_directory import FeedDirectory, Watermark
+from sink.files.reading.feed_directory import FeedDirectory
+from sink.reading.stored_message import MessageGap, Watermark
 from sink.receipt import Commit
 from tests.component.sink.files.feed import (
     IDENTITY,

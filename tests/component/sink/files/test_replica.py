@@ -19,17 +19,28 @@ from changefeed.position import Window
 from changefeed.table import TableId, TableName, TableSchema
 from devstack.mongodb.server import Client
 from sink.ddl import CreateIndexes, CreateTable, DownstreamDdl, DropIndexes, DropTables, RenameTable
-from sink.files.reading import replica
 from sink.files.reading.feed_directory import FeedDirectory
-from sink.files.reading.place import COLLECTION, StoredPlace
 from sink.files.reading.reader import Reader
-from sink.files.reading.replica import MongoReplica
 from sink.mongodb.connection import connect
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
 from sink.mongodb.rows.write_run import WriteRun
+from sink.reading import replica
+from sink.reading.place import COLLECTION, StoredPlace
+from sink.reading.replica import MongoReplica
 from sink.receipt import Commit
 from sink.row import RowChange
-from tests.component.sink.files.feed import NOTHING_SEEN, A, B, Feed, copied, copy_end, moment, recorded, target
+from tests.component.sink.files.feed import (
+    IDENTITY,
+    NOTHING_SEEN,
+    A,
+    B,
+    Feed,
+    copied,
+    copy_end,
+    moment,
+    recorded,
+    target,
+)
 
 _UNIQUE = {"v": 2, "key": {"u": 1}, "name": "u_1", "unique": True, "sparse": True}
 _PLAIN = {"v": 2, "key": {"n": 1}, "name": "n_1"}
@@ -167,7 +178,7 @@ _PARTS = (_first_part, _second_part, _third_part)
 
 def _read(feed: Feed, target_uri: str, *, from_start: bool = False) -> None:
     directory = FeedDirectory(feed.store)
-    with closing(MongoReplica(connect(target_uri), Reader(directory), directory.identity())) as reading:
+    with closing(MongoReplica(connect(target_uri), Reader(directory), IDENTITY.feed, IDENTITY.life)) as reading:
         reading.begin(from_start=from_start)
         reading.follow()
 
@@ -264,7 +275,7 @@ def test_the_first_of_two_readers_ends(tmp_path: Path, target_uri: str, emptied:
     feed = _grown(tmp_path, 1)
     emptied()
     directory = FeedDirectory(feed.store)
-    with closing(MongoReplica(connect(target_uri), Reader(directory), directory.identity())) as first:
+    with closing(MongoReplica(connect(target_uri), Reader(directory), IDENTITY.feed, IDENTITY.life)) as first:
         first.begin()
         _read(feed, target_uri)
         with pytest.raises(FencedError, match="let one of them run"):
