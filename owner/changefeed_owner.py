@@ -178,7 +178,7 @@ class ChangefeedOwner:
         self._classifier = DdlClassifier(
             filter=configuration.filter,
             routes=configuration.routes,
-            background_indexes=configuration.ddl.async_indexes,
+            background_indexes=configuration.ddl.async_indexes and not configuration.sink_can.keeps_order,
         )
         self._memory = _Memory()
         self._gone_at: dict[NodeId, float] = {}

@@ -70,6 +70,11 @@ class KafkaBroker(ServerProcess):
         security: ClientSettings = self._security.client if self._security is not None else {}
         return {"bootstrap.servers": self.bootstrap, **security}
 
+    def topics(self) -> list[str]:
+        """Those that are not Kafka's own."""
+        found = AdminClient(self.client).list_topics(timeout=30).topics
+        return sorted(name for name in found if not name.startswith("__"))
+
     def command(self) -> list[str]:
         java = shutil.which("java") or "java"
         settings = self._write_settings()

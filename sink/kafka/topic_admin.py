@@ -143,11 +143,11 @@ class TopicAdmin:
 
     def ends(self, topics: Mapping[str, int]) -> dict[tuple[str, int], int]:
         """Where the next message of each partition goes; of those that have a leader."""
-        return self._offsets(topics, LatestSpec())
+        return self._offsets(topics, LatestSpec())  # type: ignore[no-untyped-call]
 
     def occupied(self, topics: Mapping[str, int]) -> list[str]:
         """Those with messages."""
-        ends, begins = self.ends(topics), self._offsets(topics, EarliestSpec())
+        ends, begins = self.ends(topics), self._offsets(topics, EarliestSpec())  # type: ignore[no-untyped-call]
         return sorted({topic for (topic, number), end in ends.items() if end > begins.get((topic, number), 0)})
 
     def _offsets(self, topics: Mapping[str, int], spec: OffsetSpec) -> dict[tuple[str, int], int]:

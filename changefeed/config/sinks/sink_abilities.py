@@ -28,6 +28,9 @@ class SinkAbilities:
     keeps_messages: bool = False
     """It is an event sink: it wants every change, and a table is never cleared."""
 
+    keeps_order: bool = False
+    """Rows and DDL are read in the order in which they were written: no DDL may come late."""
+
 
 SINKS: Mapping[str, SinkAbilities] = {
     "mongodb": SinkAbilities(
@@ -53,6 +56,7 @@ SINKS: Mapping[str, SinkAbilities] = {
         about="each change, DDL and watermark as a message in topics of Kafka; user and password as USER:PASSWORD@BROKER",
         options=KAFKA_OPTIONS,
         keeps_messages=True,
+        keeps_order=True,
     ),
     "blackhole": SinkAbilities(uri="blackhole://", about="nothing: to try out how fast a source can be read"),
 }

@@ -1,14 +1,11 @@
-"""`KafkaFeed`: the parts of a sink in Kafka without a node; `Topic`, which shows what is in a topic."""
+"""`KafkaFeed`: the parts of a sink in Kafka without a node."""
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
 
 import bson
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
@@ -19,44 +16,9 @@ from devstack.kafka.broker import KafkaBroker
 from sink.kafka.kafka_event_sink import KafkaEventSink
 from sink.kafka.topics import Topics
 from sink.row import RowChange, TargetTable, WriteResult
+from tests.component.sink.kafka.seen import Seen, seen
 
 A, B = TableId("aa" * 16), TableId("bb" * 16)
-
-
-class Seen(NamedTuple):
-    topic: str
-    partition: int
-    key: bytes | None
-    value: bytes | None
-    headers: dict[str, str]
-
-    @property
-    def json(self) -> dict[str, Any]:
-        return dict(json.loads(self.value or b"{}"))
-
-
-def seen(broker: KafkaBroker, *topics: str) -> list[Seen]:
-    """All that is in the topics now, each partition in its order."""
-    consumer = Consumer({**broker.client, "group.id": "test", "enable.auto.commit": False})
-    found: list[Seen] = []
-    try:
-        known = consumer.list_topics(timeout=30).topics
-        places = [
-            TopicPartition(topic, number, OFFSET_BEGINNING) for topic in topics for number in known[topic].partitions
-        ]
-        left = {(each.topic, each.partition): consumer.get_watermark_offsets(each, timeout=30)[1] for each in places}
-        wanted = sum(left.values())
-        consumer.assign(places)
-        while len(found) < wanted:
-            for message in consumer.consume(min(1000, wanted - len(found)), timeout=30):
-                assert message.error() is None, message.error()
-                headers = {name: bytes(value or b"").decode() for name, value in message.headers() or []}
-                found.append(
-                    Seen(str(message.topic()), message.partition() or 0, message.key(), message.value(), headers)
-                )
-    finally:
-        consumer.close()
-    return found
 
 
 def moment(seconds: int, index: int | None = None) -> Position:

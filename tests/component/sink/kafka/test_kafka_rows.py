@@ -5,7 +5,8 @@ from __future__ import annotations
 from changefeed.table import TableName
 from devstack.kafka.broker import KafkaBroker
 from sink.kafka.partitioning import partition_of
-from tests.component.sink.kafka.feed import KafkaFeed, insert, seen
+from tests.component.sink.kafka.feed import KafkaFeed, insert
+from tests.component.sink.kafka.seen import seen
 
 
 def test_rows_of_a_window_are_there_when_it_is_settled(kafka: KafkaBroker) -> None:
