@@ -17,10 +17,10 @@ from changefeed.config.sinks.kafka_sink import Existing, KafkaSinkOptions
 from changefeed.errors import SinkUnavailable, TargetOccupied
 from sink.events.formats.message_format import KeyedMessage
 from sink.events.row_message import VERSION
-from sink.kafka.clients import OpenClients
-from sink.kafka.kafka_errors import sink_error, translated
-from sink.kafka.sender import Addressed, Sender
-from sink.kafka.topic_admin import AskedTopic, TopicAdmin
+from sink.kafka.brokers.clients import OpenClients
+from sink.kafka.brokers.kafka_errors import sink_error, translated
+from sink.kafka.brokers.sender import Addressed, Sender
+from sink.kafka.brokers.topic_admin import AskedTopic, TopicAdmin
 from sink.kafka.topics import Topics
 
 _SECONDS = 10.0

@@ -12,15 +12,15 @@ from credentials.secret_files import SecretFiles
 from sink.event_sink import NamedTables
 from sink.events.formats.opening import message_format
 from sink.files.stores.opening import open_store
-from sink.kafka.clients import kafka_clients
+from sink.kafka.brokers.clients import kafka_clients
+from sink.kafka.brokers.sender import Sender
+from sink.kafka.brokers.topic_admin import TopicAdmin
 from sink.kafka.feed_claim import FeedClaim
 from sink.kafka.kafka_obstacles import kafka_obstacles
-from sink.kafka.large_rows import LargeRows
 from sink.kafka.owner_log import KafkaDdlApplier, KafkaMarks, OwnerSender
-from sink.kafka.row_writer import KafkaDocumentLoader, KafkaRowWriter, RowTopics
-from sink.kafka.sender import Sender
-from sink.kafka.topic_admin import TopicAdmin
-from sink.kafka.topic_facts import TopicFacts
+from sink.kafka.rows.large_rows import LargeRows
+from sink.kafka.rows.row_writer import KafkaDocumentLoader, KafkaRowWriter, RowTopics
+from sink.kafka.rows.topic_facts import TopicFacts
 from sink.receipt import Committer
 from sink.row import TargetTable
 

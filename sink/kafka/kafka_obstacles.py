@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 from changefeed.config.sinks.kafka_sink import Existing, KafkaSinkOptions
 from changefeed.errors import SluiceError
 from changefeed.table import TableName
-from sink.kafka.clients import OpenClients
-from sink.kafka.topic_admin import AskedTopic, Topic, TopicAdmin, may_write
+from sink.kafka.brokers.clients import OpenClients
+from sink.kafka.brokers.topic_admin import AskedTopic, Topic, TopicAdmin, may_write
 from sink.kafka.topics import Topics
 
 _MOST_NAMED = 5

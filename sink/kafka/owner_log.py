@@ -20,9 +20,9 @@ from changefeed.records import DdlRecord, Observation
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from sink.ddl import CreateTable, DownstreamDdl, RenameTable, Skip, names_of
 from sink.events.formats.message_format import KeyedMessage, MessageFormat
-from sink.kafka.clients import OpenClients
-from sink.kafka.sender import Addressed, Sender
-from sink.kafka.topic_admin import AskedTopic, TopicAdmin
+from sink.kafka.brokers.clients import OpenClients
+from sink.kafka.brokers.sender import Addressed, Sender
+from sink.kafka.brokers.topic_admin import AskedTopic, TopicAdmin
 from sink.kafka.topics import Topics
 from sink.receipt import CopyEnd
 

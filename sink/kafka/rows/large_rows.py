@@ -15,9 +15,9 @@ from changefeed.table import TableId
 from sink.events.formats.large_message import claim_check, claim_name, key_only
 from sink.events.formats.message_format import POS, TABLE, KeyedMessage
 from sink.files.stores.store import Store
-from sink.kafka.clients import BATCH_BYTES
-from sink.kafka.sender import Addressed
-from sink.kafka.topic_facts import TopicFacts
+from sink.kafka.brokers.clients import BATCH_BYTES
+from sink.kafka.brokers.sender import Addressed
+from sink.kafka.rows.topic_facts import TopicFacts
 
 _FRAME = 512
 """What a broker counts around a message."""

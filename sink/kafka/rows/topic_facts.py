@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from changefeed.errors import SinkRefused
-from sink.kafka.topic_admin import TopicAdmin
+from sink.kafka.brokers.topic_admin import TopicAdmin
 
 _GOOD_FOR_SECONDS = 30.0
 

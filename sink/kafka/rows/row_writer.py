@@ -13,10 +13,10 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.kafka_sink import KafkaSinkOptions, PartitionBy
 from changefeed.documents.key_range import KeyRange
 from sink.events.formats.message_format import KeyedMessage, MessageFormat
-from sink.kafka.large_rows import LargeRows
-from sink.kafka.partitioning import partition_of
-from sink.kafka.sender import Addressed, Sender
-from sink.kafka.topic_facts import TopicFacts
+from sink.kafka.brokers.sender import Addressed, Sender
+from sink.kafka.rows.large_rows import LargeRows
+from sink.kafka.rows.partitioning import partition_of
+from sink.kafka.rows.topic_facts import TopicFacts
 from sink.kafka.topics import Topics
 from sink.receipt import Receipt
 from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write, WriteResult

@@ -20,8 +20,8 @@ from confluent_kafka import KafkaException
 
 from changefeed.errors import SinkUnavailable
 from sink.events.formats.message_format import KeyedMessage
-from sink.kafka.clients import KafkaClients, LentProducer, OpenClients
-from sink.kafka.kafka_errors import sink_error, translated
+from sink.kafka.brokers.clients import KafkaClients, LentProducer, OpenClients
+from sink.kafka.brokers.kafka_errors import sink_error, translated
 
 PATIENCE_SECONDS = 20.0
 """How long nothing may be acknowledged."""

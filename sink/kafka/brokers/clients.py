@@ -22,7 +22,7 @@ from changefeed.errors import ConfigurationError
 from credentials.expansion import Expansion, expansion
 from credentials.redaction import redacted
 from credentials.secret_files import SecretFiles
-from sink.kafka.kafka_errors import translated
+from sink.kafka.brokers.kafka_errors import translated
 
 BATCH_BYTES = 512 << 10
 """The most that one request has for one partition. A topic has to take that much."""
