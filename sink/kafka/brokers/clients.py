@@ -71,14 +71,25 @@ class KafkaClients:
         self._lock = threading.Lock()
         self._idle: list[LentProducer] = []
         self._admin: AdminClient | None = None
+        self._trouble: KafkaError | None = None
 
     @property
     def admin(self) -> AdminClient:
         with self._lock:
             if self._admin is None:
                 with translated("opening"):
-                    self._admin = AdminClient(self._settings, logger=_ClientLog())
+                    self._admin = AdminClient({**self._settings, "error_cb": self._troubled}, logger=_ClientLog())
             return self._admin
+
+    def _troubled(self, error: KafkaError) -> None:
+        self._trouble = error
+
+    def why(self) -> KafkaError | None:
+        """What has become of the admin client's connections since the last time. Its requests only say that nobody answers."""
+        self._trouble = None
+        while self.admin.poll(0):
+            pass
+        return self._trouble
 
     @property
     def consumer_settings(self) -> Settings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
@@ -13,7 +14,7 @@ from confluent_kafka.admin import AclOperation, ConfigResource, NewTopic, Offset
 from confluent_kafka.admin._listoffsets import EarliestSpec, LatestSpec
 
 from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
-from changefeed.errors import SinkRefused
+from changefeed.errors import SinkRefused, SinkUnavailable
 from sink.kafka.brokers.clients import BATCH_BYTES, OpenClients
 from sink.kafka.brokers.kafka_errors import sink_error, translated
 
@@ -68,14 +69,14 @@ class TopicAdmin:
 
     def check(self) -> None:
         """Raises if no broker answers."""
-        with translated(f"{self._place}: asking for the cluster"):
+        with self._asking("asking for the cluster"):
             self._clients().admin.list_topics(topic=f"{self._options.prefix}.feed", timeout=_SECONDS)
 
     def existing(self, names: Iterable[str], *, rights: bool = False) -> dict[str, Topic]:
         """Those that exist."""
         found: dict[str, Topic] = {}
         for batch in _batches(names):
-            with translated(f"{self._place}: asking for topics"):
+            with self._asking("asking for topics"):
                 asked = self._clients().admin.describe_topics(
                     TopicCollection(batch), include_authorized_operations=rights, request_timeout=_SECONDS
                 )
@@ -102,7 +103,7 @@ class TopicAdmin:
         """Why the brokers would not create them. Nothing is created. The same reason is given once."""
         told: set[str] = set()
         for batch in _batches(asked):
-            with translated(f"{self._place}: asking whether topics can be created"):
+            with self._asking("asking whether topics can be created"):
                 answers = self._clients().admin.create_topics(
                     [self._new(each) for each in batch], validate_only=True, request_timeout=_SECONDS
                 )
@@ -129,7 +130,7 @@ class TopicAdmin:
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
         found: dict[str, int] = {}
         for batch in _batches(resources):
-            with translated(f"{self._place}: asking for settings of topics"):
+            with self._asking("asking for settings of topics"):
                 answers = self._clients().admin.describe_configs(batch, request_timeout=_SECONDS)
             for resource, future in answers.items():
                 settings = self._answer(f"asking for settings of topic {resource.name}", future, _NOT_SHOWN + _ABSENT)
@@ -155,7 +156,7 @@ class TopicAdmin:
         found: dict[tuple[str, int], int] = {}
         if not asked:
             return found
-        with translated(f"{self._place}: asking for offsets"):
+        with self._asking("asking for offsets"):
             answers = self._clients().admin.list_offsets(asked, request_timeout=_SECONDS)
         for partition, future in answers.items():
             absent = (*_ABSENT, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001 - as above
@@ -166,7 +167,7 @@ class TopicAdmin:
 
     def _create(self, asked: Sequence[AskedTopic]) -> None:
         for batch in _batches(asked):
-            with translated(f"{self._place}: creating topics"):
+            with self._asking("creating topics"):
                 answers = self._clients().admin.create_topics(
                     [self._new(each) for each in batch], operation_timeout=_SECONDS, request_timeout=2 * _SECONDS
                 )
@@ -179,13 +180,25 @@ class TopicAdmin:
 
     def _answer(self, what: str, future: Future[T], none: Collection[int]) -> T | None:
         """None for these errors."""
-        with translated(f"{self._place}: {what}"):
+        with self._asking(what):
             try:
                 return future.result()
             except KafkaException as error:
                 if error.args[0].code() in none:
                     return None
                 raise
+
+    @contextmanager
+    def _asking(self, what: str) -> Iterator[None]:
+        clients = self._clients()
+        try:
+            with translated(f"{self._place}: {what}"):
+                yield
+        except SinkUnavailable:
+            trouble = clients.why()
+            if trouble is None:
+                raise
+            raise sink_error(f"{self._place}: {what}", trouble) from None
 
 
 def may_write(topic: Topic) -> bool:
