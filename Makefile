@@ -8,7 +8,7 @@ STUBS := $(patsubst proto/%,admin/stubs/%,$(shell find proto -name '*.proto'))
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate
 PROTOC := $(PY) -m grpc_tools.protoc -Iadmin/stubs=proto
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-files test soak failover kubernetes versions chaos simulate check fix proto scale bench lock clean
+.PHONY: help setup demo demo-files demo-kafka test soak failover kubernetes versions chaos simulate check fix proto scale bench lock clean
 
 help:  ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -29,6 +29,9 @@ demo: setup  ## Replicate a small shop while its schema changes, then compare bo
 
 demo-files: setup  ## The same through files: changes and DDL as messages, from which another MongoDB is made and compared
 	@$(PY) -m devstack demo --files
+
+demo-kafka: setup  ## The same through topics of a real Kafka broker
+	@$(PY) -m devstack demo --kafka
 
 test: setup  ## Run all tests except soak and the full failover matrix; starts the services that it needs
 	$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder

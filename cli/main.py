@@ -14,6 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from cli.commands import changefeed, dev, node, sink, table
+from cli.commands.consume import consume
 from cli.commands.ensure import ensure
 from cli.commands.read import read
 from cli.commands.server import server
@@ -53,6 +54,10 @@ app.command(
 app.command(
     epilog="sluice read file:///srv/orders --follow\n\nsluice read file:///srv/orders --to mongodb://localhost:27017"
 )(read)
+app.command(
+    epilog="sluice consume kafka://b1:9092/shop --follow\n\n"
+    "sluice consume kafka://b1:9092/shop --follow --to mongodb://localhost:27017"
+)(consume)
 
 
 @app.callback()

@@ -50,9 +50,10 @@ def fetch() -> None:
 def demo(
     *,
     files: Annotated[bool, typer.Option("--files", help="Into files, from which a target is made at the end.")] = False,
+    kafka: Annotated[bool, typer.Option("--kafka", help="The same through topics of Kafka.")] = False,
 ) -> None:
     """Replicate a small shop whose schema changes, and compare both sides at the end."""
-    if not run(Console(), files=files):
+    if not run(Console(), files=files, kafka=kafka):
         raise typer.Exit(1)
 
 

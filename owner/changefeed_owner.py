@@ -44,7 +44,7 @@ from changefeed.lifecycle import Command, ErrorReport, Lifecycle, Sign, State
 from changefeed.position import Position
 from changefeed.records import ChangefeedId, ChangefeedStatus, DdlRecord, LetterTotals, NodeId
 from changefeed.sharded.history import ShardedHistory
-from changefeed.table import TableId, TableName
+from changefeed.table import TableId, TableName, TableSchema
 from changefeed.users.principals import Principals
 from coordination import failpoint
 from coordination.decoded import Decoded
@@ -105,7 +105,7 @@ class Clusters(Protocol):
     def acquire(self, uri: ConnectionUri, capture: Capture) -> OwnerSource: ...
     def release(self, uri: ConnectionUri, capture: Capture) -> None: ...
     def open_sink(self, configuration: Configuration, life: str) -> DdlApplier: ...
-    def claim_sink(self, configuration: Configuration, life: str) -> None: ...
+    def claim_sink(self, configuration: Configuration, life: str, tables: Iterable[TableSchema]) -> None: ...
     def open_marks(self, configuration: Configuration, life: str) -> Marks | None: ...
     def open_sweeper(self, configuration: Configuration, life: str) -> Sweeper | None: ...
     def open_letters(self, configuration: Configuration, before: LetterTotals) -> LetterTotals: ...
@@ -178,7 +178,7 @@ class ChangefeedOwner:
         self._classifier = DdlClassifier(
             filter=configuration.filter,
             routes=configuration.routes,
-            background_indexes=configuration.ddl.async_indexes,
+            background_indexes=configuration.ddl.async_indexes and not configuration.sink_can.keeps_order,
         )
         self._memory = _Memory()
         self._gone_at: dict[NodeId, float] = {}
@@ -368,7 +368,9 @@ class ChangefeedOwner:
         memory.tables.take(known.records.values())
         assert status.checkpoint is not None
         behind = {table: stored.record.at for table, stored in known.stragglers.items()}
-        self._watermarks.look(status.checkpoint, behind)
+        self._watermarks.look(
+            status.checkpoint, behind, partial(map, self.configuration.routes.target, memory.tables.names)
+        )
         self._leftovers.look(known.gone)
         floor = known.floor(status.checkpoint)
         nodes = known.nodes(self._gone_at, memory.standings.failing(known.processors))

@@ -159,10 +159,10 @@ class ChangefeedProcessor:
 
     def _open_commits(self) -> Commits | None:
         sink = event_sink(self._configuration)
-        if sink is None:
+        if sink is None or sink.commit_seconds is None:
             return None
         committer = sink.committer(self._life_of_feed, self._session.store.epoch)
-        return Commits(committer, every_seconds=sink.options.commit_seconds)
+        return Commits(committer, every_seconds=sink.commit_seconds)
 
     def serves(self, stored: ProcessorView) -> bool:
         """False once the changefeed was restarted or created again: state from before does not count for it."""

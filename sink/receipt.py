@@ -37,6 +37,16 @@ class CopyReceipt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CopyEnd:
+    """The copy of a table that began at `start` is complete; each change from `at` on fits it. `name`: downstream."""
+
+    table: TableId
+    name: TableName
+    start: Position
+    at: Position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
     """`ranges`: every change of these tables in their windows is in `files`, which may hold more. `tables`: the versions that they begin with,
     with their names downstream.

@@ -34,7 +34,7 @@ class Certificates:
         return cert, key
 
     def tls(self, name: str) -> TlsFiles:
-        """For the members of a replica set, which need certificate and key in one file."""
+        """For servers that need certificate and key in one file."""
         cert, key = self.issue(name)
         both = self._directory / f"{name}-both.pem"
         both.write_text(cert.read_text() + key.read_text())

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from devstack.etcd.cluster import EtcdCluster
 from devstack.etcd.server import SMALL_QUOTA, EtcdServer
+from devstack.kafka.broker import KafkaBroker
 from devstack.mongodb.release import DEFAULT_VERSION, VERSION_VARIABLE
 from devstack.mongodb.replica_set import ReplicaSet
 from devstack.mongodb.server import Client, MongoDB
@@ -82,6 +83,30 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyProxy]:
     directory = tmp_path_factory.mktemp("s3")
     with MotoServer(directory, directory / "log") as server, FaultyProxy(server.port) as proxy:
         yield proxy
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """The session's Kafka broker. A test takes topics of its own."""
+    directory = tmp_path_factory.mktemp("kafka")
+    with KafkaBroker(directory, directory / "log") as broker:
+        yield broker
+
+
+@pytest.fixture
+def own_kafka(tmp_path: Path) -> Iterator[Callable[..., KafkaBroker]]:
+    """Starts brokers for this test alone; the test may kill, freeze and start them."""
+    started: list[KafkaBroker] = []
+
+    def start(name: str = "kafka", **options: Any) -> KafkaBroker:
+        broker = KafkaBroker(tmp_path / name, tmp_path / f"{name}.log", **options)
+        started.append(broker.start())
+        return broker
+
+    yield start
+    for broker in started:
+        broker.kill()
+        shutil.rmtree(broker.directory)
 
 
 @pytest.fixture

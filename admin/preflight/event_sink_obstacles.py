@@ -29,8 +29,8 @@ def event_sink_obstacles(
     sink = event_sink(configuration)
     if sink is None:
         return
-    if not sink.is_empty():
-        yield f"sink: {sink.store} is not empty; name an empty directory or prefix, one for each changefeed"
+    route = configuration.routes.target
+    yield from sink.obstacles({route(table.name) for table in tables if table.kind is not TableKind.VIEW})
     if capture is Capture.CHANGE_STREAM:
         yield (
             "sink: messages are written from the oplog only, and it cannot be read here; let the source's user read local.oplog.rs (read on "

@@ -14,17 +14,18 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote_plus
+from urllib.parse import quote, quote_plus, unquote
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from changefeed.config.sinks.file_sink import FileSinkOptions
+from changefeed.config.sinks.kafka_sink import CLAIMS, DEFAULT_PORT, KafkaSinkOptions
 from changefeed.config.sinks.store_place import SESSION_TOKEN
 from changefeed.config.wording import Mistake, did_you_mean
 from changefeed.errors import ConfigurationError
 
-SCHEMES = ("mongodb", "mongodb+srv", "blackhole", "file", "s3")
+SCHEMES = ("mongodb", "mongodb+srv", "blackhole", "file", "s3", "kafka")
 _WITHOUT_HOSTS = ("blackhole", "file", "s3")
 
 _REFERENCE = re.compile(r"\$\{(?P<kind>env|file):(?P<name>[^{}]+)\}")
@@ -33,7 +34,8 @@ _SHAPE = re.compile(
 )
 _PORT_OF = re.compile(r"^(\[[^\]]*\]|[^:]*)(:(\d{1,5}|x+))?$")
 _HIDDEN = "***"
-_PORT = ":27017"
+_PORTS = {"mongodb": ":27017", "kafka": DEFAULT_PORT}
+_EXAMPLES = {"kafka": "kafka://b1:9092,b2:9092/shop"}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -64,7 +66,10 @@ class ConnectionUri:
             _refuse_stray_references(value)
             FileSinkOptions.parse(value)
         elif not match["hosts"] and scheme not in _WITHOUT_HOSTS:
-            raise Mistake("found no host; write for example mongodb://host:27017")
+            raise Mistake(f"found no host; write for example {_EXAMPLES.get(scheme, 'mongodb://host:27017')}")
+        if scheme == "kafka":
+            _refuse_stray_references(value)
+            KafkaSinkOptions.parse(value)
         return cls(value)
 
     @property
@@ -77,7 +82,7 @@ class ConnectionUri:
         if self.scheme in _WITHOUT_HOSTS:
             return frozenset()
         hosts = self._part("hosts").lower().split(",")
-        default = _PORT if self.scheme == "mongodb" else ""
+        default = _PORTS.get(self.scheme, "")
         return frozenset(host if re.search(r":\d+$", host) else host + default for host in hosts if host)
 
     def expand(
@@ -110,8 +115,8 @@ class ConnectionUri:
     def __str__(self) -> str:
         if self.scheme == "file":
             return self.reference
-        if self.scheme == "s3":
-            return _shown_bucket(self.reference)
+        if self.scheme in ("s3", "kafka"):
+            return _without_user(self.reference)
         user = f"{_HIDDEN}@" if "@" in _masked(self.reference) else ""
         return f"{self.scheme}://{user}{self._part('hosts')}{self._part('rest').partition('?')[0]}"
 
@@ -143,21 +148,31 @@ def _masked(text: str) -> str:
 
 
 def _refuse_stray_references(uri: str) -> None:
-    """Only the keys of a bucket may be references: processes that do not connect read the other options."""
+    """Only credentials may be references: processes that do not connect read the other options."""
     base, _, query = uri.partition("?")
-    options = (part for part in query.split("&") if not part.startswith(f"{SESSION_TOKEN}="))
+    parts = [part for part in query.split("&") if not part.startswith(f"{SESSION_TOKEN}=")]
+    for claims in (part for part in parts if part.startswith(f"{CLAIMS}=")):
+        _refuse_stray_references(unquote(claims.removeprefix(f"{CLAIMS}=")))
+    options = (part for part in parts if not part.startswith(f"{CLAIMS}="))
     if "${" in base[_masked(base).rfind("@") + 1 :] or any("${" in option for option in options):
         raise Mistake(
-            f"found ${{ elsewhere than in KEY:SECRET@ and {SESSION_TOKEN}; write the name or the option itself"
+            f"found ${{ elsewhere than in user, password or {SESSION_TOKEN}; write the name or the option itself"
         )
 
 
-def _shown_bucket(uri: str) -> str:
+def _without_user(uri: str) -> str:
     """With its options, for those who do not connect, and without credentials."""
     base, _, query = uri.partition("?")
-    after = base[_masked(base).rfind("@") + 1 :] if "@" in _masked(base) else base.removeprefix("s3://")
-    options = "&".join(part for part in query.split("&") if not part.startswith(f"{SESSION_TOKEN}="))
-    return f"s3://{after}?{options}" if options else f"s3://{after}"
+    scheme, _, rest = base.partition("://")
+    after = rest[_masked(rest).rfind("@") + 1 :]
+    options = "&".join(_public(part) for part in query.split("&") if not part.startswith(f"{SESSION_TOKEN}="))
+    return f"{scheme}://{after}?{options}" if options else f"{scheme}://{after}"
+
+
+def _public(option: str) -> str:
+    """The URI of claims is an option with credentials of its own."""
+    name, _, value = option.partition("=")
+    return f"{name}={quote(_without_user(unquote(value)), safe='')}" if name == CLAIMS else option
 
 
 def _schemes() -> str:

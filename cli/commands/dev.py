@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from changefeed.errors import ConfigurationError
 from cli.command import reported
 from cli.failure import ExitCode, Failure
 
@@ -28,10 +29,13 @@ def up() -> None:
 def demo(
     *,
     files: Annotated[bool, typer.Option("--files", help="Into files, from which a target is made at the end.")] = False,
+    kafka: Annotated[bool, typer.Option("--kafka", help="The same through topics of Kafka.")] = False,
 ) -> None:
     """Replicate a small shop whose schema changes, and compare both sides at the end."""
     with reported():
-        if not _devstack("demo.demo").run(Console(), files=files):
+        if files and kafka:
+            raise ConfigurationError(["--files, --kafka: one of them"])
+        if not _devstack("demo.demo").run(Console(), files=files, kafka=kafka):
             raise Failure(ExitCode.FAILED, "source and target differ")
 
 

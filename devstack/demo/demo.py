@@ -17,8 +17,10 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from cli import cells
 from cli.connection import Connection, ServerAddress
-from devstack.demo.outcome import DemoFailed, Outcome, ThroughFiles, verified
+from devstack.demo.message_places import MessagesInFiles, MessagesInTopics
+from devstack.demo.outcome import DemoFailed, Messages, Outcome, ThroughMessages, verified
 from devstack.demo.shop import Shop
+from devstack.kafka.broker import KafkaBroker
 from devstack.mongodb.server import Client
 from devstack.node import Node
 from devstack.stack import DevStack
@@ -169,21 +171,26 @@ def _closed(ddl: pb.Ddl) -> str:
     return f"{took.total_seconds():.1f} s"
 
 
-def run(console: Console, *, files: bool = False) -> bool:
-    """`files`: into files, from which a target is made at the end."""
+def run(console: Console, *, files: bool = False, kafka: bool = False) -> bool:
+    """`files`, `kafka`: into messages there, from which a target is made at the end."""
     began = time.monotonic()
     with ExitStack() as running:
-        console.print("Starting etcd, a source, a target and one Sluice node ...")
+        between = "a Kafka broker, " if kafka else ""
+        console.print(f"Starting etcd, a source, a target, {between}and one Sluice node ...")
         stack = running.enter_context(DevStack())
         node = Node("demo", stack.etcd_endpoint, stack.directory / "node", stack.directory / "log" / "node.log")
+        messages: Messages | None = MessagesInFiles(stack.directory / "files") if files else None
+        if kafka:
+            broker = KafkaBroker(stack.directory / "kafka", stack.directory / "log" / "kafka.log")
+            messages = MessagesInTopics(running.enter_context(broker))
         running.enter_context(node)
         client: Client = running.enter_context(Client(stack.source_uri))
         connection = running.enter_context(Connection(ServerAddress(server=node.address)))
         shop = Shop(client)
         running.callback(shop.close)
-        through = ThroughFiles(stack, shop)
-        sink, routes = (through.sink, "") if files else (stack.target_uri, _ROUTES)
-        demo = Demo(connection, console, shop, through.read_back if files else verified)
+        sink, routes = (stack.target_uri, _ROUTES) if messages is None else (messages.sink, "")
+        outcome = verified if messages is None else ThroughMessages(stack, shop, messages).read_back
+        demo = Demo(connection, console, shop, outcome)
         identical = demo.play(_CONFIGURATION.format(source=stack.source_uri, sink=sink) + routes)
     console.print(f"The demonstration took {time.monotonic() - began:.0f} s.")
     return identical

@@ -1,4 +1,4 @@
-"""`Outcome`: compares the shop with what came of it: `verified`, or `ThroughFiles`, which makes a target from the files first."""
+"""`Outcome`: compares the shop with what came of it: `verified`, or `ThroughMessages`, which makes a target from messages first."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from rich.console import Console
 
@@ -17,9 +17,7 @@ from cli.connection import Connection
 from devstack.demo.shop import DATABASE, Shop
 from devstack.mongodb.server import Client
 from devstack.stack import DevStack
-from sink.files.reading.feed_directory import FeedDirectory, StoredMessage
-from sink.files.reading.reader import Reader
-from sink.files.stores.directory import Directory
+from sink.reading.stored_message import StoredMessage
 
 _PATIENCE_SECONDS = 60.0
 _SHOWN = 150
@@ -53,19 +51,36 @@ def verified(connection: Connection, console: Console, changefeed: str) -> ShopR
     raise DemoFailed("the comparison ended without a result")
 
 
-class ThroughFiles:
-    """The servers say themselves what a database holds: `dbHash`, and its collections with their options and indexes."""
+class Messages(Protocol):
+    """Between the source and what is made of it: a sink of messages, in which they stay."""
 
-    def __init__(self, stack: DevStack, shop: Shop) -> None:
+    sink: str
+
+    def mark(self) -> Position | None:
+        """The newest watermark."""
+        ...
+
+    def read(self) -> list[StoredMessage]:
+        """All of them, in order."""
+        ...
+
+    def command(self) -> list[str]:
+        """How `sluice` makes a MongoDB of them, without `--to`."""
+        ...
+
+
+class ThroughMessages:
+    """Makes the target from messages. The servers say themselves what a database holds: `dbHash`, and its collections with options and indexes."""
+
+    def __init__(self, stack: DevStack, shop: Shop, messages: Messages) -> None:
         self._stack = stack
         self._shop = shop
-        self._directory = stack.directory / "files"
-        self.sink = f"file://{self._directory}?commit_interval=1s"
+        self._messages = messages
 
     def read_back(self, connection: Connection, console: Console, changefeed: str) -> ShopResult:  # noqa: ARG002 - no node is asked
         self._wait_for_watermark(Position(self._shop.time()))
         self._show(console)
-        command = ["read", f"file://{self._directory}", "--to", self._stack.target_uri]
+        command = [*self._messages.command(), "--to", self._stack.target_uri]
         said = subprocess.run(
             [sys.executable, "-c", "from cli.main import main; main()", *command],
             stdout=subprocess.PIPE,
@@ -77,29 +92,25 @@ class ThroughFiles:
         if source != target:
             names = sorted(name for name in source.keys() | target.keys() if source.get(name) != target.get(name))
             return ShopResult(
-                identical=False, text=f"The source and what was made of the files differ: {', '.join(names)}."
+                identical=False, text=f"The source and what was made of the messages differ: {', '.join(names)}."
             )
         return ShopResult(
             identical=True,
-            text=f"The source and the MongoDB that was made of the files are identical: {len(source)} tables.",
+            text=f"The source and the MongoDB that was made of the messages are identical: {len(source)} tables.",
         )
 
     def _wait_for_watermark(self, end: Position) -> None:
-        directory, deadline = FeedDirectory(Directory(str(self._directory))), time.monotonic() + _PATIENCE_SECONDS
-        while (mark := directory.mark()) is None or mark.at < end:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while (mark := self._messages.mark()) is None or mark < end:
             if time.monotonic() > deadline:
                 raise DemoFailed(f"no watermark reached {end} within {_PATIENCE_SECONDS:.0f} s")
             time.sleep(0.1)
 
     def _show(self, console: Console) -> None:
-        reader = Reader(FeedDirectory(Directory(str(self._directory))))
-        round = reader.look()
-        found = [shown.content for shown in reader.read(round)] if round is not None else []
-        messages = [message for message in found if isinstance(message, StoredMessage)]
+        messages = self._messages.read()
         counted = Counter(message.fields["op"] for message in messages)
-        files = sum(path.is_file() for path in self._directory.rglob("*"))
         console.print(
-            f"\n{files} files hold {len(messages):,} messages: {dict(counted)}. The schema changes among them:"
+            f"\n{self._messages} hold {len(messages):,} messages: {dict(counted)}. The schema changes among them:"
         )
         for message in messages:
             if message.fields["op"] == "ddl":

@@ -18,7 +18,7 @@ from changefeed.config.uri import ConnectionUri
 from changefeed.event import DdlEvent
 from changefeed.position import Position, Window
 from changefeed.records import DdlRecord, LetterTotals, Observation
-from changefeed.table import TableName, TableSize
+from changefeed.table import TableName, TableSchema, TableSize
 from changefeed.users.principals import PrincipalChanges, Principals
 from credentials.expansion import expanded
 from credentials.renewal import Renewed
@@ -130,7 +130,7 @@ class Connections:
 
     def open_sink(self, configuration: Configuration, life: str) -> DdlApplier:
         if (events := event_sink(configuration)) is not None:
-            return events.ddl(life)
+            return events.ddl(life, self._permit)
         if not configuration.sink_can.keeps_documents:
             return BlackholeDdlApplier()
         ttl = configuration.ddl.ttl
@@ -138,15 +138,16 @@ class Connections:
             configuration.sink, lambda uri: MongoDdlApplier(connect_to_target(uri), permit=self._permit, ttl=ttl)
         )
 
-    def claim_sink(self, configuration: Configuration, life: str) -> None:
-        events = event_sink(configuration)
+    def claim_sink(self, configuration: Configuration, life: str, tables: Iterable[TableSchema]) -> None:
+        """`tables`: those with which it begins."""
+        events, route = event_sink(configuration), configuration.routes.target
         if events is not None:
-            events.claim(life)
+            events.claim(life, [(table, route(table.name)) for table in tables], self._permit)
 
     def open_marks(self, configuration: Configuration, life: str) -> Marks | None:
         """None: the sink has no watermarks."""
         events = event_sink(configuration)
-        return events.marks(life) if events is not None else None
+        return events.marks(life, self._permit) if events is not None else None
 
     def open_sweeper(self, configuration: Configuration, life: str) -> Sweeper | None:
         """None: the sink keeps nothing of what was not committed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 import structlog
@@ -11,7 +11,7 @@ import structlog
 from changefeed.errors import SluiceError
 from changefeed.position import Position
 from changefeed.records import ChangefeedId
-from changefeed.table import TableId
+from changefeed.table import TableId, TableName
 from owner.background import Background
 
 _EVERY_SECONDS = 1.0
@@ -20,8 +20,8 @@ _log = structlog.get_logger()
 
 
 class Marks(Protocol):
-    def mark(self, at: Position, behind: Mapping[TableId, Position]) -> None:
-        """`behind`: the tables that are not as far. Waits for the sink."""
+    def mark(self, at: Position, behind: Mapping[TableId, Position], tables: Iterable[TableName]) -> None:
+        """`behind`: the tables that are not as far. `tables`: the names downstream of all. Waits for the sink."""
         ...
 
 
@@ -36,8 +36,10 @@ class Watermarks:
         self._written: tuple[Position, Mapping[TableId, Position]] | None = None
         self._next_at = 0.0
 
-    def look(self, checkpoint: Position, behind: Mapping[TableId, Position]) -> None:
-        """`checkpoint` and `behind` are as etcd has them."""
+    def look(
+        self, checkpoint: Position, behind: Mapping[TableId, Position], tables: Callable[[], Iterable[TableName]]
+    ) -> None:
+        """`checkpoint` and `behind` are as etcd has them. `tables`: the names downstream of all, as of now. It is called in another thread."""
         marks = self._marks
         if marks is None:
             return
@@ -48,7 +50,7 @@ class Watermarks:
         writing = self._writing
 
         def write() -> bool:
-            marks.mark(*writing)
+            marks.mark(*writing, tables())
             return True
 
         try:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from changefeed.position import Position
 from changefeed.records import AssignedTable, DdlRecord
 from changefeed.shards import Shards
-from changefeed.table import TableId, TableKind, TableSchema
+from changefeed.table import TableId, TableKind, TableName, TableSchema
 from schema_store.definition import enters
 from schema_store.store import SchemaStore
 from schema_store.versions import SchemaVersions
@@ -27,6 +27,7 @@ class KnownTables:
         self._copy_starts = copy_starts
         records = list(records)
         self._settled = SchemaStore.from_records(bases.values(), records)
+        self._names: AbstractSet[TableName] | None = None
         self._entered = {(record.event.id, record.position) for record in records if enters(record.event)}
         self.tip = self._settled.versions.apply_all(record.event for record in records if record.open)
         self.beside = frozenset(schema.id for _, schema in self.settled if schema.beside is not None)
@@ -40,6 +41,7 @@ class KnownTables:
         if not new:
             return
         self._settled = before.take(new)
+        self._names = None
         self._entered |= {(record.event.id, record.position) for record in new if enters(record.event)}
         effects = before.versions.effects(record.event for record in new)
         touched = sorted({table for _, effect in effects for table in effect})
@@ -56,6 +58,13 @@ class KnownTables:
     def settled(self) -> Iterable[tuple[Position, TableSchema]]:
         """The tables after the settled DDLs, views too, each with the position where it began."""
         return self._settled.versions.living()
+
+    @property
+    def names(self) -> AbstractSet[TableName]:
+        """Of the tables after the settled DDLs that have rows. The same object as long as no DDL is settled."""
+        if self._names is None:
+            self._names = frozenset(schema.name for _, schema in self.settled if schema.kind is not TableKind.VIEW)
+        return self._names
 
     @property
     def to_copy(self) -> AbstractSet[TableId]:

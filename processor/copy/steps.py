@@ -27,6 +27,7 @@ from processor.copy.target_table import Creation, build_indexes, creation_of, ma
 from processor.task.window_task import report_of
 from processor.task.worker_resources import ChangefeedResources, Shared, worker_resources
 from sink.ddl import Routing
+from sink.receipt import CopyEnd
 from source.tables.chunk_reader import Chunk
 from source.tables.chunks import Division
 
@@ -53,10 +54,11 @@ class CopyChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexTable:
-    """`copied_from`: where the copy began that ends with it."""
+    """`copied_from`: where the copy began that ends with it, `at`: where it is complete."""
 
     schema: TableSchema
     copied_from: Position
+    at: Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,8 @@ def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
     creation = _creation(resources, step.schema)
     match step:
         case Prepare():
+            if resources.event_ddl is not None:
+                resources.event_ddl.begin([(step.schema, creation.name)])
             ours = step.ours or resources.context.configuration.on_occupied is OnOccupied.DROP
             prepare(creation, resources.ddl, resources.loader(step.schema, once=False), ours=ours)
             if step.schema.beside is not None:
@@ -108,7 +112,8 @@ def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
             return _copy(resources, step, creation)
         case IndexTable():
             if resources.event_ddl is not None:
-                resources.event_ddl.copied(step.schema.id, step.copied_from)
+                end = CopyEnd(table=step.schema.id, name=creation.name, start=step.copied_from, at=step.at)
+                resources.event_ddl.copied(end)
             build_indexes(creation, resources.ddl)
         case MakeEmpty():
             if resources.event_ddl is not None:

@@ -302,7 +302,7 @@ class TableCopies:
                     )
                     yield _PlannedStep(table, step, copy.start, small=_small(copy))
             case BuildIndexes(at) if copy is not None:
-                index = IndexTable(schema=_schema(schemas, table, at), copied_from=copy.start)
+                index = IndexTable(schema=_schema(schemas, table, at), copied_from=copy.start, at=at)
                 yield _PlannedStep(table, index, at, small=_small(copy))
             case Empty(at):
                 yield _PlannedStep(table, MakeEmpty(schema=_before(schemas, table, at), at=at), at, small=True)

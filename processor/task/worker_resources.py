@@ -49,7 +49,7 @@ from sink.blackhole.ddl_applier import BlackholeDdlApplier
 from sink.blackhole.document_loader import BlackholeDocumentLoader
 from sink.blackhole.row_writer import BlackholeRowWriter
 from sink.ddl import DdlApplier
-from sink.files.owner_log import FileDdlApplier
+from sink.event_sink import EventDdl, EventSink
 from sink.load import DocumentLoader
 from sink.mongodb.connection import connect as connect_to_target
 from sink.mongodb.connection import is_sharded
@@ -58,7 +58,7 @@ from sink.mongodb.letters.open_letters import LetterBox
 from sink.mongodb.letters.stored_letters import StoredLetters
 from sink.mongodb.rows.document_loader import MongoDocumentLoader
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
-from sink.opening import EventSink, event_sink
+from sink.opening import event_sink
 from sink.row import AskedRows, FetchRow, RowChange, RowWriter, SoleTable, SourceRow
 from source.opening import open_source
 from source.raw.columns import Columns, columns_of
@@ -163,15 +163,15 @@ class ChangefeedResources:
     def ddl(self) -> DdlApplier:
         """For the tables of initial copies; all other DDL is the owner's."""
         if self._events is not None:
-            return self._events.ddl(self.context.life)
+            return self._events.ddl(self.context.life, self._permit)
         if self._target is None:
             return BlackholeDdlApplier()
         return MongoDdlApplier(self._target, permit=self._permit, ttl=self.context.configuration.ddl.ttl)
 
     @property
-    def event_ddl(self) -> FileDdlApplier | None:
+    def event_ddl(self) -> EventDdl | None:
         """Says how a copy is getting on, to a sink of messages."""
-        return self._events.ddl(self.context.life) if self._events is not None else None
+        return self._events.ddl(self.context.life, self._permit) if self._events is not None else None
 
     def forget_letters(self, table: TableId) -> None:
         """Of a table that is copied anew: they are about rows that the new copy does not have yet."""

@@ -8,14 +8,25 @@ cannot tell apart after decoding is kept apart here, as the specification of Ext
     0x0e symbol         {"$symbol": "x"}                               json_util: "x"
 
 The fields of a document that looks like a DBRef stay in their order. Text that is not UTF-8 has no JSON: `NoJson`.
+
+Other dialects are those of MongoDB's driver for Java, for consumers that know Debezium; all are compact, with no space behind a comma:
+
+    STRICT       {"a": 7,"b": {"$numberLong": "7"},"c": {"$date": 1500},"d": {"$binary": "AQI=","$type": "00"}}
+    RELAXED      {"a": 7,"b": 7,"c": {"$date": "1970-01-01T00:00:01.5Z"},"d": {"$binary": {"base64": "AQI=","subType": "00"}}}
+    COMPACT      canonical
+    SPACED       relaxed, with spaces: the driver's default
+
+A number that JSON does not have is {"$numberDouble": "NaN"} in each of them.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from json.encoder import encode_basestring_ascii
 from struct import Struct
+from typing import NamedTuple
 
 from bson.decimal128 import Decimal128
 
@@ -36,6 +47,39 @@ _names: dict[bytes, str] = {}
 """Field names as they begin an element: most documents have the same few."""
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS = 253_402_300_799_999
+"""The end of the year 9999."""
+
+
+class Dialect(NamedTuple):
+    """Numbers as formats of `%`. `first`: binary, regular expressions and DBPointers as in the first version of Extended JSON."""
+
+    comma: str
+    int32: str
+    int64: str
+    double: str
+    date: Callable[[int], str]
+    first: bool = False
+
+
+def _iso_date(ms: int) -> str:
+    if not 0 <= ms <= _LAST_MS:
+        return f'{{"$date": {{"$numberLong": "{ms}"}}}}'
+    seconds, fraction = divmod(ms, 1000)
+    text = f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}"
+    return f'{{"$date": "{text}{f".{fraction:03d}".rstrip("0") if fraction else ""}Z"}}'
+
+
+_INT, _LONG, _DOUBLE_TEXT = '{"$numberInt": "%d"}', '{"$numberLong": "%d"}', '{"$numberDouble": "%s"}'
+_LONG_DATE = '{"$date": {"$numberLong": "%d"}}'.__mod__
+CANONICAL = Dialect(", ", _INT, _LONG, _DOUBLE_TEXT, _LONG_DATE)
+COMPACT = CANONICAL._replace(comma=",")
+STRICT = Dialect(",", "%d", _LONG, "%s", '{"$date": %d}'.__mod__, first=True)
+RELAXED = Dialect(",", "%d", "%d", "%s", _iso_date)
+SPACED = RELAXED._replace(comma=", ")
+
+
 class DamagedBson(InvariantError):
     """These bytes are not BSON."""
 
@@ -44,9 +88,9 @@ class NoJson(RowRejected):
     """The document has text that is not UTF-8."""
 
 
-def to_json(document: bytes) -> str:
+def to_json(document: bytes, dialect: Dialect = CANONICAL) -> str:
     try:
-        return _members(document, 0, _names)
+        return _members(document, 0, _names, dialect)
     except UnicodeDecodeError as error:
         raise NoJson(
             f"bytes {error.start} to {error.end} of a text are not UTF-8 and have no JSON; repair the document at the source, "
@@ -54,10 +98,16 @@ def to_json(document: bytes) -> str:
         ) from None
 
 
-def _members(raw: bytes, at: int, names: dict[bytes, str] | None) -> str:  # noqa: C901, PLR0912 - one case for each type
+def first_value(document: bytes, dialect: Dialect) -> str:
+    """Of a document with one field: what stands behind its name."""
+    return to_json(document, dialect).partition(": ")[2][:-1]
+
+
+def _members(raw: bytes, at: int, names: dict[bytes, str] | None, dialect: Dialect) -> str:  # noqa: C901, PLR0912 - one case for each type
     """The document that starts at `at`; an array if there are no `names`. One function, since a call for each value would cost half of it."""
     end = at + _INT32(raw, at)[0] - 1
     at += 4
+    comma, int32, int64, double, date, _ = dialect
     parts: list[str] = []
     add = parts.append
     while at < end:
@@ -70,26 +120,26 @@ def _members(raw: bytes, at: int, names: dict[bytes, str] | None) -> str:  # noq
             add(name + _quoted(raw[at + 4 : at + 3 + size].decode()))
             at += 4 + size
         elif kind == 0x10:
-            add(f'{name}{{"$numberInt": "{_INT32(raw, at)[0]}"}}')
+            add(name + int32 % _INT32(raw, at))
             at += 4
         elif kind == 0x07:
             add(f'{name}{{"$oid": "{raw[at : at + 12].hex()}"}}')
             at += 12
         elif kind == 0x12:
-            add(f'{name}{{"$numberLong": "{_INT64(raw, at)[0]}"}}')
+            add(name + int64 % _INT64(raw, at))
             at += 8
         elif kind == 0x01:
             value = _DOUBLE(raw, at)[0]
-            add(f'{name}{{"$numberDouble": "{_repr(value) if value - value == 0.0 else _infinite(value)}"}}')
+            add(name + (double % _repr(value) if value - value == 0.0 else _DOUBLE_TEXT % _infinite(value)))
             at += 8
         elif kind == 0x09:
-            add(f'{name}{{"$date": {{"$numberLong": "{_INT64(raw, at)[0]}"}}}}')
+            add(name + date(_INT64(raw, at)[0]))
             at += 8
         elif kind == 0x03:
-            add(name + _members(raw, at, _names))
+            add(name + _members(raw, at, _names, dialect))
             at += _INT32(raw, at)[0]
         elif kind == _ARRAY:
-            add(name + _members(raw, at, None))
+            add(name + _members(raw, at, None, dialect))
             at += _INT32(raw, at)[0]
         elif kind == 0x08:
             add(name + ("true" if raw[at] else "false"))
@@ -97,24 +147,26 @@ def _members(raw: bytes, at: int, names: dict[bytes, str] | None) -> str:  # noq
         elif kind == 0x0A:
             add(name + "null")
         else:
-            text, at = _seldom(raw, kind, at)
+            text, at = _seldom(raw, kind, at, dialect)
             add(name + text)
     if at != end or raw[end] != 0:
         raise DamagedBson(f"a document's elements end at byte {at}, but by its size they should end at byte {end}")
-    return f"[{', '.join(parts)}]" if names is None else f"{{{', '.join(parts)}}}"
+    return f"[{comma.join(parts)}]" if names is None else f"{{{comma.join(parts)}}}"
 
 
-def _seldom(raw: bytes, kind: int, at: int) -> tuple[str, int]:  # noqa: C901, PLR0911 - one case for each type
+def _seldom(raw: bytes, kind: int, at: int, dialect: Dialect) -> tuple[str, int]:  # noqa: C901, PLR0911 - one case for each type
+    comma = dialect.comma
     match kind:
         case 0x05:
-            return _binary(raw, at)
+            return _binary(raw, at, dialect)
         case 0x06:
             return '{"$undefined": true}', at
         case 0x0B:
-            return _regex(raw, at)
+            return _regex(raw, at, dialect)
         case 0x0C:
             name, at = _string(raw, at)
-            return f'{{"$dbPointer": {{"$ref": {name}, "$id": {{"$oid": "{raw[at : at + 12].hex()}"}}}}}}', at + 12
+            reference = f'{{"$ref": {name}{comma}"$id": {{"$oid": "{raw[at : at + 12].hex()}"}}}}'
+            return reference if dialect.first else f'{{"$dbPointer": {reference}}}', at + 12
         case 0x0D:
             code, at = _string(raw, at)
             return f'{{"$code": {code}}}', at
@@ -123,10 +175,11 @@ def _seldom(raw: bytes, kind: int, at: int) -> tuple[str, int]:  # noqa: C901, P
             return f'{{"$symbol": {symbol}}}', at
         case 0x0F:
             code, scope_at = _string(raw, at + 4)
-            return f'{{"$code": {code}, "$scope": {_members(raw, scope_at, _names)}}}', at + _INT32(raw, at)[0]
+            scope = _members(raw, scope_at, _names, dialect)
+            return f'{{"$code": {code}{comma}"$scope": {scope}}}', at + _INT32(raw, at)[0]
         case 0x11:
             increment, seconds = _TIMESTAMP(raw, at)
-            return f'{{"$timestamp": {{"t": {seconds}, "i": {increment}}}}}', at + 8
+            return f'{{"$timestamp": {{"t": {seconds}{comma}"i": {increment}}}}}', at + 8
         case 0x13:
             return f'{{"$numberDecimal": "{Decimal128.from_bid(raw[at : at + 16])}"}}', at + 16
         case 0xFF:
@@ -153,15 +206,21 @@ def _infinite(value: float) -> str:
     return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[repr(value)]
 
 
-def _binary(raw: bytes, at: int) -> tuple[str, int]:
+def _binary(raw: bytes, at: int, dialect: Dialect) -> tuple[str, int]:
     """The old subtype 2 has a second size inside."""
     end, subtype = at + 5 + _INT32(raw, at)[0], raw[at + 4]
     content = raw[at + 9 if subtype == 2 else at + 5 : end]
-    return f'{{"$binary": {{"base64": "{b64encode(content).decode()}", "subType": "{subtype:02x}"}}}}', end
+    text, comma = b64encode(content).decode(), dialect.comma
+    if dialect.first:
+        return f'{{"$binary": "{text}"{comma}"$type": "{subtype:02x}"}}', end
+    return f'{{"$binary": {{"base64": "{text}"{comma}"subType": "{subtype:02x}"}}}}', end
 
 
-def _regex(raw: bytes, at: int) -> tuple[str, int]:
+def _regex(raw: bytes, at: int, dialect: Dialect) -> tuple[str, int]:
     pattern_end = raw.index(0, at)
     end = raw.index(0, pattern_end + 1)
     pattern, options = raw[at:pattern_end].decode(), raw[pattern_end + 1 : end].decode()
-    return f'{{"$regularExpression": {{"pattern": {_quoted(pattern)}, "options": {_quoted(options)}}}}}', end + 1
+    comma = dialect.comma
+    if dialect.first:
+        return f'{{"$regex": {_quoted(pattern)}{comma}"$options": {_quoted(options)}}}', end + 1
+    return f'{{"$regularExpression": {{"pattern": {_quoted(pattern)}{comma}"options": {_quoted(options)}}}}}', end + 1

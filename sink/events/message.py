@@ -8,6 +8,8 @@
     rename   {.., "type": "rename", "ns": "shop.x", "to": "shop.y", "id": "u1", "dropped": "u2" or null}
     drop     {.., "type": "drop", "ns": "shop.y", "id": "u1"}; dropDatabase {.., "type": "dropDatabase", "db": "shop", "ids": ["u3", ..]}
     recopy   {.., "type": "recopy", "ns": "shop.x", "id": "u1"}: the table is empty from here, and copied again
+    copied   {"v": 1, "feed": "orders", "op": "c", "ns": "shop.x", "id": "u1", "pos": "..", "start": ".."}: the copy that began at `start` is
+             complete, and each change from pos on fits it; not in files, where the manifests say it
     mark     {"v": 1, "feed": "orders", "op": "w", "pos": "..", "tables": "all"}: everything before pos is there
     schema   {"v": 1, "feed": "orders", "op": "b", "ns": "shop.x", "id": "u1", "pos": "..",
               "schema": {"kind": "collection", "options": {..}, "indexes": [{..}], "shardKey": null}}
@@ -46,6 +48,7 @@ from sink.ddl import (
 from sink.events.extended_json import to_json
 from sink.events.pos import pos_of
 from sink.events.row_message import VERSION
+from sink.receipt import CopyEnd
 
 Value: TypeAlias = "str | int | bool | Document | Sequence[Value] | Mapping[str, Value] | None"
 
@@ -98,6 +101,11 @@ def ddl_message(  # noqa: C901 - one case for each kind of DDL
 def recopy_message(feed: str, table: TableId, name: TableName, at: Position) -> Message:
     head: dict[str, Value] = {"v": VERSION, "feed": feed, "op": "ddl", "type": "recopy"}
     return Message({**head, "ns": str(name), "id": table, "pos": pos_of(at)})
+
+
+def copy_end_message(feed: str, end: CopyEnd) -> Message:
+    head: dict[str, Value] = {"v": VERSION, "feed": feed, "op": "c", "ns": str(end.name), "id": end.table}
+    return Message({**head, "pos": pos_of(end.at), "start": pos_of(end.start)})
 
 
 def watermark_message(feed: str, at: Position, tables: Mapping[TableId, Position] | None = None) -> Message:

@@ -20,6 +20,7 @@ from typing import Protocol, TypeVar
 import bson
 
 from changefeed.cluster_time import ClusterTime
+from changefeed.config.sinks.message_options import MessageEncoding
 from changefeed.event import RowType
 from sink.events.extended_json import to_json
 from sink.events.pos import AFTER_ALL, OF_EVENT, pos_of
@@ -51,6 +52,10 @@ class RowEncoder(Protocol):
     def copied(self, table: TargetTable, document: bytes, key: bytes, read_ts: ClusterTime) -> bytes:
         """The message of a document that an initial copy read at this time."""
         ...
+
+
+def row_encoder(feed: str, encoding: MessageEncoding) -> RowEncoder:
+    return JsonRows(feed) if encoding is MessageEncoding.JSON else BsonRows(feed)
 
 
 class BsonRows:
@@ -94,7 +99,7 @@ class BsonRows:
     def _head(self, table: TargetTable, op: str) -> tuple[bytes, bytes]:
         head = bson.encode({"v": VERSION, "feed": self._feed, "op": op, "ns": str(table.name), "id": table.id})
         made = head[4:-1], bson.encode({"schema": pos_of(table.version)})[4:-1]
-        return _kept(self._heads, (table, op), made)
+        return kept(self._heads, (table, op), made)
 
 
 class JsonRows:
@@ -126,11 +131,11 @@ class JsonRows:
     def _head(self, table: TargetTable, op: str) -> tuple[str, str]:
         texts = {"feed": self._feed, "op": op, "ns": str(table.name), "id": table.id}
         fields = [f'"v": {VERSION}', *(f'"{name}": {encode_basestring_ascii(text)}' for name, text in texts.items())]
-        return _kept(self._heads, (table, op), (f"{{{', '.join(fields)}", f'"schema": "{pos_of(table.version)}"'))
+        return kept(self._heads, (table, op), (f"{{{', '.join(fields)}", f'"schema": "{pos_of(table.version)}"'))
 
 
-def _kept(kept: dict[K, V], key: K, made: V) -> V:
-    if len(kept) >= _MOST_TABLES:
-        kept.clear()
-    kept[key] = made
-    return made
+def kept(made: dict[K, V], key: K, value: V) -> V:
+    if len(made) >= _MOST_TABLES:
+        made.clear()
+    made[key] = value
+    return value

@@ -7,7 +7,8 @@ import zlib
 from collections.abc import Iterable
 from contextlib import suppress
 
-from changefeed.config.sinks.file_sink import FileSinkOptions, MessageFormat
+from changefeed.config.sinks.file_sink import FileSinkOptions
+from changefeed.config.sinks.message_options import MessageEncoding
 from changefeed.errors import SluiceError
 from sink.files.compression import SUFFIXES, Compressor, compressor
 from sink.files.manifest import DATA
@@ -30,7 +31,7 @@ class DataWriter:
         self._written: list[Receipt] = []
 
     def write(self, messages: Iterable[bytes]) -> None:
-        end = b"\n" if self._options.format is MessageFormat.JSON else b""
+        end = b"\n" if self._options.format is MessageEncoding.JSON else b""
         for message in messages:
             if self._open is None:
                 self._open = self._next()

@@ -17,13 +17,16 @@ from changefeed.position import Position
 from changefeed.records import DdlRecord, Observation
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from sink.ddl import CreateTable, DownstreamDdl, Skip
+from sink.event_sink import NamedTables
 from sink.events.message import ddl_message, recopy_message, schema_message, watermark_message
 from sink.events.pos import pos_of
 from sink.files.identity import FeedIdentity
 from sink.files.manifest import CHECKPOINT, DDL, VERSION, copied_name, number_name, number_of, schema_name
 from sink.files.stores.store import Store, create_same
+from sink.receipt import CopyEnd
 
 KEPT_MARKS = 64
+_NONE: Mapping[TableId, Position] = MappingProxyType({})
 _ALWAYS = Position(ClusterTime(0, 0))
 
 
@@ -57,15 +60,17 @@ class FileDdlApplier:
         self._store.create(schema_name(schema.id, _ALWAYS), message.json())
         self._identity.confirm(self._store)
 
+    def begin(self, tables: NamedTables) -> None:
+        """A commit describes its tables."""
+
     def recopy(self, table: TableId, name: TableName, at: Position) -> None:
         """The table is empty from there, and is copied again."""
         message = recopy_message(self._identity.feed, table, name, at)
         self._put(f"{DDL}/{pos_of(at)}.recopy.{table}.json", message.json())
 
-    def copied(self, table: TableId, start: Position) -> None:
-        """The copy that began there is complete."""
-        content = json.dumps({"v": VERSION, "feed": self._identity.feed, "id": table, "start": pos_of(start)})
-        self._store.create(copied_name(table, start), content.encode())
+    def copied(self, end: CopyEnd) -> None:
+        content = json.dumps({"v": VERSION, "feed": self._identity.feed, "id": end.table, "start": pos_of(end.start)})
+        self._store.create(copied_name(end.table, end.start), content.encode())
         self._identity.confirm(self._store)
 
     def close(self) -> None:
@@ -89,7 +94,7 @@ class FileMarks:
         self._store = store
         self._number: int | None = None
 
-    def mark(self, at: Position, behind: Mapping[TableId, Position] = MappingProxyType({})) -> None:
+    def mark(self, at: Position, behind: Mapping[TableId, Position] = _NONE, tables: Iterable[TableName] = ()) -> None:  # noqa: ARG002 - the mark is about all
         if self._number is None:
             self._identity.confirm(self._store)
             self._number = max((number_of(name) + 1 for name in self._store.names(CHECKPOINT)), default=0)

@@ -10,19 +10,15 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.sinks.file_sink import FileSinkOptions, MessageFormat
+from changefeed.config.sinks.file_sink import FileSinkOptions
 from changefeed.documents.key_range import KeyRange
-from sink.events.row_message import BsonRows, JsonRows, RowEncoder
+from sink.events.row_message import RowEncoder, row_encoder
 from sink.files.data_writer import DataWriter
 from sink.files.stores.store import Store
 from sink.receipt import Receipt
 from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write, WriteResult
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
-
-
-def row_encoder(feed: str, format: MessageFormat) -> RowEncoder:
-    return JsonRows(feed) if format is MessageFormat.JSON else BsonRows(feed)
 
 
 class FileRowWriter:

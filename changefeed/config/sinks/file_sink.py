@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self
 
-from changefeed.config.sinks.sink_option import SinkOption
+from changefeed.config.sinks.message_options import MessageEncoding
+from changefeed.config.sinks.sink_option import SinkOption, one_of, refuse_unknown
 from changefeed.config.sinks.store_place import (
     BUCKET_OPTIONS,
     BucketPlace,
@@ -25,17 +26,12 @@ from changefeed.config.sinks.store_place import (
     refuse_half_access,
     written_options,
 )
-from changefeed.config.wording import Mistake, did_you_mean, shown
+from changefeed.config.wording import Mistake
 
 _SECONDS = re.compile(r"(\d{1,5})(s|m)")
 _SIZE = re.compile(r"(\d{1,6})(KiB|MiB)")
 _LONGEST = 3600
 _LEAST_SIZE, _MOST_SIZE = 64 << 10, 4 << 30
-
-
-class MessageFormat(StrEnum):
-    JSON = "json"
-    BSON = "bson"
 
 
 class Compression(StrEnum):
@@ -47,7 +43,7 @@ class Compression(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSinkOptions:
     place: StorePlace
-    format: MessageFormat = MessageFormat.JSON
+    format: MessageEncoding = MessageEncoding.JSON
     compression: Compression = Compression.GZIP
     commit_seconds: int = 60
     file_bytes: int = 64 << 20
@@ -59,10 +55,7 @@ class FileSinkOptions:
         found: dict[str, Any] = {}
         others: dict[str, str] = {}
         for name, value in written_options(uri):
-            if name not in allowed:
-                raise Mistake(
-                    f"found the option {shown(name)}; allowed are {', '.join(allowed)}{did_you_mean(name, allowed)}"
-                )
+            refuse_unknown(name, allowed)
             if name not in _READERS:
                 others[name] = value
                 continue
@@ -90,15 +83,6 @@ def _bytes(value: str) -> int:
     return size
 
 
-def _one_of(kind: type[StrEnum], name: str) -> Callable[[str], StrEnum]:
-    def read(value: str) -> StrEnum:
-        if value not in tuple(kind):
-            raise Mistake(f"found {name}={value}; allowed are {', '.join(kind)}{did_you_mean(value, kind)}")
-        return kind(value)
-
-    return read
-
-
 OPTIONS = (
     SinkOption(
         name="format",
@@ -116,8 +100,8 @@ OPTIONS = (
     SinkOption(name="file_size", values="64KiB to 4096MiB", default="64MiB", about="when a task begins its next file"),
 )
 _READERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "format": ("format", _one_of(MessageFormat, "format")),
-    "compression": ("compression", _one_of(Compression, "compression")),
+    "format": ("format", one_of(MessageEncoding, "format")),
+    "compression": ("compression", one_of(Compression, "compression")),
     "commit_interval": ("commit_seconds", _seconds),
     "file_size": ("file_bytes", _bytes),
 }

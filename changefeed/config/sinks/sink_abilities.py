@@ -3,6 +3,7 @@
 mongodb     keeps documents: they can be read, compared, cleared, repaired; rows are seen when they are written
 blackhole   keeps nothing
 file, s3    keeps messages, each change and each DDL: nothing is folded, nothing can be cleared, and a commit makes rows seen
+kafka       the same, but rows are seen when they are written
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from changefeed.config.sinks.file_sink import OPTIONS
+from changefeed.config.sinks.kafka_sink import KAFKA_OPTIONS
 from changefeed.config.sinks.sink_option import SinkOption
 from changefeed.config.sinks.store_place import BUCKET_OPTIONS
 
@@ -24,7 +26,10 @@ class SinkAbilities:
     keeps_documents: bool = False
     """It is a MongoDB: it has tables, users, indexes and dead letters."""
     keeps_messages: bool = False
-    """It is an event sink: it wants every change, its rows need a commit, and a table is never cleared."""
+    """It is an event sink: it wants every change, and a table is never cleared."""
+
+    keeps_order: bool = False
+    """Rows and DDL are read in the order in which they were written: no DDL may come late."""
 
 
 SINKS: Mapping[str, SinkAbilities] = {
@@ -45,6 +50,13 @@ SINKS: Mapping[str, SinkAbilities] = {
         about="the same, in a bucket of Amazon S3 or of a server with its protocol; keys as KEY:SECRET@BUCKET, or the node's own",
         options=(*OPTIONS, *BUCKET_OPTIONS),
         keeps_messages=True,
+    ),
+    "kafka": SinkAbilities(
+        uri="kafka://BROKER:PORT,../PREFIX",
+        about="each change, DDL and watermark as a message in topics of Kafka; user and password as USER:PASSWORD@BROKER",
+        options=KAFKA_OPTIONS,
+        keeps_messages=True,
+        keeps_order=True,
     ),
     "blackhole": SinkAbilities(uri="blackhole://", about="nothing: to try out how fast a source can be read"),
 }

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+from changefeed.config.wording import Mistake, did_you_mean, shown
+
+E = TypeVar("E", bound=StrEnum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,3 +18,19 @@ class SinkOption:
     values: str
     default: str
     about: str
+
+
+def one_of(kind: type[E], name: str) -> Callable[[str], E]:
+    """Reads an option whose values are few."""
+
+    def read(value: str) -> E:
+        if value not in tuple(kind):
+            raise Mistake(f"found {name}={value}; allowed are {', '.join(kind)}{did_you_mean(value, kind)}")
+        return kind(value)
+
+    return read
+
+
+def refuse_unknown(name: str, allowed: Sequence[str]) -> None:
+    if name not in allowed:
+        raise Mistake(f"found the option {shown(name)}; allowed are {', '.join(allowed)}{did_you_mean(name, allowed)}")

@@ -13,16 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from changefeed.errors import PermanentError
 from changefeed.position import Position, Window
+from sink.reading.stored_message import MessageGap
 
 M = TypeVar("M")
-
-
-class MessageGap(PermanentError):
-    """Messages between two positions are missing, though the owner said that everything is there."""
-
-    code = "gap"
 
 
 def chain(

@@ -4,80 +4,25 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from functools import reduce
-from typing import Any
 
-import bson
-from bson import json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
 from changefeed.errors import NotFoundError
 from changefeed.position import Position
 from changefeed.table import TableId
-from sink.events.message import watermark_message
 from sink.events.pos import position_of
 from sink.files.compression import decompressed, plain_name
 from sink.files.identity import FeedIdentity
 from sink.files.manifest import CHECKPOINT, COPIED, DDL, IDENTITY, LOG, SCHEMA, Manifest, table_of
-from sink.files.reading.chain import MessageGap
 from sink.files.stores.store import Store
+from sink.reading.stored_message import MessageGap, StoredMessage, Watermark
 from sink.receipt import Receipt
 
-_JSON = json_util.CANONICAL_JSON_OPTIONS.with_options(datetime_conversion=DatetimeConversion.DATETIME_MS)
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _NEWEST_MARKS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
-    """`raw` is the message as it is in its file, without the line's end."""
-
-    pos: str
-    table: str
-    raw: bytes
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """Dates are `DatetimeMS`."""
-        if self.raw.startswith(b"{"):
-            fields: dict[str, Any] = json_util.loads(self.raw, json_options=_JSON)
-            return fields
-        return bson.decode(self.raw, CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS))
-
-    @property
-    def names(self) -> list[str]:
-        """The tables that it names."""
-        fields = self.fields
-        return [fields[name] for name in ("ns", "to") if name in fields]
-
-
-@dataclass(frozen=True, slots=True)
-class Watermark:
-    """Everything before `at` is there; of the tables named, everything before their own positions."""
-
-    at: Position
-    behind: Mapping[TableId, Position] = field(default_factory=dict)
-
-    def of(self, table: TableId) -> Position:
-        return self.behind.get(table, self.at)
-
-    def joined(self, other: Watermark) -> Watermark:
-        """What both say together. A mark of an owner that has lost its term may come after newer ones."""
-        at = max(self.at, other.at)
-        places = {table: max(self.of(table), other.of(table)) for table in self.behind.keys() | other.behind.keys()}
-        return Watermark(at, {table: place for table, place in places.items() if place < at})
-
-    def message(self, feed: str) -> bytes:
-        return watermark_message(feed, self.at, self.behind).json()
-
-    @classmethod
-    def parse(cls, message: bytes | str) -> Watermark:
-        fields = json.loads(message)
-        behind = {} if fields["tables"] == "all" else fields["tables"]
-        return cls(position_of(fields["pos"]), {TableId(table): position_of(pos) for table, pos in behind.items()})
 
 
 class FeedDirectory:

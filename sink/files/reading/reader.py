@@ -1,14 +1,6 @@
 """`Reader`: the messages of a changefeed in the order of its source, each once, from nothing but its files.
 
-`look` finds the newest watermark; `read` gives everything between the last one and that, or raises `MessageGap`. At one position the
-order is
-
-    recopy, which empties a table     `CopyBegins`     the schema of a table that begins     DDL     changes     copied documents     `Copied`
-
-A copied document stands at the time at which it was read, among the table's changes. Changes before it may not fit the document, or find
-none: the copy has their effect. `Copied` says from where on each change fits.
-
-    schema u1 @100     change 7 @100.5, fits nothing     copied 7 @101     Copied u1 @101     change 7 @102
+`look` finds the newest watermark; `read` gives everything between the last one and that, or raises `MessageGap`, in the order of `shown.py`.
 
 Where a table was emptied or dropped, what is missing before that does not matter. Memory holds the manifests, and of the messages those
 whose windows overlap.
@@ -19,65 +11,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 from heapq import heappop, heappush
 from itertools import count, pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
-from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position, Window
 from changefeed.table import TableId
 from sink.events.pos import pos_after, pos_of, position_of
 from sink.files.manifest import Manifest
 from sink.files.reading.chain import chain
-from sink.files.reading.feed_directory import FeedDirectory, StoredMessage, Watermark
+from sink.files.reading.feed_directory import FeedDirectory
+from sink.reading.shown import Content, Copied, CopyBegins, Rank, Round, Shown
+from sink.reading.stored_message import NOTHING, StoredMessage, Watermark
 from sink.receipt import CopyReceipt, Receipt
-
-
-@dataclass(frozen=True, slots=True)
-class Copied:
-    """The table's copy is complete: from here on it is as it was at the source."""
-
-    table: TableId
-
-
-@dataclass(frozen=True, slots=True)
-class CopyBegins:
-    """Up to `Copied`, changes of the table may not fit."""
-
-    table: TableId
-
-
-Content: TypeAlias = StoredMessage | CopyBegins | Copied
-
-
-class Rank(IntEnum):
-    RECOPY = 0
-    BEGINS = 1
-    SCHEMA = 2
-    DDL = 3
-    ROW = 4
-    COPIED = 5
-
-
-class Shown(NamedTuple):
-    """They come in the order of these fields; but for rows, no two are alike in the first three."""
-
-    at: str
-    rank: Rank
-    table: str
-    number: int
-    content: Content
-
-
-class Round(NamedTuple):
-    """What stands between two watermarks."""
-
-    before: Watermark
-    now: Watermark
-
-
-NOTHING = Watermark(Position(ClusterTime(0, 0)))
 
 
 class _Span(NamedTuple):
@@ -134,8 +80,12 @@ class Reader:
         yield from self._queue(round, rows=True).in_order()
         self.mark = round.now
 
-    def skim(self, mark: Watermark) -> Iterator[Shown]:
-        """Everything before the mark but rows and copied documents, for a reader that goes on there."""
+    @property
+    def bookmark(self) -> str:
+        """A directory is listed from its beginning."""
+        return ""
+
+    def skim(self, mark: Watermark, bookmark: str = "") -> Iterator[Shown]:  # noqa: ARG002 - it has none
         self._directory.look()
         yield from self._queue(Round(NOTHING, mark), rows=False).in_order()
         self.mark = mark

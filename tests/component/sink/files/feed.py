@@ -18,12 +18,14 @@ from changefeed.table import TableId, TableName, TableSchema
 from sink.files.committer import FileCommitter
 from sink.files.identity import FeedIdentity
 from sink.files.owner_log import FileDdlApplier, FileMarks
-from sink.files.reading.feed_directory import FeedDirectory, StoredMessage
-from sink.files.reading.reader import Copied, CopyBegins, Reader
+from sink.files.reading.feed_directory import FeedDirectory
+from sink.files.reading.reader import Reader
 from sink.files.row_writer import FileDocumentLoader, FileRowWriter
 from sink.files.stores.opening import open_store
 from sink.files.stores.store import Store
-from sink.receipt import Commit, CopyReceipt, Receipt
+from sink.reading.shown import Copied, CopyBegins
+from sink.reading.stored_message import StoredMessage
+from sink.receipt import Commit, CopyEnd, CopyReceipt, Receipt
 from sink.row import RowChange, TargetTable
 
 IDENTITY = FeedIdentity(feed="orders", life="c/1")
@@ -112,6 +114,10 @@ def recorded(type: DdlType, at: int, table: TableId = A, **more: Any) -> DdlReco
     return DdlRecord(
         event=event, scope=Scope(tables=frozenset({table}), ended=frozenset({table})), seen_at=datetime.now(UTC)
     )
+
+
+def copy_end(start: int) -> CopyEnd:
+    return CopyEnd(table=A, name=TableName("shop", "a"), start=moment(start), at=moment(start + 1))
 
 
 def copied(feed: Feed, start: int, at: int, documents: Sequence[dict[str, Any]], epoch: int = 7) -> CopyReceipt:

@@ -18,8 +18,8 @@ from sink.files.committer import FileCommitter
 from sink.files.identity import FeedIdentity
 from sink.files.leftovers import FileLeftovers
 from sink.files.owner_log import KEPT_MARKS, FileDdlApplier, FileMarks
-from sink.files.reading.chain import MessageGap
-from sink.files.reading.feed_directory import FeedDirectory, Watermark
+from sink.files.reading.feed_directory import FeedDirectory
+from sink.reading.stored_message import MessageGap, Watermark
 from sink.receipt import Commit
 from tests.component.sink.files.feed import (
     IDENTITY,
@@ -28,6 +28,7 @@ from tests.component.sink.files.feed import (
     B,
     Feed,
     copied,
+    copy_end,
     described,
     insert,
     moment,
@@ -167,7 +168,7 @@ def test_copied_documents_stand_at_the_time_of_their_reading(feed: Feed) -> None
         receipt = copied(feed, 100, at, [{"_id": 7, "at": at}])
         committer.commit(Commit(ranges={}, copies=(receipt,), tables=(described(A),)))
     feed.window(100, 110, [insert(A, 103, 7), insert(A, 106, 8)])
-    feed.ddl.copied(A, moment(100))
+    feed.ddl.copied(copy_end(100))
     feed.marks.mark(moment(110))
     assert feed.read() == ["copy", "schema shop.a", "r7@102", "i7@103", "r7@104", "copied", "i8@106"]
 
@@ -185,7 +186,7 @@ def test_a_copy_goes_on_until_it_is_said_to_be_complete(feed: Feed) -> None:
     feed.marks.mark(moment(110))
     assert feed.read(reader) == ["i10@106", "r9@107"]
     feed.window(110, 120, [insert(A, 111, 11)])
-    feed.ddl.copied(A, moment(100))
+    feed.ddl.copied(copy_end(100))
     feed.marks.mark(moment(120))
     assert feed.read(reader) == ["copied", "i11@111"]
 
@@ -194,8 +195,8 @@ def test_what_was_read_just_before_the_copys_start_is_shown(feed: Feed) -> None:
     committer = feed.committer()
     committer.commit(Commit(ranges={}, copies=(copied(feed, 100, 99, [{"_id": 7, "at": 99}]),), tables=(described(A),)))
     feed.window(100, 110, [insert(A, 101, 8)])
-    feed.ddl.copied(A, moment(100))
-    feed.ddl.copied(A, moment(100))
+    feed.ddl.copied(copy_end(100))
+    feed.ddl.copied(copy_end(100))
     feed.marks.mark(moment(110))
     assert feed.read() == ["copy", "schema shop.a", "r7@99", "copied", "i8@101"]
 
@@ -210,7 +211,7 @@ def test_a_copy_that_begins_again_hides_the_one_before(feed: Feed) -> None:
     feed.ddl.recopy(A, TableName("shop", "a"), moment(105))
     committer.commit(Commit(ranges={}, copies=(copied(feed, 105, 107, [{"_id": 8, "at": 107}]),)))
     feed.window(105, 110, [insert(A, 108, 9)])
-    feed.ddl.copied(A, moment(105))
+    feed.ddl.copied(copy_end(105))
     feed.marks.mark(moment(110))
     assert feed.read() == ["copy", "schema shop.a", "r7@102", "recopy shop.a", "copy", "r8@107", "copied", "i9@108"]
 
@@ -305,7 +306,7 @@ def test_nothing_counts_where_the_file_system_is_not_mounted(tmp_path: Path, *, 
         lambda: feed.window(115, 120, [insert(A, 116, 2)]),
         lambda: feed.marks.mark(moment(120)),
         lambda: feed.ddl.apply(drop, NOTHING_SEEN, recorded(DdlType.DROP, 120)),
-        lambda: feed.ddl.copied(A, moment(100)),
+        lambda: feed.ddl.copied(copy_end(100)),
         lambda: feed.ddl.recopy(A, TableName("shop", "a"), moment(118)),
     ):
         with pytest.raises(SinkUnavailable, match=r"is its file system mounted here|No such file"):

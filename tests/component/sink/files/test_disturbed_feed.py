@@ -23,9 +23,9 @@ from devstack.s3.faulty_proxy import Fault, FaultyProxy, Request
 from sink.ddl import CreateTable, RenameTable
 from sink.events.extended_json import to_json
 from sink.files.leftovers import FileLeftovers
-from sink.files.reading.feed_directory import StoredMessage
 from sink.files.stores.bucket import ObjectBucket
 from sink.files.stores.bucket_clients import bucket_client
+from sink.reading.stored_message import StoredMessage
 from sink.receipt import Commit
 from sink.row import RowChange
 from tests.component.sink.files.feed import (
@@ -35,6 +35,7 @@ from tests.component.sink.files.feed import (
     B,
     Feed,
     copied,
+    copy_end,
     described,
     insert,
     moment,
@@ -78,7 +79,7 @@ class _Life:
         yield lambda: self.feed
         yield lambda: self._copy(102)
         yield lambda: self._window(100, 106, [insert(A, 101, 1), insert(A, 103, 7), insert(A, 105, 2)])
-        yield lambda: self.feed.ddl.copied(A, moment(100))
+        yield lambda: self.feed.ddl.copied(copy_end(100))
         yield lambda: self.feed.marks.mark(moment(106))
         yield lambda: self.feed.ddl.apply(rename, NOTHING_SEEN, recorded(DdlType.RENAME, 106))
         yield lambda: self.feed.ddl.apply(create, NOTHING_SEEN, recorded(DdlType.CREATE, 107, B))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,73 +18,28 @@ from changefeed.position import Window
 from changefeed.table import TableId, TableName, TableSchema
 from devstack.mongodb.server import Client
 from sink.ddl import CreateIndexes, CreateTable, DownstreamDdl, DropIndexes, DropTables, RenameTable
-from sink.files.reading import replica
 from sink.files.reading.feed_directory import FeedDirectory
-from sink.files.reading.place import COLLECTION, StoredPlace
 from sink.files.reading.reader import Reader
-from sink.files.reading.replica import MongoReplica
 from sink.mongodb.connection import connect
-from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
-from sink.mongodb.rows.write_run import WriteRun
+from sink.reading.replica import MongoReplica
 from sink.receipt import Commit
 from sink.row import RowChange
-from tests.component.sink.files.feed import NOTHING_SEEN, A, B, Feed, copied, moment, recorded, target
+from tests.component.sink.files.feed import (
+    IDENTITY,
+    NOTHING_SEEN,
+    A,
+    B,
+    Feed,
+    copied,
+    copy_end,
+    moment,
+    recorded,
+    target,
+)
+from tests.component.sink.killed_reader import Death, goes_on_from_each_step, state
 
 _UNIQUE = {"v": 2, "key": {"u": 1}, "name": "u_1", "unique": True, "sparse": True}
 _PLAIN = {"v": 2, "key": {"n": 1}, "name": "n_1"}
-
-
-class _Killed(BaseException):
-    """As kill -9: no line of the reader handles it."""
-
-
-class _Death:
-    """Comes at one of the steps: before and after each call of what changes the target."""
-
-    def __init__(self) -> None:
-        self.left: int | None = None
-
-    def step(self) -> None:
-        if self.left is not None:
-            self.left -= 1
-            if self.left < 0:
-                raise _Killed
-
-    def watches(self, monkeypatch: pytest.MonkeyPatch, kind: type, name: str) -> None:
-        called = getattr(kind, name)
-
-        def mortal(*arguments: Any, **options: Any) -> Any:
-            self.step()
-            result = called(*arguments, **options)
-            self.step()
-            return result
-
-        monkeypatch.setattr(kind, name, mortal)
-
-
-@pytest.fixture
-def death(monkeypatch: pytest.MonkeyPatch) -> _Death:
-    death = _Death()
-    for kind, name in (
-        (StoredPlace, "save"),
-        (MongoDdlApplier, "apply"),
-        (MongoReplica, "_empty"),
-        (WriteRun, "_apply"),
-    ):
-        death.watches(monkeypatch, kind, name)
-    monkeypatch.setattr(replica, "_ROWS", 3)
-    return death
-
-
-@pytest.fixture
-def emptied(target_client: Client) -> Iterator[Callable[[], None]]:
-    def empty() -> None:
-        target_client.drop_database("shop")
-        target_client[COLLECTION[0]][COLLECTION[1]].delete_many({})
-
-    empty()
-    yield empty
-    empty()
 
 
 def _name(coll: str) -> TableName:
@@ -153,7 +107,7 @@ def _second_part(feed: Feed) -> None:
 
 
 def _third_part(feed: Feed) -> None:
-    feed.ddl.copied(A, moment(105))
+    feed.ddl.copied(copy_end(105))
     rows = feed.written([_change(RowType.UPDATE, B, 124, n, n, "c", by="rename") for n in range(1, 7)])
     feed.committer(8).commit(Commit(ranges={B: Window(moment(122, 0), moment(140))}, files=rows))
     _ddl(feed, DdlType.CREATE, 127, CreateTable(name=_name("gone"), options=Document.of({})), TableId("cc" * 16))
@@ -167,17 +121,9 @@ _PARTS = (_first_part, _second_part, _third_part)
 
 def _read(feed: Feed, target_uri: str, *, from_start: bool = False) -> None:
     directory = FeedDirectory(feed.store)
-    with closing(MongoReplica(connect(target_uri), Reader(directory), directory.identity())) as reading:
+    with closing(MongoReplica(connect(target_uri), Reader(directory), IDENTITY.feed, IDENTITY.life)) as reading:
         reading.begin(from_start=from_start)
         reading.follow()
-
-
-def _state(client: Client) -> dict[str, Any]:
-    shop = client["shop"]
-    return {
-        name: (list(shop[name].find().sort("_id", 1)), shop[name].index_information())
-        for name in sorted(shop.list_collection_names())
-    }
 
 
 def _grown(path: Path, parts: int) -> Feed:
@@ -185,17 +131,6 @@ def _grown(path: Path, parts: int) -> Feed:
     for part in _PARTS[:parts]:
         part(feed)
     return feed
-
-
-def _lives(feed: Feed, death: _Death, target_uri: str, steps: int) -> bool:
-    death.left = steps
-    try:
-        _read(feed, target_uri)
-    except _Killed:
-        return False
-    finally:
-        death.left = None
-    return True
 
 
 @pytest.mark.parametrize(
@@ -208,25 +143,21 @@ def test_a_reader_that_was_killed_goes_on(
     target_uri: str,
     target_client: Client,
     emptied: Callable[[], None],
-    death: _Death,
+    death: Death,
 ) -> None:
-    """It is killed while it reads the first `parts`, and again while it reads all."""
-    _read(_grown(tmp_path / "whole", 3), target_uri)
-    expected = _state(target_client)
-    assert list(expected) == ["a", "c"]
-    assert [set(expected[name][1]) for name in "ac"] == [{"_id_", "u_1"}, {"_id_"}]
-    lived = False
-    for steps in count(3, every):
-        emptied()
-        feed = _grown(tmp_path / str(steps), parts)
-        lived = _lives(feed, death, target_uri, steps)
+    def rest(feed: Feed) -> None:
         for part in _PARTS[parts:]:
             part(feed)
-        _lives(feed, death, target_uri, steps // 2)
-        _read(feed, target_uri)
-        assert _state(target_client) == expected, f"killed after {steps} steps"
-        if lived:
-            return
+
+    goes_on_from_each_step(
+        death,
+        every,
+        lambda number: _grown(tmp_path / str(number), parts),
+        rest,
+        lambda feed: _read(feed, target_uri),
+        emptied,
+        target_client,
+    )
 
 
 def test_a_table_that_is_in_the_way_is_refused_until_it_is_gone(
@@ -240,10 +171,10 @@ def test_a_table_that_is_in_the_way_is_refused_until_it_is_gone(
     assert target_client["shop"]["b"].count_documents({}) == 1
     target_client["shop"]["b"].drop()
     _read(feed, target_uri)
-    found = _state(target_client)
+    found = state(target_client)
     emptied()
     _read(feed, target_uri)
-    assert found == _state(target_client)
+    assert found == state(target_client)
 
 
 def test_from_the_start_it_makes_all_tables_again(
@@ -252,19 +183,19 @@ def test_from_the_start_it_makes_all_tables_again(
     feed = _grown(tmp_path, 3)
     emptied()
     _read(feed, target_uri)
-    found = _state(target_client)
+    found = state(target_client)
     target_client.drop_database("shop")
     _read(feed, target_uri)
-    assert _state(target_client) == {}
+    assert state(target_client) == {}
     _read(feed, target_uri, from_start=True)
-    assert _state(target_client) == found
+    assert state(target_client) == found
 
 
 def test_the_first_of_two_readers_ends(tmp_path: Path, target_uri: str, emptied: Callable[[], None]) -> None:
     feed = _grown(tmp_path, 1)
     emptied()
     directory = FeedDirectory(feed.store)
-    with closing(MongoReplica(connect(target_uri), Reader(directory), directory.identity())) as first:
+    with closing(MongoReplica(connect(target_uri), Reader(directory), IDENTITY.feed, IDENTITY.life)) as first:
         first.begin()
         _read(feed, target_uri)
         with pytest.raises(FencedError, match="let one of them run"):

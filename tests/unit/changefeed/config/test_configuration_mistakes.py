@@ -53,14 +53,14 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"delay": "31d"}, "delay: found '31d'; allowed are 1s to 30d"),
     ({"id": 5}, "id: found 5; write up to 64 letters, digits and single - _ . between them, for example orders-to-dr"),
     ({"id": None}, "id: found null; write up to 64 letters, digits and single - _ . between them, for example orders-to-dr"),
-    ({"source": "db1.example:27017"}, "source: found a text without ://; write a URI that begins with mongodb://, mongodb+srv://, blackhole://, file://, s3://"),
+    ({"source": "db1.example:27017"}, "source: found a text without ://; write a URI that begins with mongodb://, mongodb+srv://, blackhole://, file://, s3://, kafka://"),
     ({"source": "blackhole://"}, "source: found the scheme 'blackhole'; a source is mongodb:// or mongodb+srv://"),
     ({"source": ["mongodb://a:secret@b"]}, "source: found no text; write a URI such as mongodb://host:27017"),
     ({"source": "mongodb://reader:hunter2"}, "source: found a host whose port is no number; write for example mongodb://host:27017"),
     ({"source": "mongodb:///shop"}, "source: found no host; write for example mongodb://host:27017"),
     (
         {"sink": "mongo://dr1.example"},
-        "sink: found the scheme 'mongo'; allowed are mongodb://, mongodb+srv://, blackhole://, file://, s3:// (did you mean 'mongodb'?)",
+        "sink: found the scheme 'mongo'; allowed are mongodb://, mongodb+srv://, blackhole://, file://, s3://, kafka:// (did you mean 'mongodb'?)",
     ),
     (
         {"sink": "mongodb://u:p@ss@dr1.example"},

@@ -22,7 +22,7 @@ from bson.timestamp import Timestamp
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sink.events.extended_json import DamagedBson, NoJson, to_json
+from sink.events.extended_json import COMPACT, RELAXED, SPACED, STRICT, DamagedBson, NoJson, first_value, to_json
 
 _OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
 
@@ -115,3 +115,63 @@ def test_text_that_is_not_utf8_is_refused() -> None:
 def test_bytes_that_are_not_bson_are_refused(damage: Any) -> None:
     with pytest.raises(DamagedBson):
         to_json(damage(bson.encode({"a": 1})))
+
+
+def _shows(value: Any, strict: str, relaxed: str, compact: str) -> None:
+    raw = bson.encode({"a": value, "b": 1})
+    assert [to_json(raw, dialect) for dialect in (STRICT, RELAXED, COMPACT)] == [
+        f'{{"a": {strict},"b": 1}}',
+        f'{{"a": {relaxed},"b": 1}}',
+        f'{{"a": {compact},"b": {{"$numberInt": "1"}}}}',
+    ]
+    assert to_json(raw, SPACED).replace(", ", ",") == to_json(raw, RELAXED)
+
+
+@pytest.mark.parametrize(
+    ("value", "strict", "relaxed", "compact"),
+    [
+        (7, "7", "7", '{"$numberInt": "7"}'),
+        (Int64(7), '{"$numberLong": "7"}', "7", '{"$numberLong": "7"}'),
+        (1.5, "1.5", "1.5", '{"$numberDouble": "1.5"}'),
+        (float("nan"), *['{"$numberDouble": "NaN"}'] * 3),
+        (
+            DatetimeMS(1500),
+            '{"$date": 1500}',
+            '{"$date": "1970-01-01T00:00:01.5Z"}',
+            '{"$date": {"$numberLong": "1500"}}',
+        ),
+        (DatetimeMS(-1), '{"$date": -1}', *['{"$date": {"$numberLong": "-1"}}'] * 2),
+        (
+            Binary(b"\1\2", 0x80),
+            '{"$binary": "AQI=","$type": "80"}',
+            *['{"$binary": {"base64": "AQI=","subType": "80"}}'] * 2,
+        ),
+        (
+            Regex("^a", "i"),
+            '{"$regex": "^a","$options": "i"}',
+            *['{"$regularExpression": {"pattern": "^a","options": "i"}}'] * 2,
+        ),
+        (Timestamp(3, 4), *['{"$timestamp": {"t": 3,"i": 4}}'] * 3),
+        ([True, None], *["[true,null]"] * 3),
+        (Decimal128("1.50"), *['{"$numberDecimal": "1.50"}'] * 3),
+    ],
+)
+def test_the_dialects_of_the_driver_for_java(value: Any, strict: str, relaxed: str, compact: str) -> None:
+    _shows(value, strict, relaxed, compact)
+
+
+def test_a_relaxed_date_is_one_that_has_a_calendar() -> None:
+    assert (
+        to_json(bson.encode({"a": DatetimeMS(253_402_300_799_999)}), RELAXED)
+        == '{"a": {"$date": "9999-12-31T23:59:59.999Z"}}'
+    )
+    assert "$numberLong" in to_json(bson.encode({"a": DatetimeMS(253_402_300_800_000)}), RELAXED)
+    assert (
+        to_json(bson.encode({"a": DatetimeMS(1_783_078_553_000)}), RELAXED)
+        == '{"a": {"$date": "2026-07-03T11:35:53Z"}}'
+    )
+
+
+def test_the_value_of_a_document_with_one_field() -> None:
+    assert first_value(bson.encode({"_id": "a: b"}), RELAXED) == '"a: b"'
+    assert first_value(bson.encode({"_id": {"x": 1}}), STRICT) == '{"x": 1}'

@@ -29,9 +29,17 @@ from sink.ddl import (
     ShardTable,
     Skip,
 )
-from sink.events.message import Message, ddl_message, recopy_message, schema_message, watermark_message
+from sink.events.message import (
+    Message,
+    copy_end_message,
+    ddl_message,
+    recopy_message,
+    schema_message,
+    watermark_message,
+)
 from sink.events.pos import pos_after, pos_of
 from sink.events.row_message import BsonRows, JsonRows
+from sink.receipt import CopyEnd
 from sink.row import RowChange, TargetTable
 from tests.json_schema import violations
 
@@ -114,6 +122,7 @@ def _others() -> Iterator[Message]:
         assert message is not None
         yield message
     yield recopy_message("orders", TableId("u1"), _NS, _AT)
+    yield copy_end_message("orders", CopyEnd(table=TableId("u1"), name=_NS, start=_TABLE.version, at=_AT))
     yield watermark_message("orders", _AT)
     yield watermark_message("orders", _AT, {TableId("u1"): Position(ClusterTime(99, 1))})
     for key in (None, Document.of({"a": 1})):

@@ -34,15 +34,14 @@ from sink.ddl import (
     ShardTable,
     names_of,
 )
-from sink.files.identity import FeedIdentity
-from sink.files.reading.feed_directory import StoredMessage
-from sink.files.reading.place import Begun, ReplicaPlace, StoredPlace, step_of
-from sink.files.reading.reader import Copied, CopyBegins, Rank, Reader, Round, Shown
 from sink.mongodb.connection import Client
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
 from sink.mongodb.errors import translated
 from sink.mongodb.rows.row_writer import MongoRowWriter
 from sink.mongodb.rows.write_run import WriteRun
+from sink.reading.place import Begun, ReplicaPlace, StoredPlace, step_of
+from sink.reading.shown import Copied, CopyBegins, FeedReader, Rank, Round, Shown
+from sink.reading.stored_message import StoredMessage
 from sink.row import RowChange, TargetTable
 
 _ROWS, _BYTES = 2_000, 16 << 20
@@ -60,12 +59,12 @@ _UPDATE_NAMES: tuple[tuple[str, str, Any], ...] = (("set", "updatedFields", {}),
 class MongoReplica:
     """`close` closes the client, too."""
 
-    def __init__(self, client: Client, reader: Reader, identity: FeedIdentity) -> None:
+    def __init__(self, client: Client, reader: FeedReader, feed: str, life: str) -> None:
         self._client = client
         self._reader = reader
         self._writer = MongoRowWriter(client, permit=lambda: _FOREVER)
         self._ddl = MongoDdlApplier(client, permit=lambda: _FOREVER)
-        self._stored = StoredPlace(client, identity)
+        self._stored = StoredPlace(client, feed, life)
         self._names: dict[TableId, TableName] = {}
         self._copying: set[TableId] = set()
         self._indexes: dict[TableId, tuple[Document, ...]] = {}
@@ -82,7 +81,7 @@ class MongoReplica:
         self._stored.take(from_start=from_start)
         place = self._stored.place
         self._copying = set(place.copying)
-        for shown in self._reader.skim(place.mark):
+        for shown in self._reader.skim(place.mark, place.reading):
             self._planned(shown)
         if place.round is not None:
             self._again = self._run()
@@ -93,7 +92,7 @@ class MongoReplica:
         """Everything up to the newest watermark is durable when it returns. False if there was nothing new."""
         round = self._reader.look()
         if round is not None:
-            self._stored.save(mark=round.before, now=round.now)
+            self._stored.save(mark=round.before, now=round.now, reading=self._reader.bookmark)
             self._follow(round)
         return round is not None
 

@@ -7,6 +7,7 @@
     rows                     behind it, rows before pos 7 are written; those from 7 up to and including 9 perhaps; none after 9
     ddl                      begun: what the target looked like before it
     copying                  tables whose copy is not complete
+    reading                  from where the reader finds what is not before W1, if it cannot know that itself
 
 Each save is acknowledged by the majority before the next row or DDL is written, and says whose it is: a reader that finds another one's
 number there ends.
@@ -26,11 +27,10 @@ from pymongo.write_concern import WriteConcern
 from changefeed.errors import FencedError, SinkRefused
 from changefeed.records import Observation
 from changefeed.table import TableId
-from sink.files.identity import FeedIdentity
-from sink.files.reading.feed_directory import Watermark
-from sink.files.reading.reader import NOTHING, Rank, Round, Shown
 from sink.mongodb.connection import Client
 from sink.mongodb.errors import translated
+from sink.reading.shown import Rank, Round, Shown
+from sink.reading.stored_message import NOTHING, Watermark
 
 COLLECTION = "sluice", "readers"
 _OBSERVATION = TypeAdapter(Observation)
@@ -60,6 +60,7 @@ class ReplicaPlace:
     rows: tuple[str, str] | None = None
     ddl: Begun | None = None
     copying: frozenset[TableId] = frozenset()
+    reading: str = ""
 
     @property
     def round(self) -> Round | None:
@@ -79,11 +80,11 @@ class ReplicaPlace:
 class StoredPlace:
     """`place` is what the target has, as long as no other reader takes it."""
 
-    def __init__(self, client: Client, identity: FeedIdentity) -> None:
+    def __init__(self, client: Client, feed: str, life: str) -> None:
         database, collection = COLLECTION
         self._stored = client.get_database(database, write_concern=_MAJORITY)[collection]
-        self._identity = identity
-        self._id = {"feed": identity.feed, "life": identity.life}
+        self._feed = feed
+        self._id = {"feed": feed, "life": life}
         self._reader = secrets.token_hex(8)
         self.place = ReplicaPlace()
 
@@ -112,7 +113,7 @@ class StoredPlace:
             found = self._stored.update_one({"_id": self._id, "reader": self._reader}, {"$set": written})
         if not found.matched_count:
             raise FencedError(
-                f"changefeed {self._identity.feed!r}: another `sluice read --to` has begun to write into this target, and this one ends; "
+                f"changefeed {self._feed!r}: another reader with --to has begun to write into this target, and this one ends; "
                 f"let one of them run"
             )
         self.place = place
@@ -120,7 +121,7 @@ class StoredPlace:
     def _written(self, value: Any) -> Any:
         match value:
             case Watermark():
-                return value.message(self._identity.feed).decode()
+                return value.message(self._feed).decode()
             case Begun(step, number, before):
                 return {"step": list(step), "number": number, "before": _OBSERVATION.dump_json(before).decode()}
             case frozenset():

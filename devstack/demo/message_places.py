@@ -1,0 +1,74 @@
+"""`MessagesInFiles`, `MessagesInTopics`: where the shop's changes are as messages, and how they are read back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+
+from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
+from changefeed.position import Position
+from devstack.kafka.broker import KafkaBroker
+from sink.files.reading.feed_directory import FeedDirectory
+from sink.files.reading.reader import Reader
+from sink.files.stores.directory import Directory
+from sink.kafka.brokers.clients import kafka_clients
+from sink.kafka.reading.kafka_reader import KafkaReader
+from sink.reading.shown import FeedReader
+from sink.reading.stored_message import StoredMessage
+
+
+class MessagesInFiles:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.sink = f"file://{directory}?commit_interval=1s"
+
+    def mark(self) -> Position | None:
+        mark = FeedDirectory(Directory(str(self._directory))).mark()
+        return None if mark is None else mark.at
+
+    def read(self) -> list[StoredMessage]:
+        return _all(Reader(FeedDirectory(Directory(str(self._directory)))))
+
+    def command(self) -> list[str]:
+        return ["read", f"file://{self._directory}"]
+
+    def __str__(self) -> str:
+        return f"{sum(path.is_file() for path in self._directory.rglob('*'))} files"
+
+
+class MessagesInTopics:
+    """`broker`: it runs."""
+
+    def __init__(self, broker: KafkaBroker) -> None:
+        self._broker = broker
+        self.sink = f"kafka://{broker.bootstrap}/shop"
+
+    def mark(self) -> Position | None:
+        with self._reader() as reader:
+            round = reader.look()
+            return None if round is None else round.now.at
+
+    def read(self) -> list[StoredMessage]:
+        with self._reader() as reader:
+            return _all(reader)
+
+    def command(self) -> list[str]:
+        return ["consume", self.sink]
+
+    def __str__(self) -> str:
+        return f"{len(self._broker.topics())} topics"
+
+    @contextmanager
+    def _reader(self) -> Iterator[KafkaReader]:
+        options = KafkaSinkOptions.parse(self.sink)
+        with closing(KafkaReader(partial(kafka_clients, options), options)) as reader:
+            reader.identity()
+            yield reader
+
+
+def _all(reader: FeedReader) -> list[StoredMessage]:
+    round = reader.look()
+    found = [shown.content for shown in reader.read(round)] if round is not None else []
+    return [message for message in found if isinstance(message, StoredMessage)]

@@ -1,0 +1,145 @@
+"""`ChangeEvents`: change events as MongoDB's change streams show them, in BSON, made from raw changes and DDL. Pure.
+
+    insert    {_id: {_data: pos}, operationType: "insert", clusterTime, fullDocument, ns: {db, coll}, documentKey, collectionUUID}
+    replace   the same; a copied document is an insert
+    update    updateDescription in place of fullDocument
+    delete    neither
+    DDL       operationDescription; a rename has `to`, a dropDatabase no `ns.coll`
+
+Names are those downstream. `_id._data` is `pos` and not a resume token: no server takes it.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from struct import Struct
+from typing import Any, TypeAlias
+
+import bson
+from bson.binary import UUID_SUBTYPE, Binary
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
+
+from changefeed.errors import DdlUnsupported
+from changefeed.event import DdlType, RowType
+from changefeed.records import DdlRecord
+from changefeed.table import TableId, TableName
+from sink.ddl import (
+    CreateIndexes,
+    CreateTable,
+    DownstreamDdl,
+    DropIndexes,
+    DropTables,
+    ModifyTable,
+    RenameTable,
+    ShardTable,
+    Skip,
+    Together,
+)
+from sink.events.pos import pos_of
+from sink.events.row_message import kept
+from sink.row import RowChange, TargetTable
+
+Fields: TypeAlias = dict[str, Any]
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HEX_UUID = 32
+_TIME = Struct("<13sQ")
+_CLUSTER_TIME = b"\x11clusterTime\0"
+_FULL, _KEY, _UPDATE = b"\x03fullDocument\0", b"\x03documentKey\0", b"\x03updateDescription\0"
+_UPSERT = b"\x08upsert\0"
+INSERT = RowType.INSERT.value
+
+
+class ChangeEvents:
+    def __init__(self) -> None:
+        self._made: dict[tuple[TargetTable, str], tuple[bytes, bytes]] = {}
+
+    def change(self, change: RowChange, pos: str) -> bytes:
+        if change.document is not None:
+            return self._event(change.table, change.type, pos, change.time, change.key, _FULL + change.document)
+        update = b"" if change.update is None else _UPDATE + server_update(change.update)
+        return self._event(change.table, change.type, pos, change.time, change.key, update)
+
+    def copied(self, table: TargetTable, document: bytes, key: bytes, time: int, pos: str) -> bytes:
+        return self._event(table, INSERT, pos, time, key, _FULL + document)
+
+    def _event(self, table: TargetTable, type: str, pos: str, time: int, key: bytes, body: bytes) -> bytes:
+        operation, namespace = self._made.get((table, type)) or self._make(table, type)
+        place = pos.encode()
+        identity = b"\x03_id\0" + (len(place) + 17).to_bytes(4, "little") + b"\x02_data\0"
+        pieces = (
+            identity + (len(place) + 1).to_bytes(4, "little") + place + b"\0\0",
+            operation,
+            _TIME.pack(_CLUSTER_TIME, time),
+            body,
+            namespace,
+            _KEY,
+            key,
+        )
+        return b"".join(((sum(map(len, pieces)) + 5).to_bytes(4, "little"), *pieces, b"\0"))
+
+    def _make(self, table: TargetTable, type: str) -> tuple[bytes, bytes]:
+        about = {"ns": _names(table.name), **_uuid(table.id)}
+        made = bson.encode({"operationType": type})[4:-1], bson.encode(about)[4:-1]
+        return kept(self._made, (table, type), made)
+
+
+def server_update(update: bytes) -> bytes:
+    """Without `upsert`, which no server writes: an operation of a large transaction does not say whether it inserted."""
+    if _UPSERT not in update:
+        return update
+    return bson.encode({name: value for name, value in RawBSONDocument(update, _RAW).items() if name != "upsert"})
+
+
+def ddl_event(record: DdlRecord, ddl: DownstreamDdl) -> bytes | None:
+    """None for a DDL that changes nothing downstream."""
+    type, names, more = _described(record, ddl)
+    if type is None:
+        return None
+    event = record.event
+    wall = {} if event.wall_ms is None else {"wallTime": _EPOCH + timedelta(milliseconds=event.wall_ms)}
+    time = event.position.ts.to_bson()
+    head = {"_id": {"_data": pos_of(event.position)}, "operationType": type.value, "clusterTime": time, **wall}
+    uuid = {} if type is DdlType.DROP_DATABASE else _uuid(event.id)
+    return bson.encode({**head, **uuid, "ns": names, **more})
+
+
+def _described(record: DdlRecord, ddl: DownstreamDdl) -> tuple[DdlType | None, Fields, Fields]:  # noqa: C901, PLR0911 - one case for each kind of DDL
+    event = record.event
+    match ddl:
+        case Skip():
+            return None, {}, {}
+        case CreateTable():
+            return DdlType.CREATE, _names(ddl.name), {"operationDescription": RawBSONDocument(ddl.options.raw)}
+        case CreateIndexes():
+            indexes = [RawBSONDocument(index.raw) for index in ddl.indexes]
+            return DdlType.CREATE_INDEXES, _names(ddl.name), {"operationDescription": {"indexes": indexes}}
+        case DropIndexes():
+            description = RawBSONDocument(event.description.raw)
+            return DdlType.DROP_INDEXES, _names(ddl.name), {"operationDescription": description}
+        case ModifyTable():
+            return DdlType.MODIFY, _names(ddl.name), {"operationDescription": RawBSONDocument(ddl.changes.raw)}
+        case ShardTable():
+            return ddl.how, _names(ddl.name), {"operationDescription": RawBSONDocument(ddl.description.raw)}
+        case RenameTable():
+            to = _names(ddl.to)
+            dropped = {"dropTarget": uuid} if (uuid := _uuid(event.drop_target).get("collectionUUID")) else {}
+            return DdlType.RENAME, _names(ddl.name), {"to": to, "operationDescription": {"to": to, **dropped}}
+        case DropTables() if event.type is DdlType.DROP_DATABASE:
+            return DdlType.DROP_DATABASE, {"db": event.db}, {}
+        case DropTables():
+            return DdlType.DROP, _names(ddl.names[0]), {}
+        case Together():
+            raise DdlUnsupported(f"{event}: an event sink has no copies beside a table; recopy is not offered for it")
+
+
+def _names(name: TableName) -> Fields:
+    return {"db": name.db, "coll": name.coll}
+
+
+def _uuid(table: TableId | None) -> Fields:
+    """A view has none."""
+    if table is None or len(table) != _HEX_UUID:
+        return {}
+    return {"collectionUUID": Binary(bytes.fromhex(table), UUID_SUBTYPE)}

@@ -1,0 +1,72 @@
+"""`SluiceFormat`: the format `sluice`, whose messages are those of the sinks of files, with keys and headers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.sinks.message_options import MessageEncoding
+from changefeed.position import Position
+from changefeed.records import DdlRecord
+from changefeed.table import TableId, TableName, TableSchema
+from sink.ddl import DownstreamDdl
+from sink.events.extended_json import to_json
+from sink.events.formats.message_format import KeyedMessage, headers_of
+from sink.events.formats.row_headers import RowHeaders
+from sink.events.message import (
+    Message,
+    copy_end_message,
+    ddl_message,
+    recopy_message,
+    schema_message,
+    watermark_message,
+)
+from sink.events.message_key import message_key
+from sink.events.pos import AFTER_ALL, OF_EVENT
+from sink.events.row_message import COPIED, OPS, row_encoder
+from sink.receipt import CopyEnd
+from sink.row import RowChange, TargetTable
+
+
+class SluiceFormat:
+    in_band = True
+
+    def __init__(self, feed: str, encoding: MessageEncoding) -> None:
+        self._feed = feed
+        self._json = encoding is MessageEncoding.JSON
+        self._encoder = row_encoder(feed, encoding)
+        self._headers = RowHeaders()
+
+    def change(self, change: RowChange) -> Sequence[KeyedMessage]:
+        pos = f"{change.time:016X}{OF_EVENT}{change.token.decode()}"
+        headers = self._headers.of(change.table, OPS[change.type], pos)
+        return (KeyedMessage(self._key(change.key), self._encoder.change(change), headers),)
+
+    def copied(self, table: TargetTable, document: bytes, key: bytes, read_ts: ClusterTime) -> Sequence[KeyedMessage]:
+        headers = self._headers.of(table, COPIED, f"{read_ts.to_int():016X}{AFTER_ALL}")
+        return (KeyedMessage(self._key(key), self._encoder.copied(table, document, key, read_ts), headers),)
+
+    def ddl(self, record: DdlRecord, ddl: DownstreamDdl) -> KeyedMessage | None:
+        message = ddl_message(self._feed, record, ddl)
+        return None if message is None else self._keyless(message, "ddl")
+
+    def schema(self, schema: TableSchema, name: TableName) -> KeyedMessage:
+        return self._keyless(schema_message(self._feed, schema, name), "b")
+
+    def recopy(self, table: TableId, name: TableName, at: Position) -> KeyedMessage:
+        return self._keyless(recopy_message(self._feed, table, name, at), "ddl")
+
+    def copy_end(self, end: CopyEnd) -> KeyedMessage:
+        return self._keyless(copy_end_message(self._feed, end), "c")
+
+    def watermark(self, at: Position, behind: Mapping[TableId, Position]) -> KeyedMessage:
+        return self._keyless(watermark_message(self._feed, at, behind), "w")
+
+    def _key(self, key: bytes) -> bytes:
+        found = message_key(key)
+        return to_json(found).encode() if self._json else found
+
+    def _keyless(self, message: Message, op: str) -> KeyedMessage:
+        pos, table = str(message.fields["pos"]), message.fields.get("id")
+        headers = headers_of(op, pos, str(table) if table is not None else None)
+        return KeyedMessage(None, message.json() if self._json else message.bson(), headers)

@@ -1,0 +1,1 @@
+"""What speaks with brokers: clients, sending, topics, errors."""

@@ -1,0 +1,193 @@
+"""`kafka_clients`: the clients of a sink's brokers, opened once for a process, and again when credentials have changed.
+
+A producer belongs to one run at a time. It comes back when all that it had is acknowledged. One that failed does not come back: what it
+still had would be sent later, with a gap before it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import unquote_plus
+
+import structlog
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient
+
+from changefeed.config.sinks.kafka_sink import KafkaAccess, KafkaSinkOptions
+from changefeed.config.uri import ConnectionUri
+from changefeed.errors import ConfigurationError
+from credentials.expansion import Expansion, expansion
+from credentials.redaction import redacted
+from credentials.secret_files import SecretFiles
+from sink.kafka.brokers.kafka_errors import translated
+
+BATCH_BYTES = 512 << 10
+"""The most that one request has for one partition. A topic has to take that much."""
+_BUFFER_KIB = 64 << 10
+_LINGER_MS = 20
+_SOCKET_MS = 10_000
+_LARGEST = 1_000_000_000
+_MOST = 16
+_QUIET = 3
+
+_log = structlog.get_logger()
+Settings: TypeAlias = dict[str, str | int | float | bool]
+
+
+class LentProducer:
+    """One of them, and what it has reported since it was lent."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.failed: list[tuple[KafkaError, str]] = []
+        self.trouble: KafkaError | None = None
+        """The last one with a connection: it explains why nothing is acknowledged."""
+        self.producer = Producer(
+            {**settings, "on_delivery": self._delivered, "error_cb": self._troubled}, logger=_ClientLog()
+        )
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.failed.append((error, str(message.topic())))
+
+    def _troubled(self, error: KafkaError) -> None:
+        self.trouble = error
+
+    def lend(self) -> LentProducer:
+        self.failed.clear()
+        self.trouble = None
+        return self
+
+
+class KafkaClients:
+    """For one kind of access. In any thread."""
+
+    def __init__(self, options: KafkaSinkOptions, found: Expansion) -> None:
+        self.expansion = found
+        self._settings = client_settings(options.access, found.uri)
+        self._compression = options.compression
+        self._lock = threading.Lock()
+        self._idle: list[LentProducer] = []
+        self._admin: AdminClient | None = None
+        self._trouble: KafkaError | None = None
+
+    @property
+    def admin(self) -> AdminClient:
+        with self._lock:
+            if self._admin is None:
+                with translated("opening"):
+                    self._admin = AdminClient({**self._settings, "error_cb": self._troubled}, logger=_ClientLog())
+            return self._admin
+
+    def _troubled(self, error: KafkaError) -> None:
+        self._trouble = error
+
+    def why(self) -> KafkaError | None:
+        """What has become of the admin client's connections since the last time. Its requests only say that nobody answers."""
+        self._trouble = None
+        while self.admin.poll(0):
+            pass
+        return self._trouble
+
+    @property
+    def consumer_settings(self) -> Settings:
+        """Of one that reads named partitions only, and saves no place."""
+        return {
+            **self._settings,
+            "group.id": "sluice",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "allow.auto.create.topics": False,
+        }
+
+    def take(self) -> LentProducer:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop().lend()
+        with translated("opening"):
+            return LentProducer(
+                {
+                    **self._settings,
+                    "enable.idempotence": True,  # acks=all with it
+                    "enable.gapless.guarantee": True,  # nothing is sent behind a batch that a broker refused
+                    "message.timeout.ms": 0,  # a message that is given up before a later one would be a gap: the run gives up as a whole
+                    "delivery.report.only.error": True,
+                    "linger.ms": _LINGER_MS,
+                    "batch.size": BATCH_BYTES,
+                    "message.max.bytes": _LARGEST,  # the topic decides
+                    "queue.buffering.max.kbytes": _BUFFER_KIB,
+                    "compression.type": self._compression.value,
+                }
+            )
+
+    def give_back(self, lent: LentProducer) -> None:
+        with self._lock:
+            self._idle.append(lent)
+
+
+OpenClients: TypeAlias = Callable[[], KafkaClients]
+"""With the credentials of now."""
+
+
+def kafka_clients(options: KafkaSinkOptions, files: SecretFiles | None = None) -> KafkaClients:
+    found = expansion(ConnectionUri(options.access.reference), files)
+    key = options.access.reference, options.compression.value
+    with _lock:
+        kept = _clients.pop(key, None)
+        if kept is None or kept.expansion != found:
+            kept = KafkaClients(options, found)
+        _clients[key] = kept
+        for oldest in list(_clients)[:-_MOST]:
+            del _clients[oldest]
+        return kept
+
+
+_lock = threading.Lock()
+_clients: dict[tuple[str, str], KafkaClients] = {}
+
+
+def client_settings(access: KafkaAccess, expanded: str) -> Settings:
+    """`expanded`: the URI without references. Raises if a file is missing, which the client would say without its name."""
+    user, has_user, _ = expanded.partition("://")[2].partition("?")[0].rpartition("@")
+    name, _, password = user.partition(":")
+    if (access.sasl is not None) != bool(has_user):
+        raise ConfigurationError(
+            [
+                f"sink: found sasl={access.sasl} and no user; write kafka://USER:PASSWORD@..., each as ${{env:NAME}} or ${{file:/path}}"
+            ]
+        )
+    for option, file in (("tlsCAFile", access.ca_file), ("tlsCertificateKeyFile", access.certificate_key_file)):
+        if file and not Path(file).is_file():
+            raise ConfigurationError([f"sink: {option}: {file} is no file on this node; check its name"])
+    found: Settings = {
+        "bootstrap.servers": access.brokers,
+        "client.id": "sluice",
+        "security.protocol": f"{'SASL_' if access.sasl else ''}{'SSL' if access.tls else 'PLAINTEXT'}",
+        "socket.timeout.ms": _SOCKET_MS,
+        "socket.keepalive.enable": True,
+        "reconnect.backoff.max.ms": 1000,
+        "log_level": _QUIET,
+    }
+    if access.sasl is not None:
+        found |= {
+            "sasl.mechanism": access.sasl.value,
+            "sasl.username": unquote_plus(name),
+            "sasl.password": unquote_plus(password),
+        }
+    if access.ca_file:
+        found["ssl.ca.location"] = access.ca_file
+    if access.certificate_key_file:
+        found |= {
+            "ssl.certificate.location": access.certificate_key_file,
+            "ssl.key.location": access.certificate_key_file,
+        }
+    return found
+
+
+class _ClientLog:
+    """What the client would write to the standard error. Its errors come to the callers, too."""
+
+    def log(self, level: int, text: str, *values: Any) -> None:  # noqa: ARG002 - the client has few levels
+        _log.info("kafka_client_logged", text=redacted(text % values if values else text))

@@ -1,0 +1,211 @@
+"""`TopicAdmin`: asks the brokers about topics, and creates them. Nothing is ever deleted, and no setting of a topic is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AclOperation, ConfigResource, NewTopic, OffsetSpec
+from confluent_kafka.admin._listoffsets import EarliestSpec, LatestSpec
+
+from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
+from changefeed.errors import SinkRefused, SinkUnavailable
+from sink.kafka.brokers.clients import BATCH_BYTES, OpenClients
+from sink.kafka.brokers.kafka_errors import sink_error, translated
+
+_SECONDS = 10.0
+_BATCH = 200
+_BROKER_DEFAULT = -1
+_LIMIT = "max.message.bytes"
+DEFAULT_LIMIT = 1_048_588
+_ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)  # noqa: SLF001 - named so by the client
+_NOT_SHOWN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+_COMPACTED = {"cleanup.policy": "compact"}
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """`rights`: what the user may do with it; None if the brokers have no rights."""
+
+    name: str
+    partitions: int
+    rights: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedTopic:
+    name: str
+    partitions: int
+    settings: Mapping[str, str]
+
+    @classmethod
+    def of_rows(cls, name: str, options: KafkaSinkOptions) -> AskedTopic:
+        return cls(name=name, partitions=options.partitions, settings=dict(options.settings))
+
+    @classmethod
+    def kept(cls, name: str) -> AskedTopic:
+        """One whose messages are never removed."""
+        return cls(name=name, partitions=1, settings=_FOR_EVER)
+
+    @classmethod
+    def compacted(cls, name: str) -> AskedTopic:
+        return cls(name=name, partitions=1, settings=_COMPACTED)
+
+
+class TopicAdmin:
+    """In any thread. Each call waits for the brokers."""
+
+    def __init__(self, clients: OpenClients, options: KafkaSinkOptions) -> None:
+        self._clients = clients
+        self._options = options
+        self._place = str(options)
+
+    def check(self) -> None:
+        """Raises if no broker answers."""
+        with self._asking("asking for the cluster"):
+            self._clients().admin.list_topics(topic=f"{self._options.prefix}.feed", timeout=_SECONDS)
+
+    def existing(self, names: Iterable[str], *, rights: bool = False) -> dict[str, Topic]:
+        """Those that exist."""
+        found: dict[str, Topic] = {}
+        for batch in _batches(names):
+            with self._asking("asking for topics"):
+                asked = self._clients().admin.describe_topics(
+                    TopicCollection(batch), include_authorized_operations=rights, request_timeout=_SECONDS
+                )
+            for name, future in asked.items():
+                described = self._answer(f"asking for topic {name}", future, _ABSENT)
+                if described is not None:
+                    allowed = described.authorized_operations
+                    found[name] = Topic(
+                        name=name,
+                        partitions=len(described.partitions),
+                        rights=frozenset(each.name for each in allowed) if allowed is not None else None,
+                    )
+        return found
+
+    def create(self, asked: Sequence[AskedTopic]) -> None:
+        """Those that do not exist. Raises if one of them has another number of partitions than asked for."""
+        there = self.existing(each.name for each in asked)
+        self._create([each for each in asked if each.name not in there])
+        for each in asked:
+            if each.name in there:
+                self.check_partitions(each.name, there[each.name].partitions, each.partitions)
+
+    def obstacles(self, asked: Sequence[AskedTopic]) -> Iterator[str]:
+        """Why the brokers would not create them. Nothing is created. The same reason is given once."""
+        told: set[str] = set()
+        for batch in _batches(asked):
+            with self._asking("asking whether topics can be created"):
+                answers = self._clients().admin.create_topics(
+                    [self._new(each) for each in batch], validate_only=True, request_timeout=_SECONDS
+                )
+            for name, future in answers.items():
+                try:
+                    future.result()
+                except KafkaException as error:
+                    if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                        continue
+                    problem = str(sink_error("creating topics", error.args[0])).replace(name, "NAME")
+                    if problem not in told:
+                        told.add(problem)
+                        yield f"sink: {problem} (first of: {name})"
+
+    def check_partitions(self, name: str, found: int, expected: int) -> None:
+        if found != expected:
+            raise SinkRefused(
+                f"{self._place}: topic {name}: expected {expected} partitions, found {found}; the place of a key follows from their number, which "
+                f"is this changefeed's for life: put a topic of {expected} there, or create another changefeed with partitions={found}"
+            )
+
+    def limits(self, names: Collection[str]) -> dict[str, int]:
+        """The largest message that each topic takes. Kafka's own default where it is not shown."""
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
+        found: dict[str, int] = {}
+        for batch in _batches(resources):
+            with self._asking("asking for settings of topics"):
+                answers = self._clients().admin.describe_configs(batch, request_timeout=_SECONDS)
+            for resource, future in answers.items():
+                settings = self._answer(f"asking for settings of topic {resource.name}", future, _NOT_SHOWN + _ABSENT)
+                limit = int(settings[_LIMIT].value) if settings is not None else DEFAULT_LIMIT
+                if limit < BATCH_BYTES:
+                    raise SinkRefused(
+                        f"{self._place}: topic {resource.name}: expected {_LIMIT} of {BATCH_BYTES} or more, found {limit}; raise it"
+                    )
+                found[resource.name] = limit
+        return found
+
+    def ends(self, topics: Mapping[str, int]) -> dict[tuple[str, int], int]:
+        """Where the next message of each partition goes; of those that have a leader."""
+        return self._offsets(topics, LatestSpec())  # type: ignore[no-untyped-call]
+
+    def occupied(self, topics: Mapping[str, int]) -> list[str]:
+        """Those with messages."""
+        ends, begins = self.ends(topics), self._offsets(topics, EarliestSpec())  # type: ignore[no-untyped-call]
+        return sorted({topic for (topic, number), end in ends.items() if end > begins.get((topic, number), 0)})
+
+    def _offsets(self, topics: Mapping[str, int], spec: OffsetSpec) -> dict[tuple[str, int], int]:
+        asked = {TopicPartition(topic, number): spec for topic, count in topics.items() for number in range(count)}
+        found: dict[tuple[str, int], int] = {}
+        if not asked:
+            return found
+        with self._asking("asking for offsets"):
+            answers = self._clients().admin.list_offsets(asked, request_timeout=_SECONDS)
+        for partition, future in answers.items():
+            absent = (*_ABSENT, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001 - as above
+            answer = self._answer(f"asking for offsets of topic {partition.topic}", future, absent)
+            if answer is not None:
+                found[partition.topic, partition.partition] = answer.offset
+        return found
+
+    def _create(self, asked: Sequence[AskedTopic]) -> None:
+        for batch in _batches(asked):
+            with self._asking("creating topics"):
+                answers = self._clients().admin.create_topics(
+                    [self._new(each) for each in batch], operation_timeout=_SECONDS, request_timeout=2 * _SECONDS
+                )
+            for name, future in answers.items():
+                self._answer(f"creating topic {name}", future, (KafkaError.TOPIC_ALREADY_EXISTS,))
+
+    def _new(self, asked: AskedTopic) -> NewTopic:
+        replicas = self._options.replication or _BROKER_DEFAULT
+        return NewTopic(asked.name, asked.partitions, replicas, config=dict(asked.settings))
+
+    def _answer(self, what: str, future: Future[T], none: Collection[int]) -> T | None:
+        """None for these errors."""
+        with self._asking(what):
+            try:
+                return future.result()
+            except KafkaException as error:
+                if error.args[0].code() in none:
+                    return None
+                raise
+
+    @contextmanager
+    def _asking(self, what: str) -> Iterator[None]:
+        clients = self._clients()
+        try:
+            with translated(f"{self._place}: {what}"):
+                yield
+        except SinkUnavailable:
+            trouble = clients.why()
+            if trouble is None:
+                raise
+            raise sink_error(f"{self._place}: {what}", trouble) from None
+
+
+def may_write(topic: Topic) -> bool:
+    return topic.rights is None or AclOperation.WRITE.name in topic.rights
+
+
+def _batches(items: Iterable[T]) -> Iterator[list[T]]:
+    left = iter(items)
+    while batch := list(islice(left, _BATCH)):
+        yield batch

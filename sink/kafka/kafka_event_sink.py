@@ -1,0 +1,86 @@
+"""`KafkaEventSink`: the parts of a sink in Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+
+from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
+from changefeed.errors import InvariantError
+from changefeed.table import TableName
+from credentials.secret_files import SecretFiles
+from sink.event_sink import NamedTables
+from sink.events.formats.opening import message_format
+from sink.files.stores.opening import open_store
+from sink.kafka.brokers.clients import kafka_clients
+from sink.kafka.brokers.sender import Sender
+from sink.kafka.brokers.topic_admin import TopicAdmin
+from sink.kafka.feed_claim import FeedClaim
+from sink.kafka.kafka_obstacles import kafka_obstacles
+from sink.kafka.owner_log import KafkaDdlApplier, KafkaMarks, OwnerSender
+from sink.kafka.rows.large_rows import LargeRows
+from sink.kafka.rows.row_writer import KafkaDocumentLoader, KafkaRowWriter, RowTopics
+from sink.kafka.rows.topic_facts import TopicFacts
+from sink.receipt import Committer
+from sink.row import TargetTable
+
+_Permit = Callable[[], object]
+
+
+class KafkaEventSink:
+    commit_seconds: int | None = None
+
+    def __init__(self, feed: str, options: KafkaSinkOptions, files: SecretFiles | None) -> None:
+        self._feed = feed
+        self._options = options
+        self._clients = partial(kafka_clients, options, files)
+        self._admin = TopicAdmin(self._clients, options)
+        self._format = message_format(feed, options.prefix, options.messages)
+        self._claims = open_store(options.claims, files) if options.claims is not None else None
+
+    def check(self) -> None:
+        self._admin.check()
+        if self._claims is not None:
+            self._claims.check()
+
+    def obstacles(self, tables: Collection[TableName]) -> Iterator[str]:
+        return kafka_obstacles(self._options, self._clients, tables)
+
+    def claim(self, life: str, tables: NamedTables, permit: _Permit) -> None:
+        if self._claims is not None:
+            self._claims.check()
+        self._claim(life).claim(self._clients, permit)
+        self.ddl(life, permit).begin(tables)
+
+    def confirm(self, life: str) -> None:
+        self._claim(life).confirm(self._clients)
+
+    def writer(self, epoch: int, permit: _Permit) -> KafkaRowWriter:  # noqa: ARG002 - what a zombie sends is a repeat
+        place = str(self._options)
+        facts = TopicFacts(self._admin, place, self._options.partitions)
+        large = LargeRows(self._options.large, self._claims, facts, place)
+        sender = Sender(self._clients, place, permit)
+        return KafkaRowWriter(self._format, RowTopics(self._options), facts, large, sender)
+
+    def loader(self, epoch: int, table: TargetTable, permit: _Permit) -> KafkaDocumentLoader:
+        return KafkaDocumentLoader(self.writer(epoch, permit), self._format, RowTopics(self._options), table)
+
+    def committer(self, life: str, epoch: int) -> Committer:
+        raise InvariantError(
+            f"{self._options}: epoch {epoch} of {life} wants to commit, and rows in Kafka need no commit"
+        )
+
+    def ddl(self, life: str, permit: _Permit) -> KafkaDdlApplier:  # noqa: ARG002 - the topics were claimed
+        return KafkaDdlApplier(self._sender(permit), self._format)
+
+    def marks(self, life: str, permit: _Permit) -> KafkaMarks:  # noqa: ARG002 - as above
+        return KafkaMarks(self._sender(permit), self._format, self._options.partitions)
+
+    def leftovers(self, life: str) -> None:
+        """What is in a topic counts."""
+
+    def _claim(self, life: str) -> FeedClaim:
+        return FeedClaim(feed=self._feed, life=life, options=self._options)
+
+    def _sender(self, permit: _Permit) -> OwnerSender:
+        return OwnerSender(self._clients, self._options, permit, in_band=self._format.in_band)

@@ -1,0 +1,178 @@
+"""`KafkaDdlApplier`, `KafkaMarks`: what the owner writes into topics: DDL, schemas, and watermarks.
+
+A DDL goes to each partition of the topics in its scope, and to the topic of all DDL, before it is recorded as done: the rows behind it
+wait for that. A crash in between sends it again, with the same position. A mark follows a checkpoint that is in etcd, so it is true for
+ever, and may be repeated or come late.
+
+In-band marks go to partitions that have had a message since their last one. All others get one each minute, so that a consumer of a
+quiet partition knows that it misses nothing. What the owner asks and writes for them is bounded: about a thousand partitions a second.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
+from changefeed.position import Position
+from changefeed.records import DdlRecord, Observation
+from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
+from sink.ddl import CreateTable, DownstreamDdl, RenameTable, Skip, names_of
+from sink.events.formats.message_format import KeyedMessage, MessageFormat
+from sink.kafka.brokers.clients import OpenClients
+from sink.kafka.brokers.sender import Addressed, Sender
+from sink.kafka.brokers.topic_admin import AskedTopic, TopicAdmin
+from sink.kafka.topics import Topics
+from sink.receipt import CopyEnd
+
+_ALWAYS = Position(ClusterTime(0, 0))
+_MARK = b"watermark"
+_MOST_BEHIND = 1000
+_ALL_SECONDS = 60.0
+_PARTITIONS_A_SECOND = 1000
+
+
+class OwnerSender:
+    """Sends what is no row. Each call waits until it is acknowledged."""
+
+    def __init__(
+        self, clients: OpenClients, options: KafkaSinkOptions, permit: Callable[[], object], *, in_band: bool
+    ) -> None:
+        self.admin = TopicAdmin(clients, options)
+        self.topics = Topics(options)
+        self._clients = clients
+        self._options = options
+        self._permit = permit
+        self._in_band = in_band
+
+    def make(self, names: Iterable[TableName]) -> None:
+        """The topics of their rows."""
+        wanted = dict.fromkeys(map(self.topics.of, names))
+        self.admin.create([AskedTopic.of_rows(topic, self._options) for topic in wanted])
+
+    def say(self, message: KeyedMessage, names: Iterable[TableName]) -> None:
+        """In the topic of all DDL, and in-band in those of these tables, as far as they exist."""
+        self.say_all([(message, tuple(names))])
+
+    def say_all(self, said: Sequence[tuple[KeyedMessage, Sequence[TableName]]]) -> None:
+        wanted = {self.topics.of(name) for _, names in said for name in names} if self._in_band else set()
+        there = self.admin.existing(sorted(wanted)) if wanted else {}
+        addressed: list[Addressed] = []
+        for message, names in said:
+            for topic in dict.fromkeys(map(self.topics.of, names)):
+                if topic in there:
+                    addressed += (Addressed(topic, number, message) for number in range(there[topic].partitions))
+            addressed.append(Addressed(self.topics.ddl, 0, message))
+        self.send(addressed)
+
+    def send(self, messages: Iterable[Addressed]) -> None:
+        with Sender(self._clients, str(self._options), self._permit) as sender:
+            sender.send(messages)
+
+
+class KafkaDdlApplier:
+    """Without a record, `apply` makes the views with which a changefeed starts, and prepares or completes a copy at another sink: here there is
+    nothing to prepare.
+    """
+
+    def __init__(self, sender: OwnerSender, format: MessageFormat) -> None:
+        self._sender = sender
+        self._format = format
+
+    def observe(self, names: Iterable[TableName]) -> Observation:
+        return Observation(tables=dict.fromkeys(names))
+
+    def apply(self, ddl: DownstreamDdl, before: Observation, record: DdlRecord | None = None) -> str:  # noqa: ARG002 - nothing is compared
+        if isinstance(ddl, Skip):
+            return ddl.note
+        if record is None:
+            if isinstance(ddl, CreateTable) and _is_view(ddl):
+                view = TableSchema(
+                    id=view_id(ddl.name), name=ddl.name, kind=TableKind.VIEW, options=ddl.options, valid_from=_ALWAYS
+                )
+                self.begin([(view, ddl.name)])
+            return ""
+        message = self._format.ddl(record, ddl)
+        if message is None:
+            return ""
+        sender = self._sender
+        if isinstance(ddl, CreateTable) and not _is_view(ddl):
+            sender.make([ddl.name])
+        elif isinstance(ddl, RenameTable):
+            sender.make([ddl.to])
+        sender.say(message, names_of(ddl))
+        return ""
+
+    def begin(self, tables: Sequence[tuple[TableSchema, TableName]]) -> None:
+        """They exist from here on, and their rows follow. `tables`: with their names downstream. May be repeated."""
+        sender = self._sender
+        sender.make(name for schema, name in tables if schema.kind is not TableKind.VIEW)
+        said = [
+            (message, (name,)) for schema, name in tables if (message := self._format.schema(schema, name)) is not None
+        ]
+        if said:
+            sender.say_all(said)
+
+    def recopy(self, table: TableId, name: TableName, at: Position) -> None:
+        """The table is empty from there, and is copied again."""
+        message = self._format.recopy(table, name, at)
+        if message is not None:
+            self._sender.say(message, [name])
+
+    def copied(self, end: CopyEnd) -> None:
+        message = self._format.copy_end(end)
+        if message is not None:
+            self._sender.say(message, [end.name])
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class KafkaMarks:
+    """For one owner's term. `mark` is called with rising positions."""
+
+    def __init__(
+        self,
+        sender: OwnerSender,
+        format: MessageFormat,
+        partitions: int,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`partitions`: those of each topic of rows."""
+        self._sender = sender
+        self._format = format
+        self._partitions = partitions
+        self._monotonic = monotonic
+        self._marked: dict[tuple[str, int], int] = {}
+        """Where each partition ends if nothing has followed its last mark. A message that came between look and mark is followed by another mark."""
+        self._next_at = 0.0
+        self._next_all_at = 0.0
+
+    def mark(self, at: Position, behind: Mapping[TableId, Position], tables: Iterable[TableName]) -> None:
+        """`behind`: tables that are not as far, each with its own position. `tables`: the names downstream of all."""
+        if len(behind) > _MOST_BEHIND:
+            at, behind = min([at, *behind.values()]), {}
+        message = self._format.watermark(at, behind)
+        sender = self._sender
+        if self._format.in_band and self._monotonic() >= self._next_at:
+            self._in_band(sender, message, tables)
+        sender.send([Addressed(sender.topics.watermark, 0, message._replace(key=_MARK))])
+
+    def _in_band(self, sender: OwnerSender, message: KeyedMessage, tables: Iterable[TableName]) -> None:
+        topics = dict.fromkeys(map(sender.topics.of, tables), self._partitions)
+        now = self._monotonic()
+        self._next_at = now + len(topics) * self._partitions / _PARTITIONS_A_SECOND
+        ends = sender.admin.ends(topics)
+        everywhere = now >= self._next_all_at
+        due = [place for place, end in ends.items() if everywhere or end != self._marked.get(place)]
+        sender.send(Addressed(topic, number, message) for topic, number in due)
+        sent = frozenset(due)
+        self._marked = {place: end + 1 if place in sent else end for place, end in ends.items()}
+        if everywhere:
+            self._next_all_at = now + _ALL_SECONDS
+
+
+def _is_view(ddl: CreateTable) -> bool:
+    return "viewOn" in ddl.options.decode()

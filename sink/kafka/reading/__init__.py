@@ -1,0 +1,1 @@
+"""The reference consumer of topics: it knows nothing but them."""

@@ -1,0 +1,107 @@
+"""`FeedHistory`: what the topic of DDL says about the life of each table. Pure. It keeps all of it: a table costs a few messages.
+
+    b u1 @100                   the table begins, with this schema. Later `b`s of it say what DDL has said
+    ddl create u2 @105          the table begins
+    ddl recopy u1 @110          the table is empty, and copied again
+    c u1 @120, start 110        that copy is complete: changes from 120 on fit. Sent late, it counts from the watermark on
+
+A copied document (`r`) stands where it was read, but not before the table's begin: what was read just before it is of the begin.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+from changefeed.table import TableId, TableName
+from sink.events.pos import pos_after, pos_of, position_of
+from sink.reading.shown import Copied, CopyBegins, Rank, Round, Shown
+from sink.reading.stored_message import StoredMessage
+
+_END = "~"
+"""Behind each pos."""
+
+
+class FeedHistory:
+    def __init__(self) -> None:
+        self.names: dict[TableName, None] = {}
+        """Those that tables with rows have had, in the order in which they were said."""
+        self._ddls: dict[tuple[str, str, str], StoredMessage] = {}
+        self._schemas: dict[str, dict[str, StoredMessage]] = defaultdict(dict)
+        self._created: dict[str, str] = {}
+        self._emptied: dict[str, set[str]] = defaultdict(set)
+        self._copied: dict[str, dict[str, str]] = defaultdict(dict)
+        self._shown: set[tuple[str, str]] = set()
+        """The copies whose ends were shown."""
+
+    def take(self, message: StoredMessage) -> None:
+        """A repeat changes nothing."""
+        fields, table, pos = message.fields, message.table, message.pos
+        match fields["op"], fields.get("type"):
+            case "b", _:
+                self._schemas[table].setdefault(pos, message)
+                if fields["schema"]["kind"] != "view":
+                    self._name(fields["ns"])
+            case "c", _:
+                self._copied[table][fields["start"]] = pos
+            case "ddl", type:
+                self._ddls.setdefault((pos, str(type), table), message)
+                if type == "create" and "viewOn" not in fields["spec"]:
+                    self._created[table] = pos
+                    self._name(fields["ns"])
+                elif type == "rename":
+                    self._name(fields["to"])
+                elif type == "recopy":
+                    self._emptied[table].add(pos)
+
+    def _name(self, text: str) -> None:
+        self.names[TableName.parse(text)] = None
+
+    def begins(self, table: str) -> list[str]:
+        """Where it began, and where it was emptied."""
+        start = self._created.get(table) or min(self._schemas.get(table, ()), default="")
+        return sorted({start, *(self._emptied.get(table, ()))})
+
+    def place_of_copy(self, table: str, pos: str) -> str:
+        """Where a document stands that was copied there."""
+        begun = [begin for begin in self.begins(table) if begin and just_before(begin) <= pos]
+        return max(pos, begun[-1]) if begun else pos
+
+    def skimmed(self, round: Round) -> list[Shown]:
+        """DDL and schemas."""
+        return sorted(self._said(round))
+
+    def shown(self, round: Round, has_copies: Callable[[str, str, str], bool]) -> list[Shown]:
+        """Everything but rows, in order. `has_copies`: whether there are documents of a table that were copied between two places."""
+        return sorted([*self._said(round), *self._copies(round, has_copies)])
+
+    def _said(self, round: Round) -> Iterator[Shown]:
+        before, now = round
+        for number, ((pos, type, table), message) in enumerate(self._ddls.items()):
+            id = TableId(table)
+            if pos_of(before.of(id)) <= pos < pos_of(now.of(id)):
+                yield Shown(pos, Rank.RECOPY if type == "recopy" else Rank.DDL, table, number, message)
+        for table, versions in self._schemas.items():
+            start, id = min(versions), TableId(table)
+            if table not in self._created and pos_of(before.of(id)) <= start < pos_of(now.of(id)):
+                yield Shown(start, Rank.SCHEMA, table, 0, versions[start])
+
+    def _copies(self, round: Round, has_copies: Callable[[str, str, str], bool]) -> Iterator[Shown]:
+        before, now = round
+        for table in self._schemas.keys() | self._created.keys():
+            id = TableId(table)
+            first, last = pos_of(before.of(id)), pos_of(now.of(id))
+            for begin, until in pairwise([*self.begins(table), _END]):
+                if first <= begin < last and has_copies(table, begin, min(until, last)):
+                    yield Shown(begin, Rank.BEGINS, table, 0, CopyBegins(id))
+                for start, end in self._copied.get(table, {}).items():
+                    at = max(begin, first, end)
+                    if begin <= start < until and at < min(until, last) and (table, start) not in self._shown:
+                        self._shown.add((table, start))
+                        yield Shown(at, Rank.COPIED, table, 0, Copied(id))
+
+
+def just_before(begin: str) -> str:
+    """The first place of documents that were copied for this begin."""
+    return pos_after(position_of(begin).ts.previous())

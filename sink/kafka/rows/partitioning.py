@@ -1,0 +1,33 @@
+"""`partition_of`: the partition of a key, as the producers of Java compute it (`murmur2`). Pure, and called for each message.
+
+It is computed here and not by the client, which takes the number of partitions that the topic has at that moment: if somebody adds some,
+a key would go on elsewhere, and its earlier and later changes would be read in any order.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, unpack_from
+
+_M = 0x5BD1E995
+_SEED = 0x9747B28C
+_MASK = 0xFFFFFFFF
+_WORDS = [Struct(f"<{count}I") for count in range(65)]
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def murmur2(key: bytes) -> int:
+    """As an unsigned number."""
+    length = len(key)
+    count = length >> 2
+    words = _WORDS[count].unpack_from(key) if count < len(_WORDS) else unpack_from(f"<{count}I", key)
+    h = _SEED ^ length
+    for word in words:
+        k = word * _M & _MASK
+        h = h * _M & _MASK ^ (k ^ k >> 24) * _M & _MASK
+    if length & 3:
+        h = (h ^ int.from_bytes(key[count << 2 :], "little")) * _M & _MASK
+    h = (h ^ h >> 13) * _M & _MASK
+    return h ^ h >> 15

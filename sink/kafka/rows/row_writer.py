@@ -1,0 +1,151 @@
+"""`KafkaRowWriter`, `KafkaDocumentLoader`: write the messages of a task into topics. What is acknowledged is there, and is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+import bson
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.sinks.kafka_sink import KafkaSinkOptions, PartitionBy
+from changefeed.documents.key_range import KeyRange
+from sink.events.formats.message_format import KeyedMessage, MessageFormat
+from sink.kafka.brokers.sender import Addressed, Sender
+from sink.kafka.rows.large_rows import LargeRows
+from sink.kafka.rows.partitioning import partition_of
+from sink.kafka.rows.topic_facts import TopicFacts
+from sink.kafka.topics import Topics
+from sink.receipt import Receipt
+from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write, WriteResult
+
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
+
+
+class RowTopics:
+    """Gives messages of rows their topic and partition. Nothing is asked."""
+
+    def __init__(self, options: KafkaSinkOptions) -> None:
+        self._topics = Topics(options)
+        self._partitions = options.partitions
+        self._by_table = options.partition_by is PartitionBy.TABLE
+        self._tables: dict[str, int] = {}
+
+    def of(self, table: TargetTable) -> tuple[str, int | None]:
+        """The partition is None if it follows from the key."""
+        topic = self._topics.of(table.name)
+        return topic, self._fixed(table.id) if self._by_table else None
+
+    def address(self, topic: str, fixed: int | None, message: KeyedMessage) -> Addressed:
+        assert message.key is not None
+        partition = partition_of(message.key, self._partitions) if fixed is None else fixed
+        return Addressed(topic, partition, message)
+
+    def _fixed(self, table: str) -> int:
+        if table not in self._tables:
+            self._tables[table] = partition_of(table.encode(), self._partitions)
+        return self._tables[table]
+
+
+class KafkaRowWriter:
+    """Rows never wait and never differ: nothing is read. A replayed change has the same message as before."""
+
+    def __init__(
+        self, format: MessageFormat, topics: RowTopics, facts: TopicFacts, large: LargeRows, sender: Sender
+    ) -> None:
+        self._format = format
+        self._topics = topics
+        self._facts = facts
+        self._large = large
+        self._sender = sender
+
+    def begin(
+        self,
+        unfinished: Unfinished,  # noqa: ARG002 - no row waits
+        sole: Sole | None = None,  # noqa: ARG002 - no row was refused
+        asked: Sequence[AskedRows] = (),  # noqa: ARG002 - nothing can be compared, so nothing is asked
+    ) -> KafkaRun:
+        """What an earlier run has not settled is given up."""
+        self._sender.abandon()
+        return KafkaRun(self)
+
+    def prepare(self, changes: Sequence[RowChange]) -> list[Addressed]:
+        made, address, change_of = [], self._topics.address, self._format.change
+        table, topic, fixed = None, "", None
+        for change in changes:
+            if change.table is not table:
+                table = change.table
+                topic, fixed = self._topics.of(table)
+            for message in change_of(change):
+                made.append(address(topic, fixed, message))  # noqa: PERF401 - called for each change
+        return made
+
+    def write(self, messages: Sequence[Addressed]) -> WriteResult:
+        try:
+            self._facts.check({message.topic for message in messages})
+            self._sender.send(self._large.fitted(messages))
+        except Exception:
+            self.give_up()
+            raise
+        return WriteResult()
+
+    def settle(self) -> WriteResult:
+        try:
+            self._sender.settle()
+        except Exception:
+            self.give_up()
+            raise
+        return WriteResult()
+
+    def give_up(self) -> None:
+        self._sender.abandon()
+        self._facts.forget()
+
+    def close(self) -> None:
+        self._sender.abandon()
+
+
+class KafkaRun:
+    def __init__(self, writer: KafkaRowWriter) -> None:
+        self._writer = writer
+
+    def prepare(self, changes: Sequence[RowChange], *, replay: bool) -> Write:  # noqa: ARG002 - a message is the same in a replay
+        return partial(self._writer.write, self._writer.prepare(changes))
+
+    def settle(self) -> WriteResult:
+        return self._writer.settle()
+
+
+class KafkaDocumentLoader:
+    """Nothing is cleared: what an earlier attempt has sent is true at its time, and all changes since the copy's start follow."""
+
+    def __init__(self, writer: KafkaRowWriter, format: MessageFormat, topics: RowTopics, table: TargetTable) -> None:
+        self._writer = writer
+        self._copied = format.copied
+        self._address = topics.address
+        self._topic, self._fixed = topics.of(table)
+        self._table = table
+
+    def empty(self) -> bool:
+        return True
+
+    def clear(self, range: KeyRange) -> int:  # noqa: ARG002 - nothing can be cleared
+        return 0
+
+    def load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
+        self._writer.write(list(self._messages(documents, read_ts)))
+
+    def finish(self) -> tuple[Receipt, ...]:
+        self._writer.settle()
+        return ()
+
+    def _messages(self, documents: Iterable[bytes], read_ts: ClusterTime) -> Iterator[Addressed]:
+        for document in documents:
+            for message in self._copied(self._table, document, _key(document), read_ts):
+                yield self._address(self._topic, self._fixed, message)
+
+
+def _key(document: bytes) -> bytes:
+    return bson.encode({"_id": RawBSONDocument(document, _RAW)["_id"]})

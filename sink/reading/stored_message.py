@@ -1,0 +1,90 @@
+"""`StoredMessage`, `Watermark`: messages of the format `sluice` as a reader finds them. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import bson
+from bson import json_util
+from bson.codec_options import CodecOptions, DatetimeConversion
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import PermanentError
+from changefeed.position import Position
+from changefeed.table import TableId
+from sink.events.extended_json import to_json
+from sink.events.message import watermark_message
+from sink.events.pos import position_of
+
+_JSON = json_util.CANONICAL_JSON_OPTIONS.with_options(datetime_conversion=DatetimeConversion.DATETIME_MS)
+_BSON: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
+_JSON_BEGINS = b'{"v"'
+"""BSON begins with its size: these four bytes would be more than half a gigabyte."""
+
+
+class MessageGap(PermanentError):
+    """Messages between two positions are missing, though the owner said that everything is there."""
+
+    code = "gap"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """`raw` is the message as it is stored, without a line's end."""
+
+    pos: str
+    table: str
+    raw: bytes
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Dates are `DatetimeMS`."""
+        if self.raw.startswith(_JSON_BEGINS):
+            fields: dict[str, Any] = json_util.loads(self.raw, json_options=_JSON)
+            return fields
+        return bson.decode(self.raw, _BSON)
+
+    @property
+    def names(self) -> list[str]:
+        """The tables that it names."""
+        fields = self.fields
+        return [fields[name] for name in ("ns", "to") if name in fields]
+
+    @property
+    def json(self) -> str:
+        return self.raw.decode() if self.raw.startswith(_JSON_BEGINS) else to_json(self.raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """Everything before `at` is there; of the tables named, everything before their own positions."""
+
+    at: Position
+    behind: Mapping[TableId, Position] = field(default_factory=dict)
+
+    def of(self, table: TableId) -> Position:
+        return self.behind.get(table, self.at)
+
+    def joined(self, other: Watermark) -> Watermark:
+        """What both say together. A mark of an owner that has lost its term may come after newer ones."""
+        at = max(self.at, other.at)
+        places = {table: max(self.of(table), other.of(table)) for table in self.behind.keys() | other.behind.keys()}
+        return Watermark(at, {table: place for table, place in places.items() if place < at})
+
+    def message(self, feed: str) -> bytes:
+        return watermark_message(feed, self.at, self.behind).json()
+
+    @classmethod
+    def parse(cls, message: bytes | str) -> Watermark:
+        return cls.of_fields(json.loads(message))
+
+    @classmethod
+    def of_fields(cls, fields: Mapping[str, Any]) -> Watermark:
+        behind = {} if fields["tables"] == "all" else fields["tables"]
+        return cls(position_of(fields["pos"]), {TableId(table): position_of(pos) for table, pos in behind.items()})
+
+
+NOTHING = Watermark(Position(ClusterTime(0, 0)))

@@ -1,0 +1,76 @@
+"""`KafkaFeed`: the parts of a sink in Kafka without a node."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+
+import bson
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
+from changefeed.event import RowType
+from changefeed.position import Position
+from changefeed.table import TableId, TableName, TableSchema
+from devstack.kafka.broker import KafkaBroker
+from sink.kafka.kafka_event_sink import KafkaEventSink
+from sink.kafka.topics import Topics
+from sink.row import RowChange, TargetTable, WriteResult
+from tests.component.sink.kafka.seen import Seen, seen
+
+A, B = TableId("aa" * 16), TableId("bb" * 16)
+
+
+def moment(seconds: int, index: int | None = None) -> Position:
+    return Position(ClusterTime(seconds, 1), "" if index is None else f"{index:08X}")
+
+
+def target(table: TableId = A, name: str = "a") -> TargetTable:
+    return TargetTable(id=table, source=TableName("shop", name), name=TableName("shop", name), version=moment(100))
+
+
+def schema(table: TableId = A, name: str = "a") -> tuple[TableSchema, TableName]:
+    return TableSchema(id=table, name=TableName("shop", name), valid_from=moment(100)), TableName("shop", name)
+
+
+def insert(at: int, key: int, table: TargetTable | None = None, size: int = 0) -> RowChange:
+    document = bson.encode({"_id": key, "at": at, "text": "x" * size})
+    return RowChange(
+        table=table or target(),
+        type=RowType.INSERT,
+        key=bson.encode({"_id": key}),
+        document=document,
+        update=None,
+        time=ClusterTime(at, 1).to_int(),
+        token=b"00000000",
+    )
+
+
+class KafkaFeed:
+    """With topics of its own, whose names begin with `prefix`."""
+
+    def __init__(
+        self, broker: KafkaBroker, query: str = "", *, user: str = "", permit: Callable[[], object] = lambda: None
+    ) -> None:
+        self.broker = broker
+        self.prefix = f"test-{uuid.uuid4().hex[:12]}"
+        self.permit = permit
+        self.open(query, user=user)
+
+    def open(self, query: str = "", *, user: str = "") -> None:
+        uri = f"kafka://{user}{self.broker.bootstrap}/{self.prefix}?{query}"
+        self.options = KafkaSinkOptions.parse(uri)
+        self.topics = Topics(self.options)
+        self.sink = KafkaEventSink("orders", self.options, None)
+        self.writer = self.sink.writer(7, self.permit)
+
+    def claim(self, *tables: tuple[TableSchema, TableName], life: str = "c/1") -> None:
+        self.sink.claim(life, tables or [schema()], self.permit)
+
+    def window(self, changes: Sequence[RowChange]) -> WriteResult:
+        run = self.writer.begin(lambda _: False)
+        run.prepare(changes, replay=False)()
+        return run.settle()
+
+    def rows(self, name: str = "a") -> list[Seen]:
+        return [each for each in seen(self.broker, self.topics.of(TableName("shop", name))) if each.key is not None]

@@ -1,0 +1,235 @@
+"""What a writer does when the broker, the topic or the permit fails: nothing is lost, nothing is out of order, and the error says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType, ResourcePatternType
+from confluent_kafka.admin._resource import ResourceType
+
+from changefeed.errors import FencedError, RowRejected, SinkRefused, SinkUnavailable, TargetOccupied
+from changefeed.table import TableName
+from devstack.kafka.broker import KafkaBroker
+from devstack.kafka.security import KafkaSecurity
+from sink.row import RowChange
+from tests.certificates import Certificates
+from tests.component.sink.kafka.feed import A, KafkaFeed, insert, schema
+from tests.component.sink.kafka.seen import seen
+from tests.e2e.node.topic_judge import judge_topics
+
+Brokers = Callable[..., KafkaBroker]
+_ROWS = 3000
+
+
+def _window(times: int = 6) -> list[RowChange]:
+    """Each key again and again, at rising times."""
+    keys = _ROWS // times
+    return [insert(1000 + number, number % keys, size=200) for number in range(_ROWS)]
+
+
+def _judged(feed: KafkaFeed) -> list[str]:
+    return judge_topics(seen(feed.broker, feed.topics.of(TableName("shop", "a"))), [], [])[:-1]  # there is no mark
+
+
+def test_a_broker_that_dies_in_a_window_and_comes_back_delays_it(own_kafka: Brokers) -> None:
+    broker = own_kafka()
+    feed = KafkaFeed(broker)
+    feed.claim()
+    asked: list[int] = []
+
+    def permit() -> None:
+        asked.append(len(asked))
+        if asked[-1] == 3:
+            broker.kill()
+            broker.start()
+
+    feed.permit = permit
+    feed.open()
+    run = feed.writer.begin(lambda _: False)
+    changes = _window()
+    for start in range(0, _ROWS, 100):
+        run.prepare(changes[start : start + 100], replay=False)()
+    run.settle()
+    assert len(asked) > 4
+    rows = feed.rows()
+    assert len(rows) == _ROWS
+    assert _judged(feed) == []
+
+
+def test_a_window_that_is_given_up_and_repeated_keeps_the_order(own_kafka: Brokers) -> None:
+    """What was under way arrives late, or not at all."""
+    broker = own_kafka()
+    feed = KafkaFeed(broker)
+    feed.claim()
+    feed.window(_window()[:10])
+    changes = _window()
+    for stop in (700, 1500, 2900):
+        run = feed.writer.begin(lambda _: False)
+        feed.writer._sender._patience = 0.5
+        run.prepare(changes[: stop // 2], replay=False)()
+        broker.pause()
+        run.prepare(changes[stop // 2 : stop], replay=False)()
+        with pytest.raises(SinkUnavailable, match=r"expected acknowledgements of \d+ messages, found none within"):
+            run.settle()
+        broker.resume()
+    feed.writer._sender._patience = 20
+    feed.window(changes)
+    assert {row.headers["sluice.pos"] for row in feed.rows()} == {
+        f"{change.time:016X}.40000000000000" for change in changes
+    }
+    assert _judged(feed) == []
+
+
+def test_without_a_permit_nothing_more_is_sent(own_kafka: Brokers) -> None:
+    broker = own_kafka()
+    feed = KafkaFeed(broker)
+    feed.claim()
+    fenced: list[bool] = []
+
+    def permit() -> None:
+        if fenced:
+            raise FencedError("the node is gone")
+
+    feed.permit = permit
+    feed.open()
+    changes = _window()
+    feed.window(changes[:1])
+    run = feed.writer.begin(lambda _: False)
+    broker.pause()
+    run.prepare(changes, replay=False)()
+    fenced.append(True)
+    with pytest.raises(FencedError):
+        run.settle()
+    broker.resume()
+    sent = {row.headers["sluice.pos"] for row in feed.rows()}
+    fenced.clear()
+    feed.window(changes[:1])
+    assert {row.headers["sluice.pos"] for row in feed.rows()} <= sent | {f"{changes[0].time:016X}.40000000000000"}
+    assert _judged(feed) == []
+
+
+def test_a_deleted_topic_is_an_error_until_it_is_there_again(kafka: KafkaBroker) -> None:
+    feed = KafkaFeed(kafka)
+    feed.claim()
+    feed.window([insert(1, 1)])
+    topic = feed.topics.of(TableName("shop", "a"))
+    admin = AdminClient(kafka.client)
+    admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
+    feed.writer._facts.forget()
+    with pytest.raises(
+        SinkRefused, match=r"expected a topic .*, found none; it was deleted, with all messages in it: create it with 6"
+    ):
+        feed.window([insert(2, 1)])
+    feed.claim()
+    feed.window([insert(2, 1)])
+    assert [row.json["after"]["at"] for row in feed.rows()] == [{"$numberInt": "2"}]
+
+
+def test_a_topic_that_is_deleted_in_a_window_fails_it(kafka: KafkaBroker) -> None:
+    feed = KafkaFeed(kafka)
+    feed.claim()
+    feed.window([insert(1, 1)])
+    topic = feed.topics.of(TableName("shop", "a"))
+    admin = AdminClient(kafka.client)
+    admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
+    with pytest.raises((SinkRefused, SinkUnavailable), match=topic):
+        feed.window([insert(2, 1)])
+
+
+def test_partitions_that_somebody_adds_stop_the_writer_before_a_key_moves(kafka: KafkaBroker) -> None:
+    feed = KafkaFeed(kafka)
+    feed.claim()
+    feed.window([insert(1, key) for key in range(50)])
+    topic = feed.topics.of(TableName("shop", "a"))
+    admin = AdminClient(kafka.client)
+    admin.create_partitions([NewPartitions(topic, 12)])[topic].result(30)
+    feed.window([insert(2, key) for key in range(50)])  # not noticed yet
+    assert _judged(feed) == []
+    feed.writer._facts.forget()
+    with pytest.raises(SinkRefused, match="expected 6 partitions, found 12"):
+        feed.window([insert(3, 1)])
+
+
+@pytest.mark.parametrize("how", ["fail", "key_only", "claim_check"])
+def test_a_row_that_is_larger_than_its_topic_takes(kafka: KafkaBroker, tmp_path: Path, how: str) -> None:
+    claims = f"&claims={quote(f'file://{tmp_path}/claims', safe='')}" if how == "claim_check" else ""
+    feed = KafkaFeed(kafka, f"large={how}{claims}&topic.max.message.bytes=700000")
+    feed.claim()
+    window = [insert(1, 1), insert(2, 2, size=600_000), insert(3, 3, size=800_000), insert(4, 4)]
+    if how == "fail":
+        with pytest.raises(
+            RowRejected, match=r"bytes as a message, expected at most 700000 \(max.message.bytes\)"
+        ) as raised:
+            feed.window(window)
+        assert raised.value.table == A
+        return
+    feed.window(window)
+    feed.window(window)
+    large = [row for row in feed.rows() if "sluice.large" in row.headers]
+    assert {row.headers["sluice.large"] for row in large} == {how}
+    assert {row.json["bytes"] > 800_000 for row in large} == {True}
+    files = sorted(tmp_path.rglob("claim/*/*"))
+    assert len(files) == (how == "claim_check")
+    if files:
+        assert {row.json["claim"] for row in large} == {str(files[0])}
+        assert b"x" * 800_000 in files[0].read_bytes()
+
+
+def test_topics_of_another_changefeed_are_refused(kafka: KafkaBroker) -> None:
+    feed = KafkaFeed(kafka)
+    feed.claim(life="c/1")
+    feed.claim(life="c/1")
+    with pytest.raises(TargetOccupied, match="are those of"):
+        feed.claim(life="c/2")
+    (problem,) = feed.sink.obstacles([TableName("shop", "a")])
+    assert "there are messages in" in problem
+    feed.open("existing=append")
+    feed.claim(life="c/2")
+    assert list(feed.sink.obstacles([TableName("shop", "a")])) == []
+
+
+def _allow(broker: KafkaBroker, user: str, prefix: str, *operations: AclOperation) -> None:
+    admin = AdminClient(broker.client)
+    asked = [
+        AclBinding(
+            *(ResourceType.TOPIC, prefix, ResourcePatternType.PREFIXED, f"User:{user}", "*"),
+            *(operation, AclPermissionType.ALLOW),
+        )
+        for operation in operations
+    ]
+    for answer in admin.create_acls(asked).values():
+        answer.result(30)
+
+
+def test_rights_and_passwords_that_are_missing_are_named(own_kafka: Brokers, tmp_path: Path) -> None:
+    security = KafkaSecurity(["writer"], Certificates(tmp_path).tls("broker"))
+    broker = own_kafka(security=security)
+    tls = f"sasl=PLAIN&tls=true&tlsCAFile={tmp_path}/ca.pem"
+    feed = KafkaFeed(broker, tls, user=f"writer:{security.passwords['writer']}@")
+    table = TableName("shop", "a")
+    problems = list(feed.sink.obstacles([table]))
+    assert problems
+    assert all("AUTHORIZATION_FAILED" in problem for problem in problems), problems
+    assert all("grant the rights that docs/kafka.md lists" in problem for problem in problems)
+    with pytest.raises(SinkRefused, match="grant the rights"):
+        feed.claim()
+    _allow(
+        *(broker, "writer", feed.prefix),
+        *(AclOperation.CREATE, AclOperation.DESCRIBE, AclOperation.WRITE, AclOperation.READ),
+    )
+    assert list(feed.sink.obstacles([table])) == []
+    feed.claim()
+    feed.window([insert(1, 1)])
+    assert len(feed.rows()) == 1
+    feed.open(tls, user="writer:wrong@")
+    with pytest.raises((SinkRefused, SinkUnavailable)) as raised:
+        feed.window([insert(2, 1)])
+    assert "uthentication" in str(raised.value)
+    assert "wrong" not in str(raised.value)
+    (problem,) = feed.sink.obstacles([table])
+    assert "uthentication" in problem
+    assert schema()[0].id == A

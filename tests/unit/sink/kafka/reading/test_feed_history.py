@@ -1,0 +1,131 @@
+"""What a consumer knows of tables from the topic of DDL."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.position import Position
+from changefeed.table import TableId, TableName
+from sink.events.pos import pos_after, pos_of
+from sink.kafka.reading.feed_history import FeedHistory, just_before
+from sink.reading.shown import Copied, CopyBegins, Round, Shown
+from sink.reading.stored_message import NOTHING, StoredMessage, Watermark
+
+_A, _B = "aa" * 16, "bb" * 16
+_SCHEMA: dict[str, Any] = {"kind": "collection", "options": {}, "indexes": [], "shardKey": None}
+
+
+def _at(seconds: int) -> Position:
+    return Position(ClusterTime(seconds, 1))
+
+
+def _pos(seconds: int) -> str:
+    return pos_of(_at(seconds))
+
+
+def _message(op: str, seconds: int, table: str = _A, ns: str = "shop.a", **more: Any) -> StoredMessage:
+    fields = {"v": 1, "feed": "orders", "op": op, "ns": ns, "id": table, "pos": _pos(seconds), **more}
+    return StoredMessage(_pos(seconds), table, json.dumps(fields).encode())
+
+
+def _history(*messages: StoredMessage) -> FeedHistory:
+    history = FeedHistory()
+    for message in [*messages, *messages]:
+        history.take(message)
+    return history
+
+
+def _mark(seconds: int, **behind: int) -> Watermark:
+    return Watermark(_at(seconds), {TableId(_B): _at(at) for at in behind.values()})
+
+
+def _texts(shown: list[Shown]) -> list[str]:
+    found: list[str] = []
+    for each in shown:
+        match each.content:
+            case StoredMessage() as message:
+                found.append(message.fields.get("type") or message.fields["op"])
+            case Copied():
+                found.append("copied")
+            case CopyBegins():
+                found.append("copy")
+    return found
+
+
+def _shown(history: FeedHistory, before: Watermark, now: Watermark, *, copies: bool = True) -> list[str]:
+    return _texts(history.shown(Round(before, now), lambda *_: copies))
+
+
+_BEGUN = _message("b", 100, schema=_SCHEMA)
+_EMPTIED = _message("ddl", 110, type="recopy")
+_CREATED = _message("ddl", 105, _B, "shop.b", type="create", spec={})
+
+
+def test_a_table_begins_with_its_first_schema() -> None:
+    history = _history(_BEGUN, _message("b", 107, schema=_SCHEMA))
+    assert _shown(history, NOTHING, _mark(120)) == ["copy", "b"]
+    assert _shown(history, _mark(101), _mark(120)) == []
+
+
+def test_a_created_table_begins_with_its_ddl_alone() -> None:
+    history = _history(_CREATED, _message("b", 105, _B, "shop.b", schema=_SCHEMA))
+    assert _shown(history, NOTHING, _mark(120), copies=False) == ["create"]
+
+
+def test_what_is_at_a_watermark_comes_after_it() -> None:
+    history = _history(_BEGUN, _EMPTIED)
+    assert _shown(history, NOTHING, _mark(110)) == ["copy", "b"]
+    assert _shown(history, _mark(110), _mark(111)) == ["recopy", "copy"]
+
+
+def test_a_table_that_is_behind_has_bounds_of_its_own() -> None:
+    history = _history(_BEGUN, _CREATED)
+    assert _shown(history, NOTHING, _mark(120, b=103)) == ["copy", "b"]
+    assert _shown(history, _mark(120, b=103), _mark(121), copies=False) == ["create"]
+
+
+def test_a_copy_ends_where_changes_fit_once() -> None:
+    history = _history(_BEGUN, _EMPTIED, _message("c", 115, start=_pos(110)))
+    assert _shown(history, NOTHING, _mark(115)) == ["copy", "b", "recopy", "copy"]
+    assert _shown(history, _mark(115), _mark(130)) == ["copied"]
+    assert _shown(history, _mark(130), _mark(140)) == []
+
+
+def test_the_end_of_a_copy_that_is_said_late_counts_from_the_watermark_on() -> None:
+    history = _history(_BEGUN)
+    assert _shown(history, NOTHING, _mark(120)) == ["copy", "b"]
+    history.take(_message("c", 115, start=_pos(100)))
+    (shown,) = history.shown(Round(_mark(120), _mark(130)), lambda *_: False)
+    assert (shown.at, shown.content) == (_pos(120), Copied(TableId(_A)))
+
+
+def test_the_end_of_a_copy_that_was_given_up_says_nothing() -> None:
+    history = _history(_BEGUN, _EMPTIED, _message("c", 112, start=_pos(100)))
+    assert "copied" not in _shown(history, NOTHING, _mark(130))
+
+
+def test_a_skimmed_feed_has_no_copies() -> None:
+    history = _history(_BEGUN, _EMPTIED, _message("c", 115, start=_pos(110)))
+    assert _texts(history.skimmed(Round(NOTHING, _mark(130)))) == ["b", "recopy"]
+
+
+def test_a_copied_document_stands_where_it_was_read_but_not_before_the_begin_of_its_copy() -> None:
+    history = _history(_BEGUN, _EMPTIED)
+    before = pos_after(_at(110).ts.previous())
+    assert just_before(_pos(110)) == before
+    assert history.place_of_copy(_A, before) == _pos(110)
+    assert history.place_of_copy(_A, pos_after(_at(104).ts)) == pos_after(_at(104).ts)
+    assert history.place_of_copy(_A, pos_after(_at(112).ts)) == pos_after(_at(112).ts)
+
+
+def test_names_are_all_that_tables_with_rows_have_had() -> None:
+    history = _history(
+        _BEGUN,
+        _CREATED,
+        _message("ddl", 106, _B, "shop.b", type="rename", to="shop.c", dropped=None),
+        _message("b", 1, "view:shop.v", "shop.v", schema={**_SCHEMA, "kind": "view"}),
+        _message("ddl", 107, "view:shop.w", "shop.w", type="create", spec={"viewOn": "a", "pipeline": []}),
+    )
+    assert list(history.names) == [TableName("shop", name) for name in "abc"]
