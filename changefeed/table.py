@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, NewType
 
 from pydantic import GetCoreSchemaHandler
@@ -30,6 +31,12 @@ _PASSING = re.compile(
 )
 
 
+@lru_cache(1024)
+def _shared(database: str) -> str:
+    """The string that was first given for the name."""
+    return database
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class TableName:
     """`db.collection`. The collection part may itself hold dots, `$` and any unicode; a database name holds no dot."""
@@ -43,8 +50,9 @@ class TableName:
 
     @classmethod
     def parse(cls, text: str) -> TableName:
+        """Names of 100,000 tables share those of their few databases."""
         db, _, coll = text.partition(".")
-        return cls(db, coll)
+        return cls(_shared(db), coll)
 
     @property
     def system(self) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from changefeed.records import Assignment, ChangefeedId, NodeId, PositionReport
+from changefeed.table import TableSchema
 from coordination.etcd.protocol import KeyValue
-from coordination.key_group import KeyGroup
+from coordination.key_group import KeyGroup, MirroredValue
 from coordination.layout import Layout, child, decode
 from coordination.mirror import View
 from coordination.parts import JoinedAssignment, JoinedReport
@@ -119,6 +121,13 @@ class Decoded:
         return joined.report
 
 
+def _read(kind: type[T], kv: KeyValue) -> T:
+    """There are many schemas, so their values are kept as records only."""
+    if kind is TableSchema and isinstance(kv, MirroredValue):
+        return kv.read_once(partial(decode, kind))
+    return decode(kind, kv)
+
+
 def _refreshed(kind: type[Any], group: str, source: KeyGroup, known: _Records) -> _Records:
     records, last, in_order = dict(known.records), known.last, True
     for key in sorted(source.changed_since(known.source)):
@@ -126,7 +135,7 @@ def _refreshed(kind: type[Any], group: str, source: KeyGroup, known: _Records) -
         if kv is None:
             records.pop(name, None)
         elif before is None or before.mod_rev != kv.mod_rev:
-            records[name] = StoredRecord(decode(kind, kv), kv.create_rev, kv.mod_rev)
+            records[name] = StoredRecord(_read(kind, kv), kv.create_rev, kv.mod_rev)
             in_order = in_order and (before is not None or key > last)
             last = max(last, key)
     if not in_order:

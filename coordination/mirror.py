@@ -24,7 +24,7 @@ import structlog
 
 from changefeed.errors import CoordinationUnavailable, InvariantError, RetryableError, SluiceError
 from coordination.etcd.protocol import Etcd, HistoryCompacted, KeyValue, Snapshot, Watch, WatchUpdate
-from coordination.key_group import KeyGroup
+from coordination.key_group import KeyGroup, MirroredValue
 
 _RETRY_AFTER = timedelta(milliseconds=200)
 _POLL = timedelta(milliseconds=500)
@@ -72,7 +72,7 @@ class Replica:
     def reset(self, snapshot: Snapshot) -> None:
         groups: dict[str, dict[str, KeyValue]] = {}
         for kv in snapshot.items:
-            groups.setdefault(group_of(kv.key), {})[kv.key] = kv
+            groups.setdefault(group_of(kv.key), {})[kv.key] = MirroredValue.of(kv)
         self._groups, self._shared = {name: KeyGroup(keys) for name, keys in groups.items()}, set()
         self.revision = snapshot.revision
 
@@ -81,7 +81,8 @@ class Replica:
         if update.revision <= self.revision:
             return
         for change in update.changes:
-            self._writable(group_of(change.key)).change(change.key, change.now)
+            now = None if change.now is None else MirroredValue.of(change.now)
+            self._writable(group_of(change.key)).change(change.key, now)
         self.revision = update.revision
 
     def view(self) -> View:

@@ -23,6 +23,9 @@ chunks before the barrier has passed all of them. Policies for a DDL that holds 
                                     may have looked at the target's table already, so it is not created again. MoveCheckpoint(D)
 - CopyThatEndsBeforeTheDdlGoesOn    all chunks end before D, and the table goes on after it: the copy goes on to its end, and the lane to D
 - ChunksOnTheirWayAreAwaited        chunks that are being copied end first, whatever D is. Wait
+- ABegunIndexKeepsItsTable          the checkpoint has passed a background index build before D, so the owner may have looked at the
+                                    target's table for it: it is built before that table is created anew. Wait, or CatchUp at the
+                                    build if the checkpoint is before it, because the node restarted
 - DropEndsTheCopy                   drop, dropDatabase, leave, replacement by a rename: nothing is left to copy. EndCopy(D)
                                     A background index build that comes before D needs the target's table: Empty(D), if an interrupted
                                     step may have left it missing
@@ -135,6 +138,8 @@ class CopyInputs:
     held_by: DdlEvent | None = None
     index_to_come: bool = False
     """An index is still to be built in the background, by a DDL before `held_by`."""
+    index_begun: Position | None = None
+    """The last of these DDLs that may have begun. One that waits for a user will look at the target's table anew."""
     running: Mapping[int, Position] = field(default_factory=dict)
     """The chunks being copied: none is read at a time before its position."""
     follow_after: int | None = None
@@ -171,12 +176,19 @@ def _held(copy: TableCopy | None, inputs: CopyInputs, ddl: DdlEvent) -> CopyActi
     stands = copy is not None and going and copy.stands
     if over:
         return Empty(ddl.position) if inputs.index_to_come and not stands else EndCopy(ddl.position)
-    return _passed(copy, ddl) if copy is not None and stands and harmless(ddl) else Empty(ddl.position)
+    return _survived(copy, inputs, ddl) if copy is not None and stands else Empty(ddl.position)
 
 
-def _passed(copy: TableCopy, ddl: DdlEvent) -> CopyAction:
-    across = copy.read_across(ddl.position)
-    return ForgetChunks(across) if across else CatchUp(ddl.position)
+def _survived(copy: TableCopy, inputs: CopyInputs, ddl: DdlEvent) -> CopyAction:
+    """The DDL does not end the table, which exists at the target."""
+    if (begun := inputs.index_begun) is not None:
+        return Wait() if inputs.checkpoint >= begun else _passed(copy, begun)
+    return _passed(copy, ddl.position) if harmless(ddl) else Empty(ddl.position)
+
+
+def _passed(copy: TableCopy, position: Position) -> CopyAction:
+    across = copy.read_across(position)
+    return ForgetChunks(across) if across else CatchUp(position)
 
 
 def _copying(copy: TableCopy, inputs: CopyInputs) -> CopyAction:

@@ -16,7 +16,7 @@ from changefeed.config.configuration import OnOccupied
 from changefeed.errors import InvariantError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import AssignedTable, ChangefeedId, CopyProgress, CopyRate, CopyStage
+from changefeed.records import AssignedTable, ChangefeedId, CopyProgress, CopyRate, CopyStage, DdlRecord, DdlState
 from changefeed.shards import differing
 from changefeed.table import TableId, TableSchema, TableSize
 from coordination.etcd.protocol import KeyValue, Op
@@ -269,13 +269,16 @@ class TableCopies:
         meeting = [record for record in stored.ddls() if table in record.scope.tables] if held_at else []
         holding = [record.event for record in meeting if record.position == held_at]
         to_come = [record for record in meeting if record.open and held_at is not None and record.position < held_at]
+        checkpoint = lanes.checkpoint_of(table)
+        begun = [record.position for record in to_come if _may_have_begun(record, checkpoint)]
         return CopyInputs(
             table=table,
             start=start,
-            checkpoint=lanes.checkpoint_of(table),
+            checkpoint=checkpoint,
             barrier=stored.orders.barrier.of(table),
             held_by=holding[0] if holding else None,
             index_to_come=bool(to_come),
+            index_begun=max(begun, default=None),
             running=running,
             follow_after=self._limits.copy_follows_after if held_at is None and alone else None,
             catching_up=lanes.busy(table),
@@ -400,6 +403,10 @@ def _may_pass(copy: TableCopy | None, table: TableId, furthest: Position, stored
         return True
     below = (record for record in stored.ddls() if record.open and record.position < furthest)
     return not any(table in record.scope.tables for record in below)
+
+
+def _may_have_begun(record: DdlRecord, checkpoint: Position) -> bool:
+    return record.refused is None and (record.position <= checkpoint or record.state is DdlState.EXECUTING)
 
 
 def _small(copy: TableCopy | None) -> bool:

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordination.etcd.protocol import KeyValue
-from coordination.key_group import KeyGroup
+from coordination.key_group import KeyGroup, MirroredValue
 
 
 def kv(rev: int) -> KeyValue:
@@ -45,3 +46,25 @@ def test_what_a_group_remembers_is_bounded() -> None:
         group.change("a", kv(rev))
     assert len(group._changes) < 2_000
     assert group.changed_since(first) == {"a"}
+
+
+def test_a_value_that_was_read_is_kept_as_what_it_means() -> None:
+    kept = MirroredValue.of(KeyValue(key="/a", value=b"17", create_rev=1_000, mod_rev=2_000, lease=5))
+    assert kept == MirroredValue.of(KeyValue(key="/a", value=b"17", create_rev=1_000, mod_rev=2_000, lease=5))
+    read: list[KeyValue] = []
+
+    def number(kv: KeyValue) -> int:
+        read.append(kv)
+        return int(kv.value)
+
+    assert (kept.read_once(number), kept.read_once(number)) == (17, 17)
+    assert [(kv.key, kv.value, kv.create_rev, kv.mod_rev) for kv in read] == [("/a", b"17", 1_000, 2_000)]
+    assert (kept.value, kept.lease) == (b"", 5)
+
+
+def test_a_value_that_cannot_be_read_is_still_there() -> None:
+    kept = MirroredValue.of(KeyValue(key="/a", value=b"x", create_rev=1, mod_rev=1))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="invalid literal"):
+            kept.read_once(lambda kv: int(kv.value))
+        assert kept.value == b"x"

@@ -207,6 +207,20 @@ def test_an_index_of_before_the_end_of_a_table_finds_it_at_the_target() -> None:
     assert decide(copy(4), replace(held(by), index_to_come=True)) == EndCopy(by.position)
 
 
+def test_a_table_is_not_created_anew_while_an_index_of_before_the_ddl_may_be_built_on_it() -> None:
+    """The owner compares the target's table with the one that it saw before the build."""
+    index = at(5, "82")
+    for by in (RENAME, UNIQUE, PLAIN):
+        for found in (copy(4), copy(4, 9, 12)):
+            begun = replace(held(by, checkpoint=at(6)), index_to_come=True, index_begun=index)
+            assert decide(found, begun) == Wait()
+            restarted = replace(begun, checkpoint=at(2))
+            assert decide(found, restarted) == CatchUp(index), "the build waits for the checkpoint"
+            assert decide(found, replace(begun, index_begun=None)) != Wait(), "it waits for a user"
+    drop = ddl(DdlType.DROP)
+    assert decide(copy(4), replace(held(drop), index_to_come=True, index_begun=index)) == EndCopy(drop.position)
+
+
 def test_a_ddl_that_comes_before_the_copy_has_begun_finds_an_empty_and_complete_table() -> None:
     for by in (RENAME, UNIQUE, PLAIN):
         decision: CopyAction = decide(None, held(by))
