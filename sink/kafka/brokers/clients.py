@@ -78,7 +78,7 @@ class KafkaClients:
         with self._lock:
             if self._admin is None:
                 with translated("opening"):
-                    self._admin = AdminClient({**self._settings, "error_cb": self._troubled}, logger=_ClientLog())
+                    self._admin = AdminClient(self._settings, error_cb=self._troubled, logger=_ClientLog())
             return self._admin
 
     def _troubled(self, error: KafkaError) -> None:

@@ -20,7 +20,8 @@ from devstack.s3.faulty_proxy import Fault, FaultyProxy
 from sink.files.stores.opening import open_store
 from tests.component.node.server_process import SLUICE, Server
 from tests.e2e.node.event_judge import judge
-from tests.e2e.node.workload import until, writing
+from tests.e2e.node.mortal import Mortal
+from tests.e2e.node.workload import ddls_of_each_kind, until, writing
 from tests.independent_compare import differences
 
 _TABLES = ("notes", "orders")
@@ -135,31 +136,12 @@ def feed(
     target_client.drop_database(database)
 
 
-def _ddls(source: Any, number: int) -> None:
-    """Of each kind. The tables with rows stay."""
-    made = f"made{number}"
-    source.create_collection(made, capped=True, size=1 << 20)
-    source[made].insert_many([{"_id": n} for n in range(10)])
-    source[f"{made}s"].insert_one({"_id": 1, "by": "insert"})
-    source["notes"].create_index(f"f{number}")
-    source[f"{made}s"].create_index("by", unique=True)
-    source[f"{made}s"].rename(f"renamed{number}")
-    source.command("collMod", "orders", validationLevel="moderate" if number % 2 else "strict")
-    source[f"renamed{number}"].insert_one({"_id": 2, "by": "its new name"})
-    source.command("create", f"view{number}", viewOn="notes", pipeline=[])
-    if number:
-        source[f"view{number - 1}"].drop()
-        source["notes"].drop_index(f"f{number - 1}_1")
-        source[f"made{number - 1}"].drop()
-        source[f"renamed{number}"].rename(f"renamed{number - 1}", dropTarget=True)
-
-
 @pytest.mark.parametrize("query", ["", pytest.param("&format=bson&compression=none", marks=pytest.mark.soak)])
 def test_what_is_read_back_equals_the_source(feed: Filed, target_uri: str, query: str) -> None:
     feed.create(query)
     with writing(feed.source, _TABLES):
         for number in range(3):
-            _ddls(feed.source, number)
+            ddls_of_each_kind(feed.source, number)
             feed.until_written()
     feed.until_written()
     found = feed.differences(target_uri)
@@ -175,7 +157,7 @@ def test_what_is_read_back_from_a_bucket_equals_the_source(
     bucketed.create()
     bucketed.disturb()
     with writing(feed.source, _TABLES):
-        _ddls(feed.source, 0)
+        ddls_of_each_kind(feed.source, 0)
         bucketed.until_written()
     bucketed.until_written()
     assert bucketed.calm() > 50
@@ -209,32 +191,6 @@ def test_what_means_nothing_for_messages_is_refused(feed: Filed, database: str) 
     assert "is not empty; name an empty directory" in refused.stderr
 
 
-class Mortal:
-    """A node that dies at failpoints, and comes back."""
-
-    def __init__(self, node: Server) -> None:
-        self._node = node
-
-    def dies_at(self, point: str) -> None:
-        self._node.kill()
-        self._node._environment["SLUICE_FAILPOINTS"] = f"{point}=kill"
-        self._node.start()
-
-    def until_ready(self) -> None:
-        self._node.until_ready()
-
-    def until_dead(self) -> None:
-        process = self._node._process
-        assert process is not None
-        until(lambda: process.poll() is not None, "the death of the node")
-
-    def comes_back(self) -> None:
-        self._node.kill()
-        del self._node._environment["SLUICE_FAILPOINTS"]
-        self._node.start()
-        self._node.until_ready()
-
-
 _STEPS = (
     *("ddl_applied", "window_committed"),
     *("window_committing", "window_ended", "ddl_recorded", "ddl_executing_recorded", "ddl_executing", "ddl_released"),
@@ -258,7 +214,7 @@ def test_a_node_that_is_killed_leaves_files_that_can_be_read(
     with writing(feed.source, _TABLES):
         for number, step in enumerate(steps):
             mortal.dies_at(step)
-            _ddls(feed.source, number)
+            ddls_of_each_kind(feed.source, number)
             mortal.until_dead()
             mortal.comes_back()
             feed.until_written()
@@ -282,7 +238,7 @@ def test_a_node_that_is_killed_in_a_copy_copies_again(feed: Filed, mortal: Morta
     feed.source["notes"].delete_many({"n": {"$lt": 200}})
     feed.source["orders"].update_many({"text": "changed"}, {"$push": {"more.deep": 2}})
     mortal.comes_back()
-    _ddls(feed.source, 0)
+    ddls_of_each_kind(feed.source, 0)
     feed.until_written()
     found = feed.differences(target_uri)
     assert not found, "\n".join(found)
@@ -298,10 +254,10 @@ def test_a_directory_that_goes_away_and_comes_back_loses_nothing(feed: Filed, ta
     with writing(feed.source, _TABLES):
         feed.directory.rename(aside)
         feed.directory.mkdir()
-        _ddls(feed.source, 0)
+        ddls_of_each_kind(feed.source, 0)
         until(lambda: "is its file system mounted" in feed.sluice("changefeed", "query", feed.id), "the error")
         checkpoint = _checkpoint(feed)
-        _ddls(feed.source, 1)
+        ddls_of_each_kind(feed.source, 1)
         assert _checkpoint(feed) == checkpoint
         shutil.rmtree(feed.directory)
         aside.rename(feed.directory)
@@ -337,7 +293,7 @@ def test_a_reader_that_is_killed_goes_on_where_it_was(feed: Filed, target_uri: s
     read = ("read", feed.uri, "--to", target_uri)
     with writing(feed.source, _TABLES):
         for number in range(8):
-            _ddls(feed.source, number)
+            ddls_of_each_kind(feed.source, number)
             with subprocess.Popen([str(SLUICE), *read, "--follow"], stderr=subprocess.PIPE, text=True) as reader:
                 with suppress(subprocess.TimeoutExpired):
                     _, said = reader.communicate(timeout=1.5 + number / 3)

@@ -47,3 +47,22 @@ def writing(source: Any, tables: Sequence[str]) -> Iterator[Callable[[], None]]:
 
 def contents(database: Any, tables: Sequence[str]) -> dict[str, list[Any]]:
     return {table: sorted(database[table].find(), key=lambda row: str(row["_id"])) for table in tables}
+
+
+def ddls_of_each_kind(source: Any, number: int) -> None:
+    """Of each kind. The tables with rows stay."""
+    made = f"made{number}"
+    source.create_collection(made, capped=True, size=1 << 20)
+    source[made].insert_many([{"_id": n} for n in range(10)])
+    source[f"{made}s"].insert_one({"_id": 1, "by": "insert"})
+    source["notes"].create_index(f"f{number}")
+    source[f"{made}s"].create_index("by", unique=True)
+    source[f"{made}s"].rename(f"renamed{number}")
+    source.command("collMod", "orders", validationLevel="moderate" if number % 2 else "strict")
+    source[f"renamed{number}"].insert_one({"_id": 2, "by": "its new name"})
+    source.command("create", f"view{number}", viewOn="notes", pipeline=[])
+    if number:
+        source[f"view{number - 1}"].drop()
+        source["notes"].drop_index(f"f{number - 1}_1")
+        source[f"made{number - 1}"].drop()
+        source[f"renamed{number}"].rename(f"renamed{number - 1}", dropTarget=True)
