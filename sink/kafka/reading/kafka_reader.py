@@ -59,7 +59,7 @@ class KafkaReader:
         self._history = FeedHistory()
         self._held = HeldRows()
         self._said = TopicReader(clients, options)
-        self._rows = TopicReader(clients, options)
+        self._rows = TopicReader(clients, options, gapless=True)
         self._starts: dict[Partition, int] = {}
         self._newest = NOTHING
         self._collected = NOTHING

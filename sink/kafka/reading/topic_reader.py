@@ -33,8 +33,12 @@ class ReadMessage(NamedTuple):
 class TopicReader:
     """For one thread."""
 
-    def __init__(self, clients: Callable[[], KafkaClients], options: KafkaSinkOptions) -> None:
+    def __init__(
+        self, clients: Callable[[], KafkaClients], options: KafkaSinkOptions, *, gapless: bool = False
+    ) -> None:
+        """`gapless`: each offset has a message. In a compacted topic some have none any more."""
         self._place = str(options)
+        self._gapless = gapless
         self._admin = TopicAdmin(clients, options)
         settings = {
             **clients().consumer_settings,
@@ -89,18 +93,23 @@ class TopicReader:
         partition = str(message.topic()), message.partition() or 0
         offset, error = message.offset() or 0, message.error()
         if error is None:
+            if self._gapless and offset > self.next[partition]:
+                raise self._gap(partition)
             self.next[partition] = offset + 1
             headers = cast("Iterable[tuple[str, bytes]]", message.headers() or ())
             return ReadMessage(partition, offset, message.key() or b"", message.value(), dict(headers))
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - named so by the client
             self.next[partition] = max(self.next[partition], offset)
             return None
-        topic, number = partition
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001 - as above
-            raise MessageGap(
-                f"{self._place}: topic {topic}, partition {number}: expected the messages from offset {self.next[partition]} on, found that "
-                f"some were removed; give the topics a longer retention, and create the changefeed again with another prefix"
-            )
+            raise self._gap(partition)
         if error.fatal() or not error.retriable():
-            raise sink_error(f"{self._place}: reading topic {topic}", error)
+            raise sink_error(f"{self._place}: reading topic {partition[0]}", error)
         return None
+
+    def _gap(self, partition: Partition) -> MessageGap:
+        topic, number = partition
+        return MessageGap(
+            f"{self._place}: topic {topic}, partition {number}: expected the messages from offset {self.next[partition]} on, found that some were "
+            f"removed; give the topics a longer retention and no compaction, and create the changefeed again with another prefix"
+        )

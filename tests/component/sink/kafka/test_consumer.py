@@ -11,7 +11,7 @@ from typing import Any
 
 import bson
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from changefeed.cluster_time import ClusterTime
@@ -217,6 +217,22 @@ def test_a_reader_goes_on_from_a_bookmark(kafka: KafkaBroker) -> None:
     with _reader(feed) as reader, pytest.raises(MessageGap, match="some were removed"):
         _shown(reader)
     assert first
+
+
+def test_a_message_that_was_removed_from_between_others_is_a_gap(kafka: KafkaBroker) -> None:
+    """The end of a transaction has an offset, too, and no message."""
+    feed = KafkaFeed(kafka)
+    feed.claim()
+    topic = feed.topics.of(_name("a"))
+    producer = Producer({**kafka.client, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"other", partition=0)
+    producer.commit_transaction(30)
+    feed.window([insert(200 + n, n) for n in range(30)])
+    _mark(feed, 300)
+    with _reader(feed) as reader, pytest.raises(MessageGap, match="no compaction"):
+        _shown(reader)
 
 
 def test_a_copied_document_is_not_lost_that_was_read_just_before_the_copy_begins(kafka: KafkaBroker) -> None:
