@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.config.live_options import differing
+from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
+from changefeed.config.sinks.message_options import FormatName
 from changefeed.table import TableKind, TableSchema
 from sink.opening import event_sink
 
@@ -14,9 +16,14 @@ _MOST_NAMED = 5
 
 
 def event_sink_obstacles(
-    configuration: Configuration, tables: Sequence[TableSchema], capture: Capture | None, before: Configuration | None
+    configuration: Configuration,
+    tables: Sequence[TableSchema],
+    capture: Capture | None,
+    before: Configuration | None,
+    *,
+    reached: bool,
 ) -> Iterator[str]:
-    """`before`: the configuration that an update replaces."""
+    """`before`: the configuration that an update replaces. `reached`: the sink can be asked."""
     if before is not None and (before.sink_can.keeps_messages or configuration.sink_can.keeps_messages):
         same_place = str(before.sink) == str(configuration.sink)
         changed = [name for name in differing(configuration, before) if name != "sink" or not same_place]
@@ -30,7 +37,8 @@ def event_sink_obstacles(
     if sink is None:
         return
     route = configuration.routes.target
-    yield from sink.obstacles({route(table.name) for table in tables if table.kind is not TableKind.VIEW})
+    if reached:
+        yield from sink.obstacles({route(table.name) for table in tables if table.kind is not TableKind.VIEW})
     if capture is Capture.CHANGE_STREAM:
         yield (
             "sink: messages are written from the oplog only, and it cannot be read here; let the source's user read local.oplog.rs (read on "
@@ -44,3 +52,12 @@ def event_sink_obstacles(
     if shared:
         names = ", ".join(shared[:_MOST_NAMED])
         yield f"routes: found tables that share one name ({names}); a reader could not tell a DDL of one from one of all: give each its own name"
+
+
+def event_sink_warnings(configuration: Configuration) -> Iterator[str]:
+    sink = configuration.sink
+    if sink.scheme == "kafka" and KafkaSinkOptions.parse(sink.reference).messages.format is FormatName.DEBEZIUM:
+        yield (
+            "sink: with format=debezium, `after` is null in the message of an update, and `updateDescription` says what changed: the source keeps "
+            "no documents of before and after that could be sent yet; consumers that need whole documents apply the changes themselves"
+        )

@@ -13,7 +13,7 @@ from admin.cluster_reader import ClusterReader, tables_of
 from admin.preflight.column_obstacles import column_obstacles, column_warnings
 from admin.preflight.deployments import same_deployment
 from admin.preflight.deployments.same_deployment import Side
-from admin.preflight.event_sink_obstacles import event_sink_obstacles
+from admin.preflight.event_sink_obstacles import event_sink_obstacles, event_sink_warnings
 from admin.preflight.privileges import Privileges, missing_at_sink
 from admin.preflight.sink_probe import SinkFindings, TargetTables, identify_sink, look_at_tables, probe_sink
 from admin.preflight.source_probe import SourceFindings, identify_source, probe_source
@@ -166,6 +166,7 @@ class Validator:
             found.tables,
             chosen.capture if (chosen := decided or found.choice) is not None else None,
             replaces.known.info.configuration if replaces is not None else None,
+            reached=not target.problems,
         )
         if replaces is None:
             problems += _older_target(found.version, target.version)
@@ -177,6 +178,7 @@ class Validator:
             more_problems, warnings = _tables(configuration, found.tables, target.privileges, replaces)
             problems += more_problems
             warnings += column_warnings(configuration, found.tables)
+        warnings += event_sink_warnings(configuration)
         warnings += _users_of_routed_databases(configuration, found.tables)
         warnings += _late_for_the_oplog(configuration, found.oplog_span)
         if target.identity_lacks:

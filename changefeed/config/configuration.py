@@ -290,7 +290,7 @@ class Configuration(Options):
             if found != meant:
                 refused.append(f"{name}: found {found}, which means nothing for a sink of messages; leave it out")
         if self.capture is Capture.CHANGE_STREAM:
-            refused.append("capture: found change_stream; a sink of files is written from the oplog only, leave it out")
+            refused.append("capture: found change_stream; messages are written from the oplog only, leave it out")
         if self.pipeline.pre_images:
             refused.append(
                 "pipeline.pre_images: found table patterns; messages have no images of rows yet, leave it out"

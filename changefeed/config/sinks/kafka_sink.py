@@ -12,7 +12,7 @@ is an error. So the default never changes. Only credentials may be references, i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -116,6 +116,7 @@ class KafkaSinkOptions:
                 continue
             refuse_unknown(name, (*_READERS, f"{_SETTING}NAME"))
             found[name] = _READERS[name](value)
+        _refuse_compaction(settings, found)
         access = _access(uri, hosts, bool(has_user and user), found)
         return cls(
             access=access, prefix=prefix, messages=_messages(found), settings=tuple(sorted(settings)), **_checked(found)
@@ -123,6 +124,17 @@ class KafkaSinkOptions:
 
     def __str__(self) -> str:
         return f"kafka://{self.access.brokers}/{self.prefix}"
+
+
+def _refuse_compaction(settings: Sequence[tuple[str, str]], found: Mapping[str, Any]) -> None:
+    if (
+        "compact" in dict(settings).get("cleanup.policy", "")
+        and found.get("format", FormatName.SLUICE) is FormatName.SLUICE
+    ):
+        raise Mistake(
+            "found topic.cleanup.policy with compact; DDL and watermarks of format=sluice have no key, and brokers refuse them in a compacted "
+            "topic: write topic.cleanup.policy=delete, or another format"
+        )
 
 
 def _setting(name: str) -> str:

@@ -22,6 +22,7 @@ _TOPIC = (
     "it was deleted, with all messages in it: create it again with the same partitions, which starts it without them, or "
     "create another changefeed"
 )
+_KEYLESS = "it is compacted, and takes no message without a key: set its cleanup.policy to delete"
 _VERSION = "use brokers of Kafka 2.4 or later"
 _LARGE = "its max.message.bytes is lower than when the message was made: raise it, or wait until the next try, which follows it"
 
@@ -56,6 +57,7 @@ REMEDIES: Mapping[int, str] = {
         ),
         _TOPIC,
     ),
+    KafkaError.INVALID_RECORD: _KEYLESS,
     **dict.fromkeys((KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE), _VERSION),  # noqa: SLF001 - as above
     **dict.fromkeys((KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE), _LARGE),
 }

@@ -25,7 +25,7 @@ def _table(name: str, kind: TableKind = TableKind.COLLECTION) -> TableSchema:
 
 
 def _obstacles(configuration: Configuration, *tables: TableSchema, capture: Capture = Capture.OPLOG) -> list[str]:
-    return list(event_sink_obstacles(configuration, tables, capture, None))
+    return list(event_sink_obstacles(configuration, tables, capture, None, reached=True))
 
 
 def test_an_empty_or_missing_directory_is_no_obstacle(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_an_update_may_change_limits_only(tmp_path: Path) -> None:
         (Configuration.parse({"id": "f", "source": "mongodb://s", "sink": "mongodb://t"}), "sink"),
     )
     for configuration, changed in changes:
-        found = list(event_sink_obstacles(configuration, [], Capture.OPLOG, before))
+        found = list(event_sink_obstacles(configuration, [], Capture.OPLOG, before, reached=True))
         assert [problem.partition(":")[0] for problem in found] == ([changed] if changed else [])
 
 
@@ -82,5 +82,5 @@ def test_an_update_may_change_the_keys_of_a_bucket_but_not_the_bucket(sink: str,
         Configuration.parse({"id": "f", "source": "mongodb://s", "sink": uri})
         for uri in ("s3://${env:K}:${env:S}@orders/p", sink)
     )
-    found = event_sink_obstacles(after, [], Capture.OPLOG, before)
+    found = event_sink_obstacles(after, [], Capture.OPLOG, before, reached=True)
     assert [problem.partition(":")[0] for problem in found] == changed
