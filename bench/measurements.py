@@ -15,6 +15,7 @@ from bench.figures.event_scan import event_scan, extended_json
 from bench.figures.files import files
 from bench.figures.filtered import one_of_a_hundred
 from bench.figures.hot_table import hot_table
+from bench.figures.kafka import kafka
 from bench.figures.lag import lag, lag_beside_an_index_build
 from bench.figures.quiet_table import quiet_table
 from bench.figures.slices import slices
@@ -27,6 +28,7 @@ MEASUREMENTS: dict[str, Callable[[DevStack], list[Figure]]] = {
     "extended_json": extended_json,
     "catch_up": catch_up,
     "files": files,
+    "kafka": kafka,
     "slices": slices,
     "initial_copy": initial_copy,
     "large_table": large_table,

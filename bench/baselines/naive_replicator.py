@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 from bson import json_util
+from confluent_kafka import Producer
 from pymongo import DeleteOne, MongoClient, ReplaceOne, UpdateOne
 
 from bench.baselines.baseline import wait_for_start
@@ -86,6 +87,16 @@ def _write(to: BinaryIO, batch: Sequence[Event]) -> None:
     os.fsync(to.fileno())
 
 
+def _produce(producer: Producer, topic: str, batch: Sequence[Event]) -> None:
+    """To one topic. Durable after each batch, as far as one broker is."""
+    for event in batch:
+        key = json_util.dumps(event["documentKey"], json_options=json_util.CANONICAL_JSON_OPTIONS)
+        value = json_util.dumps(_message(event), json_options=json_util.CANONICAL_JSON_OPTIONS)
+        producer.produce(topic, value, key)
+    if producer.flush(60):
+        raise TimeoutError(f"{topic}: not all messages were acknowledged")
+
+
 def _message(event: Event) -> Event:
     time, ns = event["clusterTime"], event["ns"]
     message = {
@@ -110,6 +121,9 @@ def _opened(target: str, ending: ExitStack) -> Apply | None:
         return None
     if target.startswith("file://"):
         return partial(_write, ending.enter_context(Path(target.removeprefix("file://")).open("wb")))
+    if target.startswith("kafka://"):
+        brokers, _, topic = target.removeprefix("kafka://").partition("/")
+        return partial(_produce, Producer({"bootstrap.servers": brokers, "compression.type": "lz4"}), topic)
     return partial(_apply, ending.enter_context(MongoClient[Event](target)))
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from devstack.kafka.release import kafka_classpath, run_tool
 from devstack.kafka.security import ClientSettings, KafkaSecurity
@@ -74,6 +74,10 @@ class KafkaBroker(ServerProcess):
         """Those that are not Kafka's own."""
         found = AdminClient(self.client).list_topics(timeout=30).topics
         return sorted(name for name in found if not name.startswith("__"))
+
+    def create_topic(self, name: str, *, partitions: int = 1) -> None:
+        admin = AdminClient(self.client)
+        admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
 
     def command(self) -> list[str]:
         java = shutil.which("java") or "java"

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from devstack.kafka.broker import KafkaBroker
 from devstack.kafka.security import ClientSettings, KafkaSecurity
@@ -31,14 +30,9 @@ def values(client: ClientSettings, topic: str, count: int) -> list[bytes | None]
     return [message.value() for message in found]
 
 
-def create(client: ClientSettings, topic: str) -> None:
-    admin = AdminClient(client)
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
-
-
 def test_what_is_acknowledged_survives_kill_9_and_a_restart(own_kafka: Brokers) -> None:
     broker = own_kafka()
-    create(broker.client, "orders")
+    broker.create_topic("orders")
     produce(broker.client, "orders", "before")
     broker.kill()
     broker.start()
@@ -51,7 +45,7 @@ def test_what_is_acknowledged_survives_kill_9_and_a_restart(own_kafka: Brokers) 
 def test_a_user_may_do_only_what_an_acl_allows_and_speaks_tls(own_kafka: Brokers, tmp_path: Path) -> None:
     security = KafkaSecurity(["reader"], Certificates(tmp_path).tls("broker"))
     broker = own_kafka(security=security)
-    create(broker.client, "orders")
+    broker.create_topic("orders")
     produce(broker.client, "orders", "a row")
     with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
         produce({**broker.client, **security.client_of("reader")}, "orders", "a forbidden row")
