@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -35,6 +36,7 @@ def _judged(feed: KafkaFeed) -> list[str]:
     return judge_topics(seen(feed.broker, feed.topics.of(TableName("shop", "a"))), [], [])[:-1]  # there is no mark
 
 
+@pytest.mark.soak
 def test_a_broker_that_dies_in_a_window_and_comes_back_delays_it(own_kafka: Brokers) -> None:
     broker = own_kafka()
     feed = KafkaFeed(broker)
@@ -84,6 +86,7 @@ def test_a_window_that_is_given_up_and_repeated_keeps_the_order(own_kafka: Broke
     assert _judged(feed) == []
 
 
+@pytest.mark.soak
 def test_without_a_permit_nothing_more_is_sent(own_kafka: Brokers) -> None:
     broker = own_kafka()
     feed = KafkaFeed(broker)
@@ -205,6 +208,7 @@ def _allow(broker: KafkaBroker, user: str, prefix: str, *operations: AclOperatio
         answer.result(30)
 
 
+@pytest.mark.soak
 def test_rights_and_passwords_that_are_missing_are_named(own_kafka: Brokers, tmp_path: Path) -> None:
     security = KafkaSecurity(["writer"], Certificates(tmp_path).tls("broker"))
     broker = own_kafka(security=security)
@@ -233,3 +237,37 @@ def test_rights_and_passwords_that_are_missing_are_named(own_kafka: Brokers, tmp
     (problem,) = feed.sink.obstacles([table])
     assert "uthentication" in problem
     assert schema()[0].id == A
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 MiB. Mounting it needs a right that not every machine gives."""
+    place = tmp_path / "small"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(place)], check=True, timeout=30)
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True, timeout=30)
+
+
+@pytest.mark.soak
+def test_a_broker_whose_disk_is_full_loses_nothing(small: Path) -> None:
+    """It ends. When it has space again and is started, the window is written whole."""
+    with KafkaBroker(small / "kafka", small.parent / "log") as broker:
+        feed = KafkaFeed(broker)
+        feed.claim()
+        feed.window(_window()[:600])
+        filler = small / "filler"
+        with pytest.raises(OSError, match="No space"):
+            filler.write_bytes(bytes(64 << 20))
+        feed.writer._sender._patience = 8
+        with pytest.raises(SinkUnavailable):
+            for _ in range(20):
+                feed.window(_window())
+        filler.unlink()
+        broker.kill()
+        broker.start()
+        feed.window(_window())
+        assert {row.headers["sluice.pos"] for row in feed.rows()} == {
+            f"{change.time:016X}.40000000000000" for change in _window()
+        }
+        assert _judged(feed) == []
