@@ -14,6 +14,7 @@ from changefeed.config.wording import Mistake
 from changefeed.errors import ConfigurationError
 from cli.command import reported
 from cli.message_reading import After, Follow, FromStart, Table, To, Wish, carry_out
+from cli.output import print_note
 from sink.files.stores.opening import open_store
 from sink.kafka.brokers.clients import kafka_clients
 from sink.kafka.reading.kafka_reader import KafkaReader
@@ -47,10 +48,17 @@ def consume(
         wish.check()
         options = _options(uri)
         claims = open_store(options.claims) if options.claims is not None else None
-        with closing(KafkaReader(partial(kafka_clients, options), options, claims=claims, whole=bool(to))) as reader:
+        reader = KafkaReader(
+            partial(kafka_clients, options), options, claims=claims, whole=bool(to), progress=_tell_progress
+        )
+        with closing(reader):
             feed, life = reader.identity()
             reader.mark = wish.mark(feed)
             carry_out(wish, reader, feed, life)
+
+
+def _tell_progress(messages: int) -> None:
+    print_note(f"read {messages:,} messages; what is before the newest watermark follows, once all of it was read")
 
 
 def _options(uri: str) -> KafkaSinkOptions:

@@ -37,6 +37,7 @@ from sink.reading.stored_message import NOTHING, MessageGap, StoredMessage, Wate
 _ROWS = frozenset({COPIED.encode(), *(op.encode() for op in OPS.values())})
 _COPIED = COPIED.encode()
 _CLAIM = b"claim_check"
+_TOLD_EACH = 100_000
 
 
 class KafkaReader:
@@ -47,14 +48,18 @@ class KafkaReader:
         *,
         claims: Store | None = None,
         whole: bool = False,
+        progress: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """`claims`: where the values of large messages are. `whole`: a message of which only the key was sent is an error."""
+        """`claims`: where the values of large messages are. `whole`: a message of which only the key was sent is an error. `progress` is told now
+        and then how many messages were read.
+        """
         self.mark = NOTHING
         """Everything before it was shown."""
         self._topics = Topics(options)
         self._options = options
         self._claims = claims
         self._whole = whole
+        self._progress = progress
         self._identity: tuple[str, str] | None = None
         self._history = FeedHistory()
         self._held = HeldRows()
@@ -148,7 +153,9 @@ class KafkaReader:
     def _to_hold(self, messages: Iterable[ReadMessage]) -> Iterator[HeldRow]:
         limits = {str(table): _limits(at) for table, at in self.mark.behind.items()}
         everywhere = _limits(self.mark.at)
-        for message in messages:
+        for count, message in enumerate(messages, 1):
+            if count % _TOLD_EACH == 0:
+                self._progress(count)
             headers = message.headers
             op = headers.get(OP, b"")
             if op not in _ROWS:

@@ -77,7 +77,7 @@ class TopicReader:
         while any(self.next[partition] < end for partition, end in ends.items()):
             with translated(f"{self._place}: reading"):
                 found = self._consumer.consume(_AT_ONCE, _WAIT_SECONDS)
-            if found:
+            if any(message.error() is None for message in found):
                 last_at = time.monotonic()
             elif time.monotonic() > last_at + _PATIENCE_SECONDS:
                 raise SinkUnavailable(f"{self._place}: no broker has answered for {_PATIENCE_SECONDS:.0f} s")
