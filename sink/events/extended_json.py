@@ -26,7 +26,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from json.encoder import encode_basestring_ascii
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from bson.decimal128 import Decimal128
 
@@ -52,14 +52,20 @@ _LAST_MS = 253_402_300_799_999
 """The end of the year 9999."""
 
 
-class Dialect(NamedTuple):
-    """Numbers as formats of `%`. `first`: binary, regular expressions and DBPointers as in the first version of Extended JSON."""
+Dialect: TypeAlias = "Callable[[bytes, int, dict[bytes, str] | None], str]"
+"""Writes the document of some bytes that starts at an offset; an array, if there are no names."""
+
+
+class _Forms(NamedTuple):
+    """What stands before and behind numbers. No `date`: as in a calendar. `first`: binary, regular expressions and DBPointers as in the first
+    version of Extended JSON.
+    """
 
     comma: str
-    int32: str
-    int64: str
-    double: str
-    date: Callable[[int], str]
+    int32: tuple[str, str]
+    int64: tuple[str, str]
+    double: tuple[str, str]
+    date: tuple[str, str] | None
     first: bool = False
 
 
@@ -71,13 +77,9 @@ def _iso_date(ms: int) -> str:
     return f'{{"$date": "{text}{f".{fraction:03d}".rstrip("0") if fraction else ""}Z"}}'
 
 
-_INT, _LONG, _DOUBLE_TEXT = '{"$numberInt": "%d"}', '{"$numberLong": "%d"}', '{"$numberDouble": "%s"}'
-_LONG_DATE = '{"$date": {"$numberLong": "%d"}}'.__mod__
-CANONICAL = Dialect(", ", _INT, _LONG, _DOUBLE_TEXT, _LONG_DATE)
-COMPACT = CANONICAL._replace(comma=",")
-STRICT = Dialect(",", "%d", _LONG, "%s", '{"$date": %d}'.__mod__, first=True)
-RELAXED = Dialect(",", "%d", "%d", "%s", _iso_date)
-SPACED = RELAXED._replace(comma=", ")
+_PLAIN = "", ""
+_INT, _LONG, _DOUBLE_TEXT = ('{"$numberInt": "', '"}'), ('{"$numberLong": "', '"}'), ('{"$numberDouble": "', '"}')
+_LONG_DATE, _PLAIN_DATE = ('{"$date": {"$numberLong": "', '"}}'), ('{"$date": ', "}")
 
 
 class DamagedBson(InvariantError):
@@ -88,85 +90,76 @@ class NoJson(RowRejected):
     """The document has text that is not UTF-8."""
 
 
-def to_json(document: bytes, dialect: Dialect = CANONICAL) -> str:
-    try:
-        return _members(document, 0, _names, dialect)
-    except UnicodeDecodeError as error:
-        raise NoJson(
-            f"bytes {error.start} to {error.end} of a text are not UTF-8 and have no JSON; repair the document at the source, "
-            f"or let the changefeed write format=bson"
-        ) from None
+def _dialect(forms: _Forms) -> Dialect:  # noqa: C901 - one case for each type
+    """One function that writes all, since a call for each value would cost half of it."""
+    comma, (int32, int32_end), (int64, int64_end), (double, double_end), dated, _ = forms
+    date, date_end = dated or _PLAIN
+    calendar = dated is None
+
+    def members(raw: bytes, at: int, names: dict[bytes, str] | None) -> str:  # noqa: C901, PLR0912 - one case for each type
+        end = at + _INT32(raw, at)[0] - 1
+        at += 4
+        parts: list[str] = []
+        add = parts.append
+        while at < end:
+            kind = raw[at]
+            name_end = raw.index(0, at + 1)
+            name = "" if names is None else names.get(raw[at + 1 : name_end]) or _named(raw[at + 1 : name_end])
+            at = name_end + 1
+            if kind == 0x02:
+                size = _INT32(raw, at)[0]
+                add(name + _quoted(raw[at + 4 : at + 3 + size].decode()))
+                at += 4 + size
+            elif kind == 0x10:
+                add(f"{name}{int32}{_INT32(raw, at)[0]}{int32_end}")
+                at += 4
+            elif kind == 0x07:
+                add(f'{name}{{"$oid": "{raw[at : at + 12].hex()}"}}')
+                at += 12
+            elif kind == 0x12:
+                add(f"{name}{int64}{_INT64(raw, at)[0]}{int64_end}")
+                at += 8
+            elif kind == 0x01:
+                value = _DOUBLE(raw, at)[0]
+                add(f"{name}{double}{_repr(value)}{double_end}" if value - value == 0.0 else name + _infinite(value))
+                at += 8
+            elif kind == 0x09:
+                add(name + _iso_date(_INT64(raw, at)[0]) if calendar else f"{name}{date}{_INT64(raw, at)[0]}{date_end}")
+                at += 8
+            elif kind == 0x03:
+                add(name + members(raw, at, _names))
+                at += _INT32(raw, at)[0]
+            elif kind == _ARRAY:
+                add(name + members(raw, at, None))
+                at += _INT32(raw, at)[0]
+            elif kind == 0x08:
+                add(name + ("true" if raw[at] else "false"))
+                at += 1
+            elif kind == 0x0A:
+                add(name + "null")
+            else:
+                text, at = _seldom(raw, kind, at, forms, members)
+                add(name + text)
+        if at != end or raw[end] != 0:
+            raise DamagedBson(f"a document's elements end at byte {at}, but by its size they should end at byte {end}")
+        return f"[{comma.join(parts)}]" if names is None else f"{{{comma.join(parts)}}}"
+
+    return members
 
 
-def first_value(document: bytes, dialect: Dialect) -> str:
-    """Of a document with one field: what stands behind its name."""
-    return to_json(document, dialect).partition(": ")[2][:-1]
-
-
-def _members(raw: bytes, at: int, names: dict[bytes, str] | None, dialect: Dialect) -> str:  # noqa: C901, PLR0912 - one case for each type
-    """The document that starts at `at`; an array if there are no `names`. One function, since a call for each value would cost half of it."""
-    end = at + _INT32(raw, at)[0] - 1
-    at += 4
-    comma, int32, int64, double, date, _ = dialect
-    parts: list[str] = []
-    add = parts.append
-    while at < end:
-        kind = raw[at]
-        name_end = raw.index(0, at + 1)
-        name = "" if names is None else names.get(raw[at + 1 : name_end]) or _named(raw[at + 1 : name_end])
-        at = name_end + 1
-        if kind == 0x02:
-            size = _INT32(raw, at)[0]
-            add(name + _quoted(raw[at + 4 : at + 3 + size].decode()))
-            at += 4 + size
-        elif kind == 0x10:
-            add(name + int32 % _INT32(raw, at))
-            at += 4
-        elif kind == 0x07:
-            add(f'{name}{{"$oid": "{raw[at : at + 12].hex()}"}}')
-            at += 12
-        elif kind == 0x12:
-            add(name + int64 % _INT64(raw, at))
-            at += 8
-        elif kind == 0x01:
-            value = _DOUBLE(raw, at)[0]
-            add(name + (double % _repr(value) if value - value == 0.0 else _DOUBLE_TEXT % _infinite(value)))
-            at += 8
-        elif kind == 0x09:
-            add(name + date(_INT64(raw, at)[0]))
-            at += 8
-        elif kind == 0x03:
-            add(name + _members(raw, at, _names, dialect))
-            at += _INT32(raw, at)[0]
-        elif kind == _ARRAY:
-            add(name + _members(raw, at, None, dialect))
-            at += _INT32(raw, at)[0]
-        elif kind == 0x08:
-            add(name + ("true" if raw[at] else "false"))
-            at += 1
-        elif kind == 0x0A:
-            add(name + "null")
-        else:
-            text, at = _seldom(raw, kind, at, dialect)
-            add(name + text)
-    if at != end or raw[end] != 0:
-        raise DamagedBson(f"a document's elements end at byte {at}, but by its size they should end at byte {end}")
-    return f"[{comma.join(parts)}]" if names is None else f"{{{comma.join(parts)}}}"
-
-
-def _seldom(raw: bytes, kind: int, at: int, dialect: Dialect) -> tuple[str, int]:  # noqa: C901, PLR0911 - one case for each type
-    comma = dialect.comma
+def _seldom(raw: bytes, kind: int, at: int, forms: _Forms, members: Dialect) -> tuple[str, int]:  # noqa: C901, PLR0911 - one case for each type
+    comma = forms.comma
     match kind:
         case 0x05:
-            return _binary(raw, at, dialect)
+            return _binary(raw, at, forms)
         case 0x06:
             return '{"$undefined": true}', at
         case 0x0B:
-            return _regex(raw, at, dialect)
+            return _regex(raw, at, forms)
         case 0x0C:
             name, at = _string(raw, at)
             reference = f'{{"$ref": {name}{comma}"$id": {{"$oid": "{raw[at : at + 12].hex()}"}}}}'
-            return reference if dialect.first else f'{{"$dbPointer": {reference}}}', at + 12
+            return reference if forms.first else f'{{"$dbPointer": {reference}}}', at + 12
         case 0x0D:
             code, at = _string(raw, at)
             return f'{{"$code": {code}}}', at
@@ -175,7 +168,7 @@ def _seldom(raw: bytes, kind: int, at: int, dialect: Dialect) -> tuple[str, int]
             return f'{{"$symbol": {symbol}}}', at
         case 0x0F:
             code, scope_at = _string(raw, at + 4)
-            scope = _members(raw, scope_at, _names, dialect)
+            scope = members(raw, scope_at, _names)
             return f'{{"$code": {code}{comma}"$scope": {scope}}}', at + _INT32(raw, at)[0]
         case 0x11:
             increment, seconds = _TIMESTAMP(raw, at)
@@ -203,24 +196,49 @@ def _string(raw: bytes, at: int) -> tuple[str, int]:
 
 
 def _infinite(value: float) -> str:
-    return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[repr(value)]
+    text = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[repr(value)]
+    return f'{{"$numberDouble": "{text}"}}'
 
 
-def _binary(raw: bytes, at: int, dialect: Dialect) -> tuple[str, int]:
+def _binary(raw: bytes, at: int, forms: _Forms) -> tuple[str, int]:
     """The old subtype 2 has a second size inside."""
     end, subtype = at + 5 + _INT32(raw, at)[0], raw[at + 4]
     content = raw[at + 9 if subtype == 2 else at + 5 : end]
-    text, comma = b64encode(content).decode(), dialect.comma
-    if dialect.first:
+    text, comma = b64encode(content).decode(), forms.comma
+    if forms.first:
         return f'{{"$binary": "{text}"{comma}"$type": "{subtype:02x}"}}', end
     return f'{{"$binary": {{"base64": "{text}"{comma}"subType": "{subtype:02x}"}}}}', end
 
 
-def _regex(raw: bytes, at: int, dialect: Dialect) -> tuple[str, int]:
+def _regex(raw: bytes, at: int, forms: _Forms) -> tuple[str, int]:
     pattern_end = raw.index(0, at)
     end = raw.index(0, pattern_end + 1)
     pattern, options = raw[at:pattern_end].decode(), raw[pattern_end + 1 : end].decode()
-    comma = dialect.comma
-    if dialect.first:
+    comma = forms.comma
+    if forms.first:
         return f'{{"$regex": {_quoted(pattern)}{comma}"$options": {_quoted(options)}}}', end + 1
     return f'{{"$regularExpression": {{"pattern": {_quoted(pattern)}{comma}"options": {_quoted(options)}}}}}', end + 1
+
+
+_FORMS = _Forms(", ", _INT, _LONG, _DOUBLE_TEXT, _LONG_DATE)
+_RELAXED = _Forms(",", _PLAIN, _PLAIN, _PLAIN, None)
+CANONICAL = _dialect(_FORMS)
+COMPACT = _dialect(_FORMS._replace(comma=","))
+STRICT = _dialect(_Forms(",", _PLAIN, _LONG, _PLAIN, _PLAIN_DATE, first=True))
+RELAXED = _dialect(_RELAXED)
+SPACED = _dialect(_RELAXED._replace(comma=", "))
+
+
+def to_json(document: bytes, dialect: Dialect = CANONICAL) -> str:
+    try:
+        return dialect(document, 0, _names)
+    except UnicodeDecodeError as error:
+        raise NoJson(
+            f"bytes {error.start} to {error.end} of a text are not UTF-8 and have no JSON; repair the document at the source, "
+            f"or let the changefeed write format=bson"
+        ) from None
+
+
+def first_value(document: bytes, dialect: Dialect) -> str:
+    """Of a document with one field: what stands behind its name."""
+    return to_json(document, dialect).partition(": ")[2][:-1]
