@@ -239,6 +239,11 @@ def test_rights_and_passwords_that_are_missing_are_named(own_kafka: Brokers, tmp
     assert schema()[0].id == A
 
 
+def _write_on(feed: KafkaFeed) -> None:
+    for _ in range(20):
+        feed.window(_window())
+
+
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
     """A file system of 64 MiB. Mounting it needs a right that not every machine gives."""
@@ -261,8 +266,7 @@ def test_a_broker_whose_disk_is_full_loses_nothing(small: Path) -> None:
             filler.write_bytes(bytes(64 << 20))
         feed.writer._sender._patience = 8
         with pytest.raises(SinkUnavailable):
-            for _ in range(20):
-                feed.window(_window())
+            _write_on(feed)
         filler.unlink()
         broker.kill()
         broker.start()
