@@ -31,7 +31,7 @@ from source.connection import connect
 from source.sharded.clock import reach_newest
 from source.sharded.cluster_clients import ClusterClients
 
-_EVENTS = 100_000
+_EVENTS = 300_000
 _SHARDS = ("sa", "sb", "sc")
 _BATCH = 1_000
 _TEXT = 160
