@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -134,11 +135,17 @@ def test_a_shard_that_is_away_is_named_and_nothing_is_missed(
             return "sb: " in site.sluice("changefeed", "query", "shop")
 
         until(named, "the state names the shard")
+        until(lambda: _answers(node) == {"config": 1.0, "sa": 1.0, "sb": 0.0}, "the metrics name the shard")
         member.start()
         router.forget("sb")
         site.until_equal()
         assert site.rows()["shop.orders"].keys() == {"before", "just before", "meanwhile"}
         site.end()
+
+
+def _answers(node: Server) -> dict[str, float]:
+    said = re.findall(r'sluice_shard_answers\{changefeed="shop",shard="(\w+)"\} (\S+)', node.get("/metrics")[1])
+    return {shard: float(value) for shard, value in said}
 
 
 def _exchange_places(router: ClusterRouter, one: dict[str, Any], other: dict[str, Any]) -> None:
