@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -17,6 +17,7 @@ from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.errors import SluiceError
 from changefeed.lifecycle import ErrorReport, State
 from changefeed.records import ChangefeedId, DdlState, Role
+from owner.deployments.oplog_guard import OplogLeft
 from owner.etcd_view import OwnerView
 
 _FEED = ("changefeed",)
@@ -40,7 +41,7 @@ class ClusterCollector(Collector):
     def __init__(
         self,
         reader: ClusterReader,
-        oplog_left: Callable[[], Mapping[ChangefeedId, timedelta]],
+        oplog_left: Callable[[], Mapping[ChangefeedId, OplogLeft]],
         keep: Callable[[Container[ChangefeedId]], None],
     ) -> None:
         """`keep` is told which changefeeds there are, on each node."""
@@ -71,13 +72,33 @@ class ClusterCollector(Collector):
         yield from _lags(found, now)
         yield from _copies(found)
         yield _by_changefeed("sluice_tables", "Tables that are assigned to a node", tables)
-        left = {id: span.total_seconds() for id, span in self._oplog_left().items()}
+        oplogs = self._oplog_left()
+        left = {id: of_feed.left.total_seconds() for id, of_feed in oplogs.items()}
         yield _by_changefeed(
             "sluice_oplog_left_seconds",
             "How long it may stand still before the source's oplog loses its next changes",
             left,
         )
+        yield from _shards(oplogs)
         yield _ddl_seconds(found)
+
+
+def _shards(oplogs: Mapping[ChangefeedId, OplogLeft]) -> Iterator[Metric]:
+    """Of sources that are read at their shards."""
+    labels = (*_FEED, "shard")
+    left = GaugeMetricFamily(
+        "sluice_shard_oplog_left_seconds",
+        "The same by the oplog of each shard, and of the config servers",
+        labels=labels,
+    )
+    answers = GaugeMetricFamily("sluice_shard_answers", "1 if the shard answered the owner lately", labels=labels)
+    for id, of_feed in sorted(oplogs.items()):
+        for shard, span in sorted(of_feed.shards.items()):
+            answers.add_metric((id, shard), float(span is not None))
+            if span is not None:
+                left.add_metric((id, shard), span.total_seconds())
+    yield left
+    yield answers
 
 
 def _tables(view: ClusterView, id: ChangefeedId) -> int:

@@ -16,6 +16,7 @@ from admin.cluster_reader import ClusterReader
 from admin.process_metrics import ProcessesCollector
 from changefeed.records import ChangefeedId, CopiedChunk
 from changefeed.row_tally import RowTally
+from owner.deployments.oplog_guard import OplogLeft
 from processor.spark.jvm.spark_health import SparkHealth
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -98,7 +99,7 @@ class Metrics:
     def describe_cluster(
         self,
         reader: ClusterReader,
-        oplog_left: Callable[[], Mapping[ChangefeedId, timedelta]],
+        oplog_left: Callable[[], Mapping[ChangefeedId, OplogLeft]],
     ) -> None:
         """`oplog_left` returns the last result of the owner's oplog-window guard."""
         self._writable.set_function(lambda: float(reader.serving.unwritable() is None))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
@@ -20,6 +19,7 @@ from coordination.mirror import Mirror, View
 from coordination.session import Session
 from node.health_publisher import HealthPublisher
 from owner.deployments.connections import Connections
+from owner.deployments.oplog_guard import OplogLeft
 from owner.owner import Owner
 from processor.processor import Processor
 
@@ -94,7 +94,7 @@ class Membership:
         return record
 
     @property
-    def oplog_left(self) -> Mapping[ChangefeedId, timedelta]:
+    def oplog_left(self) -> Mapping[ChangefeedId, OplogLeft]:
         return self._owner.oplog_left if self._owner is not None and self.leads else {}
 
     def tick(self) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from importlib.metadata import version
 
 import structlog
@@ -41,6 +41,7 @@ from credentials.expansion import allow
 from node.configuration import AdminOptions, EtcdOptions, NodeConfiguration
 from node.measured_jobs import MeasuredJobs
 from node.membership import Membership
+from owner.deployments.oplog_guard import OplogLeft
 from processor.lanes.windows import WindowLimits
 from processor.processor import Processor
 from processor.spark.jvm.settings import SparkSettings
@@ -276,7 +277,7 @@ class NodeProcess:
     def _node(self) -> NodeId | None:
         return self._membership.node if self._membership is not None else None
 
-    def _oplog_left(self) -> Mapping[ChangefeedId, timedelta]:
+    def _oplog_left(self) -> Mapping[ChangefeedId, OplogLeft]:
         return self._membership.oplog_left if self._membership is not None else {}
 
 

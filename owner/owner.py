@@ -28,6 +28,7 @@ from coordination.mirror import Mirror, View
 from coordination.session import Session
 from owner.changefeed_owner import ChangefeedOwner, Clusters, OwnerTerm
 from owner.ddl.in_flight import InFlightDdl
+from owner.deployments.oplog_guard import OplogLeft
 from sink.mongodb.commander import Permit
 
 _log = structlog.get_logger()
@@ -73,7 +74,7 @@ class Owner:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="owner", daemon=True)
         self.leads = threading.Event()
-        self.oplog_left: Mapping[ChangefeedId, timedelta] = {}
+        self.oplog_left: Mapping[ChangefeedId, OplogLeft] = {}
         """How long each changefeed may stop before its source's oplog loses the events that it needs next, as far as known."""
         mirror.listen(self._wake.set)
 
@@ -180,7 +181,7 @@ class Owner:
         answered = [self._tick(id, term, changefeeds) for id in present if not self.over]
         if all(answered):
             self._etcd_outage.over()
-        self.oplog_left = {id: known.oplog_left.left for id, known in changefeeds.items() if known.oplog_left}
+        self.oplog_left = {id: known.oplog_left for id, known in changefeeds.items() if known.oplog_left}
 
     def _view(self, term: OwnerTerm) -> View:
         return self._mirror.at_least(term.store.settle(), _VIEW_TIMEOUT)

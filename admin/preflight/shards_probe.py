@@ -22,7 +22,7 @@ from source.sharded.cluster_clients import CONFIG, ClusterClients
 from source.sharded.owned.cluster_catalog import read_cluster_catalog
 from source.sharded.source import ShardedSource
 
-_OF_CONFIG = ("collections", "databases", "chunks", "shards", "transactions")
+_OF_CONFIG = ("collections", "databases", "chunks", "shards", "transactions", "changelog")
 _AT_CONFIG = (("clusterMonitor", "admin"),)
 _AT_SHARDS = (("clusterMonitor", "admin"), ("readAnyDatabase", "admin"))
 _NOT_PROVEN = (7, 0)

@@ -143,6 +143,8 @@ class Validator:
             another = list(_another_deployment(configuration, replaces, found, target))
             if another:
                 return Findings(problems=tuple(map(redacted, another)))
+        if replaces is not None:
+            found = replace(found, tables=_followed(found.tables, replaces))
         at_sink = list(_at_sink(configuration, found, target))
         problems = [*found.problems, *at_sink]
         with self._reader.read() as view:
@@ -196,6 +198,16 @@ class Validator:
             tables=found.tables,
             looks_at=_visible(configuration, found.tables, target.privileges),
         )
+
+
+def _followed(tables: Sequence[TableSchema], replaces: Update) -> tuple[TableSchema, ...]:
+    """A table that has the name of a known one, and another id, came after the checkpoint: the known one was dropped, moved or resharded.
+
+    The changefeed will follow that DDL. To its update the table is the known one.
+    """
+    present = {table.id for table in tables}
+    gone = {table.name: table.id for table in replaces.tables if table.id not in present | replaces.without_name.keys()}
+    return tuple(replace(table, id=gone.get(table.name, table.id)) for table in tables)
 
 
 def _visible(

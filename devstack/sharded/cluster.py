@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from devstack.mongodb.replica_set import ReplicaSet
+from devstack.mongodb.security import Security
 from devstack.mongodb.server import TESTING, Client
 from devstack.process import ServerFailed, side_by_side, wait_until
 from devstack.sharded.router import ClusterRouter
@@ -35,7 +36,10 @@ _QUICK_CONFIG = {"reshardingMinimumOperationDurationMillis": "0"}
 
 
 class ShardedCluster:
-    """`members`: of each shard and of the config servers. The balancer does not run until it is `balanced`."""
+    """`members`: of each shard and of the config servers. The balancer does not run until it is `balanced`.
+
+    `security`: all have its key file, and each has its administrator, as whom routers come.
+    """
 
     def __init__(
         self,
@@ -46,7 +50,9 @@ class ShardedCluster:
         members: int = 1,
         version: str | None = None,
         cache_gb: float = 0.25,
+        security: Security | None = None,
     ) -> None:
+        self._security = security
         self.version: tuple[int, ...] = ()
         self._directory, self._logs, self._members = directory, logs, members
         self._settings: dict[str, Any] = {"version": version, "cache_gb": cache_gb, "oplog_mb": 200}
@@ -79,7 +85,7 @@ class ShardedCluster:
 
     def router(self) -> ClusterRouter:
         """For one thread."""
-        return ClusterRouter(lambda name: Wire(self._set_of(name).primary().port), CONFIG, self.version)
+        return ClusterRouter(lambda name: self._wire(self._set_of(name)), CONFIG, self.version)
 
     def balanced(self, on: bool) -> None:
         """A running balancer looks for work several times a second, where users have ten seconds."""
@@ -116,8 +122,12 @@ class ShardedCluster:
         self._ask_config({"_configsvrAddShard": where, "name": name, "writeConcern": MAJORITY})
 
     def _ask_config(self, command: dict[str, Any]) -> dict[str, Any]:
-        with Wire(self.config.primary().port) as wire:
+        with self._wire(self.config) as wire:
             return wire.command("admin", command)
+
+    def _wire(self, to: ReplicaSet) -> Wire:
+        user = self._security.administrator if self._security else {}
+        return Wire(to.primary().port, user=user.get("username", ""), password=user.get("password", ""))
 
     def _set_of(self, name: str) -> ReplicaSet:
         return self.config if name == CONFIG else self.shards[name]
@@ -134,6 +144,7 @@ class ShardedCluster:
             election_timeout_ms=2_000,
             options=(role,),
             config_servers=config_servers,
+            security=self._security,
             parameters=parameters,
             **self._settings,
         )

@@ -5,8 +5,12 @@ A driver adds a session of its own to each command, but a router has to use one 
 
 from __future__ import annotations
 
+import hmac
+import secrets
 import socket
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from hashlib import pbkdf2_hmac, sha256
 from itertools import count
 from struct import Struct
 from typing import Any, Self
@@ -35,12 +39,14 @@ class CommandFailed(Exception):
 
 
 class Wire:
-    """For one thread."""
+    """For one thread. With a user it authenticates."""
 
-    def __init__(self, port: int, *, timeout_seconds: float = 120) -> None:
+    def __init__(self, port: int, *, user: str = "", password: str = "", timeout_seconds: float = 120) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout_seconds)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._numbers = count(1)
+        if user:
+            self._authenticate(user, password)
 
     def close(self) -> None:
         self._socket.close()
@@ -67,6 +73,21 @@ class Wire:
             cursor = self.command(db, {"getMore": Int64(cursor["id"]), "collection": coll})["cursor"]
             found += cursor["nextBatch"]
         return found
+
+    def _authenticate(self, user: str, password: str) -> None:
+        """SCRAM-SHA-256 (RFC 7677)."""
+        first = f"n={user},r={secrets.token_hex(12)}"
+        begin = {"saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": f"n,,{first}".encode()}
+        reply = self.command("admin", {**begin, "options": {"skipEmptyExchange": True}})
+        said = bytes(reply["payload"]).decode()
+        server = dict(part.split("=", 1) for part in said.split(","))
+        salted = pbkdf2_hmac("sha256", password.encode(), b64decode(server["s"]), int(server["i"]))
+        key = hmac.digest(salted, b"Client Key", "sha256")
+        last = f"c=biws,r={server['r']}"
+        signature = hmac.digest(sha256(key).digest(), f"{first},{said},{last}".encode(), "sha256")
+        proof = b64encode(bytes(one ^ other for one, other in zip(key, signature, strict=True))).decode()
+        payload = f"{last},p={proof}".encode()
+        self.command("admin", {"saslContinue": 1, "conversationId": reply["conversationId"], "payload": payload})
 
     def _asked(self, command: Mapping[str, Any]) -> dict[str, Any]:
         body = _encoded(command)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import structlog
@@ -26,6 +26,8 @@ class OplogLeft:
 
     left: timedelta
     scarce: bool
+    shards: Mapping[str, timedelta | None] = field(default_factory=dict)
+    """Of a cluster: by each shard's own oplog, and that of the config servers. None: it did not answer."""
 
 
 def check(changefeed: str, checkpoint: Position, window: OplogWindow) -> OplogLeft:
@@ -36,7 +38,11 @@ def check(changefeed: str, checkpoint: Position, window: OplogWindow) -> OplogLe
             f"{window.oldest_ts.to_iso()}); remove it and create it again with --start initial, and give the source a larger oplog"
         )
     left = window.remaining(checkpoint)
-    return OplogLeft(left=left, scarce=left < window.span * _SMALL_SHARE)
+    shards = {
+        name: timedelta(seconds=checkpoint.ts.seconds - oldest_ts.seconds) if oldest_ts is not None else None
+        for name, oldest_ts in window.parts.items()
+    }
+    return OplogLeft(left=left, scarce=left < window.span * _SMALL_SHARE, shards=shards)
 
 
 class OplogGuard:

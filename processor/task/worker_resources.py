@@ -132,7 +132,7 @@ class ChangefeedResources:
         self.writer = (
             self._events.writer(context.fence.epoch, permit)
             if self._events
-            else _writer(configuration, target, permit, fetch)
+            else _writer(configuration, context.capture, target, permit, fetch)
         )
         self.folds = self._events is None
         """The sink needs only the effect of several changes of one row."""
@@ -175,7 +175,7 @@ class ChangefeedResources:
 
     def forget_letters(self, table: TableId) -> None:
         """Of a table that is copied anew: they are about rows that the new copy does not have yet."""
-        letters = _writer_options(self.context.configuration).letters
+        letters = _writer_options(self.context.configuration, self.context.capture).letters
         if self._target is not None and letters is not None:
             self._permit()
             stored = StoredLetters(self._target, letters)
@@ -240,7 +240,10 @@ class ChangefeedResources:
             return self._events.loader(self.context.fence.epoch, self.mounter.mounted(schema).target, self._permit)
         if self._target is None:
             return BlackholeDocumentLoader()
-        table, options = self.mounter.mounted(schema).target, _writer_options(self.context.configuration)
+        table, options = (
+            self.mounter.mounted(schema).target,
+            _writer_options(self.context.configuration, self.context.capture),
+        )
         return MongoDocumentLoader(
             self._target,
             table=table,
@@ -394,19 +397,24 @@ def _event_sink(context: JobContext, uris: Uris) -> EventSink | None:
 
 
 def _writer(
-    configuration: Configuration, target: _Client | None, permit: Callable[[], float], fetch: FetchRow
+    configuration: Configuration,
+    capture: Capture,
+    target: _Client | None,
+    permit: Callable[[], float],
+    fetch: FetchRow,
 ) -> RowWriter:
     if target is None:
         return BlackholeRowWriter()
-    options = _writer_options(configuration)
+    options = _writer_options(configuration, capture)
     repairs = configuration.on_divergence is OnDivergence.REPAIR
     return MongoRowWriter(target, permit=permit, options=options, fetch=fetch, repairs=repairs)
 
 
-def _writer_options(configuration: Configuration) -> RowWriterOptions:
+def _writer_options(configuration: Configuration, capture: Capture) -> RowWriterOptions:
     name, keeps = configuration.dead_letter, configuration.when_rejected is OnRejected.DEAD_LETTER
     letters = LetterBox(collection=name, changefeed=configuration.id) if name is not None and keeps else None
-    return RowWriterOptions(retry_for=_RETRY_FOR, patience=PATIENCE, letters=letters)
+    several = capture is Capture.SHARD_OPLOGS
+    return RowWriterOptions(retry_for=_RETRY_FOR, patience=PATIENCE, letters=letters, several_shards=several)
 
 
 def _fetch_from(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from pymongo.client_session import ClientSession
@@ -24,6 +25,8 @@ class OplogWindow:
     """Whose oplog is the shortest, if there are several."""
     whole: bool = False
     """Nothing was ever removed."""
+    parts: Mapping[str, ClusterTime | None] = field(default_factory=dict)
+    """Of a cluster: the oldest time of each shard, and of the config servers. None: it did not answer."""
 
     @property
     def newest(self) -> Position:

@@ -35,7 +35,7 @@ from source.raw.bson_bytes import elements, fields_of
 from source.raw.row_header import Header
 from source.stream.events.raw_event import table_name
 
-_FROM_MIGRATE = b"\x08fromMigrate\0\x01"
+FROM_MIGRATE = b"\x08fromMigrate\0\x01"
 ROWS = frozenset({b"insert", b"update", b"replace", b"delete"})
 _MOST_ROWS = 2_000
 _TS, _WALL, _PREVIOUS = b"\x11ts\0", b"\x09wall\0", b"\x03prevOpTime\0"
@@ -72,6 +72,9 @@ class ShardRow(NamedTuple):
         """Whether it is a write of a user to its owner."""
         header = self.header
         return header.type in ROWS and _of_user(header.ns) and not from_migrate(self.entry)
+
+
+_new_row: Callable[[tuple[int, str, bytes]], ShardRow] = partial(tuple.__new__, ShardRow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,7 @@ class ShardRowReader:
 
     def _in_time(self, part: list[bytes], commits: list[_Commit]) -> list[ShardRow]:
         times = times_of(part)
-        rows = list(map(ShardRow._make, zip(times, repeat(self._shard), part)))
+        rows = list(map(_new_row, zip(times, repeat(self._shard), part)))
         commands = [at for at, entry in enumerate(part) if is_command(entry)]
         if commands:
             ends = [*commands, len(rows)]
@@ -174,7 +177,7 @@ def _of_user(ns: bytes) -> bool:
 
 def from_migrate(entry: bytes) -> bool:
     """A document may contain the bytes too."""
-    return _FROM_MIGRATE in entry and fields_of(entry).get(b"fromMigrate") == _FROM_MIGRATE
+    return FROM_MIGRATE in entry and fields_of(entry).get(b"fromMigrate") == FROM_MIGRATE
 
 
 def times_of(entries: list[bytes]) -> list[int]:

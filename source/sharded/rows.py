@@ -30,16 +30,18 @@ from changefeed.sharded.history import ShardedHistory
 from changefeed.table import TableId
 from source.errors import translate
 from source.oplog import row_entry
-from source.raw.bson_bytes import document_of, value_end_of
+from source.raw.bson_bytes import value_end_of
 from source.raw.raw_batch import RawBatch
 from source.raw.row_header import Header
 from source.row_capture import RowReader
 from source.sharded.cluster_clients import ClusterClients
 from source.sharded.merge import stretches
-from source.sharded.row_reader import ROWS, RowRange, ShardRow, ShardRowReader, from_migrate
+from source.sharded.row_reader import FROM_MIGRATE, ROWS, RowRange, ShardRow, ShardRowReader, from_migrate
 
 _ID = b"_id\0"
 _NOOP = b"noop"
+_FIXED = {0x07: 12, 0x10: 4, 0x12: 8, 0x01: 8, 0x09: 8}
+"""The sizes of the usual values of keys."""
 _new = tuple.__new__
 
 log = structlog.get_logger(__name__)
@@ -52,17 +54,11 @@ class ShardedRows:
         self._clients = clients
         self._patience = patience
         self._ids = {bytes.fromhex(uuid): bytes.fromhex(table) for uuid, table in ids.items()}
+        self._scan = _scan_for(self._ids)
 
-    def scan(self, entry: bytes) -> Header:
-        """What a migration copies or cleans up is no row of a user."""
-        header = row_entry.scan(entry)
-        if header.type not in ROWS:
-            return header
-        if from_migrate(entry):
-            return header._replace(type=_NOOP)
-        uuid, key = header.uuid, header.key
-        table, key = self._ids.get(uuid, uuid), _id_of(key)
-        return header if table is uuid and key is header.key else _new(Header, (*header[:4], key, table, *header[6:]))
+    @property
+    def scan(self) -> Callable[[bytes], Header]:
+        return self._scan
 
     @property
     def update_of(self) -> Callable[[bytes, Header], bytes]:
@@ -80,14 +76,37 @@ class ShardedRows:
         return self._ids.get(row.header.uuid, row.header.uuid), row_key(row.header.key)
 
 
+def _scan_for(ids: Mapping[bytes, bytes]) -> Callable[[bytes], Header]:
+    """For each row: its names are local."""
+    scan, table_of, of_key = row_entry.scan, ids.get, _id_of
+
+    def scan_row(entry: bytes) -> Header:
+        """What a migration copies or cleans up is no row of a user."""
+        header = scan(entry)
+        if header[0] not in ROWS:
+            return header
+        if FROM_MIGRATE in entry and from_migrate(entry):
+            return header._replace(type=_NOOP)
+        uuid, raw = header[5], header[4]
+        table, key = table_of(uuid, uuid), of_key(raw)
+        if table is uuid and key is raw:
+            return header
+        return _new(Header, header[:4] + (key, table) + header[6:])  # noqa: RUF005 - half the time of unpacking
+
+    return scan_row
+
+
 def _id_of(key: bytes) -> bytes:
     """Without the fields of a shard key."""
     at, last = 4, len(key) - 1
     while at < last:
         if key[at + 1 : at + 5] == _ID:
-            end = value_end_of(key, key[at], at + 5)
-            return key if at == 4 and end == last else document_of([key[at:end]])
-        at = value_end_of(key, key[at], key.index(0, at + 1) + 1)
+            end = at + 5 + _FIXED[kind] if (kind := key[at]) in _FIXED else value_end_of(key, kind, at + 5)
+            if at == 4 and end == last:
+                return key
+            return (end - at + 5).to_bytes(4, "little") + key[at:end] + b"\0"
+        kind, value_at = key[at], key.index(0, at + 1) + 1
+        at = value_at + _FIXED[kind] if kind in _FIXED else value_end_of(key, kind, value_at)
     if key:
         raise row_entry.MalformedEntry("the key of a row has no _id")
     return key

@@ -11,7 +11,7 @@ from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.key_text import key_text
-from changefeed.errors import DuplicateId, InvariantError
+from changefeed.errors import DuplicateId, InvariantError, SourceUnavailable
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema, TableSize
 from changefeed.users.principals import Principals
@@ -69,19 +69,30 @@ class ShardedSource:
         return cluster_sizes(self._clients, names)
 
     def oplog_window(self) -> OplogWindow | None:
-        """What all of them have. One that was never cut has everything: its replica set may be younger than the cluster."""
-        found = []
+        """What all have that answer. One that was never cut has everything: its replica set may be younger than the cluster."""
+        found: list[tuple[OplogWindow, str]] = []
+        parts: dict[str, ClusterTime | None] = {}
+        away: SourceUnavailable | None = None
         for name, client in self._streams().items():
-            window = read_oplog_window(client)
+            try:
+                window = read_oplog_window(client)
+            except SourceUnavailable as error:
+                away, parts[name] = error, None
+                continue
             if window is None:
                 return None
             found.append((window, name))
+            parts[name] = window.oldest_ts
+        if not found:
+            assert away is not None, "expected the config servers among the streams"
+            raise away
         newest_ts = max(window.newest_ts for window, _ in found)
         cut = [each for each in found if not each[0].whole]
         if not cut:
-            return OplogWindow(oldest_ts=min(window.oldest_ts for window, _ in found), newest_ts=newest_ts, whole=True)
+            oldest_ts = min(window.oldest_ts for window, _ in found)
+            return OplogWindow(oldest_ts=oldest_ts, newest_ts=newest_ts, whole=True, parts=parts)
         shortest, name = max(cut, key=lambda each: each[0].oldest_ts)
-        return OplogWindow(oldest_ts=shortest.oldest_ts, newest_ts=newest_ts, of=f"of {_named(name)} ")
+        return OplogWindow(oldest_ts=shortest.oldest_ts, newest_ts=newest_ts, of=f"of {_named(name)} ", parts=parts)
 
     def _streams(self) -> Mapping[str, Any]:
         hosts = self._clients.read_shards()

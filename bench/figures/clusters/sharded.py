@@ -31,7 +31,7 @@ from source.connection import connect
 from source.sharded.clock import reach_newest
 from source.sharded.cluster_clients import ClusterClients
 
-_EVENTS = 100_000
+_EVENTS = 300_000
 _SHARDS = ("sa", "sb", "sc")
 _BATCH = 1_000
 _TEXT = 160
@@ -92,6 +92,7 @@ def _on_shards(
         product.remove(id)
     ours, shards = run.micros(*OURS), run.micros(*servers)
     note = f"itself + shards + target: {ours:.1f} + {shards:.1f} + {run.micros('target'):.1f}; one replica set {one_set.shares}"
+    note += f"; {_parts(run)}; {_parts(one_set)}"
     total = ours + shards + run.micros("target")
     whole = one_set.micros(*OURS) + one_set.micros("source", "target")
     yield Figure.more_is_better(f"sharded_{count}_catch_up", run.rate, "events/s", baseline=one_set.rate)
@@ -138,6 +139,10 @@ def _batches(shards: int = 1) -> Iterator[list[RawBSONDocument]]:
         key = first // _BATCH % shards
         numbers = range(first, first + _BATCH)
         yield [RawBSONDocument(bson.encode({"_id": each, "k": key, "s": "x" * _TEXT})) for each in numbers]
+
+
+def _parts(run: Run) -> str:
+    return " ".join(f"{part} {run.micros(part):.1f}" for part in OURS)
 
 
 def _database() -> str:

@@ -23,6 +23,8 @@ class RowWriterOptions:
     retry_for: timedelta = timedelta(seconds=60)
     patience: timedelta = timedelta(seconds=60)
     letters: LetterBox | None = None
+    several_shards: bool = False
+    """Whether the source has shards, of which two may have a document of one `_id`."""
 
 
 class MongoRowWriter:
@@ -63,6 +65,7 @@ class MongoRowWriter:
             limits=self._known_limits,
             sizes=self._sizes,
             repairs=self._repairs,
+            several_shards=self._options.several_shards,
         )
 
     def write(self, changes: Sequence[RowChange], *, replay: bool) -> WriteResult:

@@ -109,9 +109,12 @@ class WriteRun:
         limits: Callable[[], Limits],
         sizes: InsertSizes,
         repairs: bool,
+        several_shards: bool = False,
     ) -> None:
         self._commander = commander
         self._fetch = fetch if repairs else None
+        self._at_shards = fetch if several_shards else None
+        """Raises `DuplicateId` for a row that two shards of the source have."""
         self._look = RowLook(commander, fetch)
         self._letters = letters
         self._unfinished = unfinished
@@ -274,6 +277,9 @@ class WriteRun:
             else:
                 self._refused(change, refusal, replay=replay)
         if present:
+            if self._at_shards is not None and not (replay or self._replay):
+                # one for each batch: where the target had rows before, each insert finds one
+                self._at_shards(present[0])
             self._apply(Batch(present, ordered=True, joined=batch.joined))
         if outcome.unmatched:
             self._unmatched(batch, outcome, replay=replay)

@@ -25,8 +25,9 @@ import pytest
 
 from devstack.mongodb.server import Client
 from devstack.sharded.cluster import ShardedCluster
+from devstack.sharded.ddl import ClusterDdl
 from tests.component.node.server_process import Server
-from tests.component.source.sharded.history import ACCOUNTS, BALANCE, BANK, History
+from tests.component.source.sharded.history import ACCOUNTS, BALANCE, BANK, DB, History
 from tests.e2e.node.workload import until
 from tests.e2e.sharded.accidents import Accidents
 from tests.e2e.sharded.site import PATIENCE, Site
@@ -75,6 +76,18 @@ def nodes(etcd_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
             roles="owner,processor",
         )
         yield [stack.enter_context(each) for each in (first, second)]
+
+
+@pytest.fixture(autouse=True)
+def swept(cluster: ShardedCluster, nodes: list[Server], target_client: Client) -> Iterator[None]:
+    """So that a history that failed does not disturb the next one."""
+    yield
+    ready = next(each for each in nodes if each.get("/readyz")[0] == 200)
+    ready.sluice("changefeed", "remove", "shop", "--yes")
+    with cluster.router() as router:
+        if router.known_by_config("databases", {"_id": DB}):
+            ClusterDdl(router).drop_database(DB)
+    target_client.drop_database(DB)
 
 
 def follow(

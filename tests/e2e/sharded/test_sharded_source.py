@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -134,11 +135,45 @@ def test_a_shard_that_is_away_is_named_and_nothing_is_missed(
             return "sb: " in site.sluice("changefeed", "query", "shop")
 
         until(named, "the state names the shard")
+        until(lambda: _answers(node) == {"config": 1.0, "sa": 1.0, "sb": 0.0}, "the metrics name the shard")
         member.start()
         router.forget("sb")
         site.until_equal()
         assert site.rows()["shop.orders"].keys() == {"before", "just before", "meanwhile"}
         site.end()
+
+
+def test_one_id_on_two_shards_stops_its_table_alone(
+    cluster: ShardedCluster, target_client: Client, target_uri: str, node: Server
+) -> None:
+    site = Site(cluster, target_client, target_uri, [node])
+    with cluster.router() as router:
+        ddl = ClusterDdl(router)
+        ddl.create_database("shop", primary="sa")
+        for name in ("shop.orders", "shop.notes"):
+            ddl.shard(name, {"k": 1})
+            ddl.split(name, {"k": 100})
+            ddl.move(name, {"k": 100}, "sb")
+        router.refresh()
+        router.insert("shop.orders", {"_id": 1, "k": 1})
+        site.create()
+        site.until_equal()
+        router.insert("shop.orders", {"_id": 7, "k": 1})
+        until(lambda: 7 in site.rows()["shop.orders"], "the first of the two is at the target")
+        router.insert("shop.orders", {"_id": 7, "k": 150})
+
+        def named() -> bool:
+            return "shards sa and sb of the source each have" in site.sluice("changefeed", "query", "shop")
+
+        until(named, "the state names both shards")
+        router.insert("shop.notes", {"_id": 1, "k": 1})
+        until(lambda: 1 in site.rows()["shop.notes"], "the other table goes on")
+        site.end()
+
+
+def _answers(node: Server) -> dict[str, float]:
+    said = re.findall(r'sluice_shard_answers\{changefeed="shop",shard="(\w+)"\} (\S+)', node.get("/metrics")[1])
+    return {shard: float(value) for shard, value in said}
 
 
 def _exchange_places(router: ClusterRouter, one: dict[str, Any], other: dict[str, Any]) -> None:

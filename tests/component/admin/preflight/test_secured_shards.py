@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
-from pymongo.errors import PyMongoError
 
 from admin.preflight.source_probe import probe_source
 from changefeed.capture import Capture
@@ -16,7 +13,7 @@ from changefeed.config.configuration import Configuration
 from changefeed.position import Position
 from changefeed.table import TableName
 from devstack.mongodb.replica_set import ReplicaSet
-from devstack.process import wait_until
+from devstack.mongodb.security import Security
 from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
 from source.sharded.clock import reach_newest
@@ -26,50 +23,28 @@ from source.tables.chunk_reader import Chunk
 
 pytestmark = pytest.mark.since("6.0")
 
-_ADMINISTRATOR = {"username": "administrator", "password": "administrator"}
 _AT_SHARDS = ["clusterMonitor", "readAnyDatabase"]
 _ROWS = 60
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[ShardedCluster]:
-    """Filled and given users before it asks for them: the router of the development stack has no password."""
-    key = tmp_path / "key"
-    key.touch(mode=0o600)
-    key.write_text(secrets.token_hex(64), encoding="ascii")
-    with ShardedCluster(tmp_path / "data", tmp_path / "log") as cluster:
-        with cluster.router() as router:
-            ddl = ClusterDdl(router)
-            ddl.create_database("shop", primary="sa")
-            ddl.shard("shop.orders", {"k": 1})
-            ddl.split("shop.orders", {"k": 5})
-            ddl.move("shop.orders", {"k": 5}, "sb")
-            for number in range(_ROWS):
-                router.insert("shop.orders", {"_id": number, "k": number % 10})
-        sets = [cluster.config, *cluster.shards.values()]
-        for each in sets:
-            with each.client() as client:
-                client.admin.command("createUser", "administrator", pwd="administrator", roles=["root"])
-        for member in [member for each in reversed(sets) for member in each.members]:
-            member.stop()
-        for member in [member for each in sets for member in each.members]:
-            member._options = (*member._options, "--keyFile", str(key))
-            member.start()
-        for each in sets:
-            assert wait_until(partial(_answers, each), 60)
+    with (
+        ShardedCluster(tmp_path / "data", tmp_path / "log", security=Security(tmp_path / "security")) as cluster,
+        cluster.router() as router,
+    ):
+        ddl = ClusterDdl(router)
+        ddl.create_database("shop", primary="sa")
+        ddl.shard("shop.orders", {"k": 1})
+        ddl.split("shop.orders", {"k": 5})
+        ddl.move("shop.orders", {"k": 5}, "sb")
+        for number in range(_ROWS):
+            router.insert("shop.orders", {"_id": number, "k": number % 10})
         yield cluster
 
 
-def _answers(set_: ReplicaSet) -> bool:
-    try:
-        with set_.members[0].stranger(**_ADMINISTRATOR) as client:
-            return bool(client.admin.command("hello")["isWritablePrimary"])
-    except PyMongoError:
-        return False
-
-
 def give(set_: ReplicaSet, roles: list[str]) -> None:
-    with set_.members[0].stranger(**_ADMINISTRATOR) as client:
+    with set_.client() as client:
         known = client.admin.command("usersInfo", "reader")["users"]
         command = "updateUser" if known else "createUser"
         client.admin.command(command, "reader", pwd="secret", roles=roles, writeConcern={"w": "majority"})

@@ -171,6 +171,18 @@ def test_changed_names_are_refused_until_the_user_says_what_becomes_of_the_rows(
     assert site.writer["shop"].list_collection_names() == []
 
 
+def test_a_table_that_was_made_anew_since_the_checkpoint_is_none_that_the_update_adds(
+    feed: PausedFeed, site: Site
+) -> None:
+    site.writer["shop"]["orders"].insert_one({})
+    site.reader["shop"]["orders"].drop()
+    site.reader["shop"]["orders"].insert_one({})
+    feed.update(on_divergence="fail")
+    site.writer["shop"]["more"].insert_one({})
+    site.reader["shop"]["more"].insert_one({})
+    assert "it has documents already in shop.more" in feed.refused(on_divergence="repair")
+
+
 def test_a_program_gets_what_an_update_would_do_as_data(feed: PausedFeed, site: Site) -> None:
     site.writer["shop"]["orders"].insert_one({})
     changed = {

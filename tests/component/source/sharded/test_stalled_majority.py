@@ -36,6 +36,7 @@ def test_it_is_named_and_the_history_goes_on_when_the_majority_does(cluster: Sha
         ddl.move("shop.orders", {"_id": 100}, "sb")
         router.refresh()
         with ShardedDdlWatch(clients, Position(reach_newest(clients).next())) as watch:
+            watch.poll()
             cluster.shards["sb"].hold_majority()
             router.insert("shop.orders", {"_id": 100}, writeConcern={"w": 1})
 
