@@ -103,6 +103,10 @@ class TopicReader:
             return None
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001 - as above
             raise self._gap(partition)
+        if (
+            error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+        ):  # the client looks for the group that it must name, and does not use
+            return None
         if error.fatal() or not error.retriable():
             raise sink_error(f"{self._place}: reading topic {partition[0]}", error)
         return None

@@ -12,15 +12,24 @@ from typing import Any
 import bson
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
-from changefeed.errors import ConfigurationError, NotFoundError, TargetOccupied
+from changefeed.errors import ConfigurationError, NotFoundError, SinkRefused, TargetOccupied
 from changefeed.event import DdlEvent, DdlType, RowType
 from changefeed.records import DdlRecord, Observation, Scope
 from changefeed.table import TableId, TableName, TableSchema
 from devstack.kafka.broker import KafkaBroker
+from devstack.kafka.security import KafkaSecurity
+from devstack.mongodb.security import ADMINISTRATOR
 from devstack.mongodb.server import Client
 from sink.ddl import CreateIndexes, CreateTable, DownstreamDdl, DropIndexes, DropTables, RenameTable
 from sink.files.stores.opening import open_store
@@ -34,6 +43,7 @@ from sink.receipt import CopyEnd
 from sink.row import RowChange
 from tests.component.sink.kafka.feed import A, B, KafkaFeed, insert, moment, target
 from tests.component.sink.killed_reader import Death, goes_on_from_each_step, state
+from tests.e2e.node.workload import until
 
 _UNIQUE = {"v": 2, "key": {"u": 1}, "name": "u_1", "unique": True, "sparse": True}
 _PLAIN = {"v": 2, "key": {"n": 1}, "name": "n_1"}
@@ -318,3 +328,39 @@ def test_a_table_that_is_in_the_way_is_refused(
     target_client["shop"]["a"].drop()
     _read(feed, target_uri)
     assert len(state(target_client)["a"][0]) == 6
+
+
+@pytest.mark.soak
+def test_a_user_who_may_only_read_can_consume(own_kafka: Callable[..., KafkaBroker]) -> None:
+    """READ on the topics with the prefix, and nothing else: no consumer group, no rights on the cluster."""
+    security = KafkaSecurity(["reader"])
+    broker = own_kafka(security=security)
+    name, password = ADMINISTRATOR, security.passwords[ADMINISTRATOR]
+    feed = KafkaFeed(broker, "sasl=PLAIN", user=f"{name}:{password}@")
+    feed.claim()
+    feed.window([insert(200, 1)])
+    _mark(feed, 210)
+    feed.open("sasl=PLAIN", user=f"reader:{security.passwords['reader']}@")
+    with pytest.raises(SinkRefused, match="rights"):
+        _identity(feed)
+    allowed = AclBinding(
+        *(ResourceType.TOPIC, feed.prefix, ResourcePatternType.PREFIXED, "User:reader", "*"),
+        *(AclOperation.READ, AclPermissionType.ALLOW),
+    )
+    admin = AdminClient(broker.client)
+    for answer in admin.create_acls([allowed]).values():
+        answer.result(30)
+    until(lambda: _identity(feed, refused=True), "a right that was granted")
+    with _reader(feed) as reader:
+        assert _shown(reader) == ["schema shop.a", "i1"]
+
+
+def _identity(feed: KafkaFeed, *, refused: bool = False) -> bool:
+    """`refused`: a broker may not know yet what it was told about rights."""
+    try:
+        with _reader(feed):
+            return True
+    except SinkRefused:
+        if refused:
+            return False
+        raise
