@@ -20,6 +20,11 @@ _BUCKET: Values = {
     "source": "mongodb://db.example",
     "sink": "s3://orders-archive/shop?region=eu-central-1",
 }
+_TOPICS: Values = {
+    "id": "topics",
+    "source": "mongodb://db.example",
+    "sink": "kafka://sluice:${file:/run/secrets/sluice/kafka}@b1.example:9093,b2.example:9093/shop?sasl=PLAIN&tls=true",
+}
 PRODUCTION: Values = {**_ETCD, **_ADMIN}
 
 POD_EXECUTORS: Values = {**PRODUCTION, "spark": {"master": "kubernetes"}}
@@ -66,7 +71,12 @@ GOOD: dict[str, Values] = {
     "changefeeds": {
         **PRODUCTION,
         "credentials": {"existingSecret": "mongodb"},
-        "changefeeds": [_FEED, {"id": "audit", "source": "mongodb+srv://db.example", "sink": "blackhole://"}, _BUCKET],
+        "changefeeds": [
+            _FEED,
+            {"id": "audit", "source": "mongodb+srv://db.example", "sink": "blackhole://"},
+            _BUCKET,
+            _TOPICS,
+        ],
     },
     "monitored": {
         **PRODUCTION,
