@@ -225,7 +225,7 @@ def test_changefeeds_of_the_values_are_configurations(chart: Chart) -> None:
         each["data"] for each in manifests if each["metadata"]["name"] == "trial-sluice-changefeeds" and "data" in each
     )
     feeds = [Configuration.from_yaml(text) for name, text in files.items() if name.endswith(".yaml")]
-    assert {feed.id for feed in feeds} == {"orders-to-dr", "audit", "archive"}
+    assert {feed.id for feed in feeds} == {"orders-to-dr", "audit", "archive", "topics"}
 
 
 def test_the_schema_knows_each_key_of_a_changefeed(chart: Chart) -> None:
@@ -262,7 +262,7 @@ def test_a_wrong_pattern_is_refused_before_anything_is_installed(chart: Chart, p
 
 
 def test_the_job_looks_at_each_changefeed_and_updates_none_unless_it_is_told_to(chart: Chart) -> None:
-    files = [f"/changefeeds/{name}.yaml" for name in ("orders-to-dr", "audit", "archive")]
+    files = [f"/changefeeds/{name}.yaml" for name in ("orders-to-dr", "audit", "archive", "topics")]
     assert _commands(chart.render(GOOD["changefeeds"])) == [["sluice", "changefeed", "ensure", *files]]
     updating = {**GOOD["changefeeds"], "changefeedJob": {"update": True}}
     assert _commands(chart.render(updating)) == [["sluice", "changefeed", "ensure", "--update", *files]]
