@@ -31,6 +31,7 @@ _LINGER_MS = 20
 _SOCKET_MS = 10_000
 _LARGEST = 1_000_000_000
 _MOST = 16
+_MOST_IDLE = 4
 _QUIET = 3
 
 _log = structlog.get_logger()
@@ -124,7 +125,8 @@ class KafkaClients:
 
     def give_back(self, lent: LentProducer) -> None:
         with self._lock:
-            self._idle.append(lent)
+            if len(self._idle) < _MOST_IDLE:
+                self._idle.append(lent)
 
 
 OpenClients: TypeAlias = Callable[[], KafkaClients]

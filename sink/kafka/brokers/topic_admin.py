@@ -70,7 +70,7 @@ class TopicAdmin:
     def check(self) -> None:
         """Raises if no broker answers."""
         with self._asking("asking for the cluster"):
-            self._clients().admin.list_topics(topic=f"{self._options.prefix}.feed", timeout=_SECONDS)
+            self._clients().admin.describe_cluster(request_timeout=_SECONDS).result()
 
     def existing(self, names: Iterable[str], *, rights: bool = False) -> dict[str, Topic]:
         """Those that exist."""
