@@ -83,22 +83,24 @@ class Wish:
 
 def carry_out(wish: Wish, reader: FeedReader, feed: str, life: str) -> None:
     if not wish.to:
-        for _ in _looks(follow=wish.follow):
+        for _ in _looks(reader, follow=wish.follow):
             _show(reader, wish.table, feed)
         return
     set_up(LogFormat.CONSOLE, logging.WARNING)
     with closing(MongoReplica(connect(wish.to), reader, feed, life)) as replica:
         if replica.begin(from_start=wish.from_start):
             print_note("going on where an earlier run ended; --from-start begins again")
-        for _ in _looks(follow=wish.follow):
+        for _ in _looks(reader, follow=wish.follow):
             if replica.follow() or not wish.follow:
                 print_line(_until(reader))
 
 
-def _looks(*, follow: bool) -> Iterator[None]:
+def _looks(reader: FeedReader, *, follow: bool) -> Iterator[None]:
+    """Rounds up to the newest watermark, and, to `follow`, those behind it."""
     yield
-    while follow:
-        time.sleep(_LOOK_AGAIN_SECONDS)
+    while reader.more or follow:
+        if not reader.more:
+            time.sleep(_LOOK_AGAIN_SECONDS)
         yield
 
 

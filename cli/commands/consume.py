@@ -40,8 +40,8 @@ def consume(
     Everything up to the newest watermark is shown, each message once, and then the watermark itself. Repeats are dropped, DDL is in its
     place. No consumer group is used, and nothing is saved in the brokers. Messages that a topic has removed are an error.
 
-    With --to, the target is equal to the source at each watermark that is reached. Killed at any moment, it goes on where it ended. What is read
-    before the first watermark is kept in a temporary file, which may become as large as the topics (SQLITE_TMPDIR says where).
+    With --to, the target is equal to the source at each watermark that is reached. Killed at any moment, it goes on where it ended. What was
+    read and not shown yet is kept in a temporary file (SQLITE_TMPDIR says where).
     """
     with reported():
         wish = Wish(follow=follow, table=table, after=after, to=to, from_start=from_start)
@@ -58,7 +58,7 @@ def consume(
 
 
 def _tell_progress(messages: int) -> None:
-    print_note(f"read {messages:,} messages; what is before the newest watermark follows, once all of it was read")
+    print_note(f"read {messages:,} messages")
 
 
 def _options(uri: str) -> KafkaSinkOptions:

@@ -75,6 +75,11 @@ class FeedReader(Protocol):
         """From where another reader finds everything that was not shown yet. Opaque, and may be empty."""
         ...
 
+    @property
+    def more(self) -> bool:
+        """The newest watermark that it has found is more than one round away."""
+        ...
+
     def look(self) -> Round | None:
         """None if there is nothing new."""
         ...

@@ -74,6 +74,16 @@ class Watermark:
         places = {table: max(self.of(table), other.of(table)) for table in self.behind.keys() | other.behind.keys()}
         return Watermark(at, {table: place for table, place in places.items() if place < at})
 
+    def met(self, other: Watermark) -> Watermark:
+        """What both say."""
+        at = min(self.at, other.at)
+        places = {table: min(self.of(table), other.of(table)) for table in self.behind.keys() | other.behind.keys()}
+        return Watermark(at, {table: place for table, place in places.items() if place < at})
+
+    def covers(self, other: Watermark) -> bool:
+        """Whether it says all that the other one says."""
+        return self.joined(other) == self
+
     def message(self, feed: str) -> bytes:
         return watermark_message(feed, self.at, self.behind).json()
 

@@ -85,6 +85,11 @@ class Reader:
         """A directory is listed from its beginning."""
         return ""
 
+    @property
+    def more(self) -> bool:
+        """A round goes up to the newest watermark."""
+        return False
+
     def skim(self, mark: Watermark, bookmark: str = "") -> Iterator[Shown]:  # noqa: ARG002 - it has none
         self._directory.look()
         yield from self._queue(Round(NOTHING, mark), rows=False).in_order()

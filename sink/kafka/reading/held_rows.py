@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+MANY = 200_000
 _CACHE_KIB = 64 << 10
 _TABLE = """
     CREATE TABLE held (
@@ -35,10 +36,17 @@ class HeldRows:
         self._rows.execute("PRAGMA journal_mode=OFF")
         self._rows.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
         self._rows.execute(_TABLE)
+        self._count = 0
 
     def add(self, rows: Iterable[HeldRow]) -> None:
         """A repeat, with the pos and the key of one that is held, is dropped."""
-        self._rows.executemany("INSERT OR IGNORE INTO held VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+        added = self._rows.executemany("INSERT OR IGNORE INTO held VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+        self._count += max(0, added.rowcount)
+
+    @property
+    def many(self) -> bool:
+        """Enough for a round."""
+        return self._count >= MANY
 
     def before(self, pos: str) -> Iterator[HeldRow]:
         """In the order of pos and table."""
@@ -55,12 +63,13 @@ class HeldRows:
         self._rows.execute("CREATE TEMP TABLE IF NOT EXISTS later (id TEXT PRIMARY KEY, at TEXT, copied TEXT)")
         self._rows.execute("DELETE FROM later")
         self._rows.executemany("INSERT INTO later VALUES (?, ?, ?)", ((id, *own) for id, own in later.items()))
-        self._rows.execute(
+        forgotten = self._rows.execute(
             "DELETE FROM held WHERE at < ? AND at < coalesce("
             "(SELECT CASE WHEN held.copied THEN later.copied ELSE later.at END FROM later WHERE later.id = held.id), "
             "CASE WHEN copied THEN ? ELSE ? END)",
             (max(pos, copied_pos), copied_pos, pos),
         )
+        self._count -= forgotten.rowcount
 
     def first_offsets(self) -> dict[str, int]:
         """Of each partition of which rows are held."""

@@ -1,12 +1,13 @@
 """`KafkaReader`: the messages of a changefeed in the order of its source, each once, from nothing but its topics.
 
-    look    the newest watermark W, then everything up to where the topics end after it: all before W is there (W3)
+    look    the newest watermark W, then everything up to where the topics end after it: all before W is there (W3). If that is much, no more than up to
+            a watermark that all partitions have in-band
     read    what is between two watermarks, sorted by pos. A repeat has the pos and the key of its first copy, and is dropped
     later   what comes again from before a watermark that was shown is dropped
 
 So what partitions do not say, the order of messages of different keys, is said by `pos`; a DDL stands behind every row before it, of all
-partitions of its tables, and a transaction is whole. DDL is read from the topic of all DDL; in-band messages are for consumers that
-do not sort.
+partitions of its tables, and a transaction is whole. DDL is read from the topic of all DDL; in-band it is for consumers that do not
+sort.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush, merge
+from itertools import chain
 
 from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
 from changefeed.errors import ConfigurationError, NotFoundError
@@ -35,7 +37,7 @@ from sink.reading.shown import Rank, Round, Shown
 from sink.reading.stored_message import NOTHING, MessageGap, StoredMessage, Watermark
 
 _ROWS = frozenset({COPIED.encode(), *(op.encode() for op in OPS.values())})
-_COPIED = COPIED.encode()
+_COPIED, _MARK = COPIED.encode(), b"w"
 _CLAIM = b"claim_check"
 _TOLD_EACH = 100_000
 
@@ -67,8 +69,13 @@ class KafkaReader:
         self._rows = TopicReader(clients, options, gapless=True)
         self._starts: dict[Partition, int] = {}
         self._newest = NOTHING
+        self._goal = NOTHING
+        """The newest watermark of the last look."""
         self._collected = NOTHING
         """What is before it and was not shown is held."""
+        self._marks: dict[Partition, Watermark] = {}
+        """Of each partition the newest watermark that it has in-band, of those that were read."""
+        self._count = 0
 
     def identity(self) -> tuple[str, str]:
         """The changefeed, and which life of it. First of all calls."""
@@ -90,17 +97,23 @@ class KafkaReader:
             found[topic][number] = first.get(f"{topic}/{number}", following)
         return json.dumps(found)
 
+    @property
+    def more(self) -> bool:
+        return not self.mark.covers(self._goal)
+
     def look(self) -> Round | None:
         self._listen()
-        now = self.mark.joined(self._newest)
-        if now == self.mark:
+        if not self.more:
+            self._goal = self.mark.joined(self._newest)
+        if not self.more:
             return None
-        self._collect(now)
-        return Round(self.mark, now)
+        self._collected = self._collect(self.mark)
+        return Round(self.mark, self._collected)
 
     def read(self, round: Round) -> Iterator[Shown]:
-        if self._collected.joined(round.now) != self._collected:
-            self._collect(round.now)
+        if not self._collected.covers(round.now):
+            self._goal = self._goal.joined(round.now)
+            self._collected = self._collect(round.now)
         yield from merge(self._history.shown(round, self._has_copies), self._rows_of(round))
         self.mark = round.now
         behind = {str(table): _limits(at) for table, at in round.now.behind.items()}
@@ -120,7 +133,7 @@ class KafkaReader:
 
     def _listen(self) -> None:
         """To everything that is not a row, up to now."""
-        for message in self._said.to_ends():
+        for message in chain.from_iterable(self._said.to_ends()):
             topic, value = message.partition[0], message.value or b""
             if topic == self._topics.feed:
                 self._identity = self._identity or _identity(value)
@@ -128,18 +141,33 @@ class KafkaReader:
                 headers = message.headers
                 self._history.take(StoredMessage(headers[POS].decode(), headers.get(TABLE, b"").decode(), value))
             else:
-                self._newest = self._newest.joined(Watermark.of_fields(StoredMessage("", "", value).fields))
+                self._newest = self._newest.joined(_watermark(value))
 
-    def _collect(self, now: Watermark) -> None:
-        """Tables that begin meanwhile have topics, too: their rows may have come before the last row of others."""
+    def _collect(self, wanted: Watermark) -> Watermark:
+        """Reads until all before the result is held: the goal, or if that is much, something between. It is at least `wanted`, and beyond the mark.
+
+        Tables that begin meanwhile have topics, too: their rows may have come before the last row of others.
+        """
         while True:
             self._add_topics()
-            self._held.add(self._to_hold(self._rows.to_ends()))
+            for batch in self._rows.to_ends():
+                self._held.add(self._to_hold(batch))
+                if self._held.many:
+                    reached = self.mark.joined(self._reached())
+                    if reached.covers(wanted) and reached.at > self.mark.at:
+                        return reached
             known = len(self._history.names)
             self._listen()
             if len(self._history.names) == known:
-                break
-        self._collected = self._collected.joined(now)
+                return self._goal
+
+    def _reached(self) -> Watermark:
+        """What all partitions say together. One that was read to its end has all that is before the goal."""
+        reached = self._goal
+        for partition, offset in self._rows.next.items():
+            if partition not in self._rows.ends or offset < self._rows.ends[partition]:
+                reached = reached.met(self._marks.get(partition, NOTHING))
+        return reached
 
     def _add_topics(self) -> None:
         known = {topic for topic, _ in self._rows.next}
@@ -153,11 +181,15 @@ class KafkaReader:
     def _to_hold(self, messages: Iterable[ReadMessage]) -> Iterator[HeldRow]:
         limits = {str(table): _limits(at) for table, at in self.mark.behind.items()}
         everywhere = _limits(self.mark.at)
-        for count, message in enumerate(messages, 1):
-            if count % _TOLD_EACH == 0:
-                self._progress(count)
+        for message in messages:
+            self._count += 1
+            if self._count % _TOLD_EACH == 0:
+                self._progress(self._count)
             headers = message.headers
             op = headers.get(OP, b"")
+            if op == _MARK:
+                known = self._marks.get(message.partition, NOTHING)
+                self._marks[message.partition] = known.joined(_watermark(message.value or b""))
             if op not in _ROWS:
                 continue
             pos, table, copied = headers[POS].decode(), headers[TABLE].decode(), op == _COPIED
@@ -216,6 +248,10 @@ def _limits(mark: Position) -> tuple[str, str]:
     """What is dropped: changes before the first, copied documents before the second. A copy that begins there may have been read just before."""
     pos = pos_of(mark)
     return pos, just_before(pos)
+
+
+def _watermark(value: bytes) -> Watermark:
+    return Watermark.of_fields(StoredMessage("", "", value).fields)
 
 
 def _identity(value: bytes) -> tuple[str, str]:

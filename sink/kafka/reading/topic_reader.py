@@ -15,7 +15,7 @@ from sink.kafka.brokers.kafka_errors import sink_error, translated
 from sink.kafka.brokers.topic_admin import TopicAdmin
 from sink.reading.stored_message import MessageGap
 
-_AT_ONCE = 5_000
+AT_ONCE = 5_000
 _WAIT_SECONDS = 0.5
 _PATIENCE_SECONDS = 60.0
 
@@ -49,6 +49,8 @@ class TopicReader:
             self._consumer = Consumer(settings)
         self.next: dict[Partition, int] = {}
         """The offset of the next message of each partition."""
+        self.ends: dict[Partition, int] = {}
+        """Where they ended when it was last asked."""
 
     def add(self, topics: Mapping[str, int], start: Mapping[Partition, int] | None = None) -> None:
         """Topics with their numbers of partitions. Without a start they are read from their beginning."""
@@ -63,8 +65,8 @@ class TopicReader:
         found = self._admin.existing([topic]).get(topic)
         return None if found is None else found.partitions
 
-    def to_ends(self) -> Iterator[ReadMessage]:
-        """Everything up to where the partitions end now."""
+    def to_ends(self) -> Iterator[list[ReadMessage]]:
+        """Everything up to where the partitions end now. Whoever stops between two batches may go on later."""
         counts: dict[str, int] = {}
         for topic, number in self.next:
             counts[topic] = max(counts.get(topic, 0), number + 1)
@@ -73,18 +75,16 @@ class TopicReader:
         if absent:
             topic, number = absent[0]
             raise SinkUnavailable(f"{self._place}: partition {number} of topic {topic} has no leader, or was deleted")
+        self.ends = ends
         last_at = time.monotonic()
         while any(self.next[partition] < end for partition, end in ends.items()):
             with translated(f"{self._place}: reading"):
-                found = self._consumer.consume(_AT_ONCE, _WAIT_SECONDS)
+                found = self._consumer.consume(AT_ONCE, _WAIT_SECONDS)
             if any(message.error() is None for message in found):
                 last_at = time.monotonic()
             elif time.monotonic() > last_at + _PATIENCE_SECONDS:
                 raise SinkUnavailable(f"{self._place}: no broker has answered for {_PATIENCE_SECONDS:.0f} s")
-            for message in found:
-                read = self._read(message)
-                if read is not None:
-                    yield read
+            yield [read for message in found if (read := self._read(message)) is not None]
 
     def close(self) -> None:
         self._consumer.close()
@@ -92,13 +92,14 @@ class TopicReader:
     def _read(self, message: Message) -> ReadMessage | None:
         partition = str(message.topic()), message.partition() or 0
         offset, error = message.offset() or 0, message.error()
+        at_end = error is not None and error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001 - named so by the client
+        if self._gapless and (at_end or error is None) and offset > self.next[partition]:
+            raise self._gap(partition)
         if error is None:
-            if self._gapless and offset > self.next[partition]:
-                raise self._gap(partition)
             self.next[partition] = offset + 1
             headers = cast("Iterable[tuple[str, bytes]]", message.headers() or ())
             return ReadMessage(partition, offset, message.key() or b"", message.value(), dict(headers))
-        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - named so by the client
+        if at_end:
             self.next[partition] = max(self.next[partition], offset)
             return None
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001 - as above

@@ -34,6 +34,7 @@ from devstack.mongodb.server import Client
 from sink.ddl import CreateIndexes, CreateTable, DownstreamDdl, DropIndexes, DropTables, RenameTable
 from sink.files.stores.opening import open_store
 from sink.kafka.brokers.clients import kafka_clients
+from sink.kafka.reading import held_rows, topic_reader
 from sink.kafka.reading.kafka_reader import KafkaReader
 from sink.mongodb.connection import connect
 from sink.reading.replica import MongoReplica
@@ -88,7 +89,7 @@ def _copy(feed: KafkaFeed, at: int, documents: Sequence[dict[str, Any]]) -> None
 def _mark(feed: KafkaFeed, at: int, b: int | None = None) -> None:
     """`b`: how far table B is, if it is behind."""
     tables = {} if b is None else {B: moment(b)}
-    feed.sink.marks("c/1", feed.permit).mark(moment(at), tables, [_name("a")])
+    feed.sink.marks("c/1", feed.permit).mark(moment(at), tables, list(map(_name, "abc")))
 
 
 def _first_part(feed: KafkaFeed) -> None:
@@ -149,7 +150,8 @@ def _reader(feed: KafkaFeed, **options: Any) -> Iterator[KafkaReader]:
 def _read(feed: KafkaFeed, target_uri: str) -> None:
     with _reader(feed) as reader, closing(MongoReplica(connect(target_uri), reader, "orders", "c/1")) as replica:
         replica.begin()
-        replica.follow()
+        while replica.follow() or reader.more:
+            pass
 
 
 def _shown(reader: KafkaReader) -> list[str]:
@@ -196,6 +198,29 @@ def test_each_message_is_shown_once_in_the_order_of_the_source(kafka: KafkaBroke
             *("rename shop.b", *(f"u{n}" for n in range(1, 7)), "copied"),
             *("R2", "R3", "R4", "create shop.gone", "drop shop.gone"),
         ]
+
+
+def _reads_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In batches of few messages, and few of these are a round."""
+    monkeypatch.setattr(topic_reader, "AT_ONCE", 3)
+    monkeypatch.setattr(held_rows, "MANY", 5)
+
+
+def test_what_is_much_is_shown_in_several_rounds(kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one topic, so that each partition has all watermarks, whichever is read last."""
+    feed = _grown(kafka, 3, "topic={prefix}.all")
+    with _reader(feed) as reader:
+        at_once = _shown(reader)
+        assert not reader.more
+    _reads_little(monkeypatch)
+    rounds: list[list[str]] = []
+    with _reader(feed) as reader:
+        while (round := reader.look()) is not None:
+            rounds.append([_text(shown.content) for shown in reader.read(round)])
+            assert reader.more is (reader.mark.at < moment(140))
+    assert len(rounds) > 1
+    assert sorted(chain.from_iterable(rounds)) == sorted(at_once)
+    assert rounds[0] == at_once[: len(rounds[0])]
 
 
 def test_a_reader_goes_on_from_a_bookmark(kafka: KafkaBroker) -> None:
@@ -290,15 +315,15 @@ def test_a_message_that_was_too_large_is_found_where_it_is(kafka: KafkaBroker, t
         _shown(reader)
 
 
-def _grown(kafka: KafkaBroker, parts: int) -> KafkaFeed:
-    feed = KafkaFeed(kafka)
+def _grown(kafka: KafkaBroker, parts: int, query: str = "") -> KafkaFeed:
+    feed = KafkaFeed(kafka, query)
     for part in _PARTS[:parts]:
         part(feed)
     return feed
 
 
 @pytest.mark.parametrize(
-    ("parts", "every"), [(2, 23), *(pytest.param(parts, 1, marks=pytest.mark.soak) for parts in (1, 2, 3))]
+    ("parts", "every"), [(2, 31), (3, 31), *(pytest.param(parts, 1, marks=pytest.mark.soak) for parts in (1, 2, 3))]
 )
 def test_a_consumer_that_was_killed_goes_on(
     kafka: KafkaBroker,
@@ -308,13 +333,26 @@ def test_a_consumer_that_was_killed_goes_on(
     target_client: Client,
     emptied: Callable[[], None],
     death: Death,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """While it reads in few large rounds, or, with more to read, in many."""
+    if parts == 3:
+        _reads_little(monkeypatch)
+
     def rest(feed: KafkaFeed) -> None:
         for part in _PARTS[parts:]:
             part(feed)
 
     read = partial(_read, target_uri=target_uri)
-    goes_on_from_each_step(death, every, lambda _: _grown(kafka, parts), rest, read, emptied, target_client)
+    goes_on_from_each_step(
+        death,
+        every,
+        lambda _: _grown(kafka, parts, "topic={prefix}.all" if parts == 3 else ""),
+        rest,
+        read,
+        emptied,
+        target_client,
+    )
 
 
 def test_a_table_that_is_in_the_way_is_refused(
