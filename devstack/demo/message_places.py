@@ -69,6 +69,7 @@ class MessagesInTopics:
 
 
 def _all(reader: FeedReader) -> list[StoredMessage]:
-    round = reader.look()
-    found = [shown.content for shown in reader.read(round)] if round is not None else []
-    return [message for message in found if isinstance(message, StoredMessage)]
+    found: list[StoredMessage] = []
+    while (round := reader.look()) is not None:
+        found += (shown.content for shown in reader.read(round) if isinstance(shown.content, StoredMessage))
+    return found
