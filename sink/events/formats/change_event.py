@@ -41,7 +41,8 @@ from sink.events.row_message import kept
 from sink.row import RowChange, TargetTable
 
 Fields: TypeAlias = dict[str, Any]
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
+RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
+"""Dates of BSON go far beyond those of Python."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HEX_UUID = 32
 _TIME = Struct("<13sQ")
@@ -89,7 +90,7 @@ def server_update(update: bytes) -> bytes:
     """Without `upsert`, which no server writes: an operation of a large transaction does not say whether it inserted."""
     if _UPSERT not in update:
         return update
-    return bson.encode({name: value for name, value in RawBSONDocument(update, _RAW).items() if name != "upsert"})
+    return bson.encode({name: value for name, value in RawBSONDocument(update, RAW).items() if name != "upsert"})
 
 
 def ddl_event(record: DdlRecord, ddl: DownstreamDdl) -> bytes | None:

@@ -32,7 +32,7 @@ from changefeed.records import DdlRecord
 from changefeed.table import TableId, TableName, TableSchema
 from sink.ddl import DownstreamDdl
 from sink.events.extended_json import COMPACT, RELAXED, SPACED, STRICT, first_value, to_json
-from sink.events.formats.change_event import ddl_event
+from sink.events.formats.change_event import RAW, ddl_event
 from sink.events.formats.message_format import KeyedMessage, headers_of
 from sink.events.formats.row_headers import RowHeaders
 from sink.events.message import watermark_message
@@ -85,8 +85,8 @@ class DebeziumFormat:
         raw = ddl_event(record, ddl)
         if raw is None:
             return None
-        event, time = bson.decode(raw), record.position.ts.to_int()
-        names: Mapping[str, str] = event["ns"]
+        time = record.position.ts.to_int()
+        names: Mapping[str, str] = RawBSONDocument(raw, RAW)["ns"]
         head, tail = self._source_of(names["db"], names.get("coll"), copied=False)
         fields = f'"databaseName": {_quoted(names["db"])}, "schemaName": null, "ddl": {_quoted(to_json(raw))}, "tableChanges": []'
         value = f'{{"source": {_filled(head, tail, time)}, "ts_ms": {_ms(time)}, {fields}}}'
@@ -107,7 +107,7 @@ class DebeziumFormat:
 
     def _key(self, key: bytes) -> bytes:
         """Without the fields of a shard key, as Debezium's is."""
-        identity = key if only_id(key) else bson.encode({"_id": RawBSONDocument(key)["_id"]})
+        identity = key if only_id(key) else bson.encode({"_id": RawBSONDocument(key, RAW)["_id"]})
         return f'{{"id": {_quoted(first_value(identity, self._ids))}}}'.encode()
 
     def _description(self, update: bytes) -> str:

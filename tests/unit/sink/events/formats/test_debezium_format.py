@@ -9,13 +9,14 @@ from typing import Any
 import bson
 import pytest
 from bson.binary import Binary
+from bson.datetime_ms import DatetimeMS
 from bson.int64 import Int64
 from bson.objectid import ObjectId
 
 from changefeed.config.sinks.message_options import FormatName, JsonMode, MessageOptions
 from changefeed.event import DdlType, RowType
 from changefeed.table import TableName
-from sink.ddl import CreateIndexes, DropTables, RenameTable, Skip
+from sink.ddl import CreateIndexes, DropTables, ModifyTable, RenameTable, Skip
 from sink.events.formats.message_format import KeyedMessage, MessageFormat
 from sink.events.formats.opening import message_format
 from sink.events.pos import pos_of
@@ -142,6 +143,15 @@ def test_a_key_is_the_id_as_text(identity: Any, key: str) -> None:
 def test_the_fields_of_a_shard_key_are_not_in_the_key() -> None:
     (message,) = _format().change(change(RowType.INSERT, {"email": "a@b", "_id": 42}, document={"_id": 42}))
     assert message.key == b'{"id": "42"}'
+
+
+def test_dates_may_be_later_than_any_of_python() -> None:
+    late = DatetimeMS(2**60)
+    (message,) = _format().change(change(RowType.INSERT, {"_id": late, "email": "a@b"}, document={"_id": late}))
+    assert message.key is not None
+    assert json.loads(json.loads(message.key)["id"]) == {"$date": {"$numberLong": str(2**60)}}
+    made = record(DdlType.MODIFY, {"validator": {"at": {"$lt": late}}})
+    assert _format().ddl(made, ModifyTable(name=NAME, changes=made.event.description)) is not None
 
 
 _PHONE = {"_id": 1, "phone": Int64(123), "created": datetime(2026, 7, 3, 11, 35, 53, 473_000, tzinfo=UTC)}
