@@ -201,13 +201,22 @@ class Validator:
 
 
 def _followed(tables: Sequence[TableSchema], replaces: Update) -> tuple[TableSchema, ...]:
-    """A table that has the name of a known one, and another id, came after the checkpoint: the known one was dropped, moved or resharded.
-
-    The changefeed will follow that DDL. To its update the table is the known one.
+    """A table that has the name of a known one, and an unknown id, came after the checkpoint: the known one was dropped, renamed, moved or
+    resharded. The changefeed will follow that DDL. To its update the table is the known one; or nothing, if that is here by another name.
     """
-    present = {table.id for table in tables}
-    gone = {table.name: table.id for table in replaces.tables if table.id not in present | replaces.without_name.keys()}
-    return tuple(replace(table, id=gone.get(table.name, table.id)) for table in tables)
+    known = [table for table in replaces.tables if table.id not in replaces.without_name]
+    present, ids, names = (
+        {table.id for table in tables},
+        {table.id for table in known},
+        {each.name: each.id for each in known},
+    )
+    found = []
+    for table in tables:
+        if table.id in ids or table.name not in names:
+            found.append(table)
+        elif names[table.name] not in present:
+            found.append(replace(table, id=names[table.name]))
+    return tuple(found)
 
 
 def _visible(

@@ -48,10 +48,15 @@ CONFIG_WANTED: Mapping[str, object] = {
 }
 SHARD_WANTED: Mapping[str, object] = {
     "$or": [
-        {"op": "c", "o.applyOps": {"$exists": False}},
-        {"op": "c", "o.applyOps.op": "c"},
-        {"op": "c", "o.prepare": True},
-        {"op": "c", "o.partialTxn": {"$ne": True}, "prevOpTime.ts": {"$gt": ClusterTime(0, 0).to_bson()}},
+        {
+            "op": "c",
+            "$or": [
+                {"o.applyOps": {"$exists": False}},
+                {"o.applyOps.op": "c"},
+                {"o.prepare": True},
+                {"o.partialTxn": {"$ne": True}, "prevOpTime.ts": {"$gt": ClusterTime(0, 0).to_bson()}},
+            ],
+        },
         {"ns": {"$regex": r"\.system\.views$"}},
         {"ns": str(COORDINATORS), "op": {"$in": ["i", "d"]}},
     ]

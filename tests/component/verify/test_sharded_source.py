@@ -58,7 +58,7 @@ def target(cluster: ShardedCluster, target_client: Client) -> Iterator[Any]:
     target_client.drop_database(DB)
 
 
-Compare = Callable[[], Verified]
+Compare = Callable[..., Verified]
 
 
 @pytest.fixture
@@ -69,11 +69,10 @@ def compare(cluster: ShardedCluster, target_uri: str) -> Iterator[Compare]:
         connect_to_target(target_uri) as target,
     ):
 
-        def run() -> Verified:
+        def run(wishes: Wishes | None = None) -> Verified:
             heard = Heard()
-            return Verified(
-                Verification(Configuration.parse(fields), source, target, heard, _SMALL_RANGES).run(), heard
-            )
+            verification = Verification(Configuration.parse(fields), source, target, heard, wishes or Wishes())
+            return Verified(verification.run(), heard)
 
         yield run
 
@@ -106,7 +105,7 @@ def test_documents_are_compared_while_chunks_move(cluster: ShardedCluster, targe
     try:
         while len(moves) < 4:
             assert moving.is_alive()
-            verified = compare()
+            verified = compare(_SMALL_RANGES)
             assert verified.report.outcome is Outcome.EQUAL, verified.report
             documents = verified.table("orders").documents
             assert documents is not None

@@ -178,9 +178,13 @@ def test_a_table_that_was_made_anew_since_the_checkpoint_is_none_that_the_update
     site.reader["shop"]["orders"].drop()
     site.reader["shop"]["orders"].insert_one({})
     feed.update(on_divergence="fail")
+    site.writer["shop"]["items"].insert_one({})
+    site.reader["shop"]["items"].rename("orders", dropTarget=True)
+    site.reader["shop"]["items"].insert_one({})
+    feed.update(on_divergence="repair")
     site.writer["shop"]["more"].insert_one({})
     site.reader["shop"]["more"].insert_one({})
-    assert "it has documents already in shop.more" in feed.refused(on_divergence="repair")
+    assert "it has documents already in shop.more" in feed.refused(on_divergence="fail")
 
 
 def test_a_program_gets_what_an_update_would_do_as_data(feed: PausedFeed, site: Site) -> None:
