@@ -56,7 +56,7 @@ from owner.background import Background
 from owner.ddl.feed import DdlFeed, Subscription, Taken
 from owner.ddl.in_flight import InFlightDdl
 from owner.ddl.jobs import DdlJobs
-from owner.ddl.scope import DdlClassifier, shown_otherwise
+from owner.ddl.scope import DdlClassifier, not_replicable, shown_otherwise
 from owner.ddl.sightings import Sightings
 from owner.ddl.steps import Apply, Observe, RecordExecuting, Refuse
 from owner.decision.decide import LookUp, OwnerAction, PublishBarrier, PublishStatus, RecordDdls, ReleaseDdls, decide
@@ -555,6 +555,8 @@ class ChangefeedOwner:
             named = record.scope.names  # a table without a name downstream is not among them
             names = {table: name for table, name in names.items() if self.configuration.routes.target(name) in named}
         if (refused := shown_otherwise(record.event, self.configuration)) and not record.drops:
+            raise DdlRefused(refused)
+        if refused := not_replicable(record.event, self.configuration, self.capture):
             raise DdlRefused(refused)
         translate = dropped_instead if record.drops else downstream
         event = replace(record.event, drop_target=None) if record.taken else record.event

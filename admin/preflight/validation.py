@@ -15,6 +15,7 @@ from admin.preflight.deployments import same_deployment
 from admin.preflight.deployments.same_deployment import Side
 from admin.preflight.event_sink_obstacles import event_sink_obstacles, event_sink_warnings
 from admin.preflight.privileges import Privileges, missing_at_sink
+from admin.preflight.series_obstacles import series_obstacles
 from admin.preflight.sink_probe import SinkFindings, TargetTables, identify_sink, look_at_tables, probe_sink
 from admin.preflight.source_probe import SourceFindings, identify_source, probe_source
 from admin.preflight.update_effect import UpdateEffect, effect
@@ -153,6 +154,13 @@ class Validator:
         merged = list(_merged(configuration, found.tables))
         problems += merged
         problems += _not_replicable(configuration, found.tables)
+        problems += series_obstacles(
+            configuration,
+            found.tables,
+            chosen.capture if (chosen := decided or found.choice) is not None else None,
+            (found.version, target.version),
+            (found.privileges, target.privileges),
+        )
         problems += _unusable_hash_keys(configuration)
         problems += column_obstacles(
             configuration,
@@ -166,7 +174,7 @@ class Validator:
         problems += event_sink_obstacles(
             configuration,
             found.tables,
-            chosen.capture if (chosen := decided or found.choice) is not None else None,
+            chosen.capture if chosen is not None else None,
             replaces.known.info.configuration if replaces is not None else None,
             reached=not target.problems,
         )
