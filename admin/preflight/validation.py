@@ -385,7 +385,7 @@ def _tables(
         return [f"sink: {error}"], []
     warnings = [*_without_tables(configuration, tables), *_letters_in_reach(configuration)]
     if configuration.start is not Start.INITIAL and replaces is None:
-        return [], [*warnings, *_uncopied(configuration, added, found)]
+        return list(_series_unmade(configuration, added, found)), [*warnings, *_uncopied(configuration, added, found)]
     copied = [table for table in added if table.kind is not TableKind.VIEW]
     occupied = _occupied(configuration, copied, targets, found)
     in_use = list(_in_use(sorted(name for name in renamed - found.missing if privileges.may_look_at(name))))
@@ -539,6 +539,18 @@ def _shared_targets(
 def _writes_no_more(known: OwnerView) -> bool:
     ended = known.status is not None and known.status.lifecycle.state is State.FINISHED
     return ended or known.info.desired is DesiredState.REMOVED
+
+
+def _series_unmade(configuration: Configuration, tables: Sequence[TableSchema], found: TargetTables) -> Iterator[str]:
+    """A server would make a plain collection of the buckets that come, which nobody can read."""
+    missing = sorted(
+        table.name for table in tables if table.bucketed and _target(configuration, table.name) in found.missing
+    )
+    if missing:
+        yield (
+            f"start: {configuration.start} creates nothing, and the target has no time series for {_named(missing)}; create it there with the "
+            "options that it has at the source, write initial, or leave it out (filter.tables)"
+        )
 
 
 def _uncopied(configuration: Configuration, tables: Sequence[TableSchema], found: TargetTables) -> Iterator[str]:

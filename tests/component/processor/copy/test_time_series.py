@@ -117,11 +117,11 @@ def test_a_window_of_measurements_that_is_replayed_ends_in_equality(cluster: Rep
     """Updates of buckets meet what later ones have made of them: compressed and deleted buckets."""
     cluster.start_owner("o1")
     station = Station(cluster.source, database, seed=2)
-    station.create("w")
     feed = cluster.create("replayed", database)
     ended_by = "delete" if station.deletes else "update"
     dying = cluster.start_processor("p1", ttl=5, failpoints=f"window_ended/{ended_by}=kill")
     cluster.until(lambda: cluster.began(feed), "the beginning")
+    station.create("w")
     station.measure("w", 60)
     station.change_sensors("w")
     station.measure("w", 30)
@@ -136,9 +136,9 @@ def test_a_bucket_that_somebody_deleted_at_the_target_is_repaired_from_the_sourc
     standing: ReplicatingCluster, database: str
 ) -> None:
     station = Station(standing.source, database, seed=3)
-    station.create("w")
     feed = standing.create("repaired", database, on_divergence="repair")
     standing.until(lambda: standing.began(feed), "the beginning")
+    station.create("w")
     station.db["w"].insert_one({"at": _DAY, "sensor": 1, "v": 1})
     standing.equal(database)
     standing.target[f"{database}_to"]["system.buckets.w"].delete_many({})
