@@ -231,7 +231,8 @@ def test_tables_that_cannot_be_replicated_are_named(site: Site) -> None:
 @pytest.mark.since("5.0")
 def test_a_time_series_needs_the_oplog_and_the_right_to_write_buckets(site: Site) -> None:
     site.reader["shop"].create_collection("cpu", timeseries={"timeField": "at"})
-    source, sink = site.user(site.source, "reader", *_READER), site.user(site.target, "writer", *_WRITER)
+    source = site.user(site.source, "reader", *_READER)
+    sink = site.user(site.target, "writer", ("readWrite", "shop"), ("dbAdmin", "shop"), _IDENTIFIED)
     filter_ = {"tables": ["shop.*"]}
     problems, _ = site.validated(source, sink, filter=filter_)
     assert [problem for problem in problems if "system_buckets" in problem] == problems != []
