@@ -17,7 +17,8 @@ from changefeed.documents.document import EMPTY, Document
 from changefeed.position import Position
 
 TableId = NewType("TableId", str)
-"""The source's collection UUID as 32 hex digits, or `view:db.name` for a view, which has none."""
+"""The source's collection UUID as 32 hex digits, or `view:db.name` for a view, which has none. That of a time series is the UUID of its
+buckets, as the oplog shows it; change streams show a view only."""
 
 HEARTBEAT_DATABASE, HEARTBEAT_COLLECTION = "__sluice", "heartbeat"
 """Sluice's own collection at the source: for heartbeats (`source/stream/heartbeat.py`), and for notes where the server refuses
@@ -26,6 +27,8 @@ HEARTBEAT_DATABASE, HEARTBEAT_COLLECTION = "__sluice", "heartbeat"
 SYSTEM_DATABASES = frozenset({"admin", "config", "local", HEARTBEAT_DATABASE})
 
 _BESIDE = "sluice.recopy."
+_BUCKETS = "system.buckets."
+_VIEW = "view:"
 _PASSING = re.compile(
     rf"tmp[A-Za-z0-9]{{5}}\.(convertToCapped\..+|renameCollection)|{re.escape(_BESIDE)}[0-9a-f]{{32}}", re.DOTALL
 )
@@ -67,6 +70,20 @@ class TableName:
         """
         return _PASSING.fullmatch(self.coll) is not None
 
+    @property
+    def buckets(self) -> TableName:
+        """Where a server keeps the measurements of a time series of this name."""
+        return TableName(self.db, _BUCKETS + self.coll)
+
+    @property
+    def in_buckets(self) -> bool:
+        return self.coll.startswith(_BUCKETS) and self.coll != _BUCKETS
+
+    @property
+    def logical(self) -> TableName:
+        """The time series whose buckets have this name; any other name as it is."""
+        return TableName(self.db, self.coll.removeprefix(_BUCKETS)) if self.in_buckets else self
+
     def __str__(self) -> str:
         return f"{self.db}.{self.coll}"
 
@@ -76,7 +93,7 @@ class TableName:
 
 
 def view_id(name: TableName) -> TableId:
-    return TableId(f"view:{name}")
+    return TableId(f"{_VIEW}{name}")
 
 
 class TableKind(StrEnum):
@@ -138,6 +155,15 @@ class TableSchema:
     """None: its rows are under the name that the routes give it."""
     size: TableSize | None = field(default=None, compare=False)
     """Of a table that begins with a copy: its size when its changefeed began. Only a base in etcd has it."""
+
+    @property
+    def bucketed(self) -> bool:
+        """A time series whose rows are its buckets. One that is known as a view has no rows that could be followed."""
+        return self.kind is TableKind.TIMESERIES and not self.id.startswith(_VIEW)
+
+    def rows_at(self, name: TableName) -> TableName:
+        """Where the rows of this table are in a deployment where it has this name."""
+        return name.buckets if self.bucketed else name
 
 
 def identified(tables: Iterable[TableSchema], known: Iterable[TableSchema]) -> tuple[TableSchema, ...]:

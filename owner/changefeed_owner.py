@@ -56,7 +56,7 @@ from owner.background import Background
 from owner.ddl.feed import DdlFeed, Subscription, Taken
 from owner.ddl.in_flight import InFlightDdl
 from owner.ddl.jobs import DdlJobs
-from owner.ddl.scope import DdlClassifier, shown_otherwise
+from owner.ddl.scope import DdlClassifier, not_replicable, shown_otherwise
 from owner.ddl.sightings import Sightings
 from owner.ddl.steps import Apply, Observe, RecordExecuting, Refuse
 from owner.decision.decide import LookUp, OwnerAction, PublishBarrier, PublishStatus, RecordDdls, ReleaseDdls, decide
@@ -68,6 +68,7 @@ from owner.deployments.leftovers import Leftovers, Sweeper
 from owner.deployments.letter_count import LetterCount
 from owner.deployments.oplog_guard import OplogGuard, OplogLeft
 from owner.deployments.principal_copy import PrincipalCopy, PrincipalTarget
+from owner.deployments.unfinished_copies import UnfinishedCopies, unfinished
 from owner.deployments.watermarks import Marks, Watermarks
 from owner.error_reports import ErrorReports
 from owner.etcd_view import OwnerView
@@ -185,6 +186,7 @@ class ChangefeedOwner:
         self._run = 0
         self._guard = OplogGuard(id, self._background, self._source.oplog_window)
         self._heartbeats = Heartbeats(f"{term.layout.cluster}/{id}", self._background, self._source)
+        self._unfinished = UnfinishedCopies(id, self._background, self._open_sink)
         count = partial(term.clusters.open_letters, configuration)
         self._letters = LetterCount(id, self._background, count)
         self._principals = (
@@ -274,8 +276,11 @@ class ChangefeedOwner:
 
     def _remove(self, known: OwnerView, status: ChangefeedStatus) -> None:
         heartbeat_gone = never_began(known.info, status) or not self._beats
-        if self._stands_still(known) and (heartbeat_gone or self._heartbeats.ended()):
+        if self._stands_still(known) and (heartbeat_gone or self._heartbeats.ended()) and self._left_no_copies(known):
             self._writer.remove()
+
+    def _left_no_copies(self, known: OwnerView) -> bool:
+        return self._unfinished.dropped(unfinished(known.bases.values(), known.records.values()))
 
     def _unbegun(self, known: OwnerView) -> ChangefeedStatus:
         """The status before the user's first command, which may be a pause, is obeyed."""
@@ -308,7 +313,7 @@ class ChangefeedOwner:
         if status.lifecycle.running:
             stopped = status.lifecycle.after(Command.PAUSE, now=datetime.now(UTC), random=self._random)
             self._writer.status(replace(status, lifecycle=stopped, epoch=self._writer.epoch), status)
-        elif self._stands_still(known):
+        elif self._stands_still(known) and self._left_no_copies(known):
             self._writer.restart(self._table_starts.fresh_status(known, run=status.run + 1))
             self._begin_anew()
 
@@ -550,6 +555,8 @@ class ChangefeedOwner:
             named = record.scope.names  # a table without a name downstream is not among them
             names = {table: name for table, name in names.items() if self.configuration.routes.target(name) in named}
         if (refused := shown_otherwise(record.event, self.configuration)) and not record.drops:
+            raise DdlRefused(refused)
+        if refused := not_replicable(record.event, self.configuration, self.capture):
             raise DdlRefused(refused)
         translate = dropped_instead if record.drops else downstream
         event = replace(record.event, drop_target=None) if record.taken else record.event

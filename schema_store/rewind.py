@@ -22,6 +22,7 @@ from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
+from schema_store.bucket_indexes import in_measurements
 from schema_store.definition import new_uuid
 
 
@@ -42,13 +43,13 @@ def _undo(event: DdlEvent, tables: dict[TableId, TableSchema]) -> None:
         case DdlType.CREATE:
             tables.pop(table, None)
         case DdlType.DROP:
-            tables[table] = _unknown(table, event)
+            _undrop(table, event, tables)
         case DdlType.RENAME:
             tables[table] = replace(tables.get(table) or _unknown(table, event), name=event.table)
             if event.drop_target is not None and event.renamed_to is not None:
                 tables[event.drop_target] = replace(_unknown(event.drop_target, event), name=event.renamed_to)
         case DdlType.CREATE_INDEXES | DdlType.DROP_INDEXES if table in tables:
-            tables[table] = _indexes_undone(tables[table], event)
+            tables[table] = _indexes_undone(tables[table], in_measurements(event, tables[table]))
         case DdlType.MODIFY if table in tables:
             tables[table] = _modify_undone(tables[table], event)
         case DdlType.NEW_UUID if (uuid := new_uuid(event)) in tables:
@@ -60,9 +61,18 @@ def _undo(event: DdlEvent, tables: dict[TableId, TableSchema]) -> None:
             pass
 
 
+def _undrop(table: TableId, event: DdlEvent, tables: dict[TableId, TableSchema]) -> None:
+    """The view of a time series is dropped just before its buckets, and is no table beside them."""
+    name = event.table or TableName(event.db, "?")
+    if table != view_id(name) or all(schema.name != name for schema in tables.values()):
+        tables[table] = _unknown(table, event)
+
+
 def _unknown(table: TableId, event: DdlEvent) -> TableSchema:
     name = event.table or TableName(event.db, "?")
     kind = TableKind.VIEW if table == view_id(name) else TableKind.COLLECTION
+    if event.type is DdlType.DROP and "timeseries" in event.description.decode():
+        kind = TableKind.TIMESERIES
     return TableSchema(id=table, name=name, kind=kind, valid_from=event.position)
 
 

@@ -10,7 +10,7 @@ from changefeed.position import Position
 from source.connection import Client, Deployment, deployment_of
 from source.ddl.ddl_watch import DdlWatch
 from source.majority_watch import MajorityWatch
-from source.oplog.ddl_entry import among_operations, before_rows
+from source.oplog.ddl_entry import BEFORE_ROWS, WITH_ROWS
 from source.oplog.ddl_watch import OplogDdlWatch
 from source.oplog.window import oldest_time_for_message
 from source.stream.change_stream_cursor import ChangeStreamCursor
@@ -39,7 +39,7 @@ def open_ddl_watch(client: Client, start: Position, capture: Capture) -> DdlWatc
     """The watch begins with the first poll."""
     deployment = deployment_of(client)
     if reads_oplog(capture, deployment):
-        return OplogDdlWatch(client, start, among_operations if capture is Capture.OPLOG else before_rows)
+        return OplogDdlWatch(client, start, WITH_ROWS if capture is Capture.OPLOG else BEFORE_ROWS)
     cursor = ChangeStreamCursor(client, sharded=deployment.sharded)
     notes, majority = NoteKeeper(client), MajorityWatch(client)
     return ResumingDdlWatch(cursor, start, notes, majority, partial(oldest_time_for_message, client))

@@ -44,7 +44,7 @@ class OneDeployment:
         return open_ddl_watch(self._client, start, self._capture)
 
     def read_tables(self, wanted: Callable[[TableName], bool]) -> CatalogReading:
-        return read_stable_catalog(self._client, wanted, self.open_watch)
+        return read_stable_catalog(self._client, wanted, self.open_watch, buckets=self._capture is Capture.OPLOG)
 
     def sizes(self, names: Iterable[TableName]) -> Mapping[TableName, TableSize]:
         return table_sizes(self._client, names)
@@ -64,8 +64,8 @@ class OneDeployment:
     def rows(self, names: Iterable[TableName], _ids: Mapping[TableId, TableId], options: ReadOptions) -> RowCapture:
         if self._capture is not Capture.OPLOG:
             return of_stream(WindowReader(self._client, options))
-        wanted = [str(name) for name in islice(names, MOST_NAMES + 1)]
-        few = wanted if len(wanted) <= MOST_NAMES else None
+        wanted = list(islice(names, MOST_NAMES + 1))
+        few = [str(each) for name in wanted for each in (name, name.buckets)] if len(wanted) <= MOST_NAMES else None
         return of_oplog(OplogReader(self._client, few, patience=options.patience))
 
     def rows_with_images(self, options: ReadOptions) -> RowCapture:

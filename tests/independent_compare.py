@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import bson
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
@@ -16,15 +15,10 @@ _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 
 
 def documents(client: MongoClient[Any], database: str, collection: str) -> list[bytes]:
-    found = client[database][collection].with_options(_RAW).find()
-    if "timeseries" in options(client, database).get(collection, {}):
-        return sorted(_columns(document) for document in found)
+    """Of a time series its buckets, as they are stored."""
+    series = "timeseries" in options(client, database).get(collection, {})
+    found = client[database][f"system.buckets.{collection}" if series else collection].with_options(_RAW).find()
     return sorted(bytes(document.raw) for document in found)
-
-
-def _columns(measurement: RawBSONDocument) -> bytes:
-    """A server returns the fields of a measurement in any order, which differs from time to time."""
-    return bson.encode(dict(sorted(measurement.items())))
 
 
 def indexes(client: MongoClient[Any], database: str, collection: str) -> dict[str, dict[str, Any]]:

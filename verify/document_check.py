@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from changefeed.table import TableKind, TableName
+from changefeed.table import TableName
 from sink.mongodb.connection import Client
 from source.raw.columns import Columns
 from verify.definitions.pairing import Pair
 from verify.documents.comparison import EVERY_KEY, Join, Joined, Share, differing_shares, ordered_digest, share_digests
 from verify.documents.id_range import EVERYTHING, IdRange, ranges_between
-from verify.documents.raw_document import Canonical, as_it_is, columns_sorted
+from verify.documents.raw_document import Canonical
 from verify.documents.settling import Look, Settling
 from verify.documents.table_reader import TableReader
 from verify.passing import Passing
@@ -59,7 +59,7 @@ class DocumentCheck:
         sources = tuple(
             sides.source.reader(schema, sides.stop, sides.columns_of(schema.name)) for schema in pair.sources
         )
-        target = TableReader.of_target(sides.target, pair.name, sides.stop)
+        target = TableReader.of_target(sides.target, pair.sources[0].rows_at(pair.name), sides.stop)
         allowed = {**_natural(pair, sources, target), **excuses}
         return cls(pair, sides, sources, target, canonical, allowed, most)
 
@@ -71,8 +71,6 @@ class DocumentCheck:
         return ranges_between([bound.raw for bound in division.bounds])
 
     def compare(self, keys: IdRange) -> DocumentsReport:
-        if self._timeseries:
-            return self._compare_measurements()
         counts, shares = self._differing(keys)
         found: list[DocumentDifference] = []
         excused: Counter[DifferenceKind] = Counter()
@@ -149,20 +147,6 @@ class DocumentCheck:
         for (key, target), sources in zip(at_target, at_sources, strict=True):
             yield Look(key, tuple(document for _, documents in sources for document in documents), target)
 
-    def _compare_measurements(self) -> DocumentsReport:
-        """A time series has no unique key, so it is compared as a whole."""
-        readers = *self.sources, self.target
-        canonical = columns_sorted if self.canonical is as_it_is else self.canonical
-        *sources, target = (share_digests(reader.unordered(), 1, canonical)[0] for reader in readers)
-        same = len(sources) == 1 and sources[0] == target
-        count = sum(digest.count for digest in sources)
-        excused = {} if same else {DifferenceKind.CHANGED: abs(count - target.count) or 1}
-        return DocumentsReport(source=count, target=target.count, excused=excused)
-
-    @property
-    def _timeseries(self) -> bool:
-        return any(schema.kind is TableKind.TIMESERIES for schema in self.pair.sources)
-
     @property
     def _collated_at_target(self) -> bool:
         assert self.pair.target is not None
@@ -173,11 +157,8 @@ class DocumentCheck:
 def _natural(pair: Pair, sources: Collection[TableReader], target: TableReader) -> Mapping[DifferenceKind, str]:
     """The kinds of differences that are expected for this kind of table, each with the reason.
 
-    A full capped collection drops its oldest documents without an event, and each side does it at its own time. The measurements of
-    a time series are replicated by its initial copy only.
+    A full capped collection drops its oldest documents without an event, and each side does it at its own time.
     """
-    if any(schema.kind is TableKind.TIMESERIES for schema in pair.sources):
-        return {DifferenceKind.CHANGED: "the measurements of a time series are replicated by its initial copy only"}
     if not any(schema.options.decode().get("capped") for schema in pair.sources):
         return {}
     found = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
-from changefeed.table import TableId, TableKind
+from changefeed.table import TableId
 from verify.definitions.pairing import Pair
 
 ROWS_AT_ONCE = 500
@@ -23,8 +23,6 @@ class Repairs(Protocol):
 
 def obstacle(pair: Pair) -> str:
     """Why rows of such a table are not repaired one by one."""
-    if any(schema.kind is TableKind.TIMESERIES for schema in pair.sources):
-        return "a time series is compared and copied as a whole"
     if any(schema.options.decode().get("capped") for schema in pair.sources):
         return "the collection is capped: a row cannot be put in its place among the others"
     return ""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from changefeed.config.configuration import Configuration
-from changefeed.table import TableKind, TableName, TableSchema
+from changefeed.table import TableName, TableSchema
 
 _KNOWS_PARENTS_SINCE = (5, 0)
 _GEO = frozenset({"2d", "2dsphere", "geoHaystack"})
@@ -54,9 +54,6 @@ def column_warnings(configuration: Configuration, tables: Iterable[TableSchema])
 def _of_table(configuration: Configuration, table: TableSchema, version: tuple[int, int] | None) -> Iterator[str]:
     shown = _paths(configuration, table.name, "drop", "mask", "hash")
     if not shown:
-        return
-    if table.kind is TableKind.TIMESERIES:
-        yield "a time series is copied as it is; leave the table out of `columns`, or out of filter.tables"
         return
     nested = [path for path, how in shown.items() if how == "drop" and "." in path]
     if nested and version is not None and version < _KNOWS_PARENTS_SINCE:

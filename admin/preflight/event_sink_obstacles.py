@@ -44,10 +44,6 @@ def event_sink_obstacles(
             "sink: messages are written from the oplog only, and it cannot be read here; let the source's user read local.oplog.rs (read on "
             "the database local), or name a MongoDB as sink"
         )
-    series = sorted(str(table.name) for table in tables if table.kind is TableKind.TIMESERIES)
-    if series:
-        names = ", ".join(series[:_MOST_NAMED])
-        yield f"filter.tables: found time-series ({names}), whose rows are no messages; leave them out (filter.tables)"
     shared = sorted(str(table.name) for table in tables if configuration.routes.gathers(table.name))
     if shared:
         names = ", ".join(shared[:_MOST_NAMED])

@@ -24,6 +24,9 @@ _WRITING = (
 _GRANTING = ("createRole", "dropRole", "grantRole", "revokeRole", "viewRole", "dropUser")
 _ACCESS = ("system.users", "system.roles")
 _KEEPING = ("find", "insert", "update", "remove")
+_FILLING = (*_KEEPING, "bypassDocumentValidation")
+BUCKETS = "system.buckets."
+"""Stands for the buckets of all time series of a database, which are no collections of it for the server's roles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +135,26 @@ def missing_at_sink(
         yield f"users: at the sink, {privileges.problem(missing, 'for admin.system.users', ('restore', 'admin'))}"
 
 
+def missing_of_buckets(
+    source: Privileges, target: Privileges | None, at_source: Iterable[str], at_target: Iterable[str]
+) -> Iterator[str]:
+    """No role of single databases allows what is in the buckets of time series. `target`: None if it has no users."""
+    for db in sorted(at_source):
+        if missing := source.lacking(["find"], db, BUCKETS):
+            yield f"source: {source.problem(missing, _in_buckets(db), ('readAnyDatabase', 'admin'))}"
+    for db in sorted(at_target) if target is not None else ():
+        if target is not None and (missing := target.lacking(_FILLING, db, BUCKETS)):
+            privilege = f'{{resource: {{db: "{db}", system_buckets: ""}}, actions: [{", ".join(map(repr, _FILLING))}]}}'
+            yield (
+                f"sink: its user {target.user!r} may not {', '.join(missing)} {_in_buckets(db)}; give a role of it the privilege {privilege} "
+                "(db.grantPrivilegesToRole)"
+            )
+
+
+def _in_buckets(db: str) -> str:
+    return f"in the buckets of time series in database {db}"
+
+
 def missing_write_block(privileges: Privileges) -> str:
     """What the source's user needs to block the writes of others. Empty: nothing."""
     missing = privileges.lacking_on_the_cluster(["setUserWriteBlockMode"])
@@ -149,4 +172,6 @@ def _covers(resource: Mapping[str, Any], db: str, coll: str) -> bool:
         return True
     if resource.get("db") == ANYWHERE and db in _APART:
         return False
+    if coll == BUCKETS:
+        return resource.get("db", db) == db and resource.get("system_buckets") == ""
     return resource.get("db") in (ANYWHERE, db) and resource.get("collection") in ("", coll)

@@ -55,6 +55,7 @@ class SourceFindings:
     """Whether `tables` are all that there are."""
     has_history: bool | None = None
     """Whether its oplog has an entry at one of the positions that were asked for. None: not asked, or it cannot be read."""
+    privileges: Privileges = field(default_factory=Privileges)
     identity_lacks: str = ""
     """The privilege without which its id is unknown."""
     oplog_span: timedelta | None = None
@@ -163,7 +164,8 @@ def _findings(
         problems += _capture_problems(client, configuration, choice.capture, start if window is None else now)
     with translated("reading the source's identity"):
         identity = identify(client)
-    catalog = read_catalog(client, configuration.filter.wants_table)
+    by_oplog = choice is not None and choice.capture is Capture.OPLOG
+    catalog = read_catalog(client, configuration.filter.wants_table, buckets=by_oplog)
     problems += _image_problems(configuration, catalog.tables)
     return SourceFindings(
         problems=tuple(problems),
@@ -172,6 +174,7 @@ def _findings(
         tables=catalog.tables,
         choice=choice,
         read=True,
+        privileges=privileges,
         oplog_span=window.span if window is not None else None,
         identity_lacks=missing_identity(privileges) if identity.id is None and not deployment.sharded else "",
     )

@@ -15,6 +15,7 @@ from admin.preflight.deployments import same_deployment
 from admin.preflight.deployments.same_deployment import Side
 from admin.preflight.event_sink_obstacles import event_sink_obstacles, event_sink_warnings
 from admin.preflight.privileges import Privileges, missing_at_sink
+from admin.preflight.series_obstacles import series_obstacles
 from admin.preflight.sink_probe import SinkFindings, TargetTables, identify_sink, look_at_tables, probe_sink
 from admin.preflight.source_probe import SourceFindings, identify_source, probe_source
 from admin.preflight.update_effect import UpdateEffect, effect
@@ -153,6 +154,13 @@ class Validator:
         merged = list(_merged(configuration, found.tables))
         problems += merged
         problems += _not_replicable(configuration, found.tables)
+        problems += series_obstacles(
+            configuration,
+            found.tables,
+            chosen.capture if (chosen := decided or found.choice) is not None else None,
+            (found.version, target.version),
+            (found.privileges, target.privileges),
+        )
         problems += _unusable_hash_keys(configuration)
         problems += column_obstacles(
             configuration,
@@ -166,7 +174,7 @@ class Validator:
         problems += event_sink_obstacles(
             configuration,
             found.tables,
-            chosen.capture if (chosen := decided or found.choice) is not None else None,
+            chosen.capture if chosen is not None else None,
             replaces.known.info.configuration if replaces is not None else None,
             reached=not target.problems,
         )
@@ -386,7 +394,7 @@ def _tables(
         return [f"sink: {error}"], []
     warnings = [*_without_tables(configuration, tables), *_letters_in_reach(configuration)]
     if configuration.start is not Start.INITIAL and replaces is None:
-        return [], [*warnings, *_uncopied(configuration, added, found)]
+        return list(_series_unmade(configuration, added, found)), [*warnings, *_uncopied(configuration, added, found)]
     copied = [table for table in added if table.kind is not TableKind.VIEW]
     occupied = _occupied(configuration, copied, targets, found)
     in_use = list(_in_use(sorted(name for name in renamed - found.missing if privileges.may_look_at(name))))
@@ -540,6 +548,18 @@ def _shared_targets(
 def _writes_no_more(known: OwnerView) -> bool:
     ended = known.status is not None and known.status.lifecycle.state is State.FINISHED
     return ended or known.info.desired is DesiredState.REMOVED
+
+
+def _series_unmade(configuration: Configuration, tables: Sequence[TableSchema], found: TargetTables) -> Iterator[str]:
+    """A server would make a plain collection of the buckets that come, which nobody can read."""
+    missing = sorted(
+        table.name for table in tables if table.bucketed and _target(configuration, table.name) in found.missing
+    )
+    if missing:
+        yield (
+            f"start: {configuration.start} creates nothing, and the target has no time series for {_named(missing)}; create it there with the "
+            "options that it has at the source, write initial, or leave it out (filter.tables)"
+        )
 
 
 def _uncopied(configuration: Configuration, tables: Sequence[TableSchema], found: TargetTables) -> Iterator[str]:

@@ -55,6 +55,7 @@ from changefeed.config.options import Options, each_once, problems
 from changefeed.config.rate_limit import RateLimit
 from changefeed.config.read_preference import refused_at_source, refused_at_target
 from changefeed.config.sinks.sink_abilities import SinkAbilities, abilities_of
+from changefeed.config.tables import time_series
 from changefeed.config.tables.columns import ColumnRule
 from changefeed.config.tables.filter import Filter
 from changefeed.config.tables.pattern import TablePattern, any_matches, literal
@@ -267,6 +268,16 @@ class Configuration(Options):
         if refused:
             raise ConfigurationError(refused)
         return configuration
+
+    def series_obstacle(self, name: TableName, capture: Capture) -> str:
+        """Why a time series of this name is not replicated. Empty: it is."""
+        return time_series.obstacle(
+            self.filter.of(name),
+            capture,
+            messages=self.sink_can.keeps_messages,
+            columns=bool(self.columns_of(name)),
+            shared=self.routes.gathers(name),
+        )
 
     def columns_of(self, name: TableName) -> tuple[ColumnRule, ...]:
         """The rules for the table's fields. Equal rules, and only these, show the same of each row."""

@@ -31,6 +31,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
+from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.config.tables.filter import Disposition
 from changefeed.documents.key_text import key_text
@@ -41,6 +42,7 @@ from changefeed.position import Position
 from changefeed.records import DdlRecord, Scope
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from owner.ddl.target_names import NamedTables, NameRouter, TargetNames
+from schema_store.bucket_indexes import in_measurements
 
 
 class Tables(NamedTables, Protocol):
@@ -97,6 +99,8 @@ class DdlClassifier:
             event = replace(event, type=DdlType.DROP, renamed_to=None, drop_target=None)
         if _repeated(event, tables):
             return None
+        if (of := _subject(event, tables)) is not None:
+            event = in_measurements(event, of)
         touched = self._touched(event, tables)
         subject = _named_table(event, touched)
         without_name = subject in nameless
@@ -257,6 +261,14 @@ def _harmless_indexes(event: DdlEvent) -> bool:
         and "expireAfterSeconds" not in index
         for index in event.description.decode()["indexes"]
     )
+
+
+def not_replicable(event: DdlEvent, configuration: Configuration, capture: Capture) -> str:
+    """Why a created table is refused. Empty for any other DDL."""
+    if event.type is not DdlType.CREATE or event.table is None or "timeseries" not in event.description.decode():
+        return ""
+    why = configuration.series_obstacle(event.table, capture)
+    return f"{event}: {event.table} is a time series: {why}" if why else ""
 
 
 def shown_otherwise(event: DdlEvent, configuration: Configuration) -> str:

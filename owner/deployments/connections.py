@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
@@ -35,6 +36,8 @@ from sink.mongodb.letters.open_letters import LetterBox
 from sink.mongodb.letters.stored_letters import StoredLetters
 from sink.mongodb.principals import TargetPrincipals
 from sink.opening import event_sink
+from source.connection import connect as connect_to_source
+from source.connection import deployment_of
 from source.ddl.ddl_watch import DdlWatch
 from source.opening import open_source
 from source.oplog.window import OplogWindow
@@ -134,9 +137,12 @@ class Connections:
         if not configuration.sink_can.keeps_documents:
             return BlackholeDdlApplier()
         ttl = configuration.ddl.ttl
-        return _RenewedSink(
-            configuration.sink, lambda uri: MongoDdlApplier(connect_to_target(uri), permit=self._permit, ttl=ttl)
-        )
+
+        def opened(uri: str) -> DdlApplier:
+            release = partial(_release_of, configuration)
+            return MongoDdlApplier(connect_to_target(uri), permit=self._permit, ttl=ttl, source_release=release)
+
+        return _RenewedSink(configuration.sink, opened)
 
     def claim_sink(self, configuration: Configuration, life: str, tables: Iterable[TableSchema]) -> None:
         """`tables`: those with which it begins."""
@@ -185,6 +191,12 @@ class _SinkPrincipals:
     def _opened(self) -> Iterator[TargetPrincipals]:
         with closing(connect_to_target(expanded(self._configuration.sink))) as client:
             yield TargetPrincipals(client, self._permit)
+
+
+def _release_of(configuration: Configuration) -> tuple[int, int]:
+    """Waits for the source."""
+    with closing(connect_to_source(expanded(configuration.source), capture=None)) as client:
+        return deployment_of(client).version
 
 
 class _RenewedSink:

@@ -202,6 +202,7 @@ class TableStarts:
         versions = SchemaStore.from_records(known.bases.values(), records).versions
         living = [schema for _, schema in versions.living()]
         found = identified(tables_at(self._source, patterns.wants_table, position), living)
+        found = filter_change.without_doubles(found, living)
         free, taken = filter_change.with_free_names(routes, records, found)
         if not status.follows(asked):
             check_names(routes, found)

@@ -32,7 +32,7 @@ from changefeed.errors import ConfigurationError
 from changefeed.event import DdlType
 from changefeed.position import Position
 from changefeed.records import DdlRecord
-from changefeed.table import TableId, TableName, TableSchema
+from changefeed.table import TableId, TableKind, TableName, TableSchema
 from owner.ddl.stragglers import known_tables, named_tables, nameless
 from schema_store.store import MAX_OPERATIONS, FoldStep, SchemaStore, fold
 
@@ -86,6 +86,12 @@ def plan(
     return FilterChange(
         steps=tuple(steps), taken_in=tuple(schema for schema in found if schema.id not in known), anew=frozenset(anew)
     )
+
+
+def without_doubles(found: Iterable[TableSchema], living: Iterable[TableSchema]) -> tuple[TableSchema, ...]:
+    """A time series that an earlier release took in as a view stays one, until it is taken out."""
+    views = {schema.name for schema in living if schema.kind is TableKind.TIMESERIES and not schema.bucketed}
+    return tuple(schema for schema in found if not (schema.bucketed and schema.name in views))
 
 
 def in_the_way(

@@ -124,7 +124,7 @@ def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
 
 def _copy(resources: ChangefeedResources, step: CopyChunk, creation: Creation) -> ReadChunk:
     schema = step.schema
-    chunk = Chunk(table=schema.name, kind=schema.kind, range=step.range, whole=step.whole, not_before=step.not_before)
+    chunk = Chunk(table=schema.rows_at(schema.name), range=step.range, whole=step.whole, not_before=step.not_before)
     order = CopyOrder(
         chunk=chunk,
         creation=creation,
@@ -146,10 +146,10 @@ def _copy(resources: ChangefeedResources, step: CopyChunk, creation: Creation) -
 
 
 def _creation(resources: ChangefeedResources, schema: TableSchema) -> Creation:
-    target = resources.mounter.mounted(schema).target
-    present = (resources.context.schemas.by_name(name, schema.valid_from) for name in resources.sources[target.name])
+    target = resources.mounter.mounted(schema).target.name.logical
+    present = (resources.context.schemas.by_name(name, schema.valid_from) for name in resources.sources[target])
     tables = {each.id: each.name for each in present if each is not None}
     routing = Routing(route=resources.context.configuration.routes.target, tables=tables)
     kept = resources.context.configuration.on_occupied is OnOccupied.KEEP and schema.beside is None
     logged = resources.context.configuration.sink_can.keeps_messages
-    return creation_of(schema, target.name, routing, kept=kept, logged=logged)
+    return creation_of(schema, target, routing, kept=kept, logged=logged)

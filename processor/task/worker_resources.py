@@ -28,7 +28,7 @@ from changefeed.config.uri import ConnectionUri
 from changefeed.errors import FencedError
 from changefeed.event import RowType
 from changefeed.records import ChangefeedInfo
-from changefeed.table import TableId, TableKind, TableName, TableSchema
+from changefeed.table import TableId, TableName, TableSchema
 from coordination import failpoint
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
@@ -205,7 +205,9 @@ class ChangefeedResources:
                 continue
             configuration, name = self.context.configuration, place.table.source
             filter_ = configuration.filter.of(name)
-            kept = configuration.on_occupied is OnOccupied.KEEP or len(self.sources.get(place.table.name, ())) > 1
+            kept = (
+                configuration.on_occupied is OnOccupied.KEEP or len(self.sources.get(place.table.name.logical, ())) > 1
+            )
             conditional = any(where.delete is not None for where in filter_.conditions)
             removes = not (kept or conditional or RowType.DELETE in filter_.ignored)
             found.append(AskedRows(place=place, keys=[] if place.table.sharded else request.rows, removes=removes))
@@ -249,7 +251,6 @@ class ChangefeedResources:
             table=table,
             once=once,
             kept=self.context.configuration.on_occupied is OnOccupied.KEEP,
-            measurements=schema.kind is TableKind.TIMESERIES,
             permit=self._permit,
             options=options,
         )

@@ -32,7 +32,7 @@ def describe(ddl_type: DdlType, stated: Mapping[str, Any]) -> Document:
         case DdlType.MODIFY if "viewOn" in stated and is_timeseries(stated):
             return Document.of(modified_view(stated))
         case DdlType.RENAME | DdlType.DROP | DdlType.DROP_DATABASE:
-            return EMPTY
+            return Document.of(stated) if "timeseries" in stated else EMPTY
         case _:
             return Document.of(stated)
 

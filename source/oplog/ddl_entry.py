@@ -7,6 +7,7 @@
     collMod                                            modify
     drop, renameCollection, dropDatabase               drop, rename, dropDatabase
     insert, update, delete in db.system.views          create, modify, drop of a view
+    any of the commands about db.system.buckets.x      the same of the time series x, whose view shows nothing more
 
 A large transaction is a chain of applyOps entries, each pointing to the one before by `prevOpTime`; a prepared one ends
 in `commitTransaction`. Its operations happen at the time of the entry that ends it.
@@ -15,6 +16,7 @@ in `commitTransaction`. Its operations happen at the time of the entry that ends
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -25,7 +27,7 @@ from changefeed.position import Position
 from changefeed.table import SYSTEM_DATABASES, TableId, TableName, view_id
 from source.ddl.ddl_description import describe, uuid_of, wall_ms_of
 from source.ddl.resume_token import oplog_ddl_token
-from source.ddl.view_definition import created_view, modified_view
+from source.ddl.view_definition import created_view, is_timeseries, modified_view
 from source.oplog.place import place
 
 Entry = Mapping[str, Any]
@@ -51,6 +53,8 @@ _NO_DDL = frozenset(
     }
 )
 """If one of these concerns a table of a user, other entries show the change too."""
+_OF_BUCKETS = frozenset({"validator", "clusteredIndex"})
+"""The server itself gives them to the collection of the buckets."""
 _TABLE_COMMANDS = {
     "create": DdlType.CREATE,
     "createIndexes": DdlType.CREATE_INDEXES,
@@ -68,31 +72,34 @@ def ends_transaction(entry: Entry) -> bool:
     return "commitTransaction" in o or ("applyOps" in o and not o.get("partialTxn") and not o.get("prepare"))
 
 
-Numbering = Callable[[ClusterTime, int, int], str]
-"""The token of a DDL, from its time, its number among the operations of that time, and its number among the DDLs."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telling:
+    """How DDLs of the oplog are told. `token`: from the time, the number among the operations of that time, and the number among the DDLs.
+    `buckets`: a time series is the collection of its buckets; otherwise it is a view, as change streams show it.
+    """
+
+    token: Callable[[ClusterTime, int, int], str]
+    buckets: bool
 
 
-def among_operations(_: ClusterTime, operation: int, __: int) -> str:
-    """A place of the oplog capture: among the rows of the same transaction."""
-    return place(operation)
+WITH_ROWS = Telling(token=lambda _, operation, __: place(operation), buckets=True)
+"""With places of the oplog capture: among the rows of the same transaction."""
+
+BEFORE_ROWS = Telling(token=lambda ts, _, ddl: oplog_ddl_token(ts, ddl), buckets=False)
+"""With resume tokens that sort before those of the rows of the same time, for changefeeds that read their rows by change streams."""
+
+OF_SHARDS = Telling(token=WITH_ROWS.token, buckets=False)
 
 
-def before_rows(ts: ClusterTime, _: int, ddl: int) -> str:
-    """A resume token that sorts before those of the rows of the same time, for changefeeds that read their rows by change streams."""
-    return oplog_ddl_token(ts, ddl)
-
-
-def ddls_of_entry(
-    entry: Entry, earlier: Iterable[Entry] = (), numbering: Numbering = among_operations
-) -> tuple[DdlEvent, ...]:
+def ddls_of_entry(entry: Entry, earlier: Iterable[Entry] = (), telling: Telling = WITH_ROWS) -> tuple[DdlEvent, ...]:
     """`earlier` are the earlier entries of the same transaction, in order."""
     time = ClusterTime.from_bson(entry["ts"])
     wall_ms = wall_ms_of(entry.get("wall"))
     operations = _operations(entry, earlier)
     events: list[DdlEvent] = []
     for number, operation in enumerate(operations):
-        position = Position(time, numbering(time, number, len(events)))
-        event = _ddl_of(operation, position, wall_ms)
+        position = Position(time, telling.token(time, number, len(events)))
+        event = _ddl_of(operation, position, wall_ms, telling)
         if event is not None:
             events.append(event)
     return tuple(events)
@@ -116,30 +123,37 @@ def _applied(entry: Entry) -> Iterator[Entry]:
             yield operation
 
 
-def _ddl_of(operation: Entry, position: Position, wall_ms: int | None) -> DdlEvent | None:
+def _ddl_of(operation: Entry, position: Position, wall_ms: int | None, telling: Telling) -> DdlEvent | None:
     db, _, coll = operation["ns"].partition(".")
     if db in SYSTEM_DATABASES:
         return None
     if coll == _VIEWS:
-        return _view_ddl(operation, position, wall_ms)
+        return _view_ddl(operation, position, wall_ms, telling)
     if operation["op"] != "c":
         return None
     match next(iter(operation["o"])):
         case "dropDatabase":
             return DdlEvent(position=position, type=DdlType.DROP_DATABASE, db=db, wall_ms=wall_ms)
         case "renameCollection":
-            return _rename(operation, position, wall_ms)
+            return _rename(operation, position, wall_ms, telling)
         case command:
-            return _table_ddl(operation, command, position, wall_ms)
+            return _table_ddl(operation, command, position, wall_ms, telling)
 
 
-def _table_ddl(operation: Entry, command: str, position: Position, wall_ms: int | None) -> DdlEvent | None:
+def _told(name: TableName, telling: Telling) -> TableName:
+    return name.logical if telling.buckets else name
+
+
+def _table_ddl(
+    operation: Entry, command: str, position: Position, wall_ms: int | None, telling: Telling
+) -> DdlEvent | None:
     if command in _NO_DDL:
         return None
     if command not in _TABLE_COMMANDS:
         return _unknown(operation, command, position, wall_ms)
-    table = TableName(operation["ns"].partition(".")[0], operation["o"][command])
-    if table.system:
+    named = TableName(operation["ns"].partition(".")[0], operation["o"][command])
+    table = _told(named, telling)
+    if table.system or (named.in_buckets and command == "create" and "timeseries" not in operation["o"]):
         return None
     ddl_type = _TABLE_COMMANDS[command]
     return DdlEvent(
@@ -174,9 +188,9 @@ def _id_of(operation: Entry, table: TableName) -> TableId:
     return uuid_of(operation.get("ui")) or view_id(table)
 
 
-def _rename(operation: Entry, position: Position, wall_ms: int | None) -> DdlEvent | None:
+def _rename(operation: Entry, position: Position, wall_ms: int | None, telling: Telling) -> DdlEvent | None:
     o = operation["o"]
-    table, to = TableName.parse(o["renameCollection"]), TableName.parse(o["to"])
+    table, to = (_told(TableName.parse(o[end]), telling) for end in ("renameCollection", "to"))
     if table.system:
         return None
     return DdlEvent(
@@ -192,8 +206,12 @@ def _rename(operation: Entry, position: Position, wall_ms: int | None) -> DdlEve
 
 
 def _stated(operation: Entry, ddl_type: DdlType, command: str) -> dict[str, Any]:
-    """The `operationDescription` that a change stream would show."""
+    """The `operationDescription` that a change stream would show. The options of buckets are those of the time series."""
     o = {name: value for name, value in operation["o"].items() if name != command}
+    if ddl_type is DdlType.CREATE and "timeseries" in o:
+        return {name: value for name, value in o.items() if name not in _OF_BUCKETS}
+    if ddl_type is DdlType.DROP and TableName.parse(f"_.{operation['o'][command]}").in_buckets:
+        return {"timeseries": {}}  # of a table that nothing else is known of (schema_store/rewind.py)
     if ddl_type is DdlType.CREATE_INDEXES:
         return {"indexes": o.get("indexes", [o])}
     if ddl_type is DdlType.DROP_INDEXES:
@@ -201,7 +219,9 @@ def _stated(operation: Entry, ddl_type: DdlType, command: str) -> dict[str, Any]
     return o
 
 
-def _view_ddl(operation: Entry, position: Position, wall_ms: int | None) -> DdlEvent | None:
+def _view_ddl(operation: Entry, position: Position, wall_ms: int | None, telling: Telling) -> DdlEvent | None:
+    if telling.buckets and is_timeseries(operation["o"]):
+        return None
     match operation["op"]:
         case "i":
             ddl_type, definition = DdlType.CREATE, created_view(operation["o"])

@@ -30,7 +30,7 @@ from source.ddl.ddl_watch import DdlBatch
 from source.errors import translated
 from source.majority_watch import MajorityWatch
 from source.oplog.command_entry import CommandEntry, holds_command, is_command
-from source.oplog.ddl_entry import Entry, Numbering, among_operations, ddls_of_entry
+from source.oplog.ddl_entry import WITH_ROWS, Entry, Telling, ddls_of_entry
 from source.oplog.find import entries, entry_at
 from source.oplog.stride import Stride
 from source.oplog.transaction import parts
@@ -56,10 +56,10 @@ _KINDS = {"ts": 1, "op": 1, "prevOpTime": 1, "o.partialTxn": 1, "o.prepare": 1, 
 class OplogDdlWatch:
     """For one thread. `close` does nothing: a cursor lives no longer than a poll."""
 
-    def __init__(self, client: Client, start: Position, numbering: Numbering = among_operations) -> None:
+    def __init__(self, client: Client, start: Position, telling: Telling = WITH_ROWS) -> None:
         self._client = client
         self._resolved = start
-        self._numbering = numbering
+        self._telling = telling
         self._majority = MajorityWatch(client)
         self._wait = 0.0
         self._stride = Stride()
@@ -115,7 +115,7 @@ class OplogDdlWatch:
             found: list[DdlEvent] = []
             with closing(entries(self._client, self._resolved.ts, end.ts, WANTED)) as replies:
                 for raw in chain.from_iterable(replies):
-                    found += ddls_of_entry(_decoded(raw), self._earlier(raw), self._numbering)
+                    found += ddls_of_entry(_decoded(raw), self._earlier(raw), self._telling)
         except HistoryLost as error:
             raise HistoryLost(
                 f"position {self._resolved} is no longer in the source's oplog: {error}; {oldest_time_for_message(self._client)}; "

@@ -34,6 +34,7 @@ _O, _O2, _STATEMENT, _TS = b"\x03o\0", b"\x03o2\0", b"\x10stmtId\0", b"\x11ts\0"
 _STATEMENT_SIZE = len(_STATEMENT) + 4
 _PLACE, _UPSERTS, _UPSERT = b"\x10place\0", b"\x08upserts\0\x01", b"\x08b\0\x01"
 _ID = b"_id\0"
+_BUCKETS = b"system.buckets."
 _FIRST = FIRST.encode()
 _MOST_OPENINGS = 100_000
 _new = tuple.__new__
@@ -114,8 +115,9 @@ def _opening(entry: bytes, at: int, ns_at: int, o_at: int) -> tuple[bytes, bytes
 
 
 def _namespace(text: bytes) -> bytes:
-    """In the form of the raw `ns` of a change event."""
+    """In the form of the raw `ns` of a change event. Buckets are rows of their time series."""
     db, _, coll = text.partition(b".")
+    coll = coll.removeprefix(_BUCKETS) or coll
     names = [b"\x02" + name + _string(value) for name, value in ((b"db\0", db), (b"coll\0", coll)) if value]
     return document_of(names)
 

@@ -47,7 +47,7 @@ class CatalogReading:
 class _Listed:
     name: TableName
     info: Mapping[str, Any]
-    over_buckets: bool
+    id: TableId
 
 
 class Stability(StrEnum):
@@ -65,16 +65,19 @@ def stability_of(reading: CatalogReading, ddls: Iterable[DdlEvent], resolved: Po
 
 
 def read_catalog(
-    client: Client, wanted: Callable[[TableName], bool], *, valid_from: Position | None = None
+    client: Client, wanted: Callable[[TableName], bool], *, valid_from: Position | None = None, buckets: bool = False
 ) -> CatalogReading:
-    """All wanted tables. With `valid_from` in the past, the reading is stable only if no DDL happened since."""
+    """All wanted tables. With `valid_from` in the past, the reading is stable only if no DDL happened since. `buckets`: a time series is
+    the collection of its buckets, as in the oplog; otherwise it is a view, as in change streams.
+    """
     before_ts = majority_time(client)
     position = valid_from if valid_from is not None else Position(before_ts.next())
     with translated("reading the catalog of the source"), ThreadPoolExecutor(_THREADS, "catalog") as threads:
         shard_keys = _shard_keys(client)
         listed_names = read_command(client, "admin", {"listDatabases": 1, "nameOnly": True})["databases"]
         databases = [each["name"] for each in listed_names if each["name"] not in SYSTEM_DATABASES]
-        listed = [table for tables in threads.map(lambda db: _listed(client, db), databases) for table in tables]
+        of_databases = threads.map(lambda db: _listed(client, db, buckets=buckets), databases)
+        listed = [table for tables in of_databases for table in tables]
         chosen = [table for table in listed if wanted(table.name)]
         indexes = threads.map(lambda table: _indexes(client, table), chosen)
         tables = tuple(
@@ -90,7 +93,7 @@ def _schema(
     options = {option: value for option, value in listed.info.get("options", {}).items() if option != "temp"}
     kind = TableKind.TIMESERIES if "timeseries" in options else _KINDS.get(listed.info["type"], TableKind.COLLECTION)
     return TableSchema(
-        id=_id_of(listed.name, listed.info, over_buckets=listed.over_buckets),
+        id=listed.id,
         name=listed.name,
         kind=kind,
         options=Document.of(options),
@@ -100,20 +103,20 @@ def _schema(
     )
 
 
-def _id_of(name: TableName, info: Mapping[str, Any], *, over_buckets: bool) -> TableId:
-    """A change stream shows a time series over buckets as a view without UUID, so its id is that of a view here too."""
-    uuid = uuid_of(info.get("info", {}).get("uuid"))
-    return view_id(name) if uuid is None or over_buckets or info["type"] == "view" else uuid
-
-
-def _listed(client: Client, db: str) -> list[_Listed]:
-    infos = list(_cursor(client, db, {"listCollections": 1}))
-    names = {info["name"] for info in infos}
+def _listed(client: Client, db: str, *, buckets: bool) -> list[_Listed]:
+    infos = {TableName(db, info["name"]): info for info in _cursor(client, db, {"listCollections": 1})}
     return [
-        _Listed(TableName(db, info["name"]), info, over_buckets=f"system.buckets.{info['name']}" in names)
-        for info in infos
-        if not info["name"].startswith("system.")
+        _Listed(name, info, _id_of(name, info, infos.get(name.buckets), buckets=buckets))
+        for name, info in infos.items()
+        if not name.system
     ]
+
+
+def _id_of(name: TableName, info: Mapping[str, Any], over: Mapping[str, Any] | None, *, buckets: bool) -> TableId:
+    """`over`: the collection of its buckets."""
+    holds_rows = info if over is None else over if buckets else None
+    uuid = None if holds_rows is None or info["type"] == "view" else uuid_of(holds_rows.get("info", {}).get("uuid"))
+    return view_id(name) if uuid is None else uuid
 
 
 def _indexes(client: Client, table: _Listed) -> tuple[Document, ...]:

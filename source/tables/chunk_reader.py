@@ -39,7 +39,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.documents.key_range import LAST_KEY, KeyRange
 from changefeed.errors import InvariantError, SluiceError, SourceUnavailable
 from changefeed.position import Position
-from changefeed.table import TableKind, TableName
+from changefeed.table import TableName
 from source.connection import Client
 from source.errors import translate
 from source.oplog.window import majority_time, newest_time
@@ -83,7 +83,6 @@ class Chunk:
     """What to read: the table under its present name, `whole` in natural order, not earlier than `not_before`."""
 
     table: TableName
-    kind: TableKind = TableKind.COLLECTION
     range: KeyRange = field(default_factory=KeyRange)
     whole: bool = False
     not_before: Position
@@ -196,8 +195,6 @@ class ChunkReader:
         return self._late_enough(found.at_ts)
 
     def _arguments(self) -> dict[str, Any]:
-        if self._chunk.kind is TableKind.TIMESERIES:
-            return {}
         if self._chunk.whole:
             return {"hint": {"$natural": 1}}
         arguments: dict[str, Any] = {"hint": {"_id": 1}}

@@ -1,6 +1,7 @@
 """`divide`: divides a table into chunks that are copied in parallel.
 
-    capped, time-series, collation on `_id`    one, in natural order: the order matters, or only the server knows it
+    capped, collation on `_id`                 one, in natural order: the order matters, or only the server knows it
+    buckets of a time series before 6.0        one, in natural order: the server takes no bounds there
     up to the size of a chunk                  one
     sharded by {_id: 1}                        the bounds of its ranges in config.chunks, if there are enough
     a replica set whose primary is read        splitVector, which walks the index on `_id`
@@ -30,8 +31,8 @@ from pymongo.errors import OperationFailure
 
 from changefeed.documents.bson_order import compare
 from changefeed.documents.document import Document
-from changefeed.table import TableKind, TableName, TableSchema, TableSize
-from source.connection import Client, is_router, read_command
+from changefeed.table import TableName, TableSchema, TableSize
+from source.connection import Client, deployment_of, is_router, read_command
 from source.errors import translated
 from source.raw.raw_find import key_of
 from source.tables.table_size import table_size
@@ -47,6 +48,7 @@ _LARGEST_SAMPLE = 20_000
 _SMALLEST_FRACTION = 20
 """A sample of more than a twentieth would make the server read the whole table."""
 _SPLITTING_MS = 20_000
+_BOUNDS_BUCKETS_SINCE = (6, 0)
 _ENDS_THE_SAMPLE = frozenset({50, 28799})
 """It took too long, or the server's random cursor went in circles."""
 
@@ -72,11 +74,12 @@ def divide(client: Client, schema: TableSchema, *, chunk_bytes: int = CHUNK_BYTE
     with translated(f"dividing {schema.name} into chunks"):
         size = table_size(client, schema.name)
         wanted = chunks_of(schema, size, chunk_bytes=chunk_bytes, most=most)
-        if wanted <= 1:
-            return Division(whole=in_natural_order(schema), size=size)
+        unbounded = schema.bucketed and deployment_of(client).version < _BOUNDS_BUCKETS_SINCE
+        if wanted <= 1 or unbounded:
+            return Division(whole=in_natural_order(schema) or unbounded, size=size)
         found = _known_bounds(client, schema, chunk_bytes)
         if len(found) < wanted // 2:
-            found = sampled(client, schema.name, size.documents, wanted)
+            found = sampled(client, schema.rows_at(schema.name), size.documents, wanted)
     return divided(schema, size, found, min(wanted, most))
 
 
@@ -96,12 +99,12 @@ def chunks_of(schema: TableSchema, size: TableSize, *, chunk_bytes: int = CHUNK_
 def in_natural_order(schema: TableSchema) -> bool:
     options = schema.options.decode()
     collation = options.get("collation", {}).get("locale", "simple")
-    return schema.kind is TableKind.TIMESERIES or bool(options.get("capped")) or collation != "simple"
+    return bool(options.get("capped")) or (collation != "simple" and not schema.bucketed)
 
 
 def _known_bounds(client: Client, schema: TableSchema, chunk_bytes: int) -> list[RawBSONDocument]:
     if not is_router(client):
-        return _split_by_server(client, schema.name, chunk_bytes)
+        return _split_by_server(client, schema.rows_at(schema.name), chunk_bytes)
     if schema.shard_key is not None and list(schema.shard_key.decode().items()) == [("_id", 1)]:
         return _shard_ranges(client, schema)
     return []

@@ -25,14 +25,16 @@ def read_stable_catalog(
     open_watch: Callable[[Position], DdlWatch],
     *,
     valid_from: Position | None = None,
+    buckets: bool = False,
 ) -> CatalogReading:
     """Blocks for the reading and some hundred milliseconds more. `open_watch` opens a separate watch for it.
 
     With `valid_from` (a start in the past) there is one attempt: a DDL since then makes the present catalog useless.
+    `buckets`: as for `read_catalog`; the watch must tell of time series in the same way.
     """
     for _ in range(1 if valid_from is not None else _ATTEMPTS):
         primary = _primary(client)
-        reading = read_catalog(client, wanted, valid_from=valid_from)
+        reading = read_catalog(client, wanted, valid_from=valid_from, buckets=buckets)
         disturbing = disturbing_ddl(reading, wanted, open_watch)
         if disturbing is None and _primary(client) == primary:
             return reading

@@ -28,7 +28,8 @@ def table_size(client: Client, name: TableName) -> TableSize:
         if error.code == _NAMESPACE_NOT_FOUND:
             return TableSize()
         raise
-    return TableSize(documents=int(stats.get("count", 0)), bytes=int(stats.get("size", 0)))
+    buckets = stats.get("timeseries", {}).get("bucketCount", 0)
+    return TableSize(documents=int(stats.get("count", buckets)), bytes=int(stats.get("size", 0)))
 
 
 def table_sizes(client: Client, names: Iterable[TableName]) -> Mapping[TableName, TableSize]:

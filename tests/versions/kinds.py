@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bson.son import SON
@@ -27,9 +28,11 @@ class Kind:
     ddl: Callable[[Database], object]
     since: Version = V4_4
     elsewhere: str | None = None
+    one_release: bool = False
+    """Only where source and target are of one release."""
 
-    def known_to(self, version: Version) -> bool:
-        return version >= self.since
+    def known_to(self, source: Version, target: Version) -> bool:
+        return min(source, target) >= self.since and (not self.one_release or source[:2] == target[:2])
 
 
 def nothing(_: Database) -> None:
@@ -80,6 +83,9 @@ def _indexed(db: Database) -> None:
 
 def _series(db: Database) -> None:
     db.create_collection("s", timeseries={"timeField": "at", "metaField": "m", "granularity": "seconds"})
+    day = datetime(2026, 1, 1, tzinfo=UTC)
+    for hour in range(20):
+        db["s"].insert_many([{"at": day + timedelta(hours=hour, seconds=n), "m": n % 3, "v": n} for n in range(30)])
 
 
 def _strict(db: Database) -> None:
@@ -167,7 +173,7 @@ KINDS: Mapping[str, Kind] = {
     "create_index_defaults": _create_kind(_create(indexOptionDefaults={"storageEngine": {"wiredTiger": {}}})),
     "create_in_transaction": _create_kind(_collated_in_transaction),
     "create_view": Kind(column="create", before=rows, ddl=_create_view),
-    "create_series": _create_kind(_series, since=V5_0),
+    "create_series": Kind(column="create", before=nothing, ddl=_series, since=V5_0, one_release=True),
     "create_clustered": _create_kind(_clustered, since=V6_0),
     "create_clustered_collation": _create_kind(_create(clusteredIndex=_CLUSTERED, collation=_FRENCH), since=V6_0),
     "create_images": _create_kind(_create(changeStreamPreAndPostImages={"enabled": True}), since=V6_0),
@@ -216,13 +222,28 @@ KINDS: Mapping[str, Kind] = {
     "modify_images": _modify_kind(_modify(changeStreamPreAndPostImages={"enabled": True}), since=V6_0),
     "modify_capped": _modify_kind(_modify(cappedSize=2 << 20, cappedMax=900), before=_capped, since=V6_0),
     "modify_clustered_ttl": _modify_kind(_modify(expireAfterSeconds=60), before=_clustered, since=V6_0),
-    "modify_series": _modify_kind(_modify("s", timeseries={"granularity": "hours"}), before=_series, since=V5_0),
+    "modify_series": Kind(
+        column="collMod",
+        before=_series,
+        ddl=_modify("s", timeseries={"granularity": "hours"}),
+        since=V5_0,
+        one_release=True,
+    ),
+    "index_series": Kind(
+        column="createIndexes",
+        before=_series,
+        ddl=lambda db: db["s"].create_index([("m", 1), ("at", -1)]),
+        since=V5_0,
+        one_release=True,
+    ),
     "rename": Kind(column="rename", before=_indexed, ddl=lambda db: db["t"].rename("renamed")),
     "rename_replacing": Kind(column="rename", before=_two, ddl=lambda db: db["t"].rename("old", dropTarget=True)),
     "rename_across": Kind(column="rename", before=_indexed, ddl=_rename_across, elsewhere="_b"),
     "drop": Kind(column="drop", before=_two, ddl=lambda db: db.drop_collection("old")),
     "drop_view": Kind(column="drop", before=_view, ddl=lambda db: db.drop_collection("v")),
-    "drop_series": Kind(column="drop", before=_series, ddl=lambda db: db.drop_collection("s"), since=V5_0),
+    "drop_series": Kind(
+        column="drop", before=_series, ddl=lambda db: db.drop_collection("s"), since=V5_0, one_release=True
+    ),
     "drop_create": Kind(column="drop", before=_two, ddl=_again),
     "drop_database": Kind(column="drop", before=_view, ddl=_drop_database),
     "to_capped": Kind(

@@ -60,8 +60,8 @@ class Versions:
         return f"{self.source} → {self.target}"
 
     @property
-    def oldest(self) -> Version:
-        return min(number(self.source), number(self.target))
+    def numbers(self) -> tuple[Version, Version]:
+        return number(self.source), number(self.target)
 
 
 PAIRS = tuple(
@@ -104,7 +104,7 @@ class Pair:
             for name in (("n1", "n2") if accident else ("n1",))
         ]
         self._start = ""
-        self._kinds = {name: kind for name, kind in kinds.items() if kind.known_to(versions.oldest)}
+        self._kinds = {name: kind for name, kind in kinds.items() if kind.known_to(*versions.numbers)}
 
     def run(self) -> Findings:
         findings = Findings()

@@ -59,13 +59,6 @@ def fields_sorted(document: bytes) -> bytes:
     return bson.encode(_sorted(bson.decode(document, OPTIONS)))
 
 
-def columns_sorted(measurement: bytes) -> bytes:
-    """Ignores the order of top-level fields: a time series stores each field in its own column, and returns them in any order."""
-    return document_of(
-        sorted(bytes((kind,)) + name + b"\x00" + measurement[at:end] for name, kind, at, end in elements(measurement))
-    )
-
-
 def _sorted(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _sorted(value[name]) for name in sorted(value)}

@@ -53,20 +53,24 @@ class TableReader:
     """What the target sees of the source's documents; None: all."""
     in_order: bool = True
     """Whether a range comes in the order of the index on `_id`."""
+    clustered: bool = False
+    """The whole comes in this order by itself: a server before 6.0 would sort buckets in memory."""
 
     @classmethod
     def of_source(cls, client: Client, name: TableName, stop: threading.Event, columns: Columns | None = None) -> Self:
         """With majority read concern, because only that state is replicated."""
         collection = client[name.db].get_collection(name.coll, read_concern=ReadConcern("majority"))
         translated = partial(translated_of_source, f"reading {name} of the source")
-        return cls(partial(_find, collection, translated), partial(_size, client, name, translated), stop, columns)
+        find, size = partial(_find, collection, translated), partial(_size, client, name, translated)
+        return cls(find, size, stop, columns, clustered=name.in_buckets)
 
     @classmethod
     def of_target(cls, client: Client, name: TableName, stop: threading.Event) -> Self:
         """It may be a standalone server."""
         translated = partial(translated_of_target, f"reading {name} of the target", PermanentError)
         collection = client[name.db][name.coll]
-        return cls(partial(_find, collection, translated), partial(_size, client, name, translated), stop)
+        find, size = partial(_find, collection, translated), partial(_size, client, name, translated)
+        return cls(find, size, stop, clustered=name.in_buckets)
 
     def batches(self, keys: IdRange = EVERYTHING) -> Iterator[bytes]:
         """Batches of the range's documents."""
@@ -80,13 +84,9 @@ class TableReader:
         last_key_apart = keys.low is not None and keys.high is None
         if last_key_apart:
             bounds["filter"] = _NOT_THE_LAST
-        yield from self._read(bounds | {"sort": _ID_INDEX})
+        yield from self._read(bounds if self.clustered and not bounds else bounds | {"sort": _ID_INDEX})
         if last_key_apart:
             yield from self._read({"filter": _THE_LAST})
-
-    def unordered(self) -> Iterator[bytes]:
-        """All documents, for a table that may have no index on `_id`."""
-        return self._read({})
 
     def look_up(self, keys: Collection[bytes]) -> Iterator[tuple[bytes, tuple[bytes, ...]]]:
         """Each key's documents: none, one, or several if several shards have the key."""

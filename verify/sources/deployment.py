@@ -17,18 +17,20 @@ from verify.documents.table_reader import TableReader
 
 
 class ComparedDeployment:
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, buckets: bool = True) -> None:
+        """`buckets`: its changefeed knows a time series by its buckets, as the oplog shows it."""
         self._client = client
+        self._buckets = buckets
         self._lock = threading.Lock()
 
     def read_tables(self, wanted: Callable[[TableName], bool]) -> tuple[TableSchema, ...]:
-        return read_catalog(self._client, wanted).tables
+        return read_catalog(self._client, wanted, buckets=self._buckets).tables
 
     def divide(self, schema: TableSchema, *, chunk_bytes: int, most: int) -> Division:
         return divide(self._client, schema, chunk_bytes=chunk_bytes, most=most)
 
     def reader(self, schema: TableSchema, stop: threading.Event, columns: Columns | None) -> TableReader:
-        return TableReader.of_source(self._client, schema.name, stop, columns)
+        return TableReader.of_source(self._client, schema.rows_at(schema.name), stop, columns)
 
     def newest_time(self) -> ClusterTime:
         return newest_time(self._client)

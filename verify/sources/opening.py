@@ -14,4 +14,4 @@ def open_compared_source(uri: str, capture: Capture | None) -> ComparedSource:
     """Reads primaries: what they have not shown yet would look like a difference."""
     if capture is Capture.SHARD_OPLOGS:
         return ComparedCluster(ClusterClients(uri, capture=None))
-    return ComparedDeployment(connect(uri, capture=None))
+    return ComparedDeployment(connect(uri, capture=None), buckets=capture is Capture.OPLOG)

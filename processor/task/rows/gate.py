@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from changefeed.errors import InvariantError
+from changefeed.errors import InvariantError, SourceUnsupported
 from changefeed.position import Position, Window
-from changefeed.table import TableId, TableSchema
+from changefeed.table import TableId, TableKind, TableSchema
 from processor.lanes.lanes import LaneJob
 from processor.task.job import Held
 from processor.task.rows.mounter import Schemas
@@ -33,6 +33,10 @@ _Place: TypeAlias = tuple[int, bytes]
 _Span: TypeAlias = tuple[_Place, _Place]
 _NOTHING: _Span = ((0, b""), (0, b""))
 _EVERYTHING: _Span = ((0, b""), (2**64, b""))
+_FOLLOWED_SINCE = (
+    "{name}: the time series was copied by an earlier release, which did not follow its measurements; leave it out (filter.tables), drop it at the "
+    "target, and take it in again: then it is copied and followed"
+)
 
 
 class Gate:
@@ -73,7 +77,16 @@ class Gate:
             return True
         if self._before_what_is_known(position) or _copied_anew(self._schemas.after(table, position)):
             return False
+        if (view := self._series_known_as_view(header)) is not None:
+            if self._ours(view.id):
+                raise SourceUnsupported(_FOLLOWED_SINCE.format(name=view.name)).about(view.id)
+            return False
         raise _unexplained(header, position)
+
+    def _series_known_as_view(self, header: Header) -> TableSchema | None:
+        name = table_name(header.ns)
+        schema = self._schemas.by_name(name, header.position) if name is not None else None
+        return schema if schema is not None and schema.kind is TableKind.TIMESERIES and not schema.bucketed else None
 
     def _named(self, header: Header) -> TableId | None:
         name, position = table_name(header.ns), header.position

@@ -145,7 +145,7 @@ class Mounter:
         target = TargetTable(
             id=schema.id,
             source=schema.name,
-            name=name,
+            name=schema.rows_at(name),
             version=schema.valid_from,
             ordered=route.whole or dependent(schema),
             sharded=self._options.sharded_target and schema.shard_key is not None,

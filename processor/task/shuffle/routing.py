@@ -19,7 +19,7 @@ from zlib import crc32
 
 from changefeed.config.configuration import OrderBy
 from changefeed.documents.row_key import row_key
-from changefeed.table import TableId, TableKind, TableSchema
+from changefeed.table import TableId, TableSchema
 
 
 def dependent(schema: TableSchema) -> bool:
@@ -40,8 +40,9 @@ def unique_indexes(schema: TableSchema) -> list[dict[str, Any]]:
 
 
 def _whole(schema: TableSchema) -> bool:
+    """The `_id`s of buckets are ObjectIds, whatever the collation of their time series."""
     options = schema.options.decode()
-    return schema.kind is TableKind.TIMESERIES or bool(options.get("capped")) or _folds_case(options.get("collation"))
+    return bool(options.get("capped")) or (_folds_case(options.get("collation")) and not schema.bucketed)
 
 
 def _unique(index: dict[str, Any]) -> bool:

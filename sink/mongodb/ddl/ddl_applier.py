@@ -25,7 +25,7 @@ A refusal needs no such observation: the server waits for the majority before it
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -39,11 +39,12 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure, PyMongoError
 
 from changefeed.config.configuration import Ttl
+from changefeed.config.tables.time_series import release_obstacle
 from changefeed.documents.document import EMPTY, Document
 from changefeed.errors import DdlAmbiguous, DdlRefused, FencedError, SluiceError
 from changefeed.records import DdlRecord, Observation, ObservedTable
 from changefeed.table import TableName
-from sink.ddl import DownstreamDdl, ShardTable, SingleDdl, Skip, names_of, parts_of
+from sink.ddl import CreateTable, DownstreamDdl, ShardTable, SingleDdl, Skip, names_of, parts_of
 from sink.mongodb.codes import NAMESPACE_NOT_FOUND, UUID_MISMATCH
 from sink.mongodb.command import DdlCommand
 from sink.mongodb.commander import Permit
@@ -74,11 +75,21 @@ _REMEDY = "remove the cause at the target, or let the filter ignore this DDL"
 
 
 class MongoDdlApplier:
-    def __init__(self, client: Client, *, permit: Permit, ttl: Ttl = Ttl.DEFERRED) -> None:
-        """`close` closes the client, too. `permit` is the owner's session; it is called before each command."""
+    def __init__(
+        self,
+        client: Client,
+        *,
+        permit: Permit,
+        ttl: Ttl = Ttl.DEFERRED,
+        source_release: Callable[[], tuple[int, int]] | None = None,
+    ) -> None:
+        """`close` closes the client, too. `permit` is the owner's session; it is called before each command. `source_release` is asked when a
+        time series is created; None: it is known to be the target's.
+        """
         self._client = client
         self._permit = permit
         self._ttl = ttl
+        self._source_release = source_release
 
     def observe(self, names: Iterable[TableName]) -> Observation:
         """The state of the tables at the target, durable as far as this owner and its predecessors wrote it."""
@@ -114,7 +125,7 @@ class MongoDdlApplier:
         target = self._target()
         if isinstance(ddl, ShardTable) and not target.sharded:
             return "the target is not sharded"
-        reason = refusal(ddl, before, self._ttl)
+        reason = self._other_release(ddl) or refusal(ddl, before, self._ttl)
         if reason is not None:
             raise DdlRefused(f"{_subject(ddl)}: {reason}; then resume the table")
         now = self._look(names_of(ddl))
@@ -134,6 +145,15 @@ class MongoDdlApplier:
         if found is DdlEffect.UNCLEAR:
             raise DdlAmbiguous(_unclear(ddl, before, now))
         return "it was done already"
+
+    def _other_release(self, ddl: SingleDdl) -> str:
+        """Why the target is of no use for this time series. Empty: it is."""
+        series = isinstance(ddl, CreateTable) and "timeseries" in ddl.options.decode()
+        if not series or self._source_release is None:
+            return ""
+        with translated("reading the target's release"):
+            major, minor = self._client.server_info()["versionArray"][:2]
+        return release_obstacle(self._source_release(), (major, minor))
 
     def run(self, steps: Iterable[DdlCommand]) -> None:
         for command in steps:

@@ -114,12 +114,22 @@ def _create_indexes(ddl: CreateIndexes, now: Observation, target: Target, ttl: T
     wanted = [spec for spec in specs if spec["name"] not in prepared and not _made_with_its_table(spec)]
     if not wanted:
         return ()
-    specifications = [index_expiry(index_specification(spec), ttl, target.never_seconds) for spec in wanted]
+    of_series = _is_series(now.tables.get(ddl.name))
+    stated = [_specification(spec, of_series=of_series) for spec in wanted]
+    specifications = [index_expiry(spec, ttl, target.never_seconds) for spec in stated]
     to_prepare = [spec["name"] for spec in wanted if spec.get("prepareUnique")]
     return (
         _on(ddl.name, "createIndexes", {"indexes": specifications, **_commit_quorum(target)}, now, target),
         *(_prepare_unique(ddl.name, {"name": name}, now, target) for name in to_prepare),
     )
+
+
+def _specification(spec: Mapping[str, Any], *, of_series: bool) -> dict[str, Any]:
+    """A server refuses a collation of a partial index of a time series, even the one that the time series has."""
+    stated = index_specification(spec)
+    if of_series and "partialFilterExpression" in stated:
+        stated.pop("collation", None)
+    return stated
 
 
 def _commit_quorum(target: Target) -> dict[str, str]:
@@ -218,9 +228,13 @@ def _guard_field(table: ObservedTable | None, target: Target) -> dict[str, Any]:
 
 
 def _guard(table: ObservedTable | None, target: Target) -> Binary | None:
-    if table is None or table.uuid is None or not target.takes_uuids or "timeseries" in table.options.decode():
+    if table is None or table.uuid is None or not target.takes_uuids or _is_series(table):
         return None
     return Binary(bytes.fromhex(table.uuid), UUID_SUBTYPE)
+
+
+def _is_series(table: ObservedTable | None) -> bool:
+    return table is not None and "timeseries" in table.options.decode()
 
 
 def _indexes_of(table: ObservedTable | None) -> list[dict[str, Any]]:

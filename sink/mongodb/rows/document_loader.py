@@ -3,8 +3,8 @@
 An insert that is sent twice because its first reply was lost finds its own documents. They are equal, because a chunk is read at one time.
 The row writer handles any other refusal of a row: it replaces, retries, isolates, or writes a dead letter.
 
-A table that is loaded in one pass (capped, time-series) must receive no document twice: a time-series would keep both, a capped table
-would have the wrong order. If an insert was sent twice, the load ends with a retryable error and starts again with a new table.
+A capped table, which is loaded in one pass, must receive no document twice: it would have the wrong order. If an insert was sent twice,
+the load ends with a retryable error and starts again with a new table.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _log = structlog.get_logger(__name__)
 
 
 class MongoDocumentLoader:
-    """`once`: no document may be sent twice. `kept`: the table may hold documents that no load wrote, so a duplicate is replaced. `measurements`: the table is a time-series; it accepts inserts only and keeps each zero timestamp."""
+    """`once`: no document may be sent twice. `kept`: the table may hold documents that no load wrote, so a duplicate is replaced."""
 
     def __init__(
         self,
@@ -57,7 +57,6 @@ class MongoDocumentLoader:
         table: TargetTable,
         once: bool,
         kept: bool = False,
-        measurements: bool = False,
         permit: Permit,
         options: RowWriterOptions | None = None,
     ) -> None:
@@ -66,7 +65,6 @@ class MongoDocumentLoader:
         self._table = table
         self._once = once
         self._kept = kept
-        self._measurements = measurements
         self._commander = Commander(client, permit=permit, retry_for=options.retry_for, patience=options.patience)
         self._rows = MongoRowWriter(client, permit=permit, options=options)
 
@@ -90,7 +88,7 @@ class MongoDocumentLoader:
         return ()
 
     def load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
-        if self._measurements or not any(map(holds_zero_time, documents)):
+        if not any(map(holds_zero_time, documents)):
             self._load(documents, read_ts)
         elif self._table.ordered:
             for exact, run in groupby(documents, holds_zero_time):

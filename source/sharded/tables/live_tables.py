@@ -27,7 +27,7 @@ from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
 from source.ddl.ddl_description import uuid_of, wall_ms_of
-from source.oplog.ddl_entry import ddls_of_entry
+from source.oplog.ddl_entry import OF_SHARDS, ddls_of_entry
 from source.sharded.unit import Operation
 
 RESHARDING = "system.resharding."
@@ -418,7 +418,9 @@ def changed_field(operation: Operation, name: str) -> Any:
 
 
 def _events(operation: Operation, at: Position) -> Iterable[DdlEvent]:
-    return [replace(event, position=at) for event in ddls_of_entry({**operation, "ts": at.ts.to_bson()})]
+    return [
+        replace(event, position=at) for event in ddls_of_entry({**operation, "ts": at.ts.to_bson()}, telling=OF_SHARDS)
+    ]
 
 
 def _wall(operation: Operation) -> int | None:

@@ -26,7 +26,7 @@ from changefeed.position import Position
 from changefeed.table import TableId
 from source.ddl.ddl_description import uuid_of
 from source.ddl.index_spec import indexes_description
-from source.oplog.ddl_entry import ddls_of_entry
+from source.oplog.ddl_entry import OF_SHARDS, ddls_of_entry
 from source.sharded.tables.live_tables import CHUNKS, COORDINATORS, ClusterChange, LiveTables, NewUuid, document_id
 from source.sharded.unit import Operation
 
@@ -290,4 +290,6 @@ def _ends_uniqueness(o: Mapping[str, Any]) -> bool:
 
 
 def _events(operation: Operation, at: Position) -> list[DdlEvent]:
-    return [replace(event, position=at) for event in ddls_of_entry({**operation, "ts": at.ts.to_bson()})]
+    return [
+        replace(event, position=at) for event in ddls_of_entry({**operation, "ts": at.ts.to_bson()}, telling=OF_SHARDS)
+    ]

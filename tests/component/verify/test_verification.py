@@ -41,8 +41,7 @@ def test_equal_tables_of_several_kinds_are_equal(sides: Sides, verify: Verify) -
     sides.on_both("clustered", [{"_id": 1}], clusteredIndex={"key": {"_id": 1}, "unique": True})
     sides.on_both("collated", [{"_id": key} for key in "bAcD"], collation={"locale": "en", "strength": 2})
     sides.on_both("view", [], viewOn="many", pipeline=[{"$match": {"n": 1}}])
-    series = [{"_id": ObjectId(), "at": DAY, "m": 1, "v": number} for number in range(10)]
-    sides.on_both("series", series, timeseries={"timeField": "at", "metaField": "m"})
+    sides.series_on_both("series", [{"at": DAY, "m": 1, "v": number} for number in range(10)])
     verified = verify(wishes=SMALL_RANGES)
     assert verified.report.succeeded
     assert {table.name.coll: table.outcome for table in verified.report.tables} == dict.fromkeys(
@@ -170,12 +169,18 @@ def test_options_and_indexes_that_differ(sides: Sides, verify: Verify) -> None:
 
 
 @pytest.mark.since("5.0")
-def test_a_changed_time_series_is_not_comparable(sides: Sides, verify: Verify) -> None:
-    sides.on_both("series", [], timeseries={"timeField": "at"})
-    sides.source.series.insert_one({"at": DAY})
-    result = verify().result("series", Aspect.DOCUMENTS)
-    assert result.outcome is Outcome.NOT_COMPARABLE
-    assert "measurements" in result.details[0]
+def test_each_bucket_of_a_time_series_is_compared_with_that_of_the_target(sides: Sides, verify: Verify) -> None:
+    sides.series_on_both("series", [{"at": DAY, "m": sensor, "v": 1} for sensor in range(3)])
+    first, second, _ = sides.source["system.buckets.series"].find().sort("_id", 1)
+    sides.target["system.buckets.series"].delete_one({"_id": first["_id"]})
+    sides.target["system.buckets.series"].update_one({"_id": second["_id"]}, {"$set": {"data.v.0": 2}})
+    documents = verify().table("series").documents
+    assert documents is not None
+    assert (documents.source, documents.target) == (3, 2)
+    assert {each.kind: str(each.key) for each in documents.differences} == {
+        DifferenceKind.MISSING: f'{{"$oid": "{first["_id"]}"}}',
+        DifferenceKind.CHANGED: f'{{"$oid": "{second["_id"]}"}}',
+    }
 
 
 @pytest.mark.since("6.0")

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
+
 from devstack.mongodb.server import Client
 from verify.report import Aspect, Report, Result, TableReport, VerifyProgress
 
@@ -53,6 +56,13 @@ class Sides:
             client[self.database].create_collection(coll, **options)
             if documents:
                 client[self.database][coll].insert_many(documents)
+
+    def series_on_both(self, coll: str, measurements: list[dict[str, Any]]) -> None:
+        """With equal buckets, as a changefeed writes them: each server would give its own measurements others."""
+        self.on_both(coll, [], timeseries={"timeField": "at", "metaField": "m"})
+        self.source[coll].insert_many(measurements)
+        buckets = self.source[f"system.buckets.{coll}"].with_options(CodecOptions(RawBSONDocument)).find()
+        self.target[f"system.buckets.{coll}"].insert_many(list(buckets))
 
     @property
     def source(self) -> Any:

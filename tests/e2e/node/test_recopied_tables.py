@@ -41,6 +41,10 @@ class Recopied:
     def exchanges(self) -> int:
         return sum((ddl["type"], ddl["state"]) == ("exchange", "done") for ddl in self.shown("ddl"))
 
+    def beside(self) -> list[str]:
+        """The unfinished copies at the target."""
+        return [name for name in self.target.list_collection_names() if name.startswith("sluice.recopy.")]
+
     def recopy(self, *names: str) -> str:
         """Or options."""
         named = [name if name.startswith("-") else f"{self.id}.{name}" for name in names]
@@ -141,3 +145,13 @@ def test_the_dead_letters_of_a_table_go_away_with_its_old_rows(feed: Recopied) -
     assert json.loads(feed.sluice("table", "rejected", feed.id, "-o", "json")) == []
     feed.until_followed("orders", "after")
     assert "identical" in feed.sluice("verify", feed.id)
+
+
+def test_a_changefeed_that_is_removed_while_a_table_is_copied_anew_leaves_no_unfinished_copy(feed: Recopied) -> None:
+    feed.source["orders"].insert_many([{"_id": f"large {number}", "text": "x" * 500} for number in range(50_000)])
+    feed.until_followed("orders", "all")
+    feed.recopy("orders", "--yes")
+    until(feed.beside, "the copy beside")
+    feed.sluice("changefeed", "remove", feed.id, "--yes")
+    until(lambda: feed.id not in feed.sluice("changefeed", "list"), "the removal")
+    assert sorted(feed.target.list_collection_names()) == sorted(_TABLES)

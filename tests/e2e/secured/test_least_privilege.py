@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
@@ -165,6 +166,8 @@ def _change_everything(writer: Client) -> None:
     db.create_collection("capped", capped=True, size=4096)
     db.create_collection("view", viewOn="orders", pipeline=[{"$match": {"a": 1}}])
     db.create_collection("measured", timeseries={"timeField": "at"})
+    db["measured"].insert_one({"at": datetime.now(UTC), "a": 1})
+    db["measured"].insert_one({"at": datetime.now(UTC), "a": 2})
     db["orders"].update_many({}, {"$set": {"a": 1}})
     db["orders"].delete_one({"_id": 7})
     db["orders"].create_index("b", unique=True, sparse=True)

@@ -114,3 +114,12 @@ def test_before_another_uuid_a_table_has_the_one_before() -> None:
         ddl(9, DdlType.CREATE_INDEXES, "b", B, description=indexes(index("x"))),
     ]
     assert then([table(B, "b", index("x"))], since) == {"a": (A, ())}
+
+
+def test_a_dropped_time_series_exists_again_once_though_its_view_is_dropped_before_its_buckets() -> None:
+    since = [
+        ddl(5, DdlType.DROP, "w", view_id(name("w"))),
+        ddl(6, DdlType.DROP, "w", A, description=Document.of({"timeseries": {}})),
+    ]
+    [found] = rewound([], since, at(1))
+    assert (found.id, found.kind, found.bucketed) == (A, TableKind.TIMESERIES, True)

@@ -228,6 +228,31 @@ def test_tables_that_cannot_be_replicated_are_named(site: Site) -> None:
     assert site.validated(source, sink, filter={"tables": ["shop.*", "!shop.patients"]}) == ([], [])
 
 
+@pytest.mark.since("5.0")
+def test_a_time_series_needs_the_oplog_and_the_right_to_write_buckets(site: Site) -> None:
+    site.reader["shop"].create_collection("cpu", timeseries={"timeField": "at"})
+    source = site.user(site.source, "reader", *_READER)
+    sink = site.user(site.target, "writer", ("readWrite", "shop"), ("dbAdmin", "shop"), _IDENTIFIED)
+    filter_ = {"tables": ["shop.*"]}
+    problems, _ = site.validated(source, sink, filter=filter_)
+    assert [problem for problem in problems if "system_buckets" in problem] == problems != []
+    buckets = {"db": "shop", "system_buckets": ""}
+    actions = ["find", "insert", "update", "remove", "bypassDocumentValidation"]
+    with site.target.client() as administrator:
+        privileges = [{"resource": buckets, "actions": actions}]
+        administrator.admin.command("createRole", "fills", privileges=privileges, roles=[])
+        administrator.admin.command("grantRolesToUser", "writer", roles=["fills"])
+    try:
+        assert site.validated(source, sink, filter=filter_) == ([], [])
+        [unmade], _ = site.validated(source, sink, filter=filter_, start="now")
+        assert "the target has no time series for shop.cpu" in unmade
+        [unseen], _ = site.validated(source, sink, filter=filter_, capture="change_stream")
+        assert "shop.cpu: change streams do not show its measurements" in unseen
+    finally:
+        with site.target.client() as administrator:
+            administrator.admin.command("dropRole", "fills")
+
+
 def test_a_filter_without_a_table_and_letters_within_reach_are_warned_of(site: Site) -> None:
     source, sink = site.user(site.source, "reader", *_READER), site.user(site.target, "writer", *_WRITER)
 

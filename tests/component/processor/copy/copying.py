@@ -149,7 +149,6 @@ class Copying:
     def order(self, copy: TableCopy, range: KeyRange, not_before: Position) -> CopyOrder:
         chunk = Chunk(
             table=self.name,
-            kind=self.schema.kind,
             range=range,
             whole=copy.record.whole,
             not_before=not_before,

@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from random import Random
 
 import pytest
@@ -68,6 +69,34 @@ class History:
         table.replace_one({"_id": low + 50}, {"u": 10_000 + self._count, "list": [1, {"x": self._count}]}, upsert=True)
         return ""
 
+    def expire(self, name: str) -> str:
+        """Rows that the source's TTL monitor deletes, within a second or two."""
+        self._db[name].create_index("ends", name="ends", expireAfterSeconds=1)
+        self._count += 1
+        now = datetime.now(UTC)
+        self._db[name].insert_many(
+            [{"_id": f"short {self._count} {n}", "u": f"ends {self._count} {n}", "ends": now} for n in range(20)]
+        )
+        return f"rows that expire in {name}"
+
+    def measure(self, _: str) -> str:
+        """Into a time series, which is created if it is missing, and dropped sometimes."""
+        self._count += 1
+        if self._random.random() < 0.2:
+            self._db["series"].drop()
+        if "series" not in self._db.list_collection_names():
+            self._db.create_collection("series", timeseries={"timeField": "at", "metaField": "of"})
+        begun = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=self._count)
+        rows = [{"at": begun + timedelta(seconds=n), "of": n % 3, "v": self._count, f"f{n % 2}": n} for n in range(60)]
+        self._db["series"].insert_many(rows)
+        if self._random.random() < 0.3:
+            self._db["series"].delete_many({"of": 1})
+        return ""
+
+    def index_series(self, _: str) -> str:
+        self._db["series"].create_index([("of", 1), ("at", self._random.choice((1, -1)))])
+        return "createIndexes series"
+
     def drop(self, name: str) -> str:
         self._db[name].drop()
         return f"drop {name}"
@@ -123,6 +152,7 @@ class History:
 
 
 _DDL: tuple[Callable[[History, str], str], ...] = (
+    *(History.expire, History.measure, History.measure, History.index_series),
     *(History.drop, History.recreate, History.rename, History.rename_out, History.rename_in, History.drop_database),
     *(History.convert, History.modify, History.index, History.unindex),
 )
@@ -133,6 +163,7 @@ def test_copies_that_begin_in_the_middle_of_a_history_end_in_equality(
     standing: ReplicatingCluster, database: str, seed: int
 ) -> None:
     random, history = Random(seed), History(standing.source, database, seed)
+    standing.source.admin.command("setParameter", 1, ttlMonitorSleepSecs=1)
     history.fill()
     stop = threading.Event()
     failures: list[Exception] = []
@@ -149,7 +180,7 @@ def test_copies_that_begin_in_the_middle_of_a_history_end_in_equality(
     writer.start()
     try:
         time.sleep(random.uniform(0, 2))
-        feed = standing.create("history", database, start="initial")
+        feed = standing.create("history", database, start="initial", ddl={"ttl": "copied"})
         standing.until(lambda: standing.began(feed), "the beginning")
         time.sleep(random.uniform(0, 4))
     finally:

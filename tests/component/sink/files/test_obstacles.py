@@ -49,7 +49,6 @@ def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     ("tables", "capture", "reason"),
     [
         ([_table("a.b")], Capture.CHANGE_STREAM, "let the source's user read local.oplog.rs"),
-        ([_table("a.b", TableKind.TIMESERIES)], Capture.OPLOG, "found time-series (a.b)"),
         ([_table("x.b"), _table("x.c")], Capture.OPLOG, "share one name (x.b, x.c)"),
     ],
 )

@@ -316,12 +316,14 @@ def test_a_position_that_left_the_oplog_is_lost_and_the_message_says_what_is_lef
 
 
 @pytest.mark.since("5.0")
-def test_ids_are_those_of_the_catalog_for_tables_of_every_kind(client: Client, watch: DdlWatch, database: str) -> None:
+def test_ids_are_those_of_the_catalog_for_tables_of_every_kind(
+    client: Client, watch: DdlWatch, origin: Capture, database: str
+) -> None:
     client[database].create_collection("a")
     client[database].create_collection("v", viewOn="a", pipeline=[])
     client[database].create_collection("weather", timeseries={"timeField": "at", "granularity": "minutes"})
     events = until_resolved(watch, newest_time(client))
     created = {event.table: event for event in events if event.type is DdlType.CREATE and event.db == database}
-    tables = read_catalog(client, lambda name: name.db == database).tables
+    tables = read_catalog(client, lambda name: name.db == database, buckets=origin is Capture.OPLOG).tables
     assert {table.name: table.id for table in tables} == {name: event.id for name, event in created.items()}
     assert len(tables) == 3

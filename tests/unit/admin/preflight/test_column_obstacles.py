@@ -11,7 +11,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.documents.document import Document
 from changefeed.position import Position
-from changefeed.table import TableId, TableKind, TableName, TableSchema
+from changefeed.table import TableId, TableName, TableSchema
 
 USERS = TableName("shop", "users")
 KEYED = {"hash_key": "${env:K}"}
@@ -22,11 +22,10 @@ def configured(tables: tuple[str, ...] = ("shop.*",), **rule: Any) -> Configurat
     return Configuration.parse(fields | ({"columns": [{"tables": ["*.users"], **rule}]} if rule else {}))
 
 
-def table(kind: TableKind = TableKind.COLLECTION, shard_key: dict[str, Any] | None = None, **index: Any) -> TableSchema:
+def table(shard_key: dict[str, Any] | None = None, **index: Any) -> TableSchema:
     return TableSchema(
         id=TableId("ab" * 16),
         name=USERS,
-        kind=kind,
         valid_from=Position(ClusterTime(1, 1)),
         indexes=(Document.of({"name": "an_index", **index}),) if index else (),
         shard_key=Document.of(shard_key) if shard_key else None,
@@ -53,7 +52,6 @@ def obstacles(
         ({"hash": ["at"], **KEYED}, table(key={"at": "2dsphere"}), "takes positions only"),
         ({"drop": ["at"]}, table(key={"at": "2dsphere"}), ""),
         ({"hash": ["region"], **KEYED}, table(shard_key={"region": 1}), "part of the shard key"),
-        ({"drop": ["v"]}, table(TableKind.TIMESERIES), "a time series is copied as it is"),
     ],
 )
 def test_what_a_rule_would_break(rule: dict[str, Any], found: TableSchema, said: str) -> None:

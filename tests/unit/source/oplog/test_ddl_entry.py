@@ -9,8 +9,8 @@ from bson.binary import Binary
 from bson.timestamp import Timestamp
 
 from changefeed.event import DdlType
-from changefeed.table import TableName
-from source.oplog.ddl_entry import before_rows, ddls_of_entry, ends_transaction
+from changefeed.table import TableName, view_id
+from source.oplog.ddl_entry import BEFORE_ROWS, OF_SHARDS, WITH_ROWS, Telling, ddls_of_entry, ends_transaction
 
 UI = Binary(bytes.fromhex("e859f91defed4324b3c16153db5f4643"), 4)
 TIME = Timestamp(1795228778, 77)
@@ -45,7 +45,7 @@ def test_a_transactions_creates_are_ordered_among_its_operations() -> None:
 
 
 def test_with_change_stream_rows_the_creates_come_before_the_rows() -> None:
-    events = ddls_of_entry(transaction(created("a"), INSERT, created("b")), numbering=before_rows)
+    events = ddls_of_entry(transaction(created("a"), INSERT, created("b")), telling=BEFORE_ROWS)
     row = f"82{TIME.time:08X}{TIME.inc:08X}2B042C0100296E5A1004"
     assert all(event.position.token < row for event in events)
     assert events[0].position < events[1].position
@@ -114,22 +114,56 @@ def test_view_definitions_are_ddl() -> None:
     assert changed.description.decode() == {"viewOn": "b", "pipeline": []}
 
 
-def test_a_time_series_is_created_once_though_it_takes_two_entries() -> None:
-    unpack = {"timeField": "at", "bucketMaxSpanSeconds": 3600}
-    entries = [
-        command({"create": "system.buckets.weather", "clusteredIndex": True, "timeseries": {"timeField": "at"}}),
-        view(
-            "i",
-            {
-                "_id": "shop.weather",
-                "viewOn": "system.buckets.weather",
-                "pipeline": [{"$_internalUnpackBucket": unpack}],
-            },
-        ),
+_WEATHER = {
+    "create": "system.buckets.weather",
+    "validator": {"$jsonSchema": {}},
+    "clusteredIndex": True,
+    "timeseries": {"timeField": "at", "granularity": "seconds", "bucketMaxSpanSeconds": 3600},
+    "expireAfterSeconds": 60,
+}
+_UNPACK = [{"$_internalUnpackBucket": {"timeField": "at", "bucketMaxSpanSeconds": 3600}}]
+
+
+def series_entries() -> list[dict[str, Any]]:
+    """In the order in which servers write them: create, granularity, an index, drop."""
+    definition = {"_id": "shop.weather", "viewOn": "system.buckets.weather", "pipeline": _UNPACK}
+    return [
+        command(_WEATHER),
+        view("i", definition),
+        view("u", definition, o2={"_id": "shop.weather"}),
+        command({"collMod": "system.buckets.weather", "timeseries": {"granularity": "minutes"}}),
+        command({"commitIndexBuild": "system.buckets.weather", "indexes": [{"v": 2, "key": {"meta": 1}, "name": "m"}]}),
+        view("d", {"_id": "shop.weather"}),
+        command({"drop": "system.buckets.weather"}),
     ]
-    (event,) = [event for entry in entries for event in ddls_of_entry(entry)]
-    assert event.table == TableName("shop", "weather")
-    assert event.description.decode() == {"timeseries": {"timeField": "at", "granularity": "seconds"}}
+
+
+def test_a_time_series_is_the_collection_of_its_buckets_and_its_view_shows_nothing_more() -> None:
+    events = [event for entry in series_entries() for event in ddls_of_entry(entry)]
+    of_view = view_id(TableName("shop", "weather"))
+    assert [event.type for event in events if event.id != of_view] == [
+        *(DdlType.CREATE, DdlType.MODIFY, DdlType.CREATE_INDEXES, DdlType.DROP)
+    ]
+    assert [event.type for event in events if event.id == of_view] == [DdlType.DROP]
+    assert {event.table for event in events} == {TableName("shop", "weather")}
+    assert {event.id for event in events if event.id != of_view} == {UI.hex()}
+    assert events[-1].description.decode() == {"timeseries": {}}
+    assert events[0].description.decode() == {
+        "timeseries": {"timeField": "at", "granularity": "seconds", "bucketMaxSpanSeconds": 3600},
+        "expireAfterSeconds": 60,
+    }
+
+
+@pytest.mark.parametrize("telling", [BEFORE_ROWS, OF_SHARDS])
+def test_where_rows_come_from_change_streams_or_shards_a_time_series_is_a_view(telling: Telling) -> None:
+    events = [event for entry in series_entries() for event in ddls_of_entry(entry, telling=telling)]
+    assert [event.type for event in events] == [DdlType.CREATE, DdlType.MODIFY, DdlType.DROP]
+    assert {event.id for event in events} == {view_id(TableName("shop", "weather"))}
+    assert events[0].description.decode() == {"timeseries": {"timeField": "at", "granularity": "seconds"}}
+
+
+def test_a_plain_collection_with_the_name_of_buckets_is_no_time_series() -> None:
+    assert ddls_of_entry(command({"create": "system.buckets.x"}), telling=WITH_ROWS) == ()
 
 
 @pytest.mark.parametrize("ns", ["admin.$cmd", "config.$cmd", "local.$cmd", "__sluice.$cmd"])

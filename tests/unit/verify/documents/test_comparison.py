@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verify.documents.comparison import EVERY_KEY, Join, Joined, Share, differing_shares, ordered_digest, share_digests
-from verify.documents.raw_document import Canonical, as_it_is, columns_sorted, fields_sorted, key_text
+from verify.documents.raw_document import Canonical, as_it_is, fields_sorted, key_text
 from verify.report import DifferenceKind
 
 Fields = Mapping[str, Any]
@@ -154,10 +154,3 @@ def test_every_key_is_in_one_share() -> None:
     shares = [Share(frozenset({number}), 4) for number in range(4)]
     assert all(sum(share.has(row) for share in shares) == 1 for row in rows)
     assert all(map(EVERY_KEY.has, rows))
-
-
-def test_the_order_of_a_measurements_fields_does_not_count_that_within_them_does() -> None:
-    measurement = {"at": 1, "m": {"a": 1, "b": 2}, "_id": 7}
-    assert columns_sorted(raw(measurement)) == columns_sorted(raw(dict(reversed(measurement.items()))))
-    assert columns_sorted(raw(measurement)) != columns_sorted(raw(measurement | {"m": {"b": 2, "a": 1}}))
-    assert columns_sorted(raw(measurement)) != columns_sorted(raw(measurement | {"_id": 7.0}))

@@ -9,9 +9,9 @@ from bson.binary import Binary
 from bson.timestamp import Timestamp
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import InvariantError
+from changefeed.errors import InvariantError, SourceUnsupported
 from changefeed.position import Position, Window
-from changefeed.table import TableId, TableName, TableSchema
+from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from owner.tables.recopy import begun
 from processor.lanes.lanes import LaneJob
 from processor.task.job import Held
@@ -130,3 +130,13 @@ def test_events_with_names_only_are_of_the_table_that_has_the_name() -> None:
     assert not named.takes(header(106, E, named_only=True))
     with pytest.raises(InvariantError, match="table_f"):
         named.takes(header(106, F, named_only=True))
+
+
+def test_buckets_of_a_time_series_that_an_earlier_release_knew_as_a_view_stop_it_alone() -> None:
+    view = TableSchema(id=view_id(name(E)), name=name(E), kind=TableKind.TIMESERIES, valid_from=at(1))
+    schemas = SchemaVersions.of([view])
+    ours = Gate(replace(JOB, tables=frozenset({A, view.id})), schemas, Held())
+    with pytest.raises(SourceUnsupported, match="did not follow its measurements") as raised:
+        ours.takes(header(101, E))
+    assert raised.value.table == view.id
+    assert not Gate(JOB, schemas, Held()).takes(header(101, E))

@@ -38,7 +38,8 @@ def _schema(
         (_schema(options={"capped": True, "size": 4096}), True),
         (_schema(options={"collation": {"locale": "en", "strength": 2}}), True),
         (_schema(options={"collation": {"locale": "simple"}}), False),
-        (_schema(kind=TableKind.TIMESERIES), True),
+        (_schema(kind=TableKind.TIMESERIES), False),
+        (_schema(kind=TableKind.TIMESERIES, options={"collation": {"locale": "en", "strength": 2}}), False),
     ],
 )
 def test_rows_depend_on_each_other_where_the_schema_says_so(schema: TableSchema, expected: bool) -> None:
@@ -90,7 +91,6 @@ _COLLATED = {"locale": "en", "strength": 2}
         (_schema({"key": {"a": 1, "b": "2d"}, "name": "place", "unique": True}), False),
         (_schema({"key": {"a": 1}, "name": "a_1", "unique": True}, options={"capped": True, "size": 4096}), False),
         (_schema({"key": {"a": 1}, "name": "a_1", "unique": True}, options={"collation": _COLLATED}), False),
-        (_schema({"key": {"a": 1}, "name": "a_1", "unique": True}, kind=TableKind.TIMESERIES), False),
     ],
 )
 def test_a_table_is_divisible_whose_rows_share_nothing_but_plain_unique_values(

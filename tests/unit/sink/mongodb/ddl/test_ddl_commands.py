@@ -320,6 +320,15 @@ def test_a_time_series_is_dropped_without_a_guard_since_the_uuid_is_its_buckets(
     assert sent(DropTables(names=(ORDERS,)), there=there) == [("shop", {"drop": "orders"})]
 
 
+def test_a_partial_index_of_a_time_series_states_no_collation_since_a_server_refuses_any() -> None:
+    spec = {"v": 2, "key": {"x": 1}, "name": "some", "partialFilterExpression": {"m": 3}}
+    ddl = CreateIndexes(name=ORDERS, indexes=(Document.of(spec),))
+    [(_, of_series)] = sent(ddl, there={ORDERS: table("a", {"timeseries": {"timeField": "t"}})})
+    [(_, of_collection)] = sent(ddl, there={ORDERS: table("a")})
+    assert "collation" not in of_series["indexes"][0]
+    assert of_collection["indexes"][0]["collation"] == {"locale": "simple"}
+
+
 def test_servers_before_6_0_know_no_guards() -> None:
     assert sent(DropTables(names=(ORDERS,)), target=V5_0) == [("shop", {"drop": "orders"})]
     rename = RenameTable(name=ORDERS, to=ITEMS, replaces=True)
