@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import bson
 import pytest
 
 from changefeed.documents.document import Document
@@ -60,6 +61,15 @@ def test_rows_are_read_in_order_each_once(place: str, query: str) -> None:
     feed.window(110, 120, [insert(A, 110, 2)])
     feed.marks.mark(moment(120))
     assert feed.read() == ["schema shop.a", *(f"i{key}@101" for key in range(3_000)), "i1@109", "i2@110"]
+
+
+def test_a_bson_message_of_any_size_is_read_as_bson(tmp_path: Path) -> None:
+    """The first byte of some is a brace."""
+    feed = Feed(f"file://{tmp_path}/orders?format=bson&compression=none")
+    document = [bson.encode({"_id": key, "at": 101, "text": "x" * key}) for key in range(256)]
+    feed.window(100, 110, [insert(A, 101, key)._replace(document=document[key]) for key in range(256)])
+    feed.marks.mark(moment(110))
+    assert feed.read()[1:] == [f"i{key}@101" for key in range(256)]
 
 
 def test_nothing_is_shown_before_its_manifest_and_its_mark(feed: Feed) -> None:
