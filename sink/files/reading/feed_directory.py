@@ -76,6 +76,8 @@ class FeedDirectory:
                 f"{self._store}/{file.name}: expected {file.bytes} bytes with the checksum {file.crc32}, found {len(stored)} with "
                 f"{zlib.crc32(stored)}; the file is damaged: restore it"
             )
+        if file.name.endswith(".parquet"):
+            return _of_parquet(stored)
         content = decompressed(stored, file.name)
         if plain_name(file.name).endswith(".json"):
             return map(_parsed, content.splitlines())
@@ -98,6 +100,12 @@ def _parsed(line: bytes) -> StoredMessage:
 def _decoded(raw: bytes) -> StoredMessage:
     fields = RawBSONDocument(raw, _RAW)
     return StoredMessage(fields["pos"], fields["id"], raw)
+
+
+def _of_parquet(stored: bytes) -> Iterator[StoredMessage]:
+    from sink.files.parquet.parquet_messages import parquet_messages  # noqa: PLC0415 - pyarrow takes time and memory to load
+
+    return (StoredMessage(message.pos, message.table, message.bson) for message in parquet_messages(stored))
 
 
 def _documents(content: bytes) -> Iterator[bytes]:

@@ -52,6 +52,9 @@ def feed(place: str) -> Feed:
         "&compression=zstd",
         "&format=bson&compression=zstd",
         "&file_size=64KiB&compression=none",
+        "&format=parquet",
+        "&format=parquet&compression=gzip",
+        "&format=parquet&file_size=64KiB&compression=none",
     ],
 )
 def test_rows_are_read_in_order_each_once(place: str, query: str) -> None:
