@@ -164,6 +164,7 @@ class Validator:
         problems += event_sink_obstacles(
             configuration,
             found.tables,
+            found.version,
             chosen.capture if (chosen := decided or found.choice) is not None else None,
             replaces.known.info.configuration if replaces is not None else None,
         )

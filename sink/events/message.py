@@ -14,7 +14,7 @@
     schema   {"v": 1, "feed": "orders", "op": "b", "ns": "shop.x", "id": "u1", "pos": "..",
               "schema": {"kind": "collection", "options": {..}, "indexes": [{..}], "shardKey": null}}
 
-Names are those downstream, after routing. `pos` of a schema is where this version of the table begins.
+A DDL has "wall", milliseconds by the source's clock, behind its pos if the source shows it. Names are those downstream, after routing. `pos` of a schema is where this version of the table begins.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def ddl_message(  # noqa: C901 - one case for each kind of DDL
     """None for a DDL that changes nothing downstream."""
     event = record.event
     head: dict[str, Value] = {"v": VERSION, "feed": feed, "op": "ddl"}
-    about: dict[str, Value] = {"id": _id(record), "pos": pos_of(event.position)}
+    at: dict[str, Value] = {"pos": pos_of(event.position), **({} if event.wall_ms is None else {"wall": event.wall_ms})}
+    about: dict[str, Value] = {"id": _id(record), **at}
     match ddl:
         case Skip():
             return None
@@ -90,7 +91,7 @@ def ddl_message(  # noqa: C901 - one case for each kind of DDL
         case RenameTable():
             own = {"type": "rename", "ns": str(ddl.name), "to": str(ddl.to), **about, "dropped": event.drop_target}
         case DropTables() if event.type is DdlType.DROP_DATABASE:
-            own = {"type": "dropDatabase", "db": event.db, "ids": _ended(record), "pos": about["pos"]}
+            own = {"type": "dropDatabase", "db": event.db, "ids": _ended(record), **at}
         case DropTables():
             own = {"type": "drop", "ns": str(ddl.names[0]), **about, "id": next(iter(_ended(record)), _id(record))}
         case Together():

@@ -287,7 +287,7 @@ def _change(fields: dict[str, Any]) -> RowChange:
         table=TargetTable(id=TableId(fields["id"]), source=name, name=name, ordered=True),
         type=_TYPES[fields["op"]],
         key=bson.encode(fields["key"]),
-        document=bson.encode(after) if after is not None else None,
+        document=bson.encode(after) if after is not None and update is None else None,
         update=bson.encode(_description(update)) if update is not None else None,
         time=ClusterTime(fields["ts"]["t"], fields["ts"]["i"]).to_int(),
         token=fields["pos"].partition(".")[2][6:].encode(),

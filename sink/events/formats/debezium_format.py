@@ -64,7 +64,7 @@ class DebeziumFormat:
         self._sources: dict[tuple[TargetTable, bool], tuple[str, str]] = {}
 
     def change(self, change: RowChange) -> Sequence[KeyedMessage]:
-        table, type, raw_key, document, update, time, token = change
+        table, type, raw_key, document, update, time, token, _ = change
         headers = self._headers.of(table, OPS[type], f"{time:016X}{OF_EVENT}{token.decode()}")
         after = "null" if document is None else _quoted(to_json(document, self._documents))
         description = "null" if update is None else self._description(update)

@@ -45,7 +45,13 @@ def _fields(row: Mapping[str, Any]) -> dict[str, Any]:
     """In the order of `BsonRows`."""
     fields = {name: row[name] for name in ("op", "ns", "id", "pos")}
     fields["ts"] = {"t": Int64(row["ts"] // 1000), "i": Int64(row["increment"])}
+    if row["wall"] is not None:
+        fields["wall"] = Int64(row["wall"])
+    if row["txn_session"] is not None:
+        fields["txn"] = {"lsid": row["txn_session"], "n": Int64(row["txn_number"])}
     fields["schema"] = row["schema"]
+    if row["images"] is not None:
+        fields["images"] = row["images"]
     for name in _DOCUMENTS:
         if (document := row[f"{name}_bson"]) is not None:
             fields[name] = RawBSONDocument(document)

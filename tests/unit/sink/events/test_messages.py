@@ -40,7 +40,7 @@ from sink.events.message import (
 from sink.events.pos import pos_after, pos_of
 from sink.events.row_message import BsonRows, JsonRows
 from sink.receipt import CopyEnd
-from sink.row import RowChange, TargetTable
+from sink.row import RowChange, RowDetails, TargetTable
 from tests.json_schema import violations
 
 _SCHEMA = json.loads((Path(__file__).parents[4] / "docs" / "event-message.schema.json").read_text(encoding="utf-8"))
@@ -57,6 +57,7 @@ _UPDATE = {
     "upsert": True,
 }
 _CREATED = Document.of({"capped": True, "size": 4096})
+_WAS, _IS = bson.encode({"_id": 7, "n": 1}), bson.encode({"_id": 7, "n": 2})
 _INDEX = Document.of({"v": 2, "key": {"a": 1}, "name": "a_1"})
 
 
@@ -78,6 +79,13 @@ _CHANGES = [
     _change(RowType.UPDATE, update=_UPDATE),
     _change(RowType.UPDATE, update={"updatedFields": {}, "removedFields": [], "truncatedArrays": []}),
     _change(RowType.DELETE),
+    _change(RowType.INSERT, document={"_id": 7})._replace(details=RowDetails(1_767_225_600_123)),
+    _change(RowType.DELETE)._replace(details=RowDetails(5, ("ab" * 16, 1 << 40))),
+    _change(RowType.INSERT, document={"_id": 7})._replace(details=RowDetails(5, images="after")),
+    _change(RowType.REPLACE, document={"_id": 7})._replace(details=RowDetails(5, None, _WAS, None, "both")),
+    _change(RowType.UPDATE, update=_UPDATE)._replace(details=RowDetails(5, None, _WAS, _IS, "both")),
+    _change(RowType.UPDATE, update=_UPDATE)._replace(details=RowDetails(5, images="missing")),
+    _change(RowType.DELETE)._replace(details=RowDetails(5, None, _WAS, None, "before")),
 ]
 
 
@@ -112,7 +120,8 @@ _DDLS: list[tuple[DdlRecord, DownstreamDdl]] = [
     ),
     (_record(DdlType.RENAME), RenameTable(name=_NS, to=TableName("copy", "y"), replaces=False)),
     (_record(DdlType.DROP), DropTables(names=(_NS,))),
-    (_record(DdlType.DROP_DATABASE), DropTables(names=(_NS,))),
+    (_record(DdlType.DROP, wall_ms=1_767_225_600_123), DropTables(names=(_NS,))),
+    (_record(DdlType.DROP_DATABASE, wall_ms=1_767_225_600_123), DropTables(names=(_NS,))),
 ]
 
 
