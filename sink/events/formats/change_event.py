@@ -25,6 +25,7 @@ from changefeed.event import DdlType, RowType
 from changefeed.records import DdlRecord
 from changefeed.table import TableId, TableName
 from sink.ddl import (
+    BeginAgain,
     CreateIndexes,
     CreateTable,
     DownstreamDdl,
@@ -108,7 +109,7 @@ def ddl_event(record: DdlRecord, ddl: DownstreamDdl) -> bytes | None:
 def _described(record: DdlRecord, ddl: DownstreamDdl) -> tuple[DdlType | None, Fields, Fields]:  # noqa: C901, PLR0911 - one case for each kind of DDL
     event = record.event
     match ddl:
-        case Skip():
+        case Skip() | BeginAgain():
             return None, {}, {}
         case CreateTable():
             return DdlType.CREATE, _names(ddl.name), {"operationDescription": RawBSONDocument(ddl.options.raw)}

@@ -19,6 +19,7 @@ from changefeed.position import Position
 from changefeed.records import DdlRecord, Scope
 from changefeed.table import TableId, TableName, TableSchema
 from sink.ddl import (
+    BeginAgain,
     CreateIndexes,
     CreateTable,
     DownstreamDdl,
@@ -119,6 +120,8 @@ _DDLS: list[tuple[DdlRecord, DownstreamDdl]] = [
         RenameTable(name=_NS, to=TableName("copy", "y"), replaces=True),
     ),
     (_record(DdlType.RENAME), RenameTable(name=_NS, to=TableName("copy", "y"), replaces=False)),
+    (_record(DdlType.ENTER), BeginAgain(name=_NS)),
+    (_record(DdlType.ENTER), BeginAgain(name=_NS, skipped_from=Position(ClusterTime(90, 1)))),
     (_record(DdlType.DROP), DropTables(names=(_NS,))),
     (_record(DdlType.DROP, wall_ms=1_767_225_600_123), DropTables(names=(_NS,))),
     (_record(DdlType.DROP_DATABASE, wall_ms=1_767_225_600_123), DropTables(names=(_NS,))),
