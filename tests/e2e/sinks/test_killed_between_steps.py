@@ -21,8 +21,8 @@ from devstack.mongodb.server import Client
 from devstack.s3.server import make_bucket
 from tests.component.node.server_process import Server
 from tests.e2e.node.event_judge import judge
-from tests.e2e.node.filed_changefeed import S3_KEYS, TABLES, Bucketed, Filed, ddls_of_each_kind, fill
-from tests.e2e.node.workload import until, writing
+from tests.e2e.node.filed_changefeed import S3_KEYS, TABLES, Bucketed, Filed, fill
+from tests.e2e.node.workload import ddls_of_each_kind, until, writing
 from tests.e2e.sinks.gateway import KEY, SECRET, Gateway
 
 pytestmark = pytest.mark.sinks
