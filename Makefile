@@ -8,7 +8,7 @@ STUBS := $(patsubst proto/%,admin/stubs/%,$(shell find proto -name '*.proto'))
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate
 PROTOC := $(PY) -m grpc_tools.protoc -Iadmin/stubs=proto
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-files demo-kafka test soak failover kubernetes versions chaos simulate check fix proto scale bench lock clean
+.PHONY: help setup demo demo-files demo-kafka test soak failover sinks kubernetes versions chaos simulate check fix proto scale bench lock clean
 
 help:  ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -41,6 +41,9 @@ soak: setup  ## Run the tests that take minutes each
 
 failover: setup  ## Run all 140 cases of the failover matrix: each kind of DDL, each victim of kill -9, each moment
 	$(PY) -m pytest -m failover tests/e2e/failover
+
+sinks: setup  ## Kill tasks, nodes and stores of sinks of messages between each two steps; builds versitygw, an S3 server, at the first run
+	$(PY) -m pytest -m sinks tests/e2e/sinks
 
 kubernetes: setup  ## Try the chart in a real Kubernetes API server and its alerts in promtool, built from their Go modules at the first run
 	$(PY) -m pytest -m kubernetes tests/deployment

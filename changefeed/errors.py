@@ -19,6 +19,7 @@ SluiceError
 │   ├── record_unreadable           a value in etcd is damaged, or written by a newer version of Sluice
 │   ├── history_lost                the position is no longer in the source's oplog
 │   ├── event_too_large             a change is too large for a change stream of the source, even in parts
+│   ├── image_missing               messages have to show a document that the source does not have any more
 │   ├── source_unsupported          the source lacks a needed feature (a standalone server, an old version)
 │   ├── ddl_refused                 the target refused a DDL
 │   ├── ddl_unsupported             the sink cannot express a DDL
@@ -141,6 +142,12 @@ class HistoryLost(PermanentError):
 
 class EventTooLarge(PermanentError):
     code = "event_too_large"
+
+
+class ImageMissing(PermanentError):
+    """Of a change, the source does not have the document that messages have to show."""
+
+    code = "image_missing"
 
 
 class SourceUnsupported(PermanentError):

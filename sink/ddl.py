@@ -13,6 +13,7 @@
     rename between names with the same route        Skip
     shardCollection, reshard, refine                ShardTable
     exchange                                        RenameTable: the copy made beside takes the table's place
+    enter                                           Skip; at a sink of messages BeginAgain: there is no beside, so the copy follows it
 
 A table that is copied beside (`Beside`) has two tables downstream. Its DDLs concern the new one, under a name of Sluice's own; a drop
 concerns both. A rename concerns the old one, if it is still there: the copy starts again anyway.
@@ -39,6 +40,7 @@ from typing import Any, Protocol, TypeAlias, assert_never
 from changefeed.documents.document import Document
 from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlEvent, DdlType
+from changefeed.position import Position
 from changefeed.records import DdlRecord, Observation
 from changefeed.table import TableId, TableName, TableSchema
 
@@ -95,6 +97,14 @@ class ShardTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BeginAgain:
+    """At a sink of messages: the table ends, and begins again with a copy. `skipped_from`: from there on nothing of its former life was sent."""
+
+    name: TableName
+    skipped_from: Position | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
     """The DDL needs no action downstream; the note tells an operator why."""
 
@@ -102,7 +112,7 @@ class Skip:
 
 
 SingleDdl: TypeAlias = (
-    CreateTable | CreateIndexes | DropIndexes | ModifyTable | DropTables | RenameTable | ShardTable | Skip
+    CreateTable | CreateIndexes | DropIndexes | ModifyTable | DropTables | RenameTable | ShardTable | BeginAgain | Skip
 )
 
 
@@ -210,7 +220,7 @@ def dropped_instead(event: DdlEvent, routing: Routing) -> DownstreamDdl:
     return DropTables(names=tuple(dropped)) if dropped else Skip(note="nothing of it is left downstream")
 
 
-def _one_table(  # noqa: PLR0911 - one case for each kind of DDL
+def _one_table(  # noqa: C901, PLR0911 - one case for each kind of DDL
     event: DdlEvent, table: TableName, target: TableName, routing: Routing
 ) -> DownstreamDdl:
     match event.type:
@@ -228,7 +238,9 @@ def _one_table(  # noqa: PLR0911 - one case for each kind of DDL
             return ShardTable(name=target, how=event.type, description=event.description)
         case DdlType.EXCHANGE:
             return _exchange(event, table, target, routing)
-        case DdlType.LEAVE | DdlType.ENTER | DdlType.NEW_UUID:
+        case DdlType.ENTER:
+            return _enter(event, target)
+        case DdlType.LEAVE | DdlType.NEW_UUID:
             return Skip(note="nothing changes downstream")
         case DdlType.RENAME | DdlType.DROP_DATABASE | DdlType.UNKNOWN:
             raise AssertionError(f"{event} is not about one table")
@@ -246,6 +258,14 @@ def _drop(table: TableName, target: TableName, routing: Routing) -> DropTables |
     if not names:
         return Skip(note=f"{target} also holds {_list(others)}; the rows of {table} stay in it")
     return DropTables(names=names)
+
+
+def _enter(event: DdlEvent, target: TableName) -> BeginAgain | Skip:
+    said = event.description.decode()
+    if "beside" in said:
+        return Skip(note="nothing changes downstream")
+    skipped = said.get("skippedFrom")
+    return BeginAgain(name=target, skipped_from=Position.parse(skipped) if skipped else None)
 
 
 def _exchange(event: DdlEvent, table: TableName, target: TableName, routing: Routing) -> RenameTable:

@@ -38,6 +38,20 @@ class TargetTable:
         return hash(self.id)
 
 
+class RowDetails(NamedTuple):
+    """What only messages show of a change."""
+
+    wall_ms: int | None = None
+    """The source's clock."""
+    transaction: tuple[str, int] | None = None
+    """The session's UUID in hex, and the number of the transaction within it."""
+    before: bytes | None = None
+    after: bytes | None = None
+    """The whole document after an update; an insert or replace has it anyway."""
+    images: str | None = None
+    """Which of "before" and "after" there are: both, before, after, missing. None: nobody asked for them."""
+
+
 class RowChange(NamedTuple):
     """One change of one document, in raw BSON. It is a tuple to be cheap: there is one for each event."""
 
@@ -52,6 +66,8 @@ class RowChange(NamedTuple):
     time: int
     """The cluster time's 64-bit form; with `token` it is the event's position."""
     token: bytes
+    details: RowDetails | None = None
+    """None where the sink keeps documents."""
 
     @property
     def position(self) -> Position:

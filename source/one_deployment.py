@@ -66,7 +66,7 @@ class OneDeployment:
             return of_stream(WindowReader(self._client, options))
         wanted = list(islice(names, MOST_NAMES + 1))
         few = [str(each) for name in wanted for each in (name, name.buckets)] if len(wanted) <= MOST_NAMES else None
-        return of_oplog(OplogReader(self._client, few, patience=options.patience))
+        return of_oplog(OplogReader(self._client, few, patience=options.patience, about=options.about))
 
     def rows_with_images(self, options: ReadOptions) -> RowCapture:
         return of_stream(WindowReader(self._client, options))

@@ -11,8 +11,9 @@ from changefeed.sharded.history import ShardedHistory
 from source.oplog import row_entry
 from source.oplog.row_reader import OplogReader
 from source.raw.raw_batch import RawBatch
+from source.raw.row_about import RowAbout
 from source.raw.row_header import Header
-from source.stream.events.raw_event import scan, update_of
+from source.stream.events import raw_event
 from source.stream.window_reader import WindowReader
 
 
@@ -33,6 +34,9 @@ class RowCapture(Protocol):
     def update_of(self) -> Callable[[bytes, Header], bytes]:
         """The `updateDescription` of an update."""
 
+    @property
+    def about_of(self) -> Callable[[bytes, Header], RowAbout]: ...
+
     def reader(self, history: ShardedHistory | None) -> RowReader:
         """`history`: where the windows that are to be read stand at the shards. Only a sharded source needs it."""
 
@@ -44,14 +48,15 @@ class OneReader:
     rows: RowReader
     scan: Callable[[bytes], Header]
     update_of: Callable[[bytes, Header], bytes]
+    about_of: Callable[[bytes, Header], RowAbout]
 
     def reader(self, _: ShardedHistory | None) -> RowReader:
         return self.rows
 
 
 def of_stream(reader: WindowReader) -> RowCapture:
-    return OneReader(rows=reader, scan=scan, update_of=update_of)
+    return OneReader(rows=reader, scan=raw_event.scan, update_of=raw_event.update_of, about_of=raw_event.about_of)
 
 
 def of_oplog(reader: OplogReader) -> RowCapture:
-    return OneReader(rows=reader, scan=row_entry.scan, update_of=row_entry.update_of)
+    return OneReader(rows=reader, scan=row_entry.scan, update_of=row_entry.update_of, about_of=row_entry.about_of)

@@ -13,17 +13,19 @@ from changefeed.table import TableKind, TableSchema
 from sink.opening import event_sink
 
 _MOST_NAMED = 5
+_SHOWS_DDL = (6, 0)
 
 
 def event_sink_obstacles(
     configuration: Configuration,
     tables: Sequence[TableSchema],
+    version: tuple[int, int] | None,
     capture: Capture | None,
     before: Configuration | None,
     *,
     reached: bool,
 ) -> Iterator[str]:
-    """`before`: the configuration that an update replaces. `reached`: the sink can be asked."""
+    """`version`: the source's. `before`: the configuration that an update replaces. `reached`: the sink can be asked."""
     if before is not None and (before.sink_can.keeps_messages or configuration.sink_can.keeps_messages):
         same_place = str(before.sink) == str(configuration.sink)
         changed = [name for name in differing(configuration, before) if name != "sink" or not same_place]
@@ -39,10 +41,10 @@ def event_sink_obstacles(
     route = configuration.routes.target
     if reached:
         yield from sink.obstacles({route(table.name) for table in tables if table.kind is not TableKind.VIEW})
-    if capture is Capture.CHANGE_STREAM:
+    if capture is Capture.CHANGE_STREAM and version is not None and version < _SHOWS_DDL:
         yield (
-            "sink: messages are written from the oplog only, and it cannot be read here; let the source's user read local.oplog.rs (read on "
-            "the database local), or name a MongoDB as sink"
+            f"sink: the change streams of MongoDB {version[0]}.{version[1]} do not show all DDL, and messages would lack it; let the source's user "
+            "read local.oplog.rs (read on the database local), upgrade the source to 6.0, or name a MongoDB as sink"
         )
     shared = sorted(str(table.name) for table in tables if configuration.routes.gathers(table.name))
     if shared:

@@ -18,6 +18,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.capture_choice import CaptureChoice, Obstacle, choose, image_obstacles
 from changefeed.config.configuration import Configuration, Start
 from changefeed.config.read_preference import refused_at_source
+from changefeed.config.sinks.images import Images
 from changefeed.errors import ConfigurationError, HistoryLost, SluiceError, SourceRefused, SourceUnsupported
 from changefeed.position import Position
 from changefeed.records import ChangefeedInfo
@@ -282,6 +283,8 @@ def _asker(configuration: Configuration, schema: TableSchema) -> str | None:
     """The option of the configuration that needs documents as they were before or after a change."""
     if configuration.pipeline.wants_pre_images(schema.name) and divisible(schema):
         return "pipeline.pre_images"
+    if configuration.images is Images.REQUIRED:
+        return "images"
     wanted = configuration.filter.of(schema.name)
     return "filter.events" if wanted.needs_before_image or wanted.needs_after_image else None
 

@@ -174,6 +174,7 @@ class Validator:
         problems += event_sink_obstacles(
             configuration,
             found.tables,
+            found.version,
             chosen.capture if chosen is not None else None,
             replaces.known.info.configuration if replaces is not None else None,
             reached=not target.problems,

@@ -16,6 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
+import bson
+import pyarrow as pa
+import pyarrow.parquet as pq
 from bson import json_util
 from confluent_kafka import Producer
 from pymongo import DeleteOne, MongoClient, ReplaceOne, UpdateOne
@@ -29,6 +32,15 @@ _ROWS = ["insert", "update", "replace", "delete"]
 Event = dict[str, Any]
 Request = ReplaceOne[Event] | UpdateOne | DeleteOne
 Apply: TypeAlias = Callable[[Sequence[Event]], None]
+_TEXTS, _BYTES = ("op", "ns", "pos", "key", "after", "update"), ("key_bson", "after_bson", "update_bson")
+_COLUMNS = pa.schema(
+    [
+        *((name, pa.string()) for name in _TEXTS),
+        *((name, pa.binary()) for name in _BYTES),
+        ("ts", pa.timestamp("ms", tz="UTC")),
+        ("increment", pa.int64()),
+    ]
+)
 _LETTERS = {"insert": "i", "update": "u", "replace": "R", "delete": "d"}
 
 
@@ -116,9 +128,29 @@ def _message(event: Event) -> Event:
     return message
 
 
+def _write_columns(to: pq.ParquetWriter, batch: Sequence[Event]) -> None:
+    """As the product's Parquet: the documents as JSON and as BSON."""
+    rows = [_row(event) for event in batch]
+    to.write_table(pa.Table.from_pylist(rows, schema=_COLUMNS))
+
+
+def _row(event: Event) -> Event:
+    message = _message(event)
+    row = {name: message[name] for name in ("op", "ns", "pos")}
+    row["ts"], row["increment"] = message["ts"]["t"] * 1000, message["ts"]["i"]
+    for name in ("key", "after", "update"):
+        if name in message:
+            row[name] = json_util.dumps(message[name], json_options=json_util.CANONICAL_JSON_OPTIONS)
+            row[f"{name}_bson"] = bson.encode(message[name])
+    return row
+
+
 def _opened(target: str, ending: ExitStack) -> Apply | None:
     if target.startswith("blackhole:"):
         return None
+    if target.endswith(".parquet"):
+        to = pq.ParquetWriter(target.removeprefix("file://"), _COLUMNS, compression="gzip", compression_level=1)
+        return partial(_write_columns, ending.enter_context(to))
     if target.startswith("file://"):
         return partial(_write, ending.enter_context(Path(target.removeprefix("file://")).open("wb")))
     if target.startswith("kafka://"):

@@ -1,4 +1,4 @@
-"""`files`: writes a backlog of changes as messages into files, by the product and by a naive producer of the same lines."""
+"""`files`: writes a backlog of changes as messages into files, by the product and by a naive producer of the same lines or columns."""
 
 from __future__ import annotations
 
@@ -36,6 +36,9 @@ class _Files:
             yield found.rate(f"files_{name}")
             yield found.cpu(f"cpu_files_{name}")
         yield from self._with_zstd(workload, window)
+        found = self._written(workload, window, "&format=parquet", naively=".parquet")
+        yield found.rate("files_parquet")
+        yield found.cpu("cpu_files_parquet")
 
     def _with_zstd(self, workload: Workload, window: Window) -> Iterator[Figure]:
         """Beside the same changes with gzip."""
@@ -51,15 +54,15 @@ class _Files:
         yield found.cpu("cpu_files_zstd")
         yield Figure.less_is_better("bytes_files_zstd", sizes[0], "bytes/event", baseline=sizes[1])
 
-    def _written(self, workload: Workload, window: Window) -> Comparison:
+    def _written(self, workload: Workload, window: Window, query: str = "", *, naively: str = ".json.gz") -> Comparison:
         directory = self._stack.directory / uuid.uuid4().hex
-        ours = self._product_run(workload, window, f"file://{directory}?commit_interval=1s")
+        ours = self._product_run(workload, window, f"file://{directory}?commit_interval=1s{query}")
         naive = replicate_naively(
             self._stack,
             start_ts=window.start.ts,
             events=workload.events,
             database=workload.database,
-            target=f"file://{directory}.naive",
+            target=f"file://{directory}.naive{naively}",
         )
         return Comparison(ours=ours, naive=Run(naive, workload.events))
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
+from changefeed.config.sinks.images import Images
 from changefeed.errors import ConfigurationError
 
 
@@ -81,6 +82,11 @@ def image_obstacles(configuration: Configuration) -> Iterator[Obstacle]:
         if where is not None and (where.before_image or where.after_image):
             asked = f"filter.events asks for documents before or after changes of {', '.join(map(str, rule.tables))}"
             yield Obstacle(f"{asked}, which only change streams show", "write change_stream, or take the condition out")
+    if configuration.images is not Images.NONE:
+        yield Obstacle(
+            f"images: {configuration.images} asks for documents before and after changes, which only change streams show",
+            "write change_stream, or leave images out",
+        )
     if configuration.pipeline.pre_images:
         yield Obstacle(
             "pipeline.pre_images asks for documents before and after changes, which only change streams show",

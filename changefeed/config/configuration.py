@@ -54,6 +54,7 @@ from changefeed.config.delay import Delay
 from changefeed.config.options import Options, each_once, problems
 from changefeed.config.rate_limit import RateLimit
 from changefeed.config.read_preference import refused_at_source, refused_at_target
+from changefeed.config.sinks.images import Images
 from changefeed.config.sinks.sink_abilities import SinkAbilities, abilities_of
 from changefeed.config.tables import time_series
 from changefeed.config.tables.columns import ColumnRule
@@ -228,6 +229,8 @@ class Configuration(Options):
     columns: tuple[ColumnRule, ...] = ()
     ddl: DdlOptions = DdlOptions()
     capture: AskedCapture = Capture.AUTO
+    images: Images = Images.NONE
+    """Whether messages have the documents before and after each change. Only change streams show them (6.0)."""
     on_occupied: OnOccupied = OnOccupied.REFUSE
     on_divergence: OnDivergence = OnDivergence.REPAIR
     on_rejected: OnRejected | None = Field(
@@ -290,7 +293,12 @@ class Configuration(Options):
     def senseless_for_messages(self) -> list[str]:
         """The options that mean nothing, or would make the messages incomplete, if the sink is an event sink."""
         if not self.sink_can.keeps_messages:
-            return []
+            if self.images is Images.NONE:
+                return []
+            kind = self.sink.scheme
+            return [
+                f"images: found {self.images}, and a {kind} has no messages; leave it out, or name a sink of messages"
+            ]
         refused = []
         for name, found, meant in (
             ("on_occupied", self.on_occupied, OnOccupied.REFUSE),
@@ -300,11 +308,10 @@ class Configuration(Options):
         ):
             if found != meant:
                 refused.append(f"{name}: found {found}, which means nothing for a sink of messages; leave it out")
-        if self.capture is Capture.CHANGE_STREAM:
-            refused.append("capture: found change_stream; messages are written from the oplog only, leave it out")
         if self.pipeline.pre_images:
             refused.append(
-                "pipeline.pre_images: found table patterns; messages have no images of rows yet, leave it out"
+                "pipeline.pre_images: found table patterns, which mean nothing for a sink of messages; leave it out. Messages with the documents "
+                "before and after changes: images: available, or required"
             )
         for rule in self.filter.events:
             ignored = sorted(kind.value for kind in rule.ignore if isinstance(kind, DdlType))

@@ -21,7 +21,7 @@ OPTIONS: Mapping[str, Changeable] = {
     "start": Changeable.AT_CREATE,
     **dict.fromkeys(
         (
-            *("source", "sink", "target", "filter", "columns", "ddl", "capture", "on_occupied"),
+            *("source", "sink", "target", "filter", "columns", "ddl", "capture", "images", "on_occupied"),
             *("on_divergence", "on_rejected", "dead_letter", "users", "pipeline"),
         ),
         Changeable.PAUSED,

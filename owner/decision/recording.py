@@ -108,7 +108,8 @@ def _record_own(
         stored, place = state.wishes.stragglers.get(table), state.checkpoints.of(table)
         stands_at = min(left, place) if stored is not None and place is not None else left
         target = classifier.routes.target(schema.name)
-        seen.records += recopy.begun(schema, target, (left, entered), stands_at, now)
+        as_messages = state.info.configuration.sink_can.keeps_messages
+        seen.records += recopy.begun(schema, target, (left, entered), stands_at, now, as_messages=as_messages)
         seen.answers |= {table}
     for record in seen.records:
         seen.tip = seen.tip.apply(record.event)

@@ -12,6 +12,9 @@ published barrier and not past the first event that is not recorded yet:
 
     barrier 100.7, resolved 103.2, next event rename @102.1/8264      leave @100.8, enter @100.9 for one table, 100.10 and 100.11 for the next one
 
+At a sink of messages there is nothing beside, and no exchange: `enter` becomes a message, behind which the copy stands. What a stopped
+table had not sent is skipped, and the message says so.
+
 No table is there before it knows of the DDL. A table in copy may stand at the barrier while its chunks are being read (`processor/copy/plan.py`),
 which says nothing about a DDL there.
 """
@@ -24,6 +27,7 @@ from datetime import datetime
 
 from changefeed.config.configuration import Configuration, OnOccupied
 from changefeed.config.tables.filter import Disposition
+from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records import DdlRecord, Scope
@@ -34,8 +38,6 @@ from schema_store.definition import definition_of
 def obstacle(table: TableSchema, configuration: Configuration) -> str:
     """Why the table cannot be copied anew beside the running changefeed. Empty: it can."""
     target = configuration.routes.target(table.name)
-    if configuration.sink_can.keeps_messages:
-        return "is written as messages, to a sink without tables; create another changefeed with a sink of its own"
     if table.kind is TableKind.VIEW:
         return "is a view; it has no rows"
     if table.kind is TableKind.TIMESERIES:
@@ -62,9 +64,15 @@ def places(barrier: Position, highest: Position, recorded: Iterable[Position]) -
 
 
 def begun(
-    table: TableSchema, target: TableName, at: tuple[Position, Position], stands_at: Position, now: datetime
+    table: TableSchema,
+    target: TableName,
+    at: tuple[Position, Position],
+    stands_at: Position,
+    now: datetime,
+    *,
+    as_messages: bool = False,
 ) -> tuple[DdlRecord, DdlRecord]:
-    """`stands_at`: how far the target's table is. The table of an earlier attempt is made anew.
+    """`stands_at`: how far the target's table is. The table of an earlier attempt is made anew. `as_messages`: into a sink of messages.
 
     Both come after all that is open of its name: a create that waits for a user knows no table.
     """
@@ -72,12 +80,15 @@ def begun(
         stands_at = table.beside.stands_at
     left, entered = at
     names = frozenset({target})
-    beside = Beside(name=beside_name(table.id, target), stands_at=stands_at)
+    beside = None if as_messages else Beside(name=beside_name(table.id, target), stands_at=stands_at)
+    definition = definition_of(table, beside)
+    if as_messages and stands_at < left:
+        definition = Document.of(definition.decode() | {"skippedFrom": str(stands_at)})
     leave = DdlRecord(
         event=DdlEvent(position=left, type=DdlType.LEAVE, db=table.name.db, table=table.name, id=table.id),
         scope=Scope(tables=frozenset({table.id}), ended=frozenset({table.id}), names=names),
         disposition=Disposition.SCHEMA_ONLY,
-        note=f"to be copied anew; {target} stands still until the copy takes its place",
+        note="to be copied anew" + ("" if as_messages else f"; {target} stands still until the copy takes its place"),
         seen_at=now,
     )
     enter = DdlRecord(
@@ -87,11 +98,11 @@ def begun(
             db=table.name.db,
             table=table.name,
             id=table.id,
-            description=definition_of(table, beside),
+            description=definition,
         ),
         scope=Scope(apart=frozenset({table.id}), names=names),
-        disposition=Disposition.SCHEMA_ONLY,
-        note=f"copied to {beside.name}",
+        disposition=Disposition.APPLY if beside is None else Disposition.SCHEMA_ONLY,
+        note="" if beside is None else f"copied to {beside.name}",
         seen_at=now,
     )
     return leave, enter

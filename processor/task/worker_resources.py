@@ -123,7 +123,7 @@ class ChangefeedResources:
             context.schemas,
             configuration.routes.target,
             self.rows.update_of,
-            _mount_options(configuration, target),
+            _mount_options(configuration, target, self.rows),
             columns_of,
         )
         self.row_filter = RowFilter(configuration.filter)
@@ -383,9 +383,13 @@ def _places(context: JobContext, uris: Uris) -> tuple[_Place, _Place]:
     return (uris.source.reference, context.capture), (uris.sink.reference, None)
 
 
-def _mount_options(configuration: Configuration, target: _Client | None) -> MountOptions:
-    sharded = target is not None and is_sharded(target)
-    return MountOptions(order_by=configuration.pipeline.order_by, sharded_target=sharded)
+def _mount_options(configuration: Configuration, target: _Client | None, rows: RowCapture) -> MountOptions:
+    return MountOptions(
+        order_by=configuration.pipeline.order_by,
+        sharded_target=target is not None and is_sharded(target),
+        about_of=rows.about_of if configuration.sink_can.keeps_messages else None,
+        images=configuration.images,
+    )
 
 
 def _rows(context: JobContext, source: TaskSource) -> RowCapture:

@@ -8,13 +8,14 @@
     rename   {.., "type": "rename", "ns": "shop.x", "to": "shop.y", "id": "u1", "dropped": "u2" or null}
     drop     {.., "type": "drop", "ns": "shop.y", "id": "u1"}; dropDatabase {.., "type": "dropDatabase", "db": "shop", "ids": ["u3", ..]}
     recopy   {.., "type": "recopy", "ns": "shop.x", "id": "u1"}: the table is empty from here, and copied again
+             {.., "anew": true, "skipped": {"from": "..", "to": ".."}}: it is made anew, as a schema at this pos says; what is skipped is never sent
     copied   {"v": 1, "feed": "orders", "op": "c", "ns": "shop.x", "id": "u1", "pos": "..", "start": ".."}: the copy that began at `start` is
              complete, and each change from pos on fits it; not in files, where the manifests say it
     mark     {"v": 1, "feed": "orders", "op": "w", "pos": "..", "tables": "all"}: everything before pos is there
     schema   {"v": 1, "feed": "orders", "op": "b", "ns": "shop.x", "id": "u1", "pos": "..",
               "schema": {"kind": "collection", "options": {..}, "indexes": [{..}], "shardKey": null}}
 
-Names are those downstream, after routing. `pos` of a schema is where this version of the table begins.
+A DDL has "wall", milliseconds by the source's clock, behind its pos if the source shows it. Names are those downstream, after routing. `pos` of a schema is where this version of the table begins.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from changefeed.position import Position
 from changefeed.records import DdlRecord
 from changefeed.table import TableId, TableName, TableSchema, view_id
 from sink.ddl import (
+    BeginAgain,
     CreateIndexes,
     CreateTable,
     DownstreamDdl,
@@ -72,7 +74,8 @@ def ddl_message(  # noqa: C901 - one case for each kind of DDL
     """None for a DDL that changes nothing downstream."""
     event = record.event
     head: dict[str, Value] = {"v": VERSION, "feed": feed, "op": "ddl"}
-    about: dict[str, Value] = {"id": _id(record), "pos": pos_of(event.position)}
+    at: dict[str, Value] = {"pos": pos_of(event.position), **({} if event.wall_ms is None else {"wall": event.wall_ms})}
+    about: dict[str, Value] = {"id": _id(record), **at}
     match ddl:
         case Skip():
             return None
@@ -90,9 +93,13 @@ def ddl_message(  # noqa: C901 - one case for each kind of DDL
         case RenameTable():
             own = {"type": "rename", "ns": str(ddl.name), "to": str(ddl.to), **about, "dropped": event.drop_target}
         case DropTables() if event.type is DdlType.DROP_DATABASE:
-            own = {"type": "dropDatabase", "db": event.db, "ids": _ended(record), "pos": about["pos"]}
+            own = {"type": "dropDatabase", "db": event.db, "ids": _ended(record), **at}
         case DropTables():
             own = {"type": "drop", "ns": str(ddl.names[0]), **about, "id": next(iter(_ended(record)), _id(record))}
+        case BeginAgain(name=name, skipped_from=skipped_from):
+            own = {"type": "recopy", "ns": str(name), **about, "anew": True}
+            if skipped_from is not None:
+                own["skipped"] = {"from": pos_of(skipped_from), "to": pos_of(event.position)}
         case Together():
             raise DdlUnsupported(f"{event}: an event sink has no copies beside a table; recopy is not offered for it")
     return Message({**head, **own})

@@ -6,6 +6,9 @@
     update   op u, "update": {"set": {"n": 2}, "unset": ["a.b"], "truncate": [{"field": "x", "size": 2}], "paths": {..}} in place of "after"
     delete   op d, and nothing after the key
 
+    "wall": milliseconds and, in a transaction, "txn": {"lsid": "<hex>", "n": 5} stand before "schema", where the source shows them
+    "images": "both", "before", "after" or "missing" stands before "key", and "before" and "after" behind it, if images are asked for
+
 A field without content is left out of "update". In JSON the documents (key, after, update) are canonical Extended JSON; the envelope
 around them has plain strings and numbers. What is the same for all changes of a table is made once.
 """
@@ -18,6 +21,7 @@ from struct import Struct
 from typing import Protocol, TypeVar
 
 import bson
+from bson.int64 import Int64
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.message_options import MessageEncoding
@@ -36,7 +40,8 @@ OPS: Mapping[RowType, str] = {
     RowType.DELETE: "d",
 }
 
-_KEY, _AFTER, _UPDATE = b"\x03key\0", b"\x03after\0", b"\x03update\0"
+_KEY, _BEFORE, _AFTER, _UPDATE = b"\x03key\0", b"\x03before\0", b"\x03after\0", b"\x03update\0"
+_WALL = Struct("<6sq")
 _TIMES = Struct("<4si3sq3sqs")
 _MOST_TABLES = 10_000
 
@@ -66,21 +71,37 @@ class BsonRows:
         self._heads: dict[tuple[TargetTable, str], tuple[bytes, bytes]] = {}
 
     def change(self, change: RowChange) -> bytes:
-        table, type_, key, document, update, time, token = change
+        table, type_, key, document, update, time, token, details = change
         place = f"{time:016X}{OF_EVENT}{token.decode()}".encode()
+        body = b"" if update is None else _UPDATE + update_body(update)
+        about = images = b""
+        if details is not None:
+            wall, transaction, before, after, found = details
+            about = b"" if wall is None else _WALL.pack(b"\x12wall\0", wall)
+            if transaction is not None:
+                about += _element({"txn": {"lsid": transaction[0], "n": Int64(transaction[1])}})
+            if found is not None:
+                images = _element({"images": found})
+                body = (b"" if before is None else _BEFORE + before) + (b"" if after is None else _AFTER + after) + body
         if document is not None:
-            body = _AFTER + document
-        elif update is not None:
-            body = _UPDATE + update_body(update)
-        else:
-            body = b""
-        return self._message(table, OPS[type_], place, time, key, body)
+            body += _AFTER + document
+        return self._message(table, OPS[type_], place, time, key, body, about, images)
 
     def copied(self, table: TargetTable, document: bytes, key: bytes, read_ts: ClusterTime) -> bytes:
         time = read_ts.to_int()
         return self._message(table, COPIED, f"{time:016X}{AFTER_ALL}".encode(), time, key, _AFTER + document)
 
-    def _message(self, table: TargetTable, op: str, pos: bytes, time: int, key: bytes, body: bytes) -> bytes:
+    def _message(
+        self,
+        table: TargetTable,
+        op: str,
+        pos: bytes,
+        time: int,
+        key: bytes,
+        body: bytes,
+        about: bytes = b"",
+        images: bytes = b"",
+    ) -> bytes:
         head, schema = self._heads.get((table, op)) or self._head(table, op)
         pieces = (
             head,
@@ -89,7 +110,9 @@ class BsonRows:
             pos,
             b"\0",
             _TIMES.pack(b"\x03ts\0", 27, b"\x12t\0", time >> 32, b"\x12i\0", time & 0xFFFFFFFF, b"\0"),
+            about,
             schema,
+            images,
             _KEY,
             key,
             body,
@@ -110,28 +133,50 @@ class JsonRows:
         self._heads: dict[tuple[TargetTable, str], tuple[str, str]] = {}
 
     def change(self, change: RowChange) -> bytes:
-        table, type_, key, document, update, time, token = change
+        table, type_, key, document, update, time, token, details = change
+        body = "" if update is None else f', "update": {to_json(update_body(update))}'
+        about = images = ""
+        if details is not None:
+            wall, transaction, before, after, found = details
+            about = "" if wall is None else f', "wall": {wall}'
+            if transaction is not None:
+                about += f', "txn": {{"lsid": "{transaction[0]}", "n": {transaction[1]}}}'
+            if found is not None:
+                images = f', "images": "{found}"'
+                was = "" if before is None else f', "before": {to_json(before)}'
+                body = was + ("" if after is None else f', "after": {to_json(after)}') + body
         if document is not None:
-            body = f', "after": {to_json(document)}'
-        elif update is not None:
-            body = f', "update": {to_json(update_body(update))}'
-        else:
-            body = ""
-        return self._message(table, OPS[type_], f"{time:016X}{OF_EVENT}{token.decode()}", time, key, body)
+            body += f', "after": {to_json(document)}'
+        pos = f"{time:016X}{OF_EVENT}{token.decode()}"
+        return self._message(table, OPS[type_], pos, time, key, body, about, images)
 
     def copied(self, table: TargetTable, document: bytes, key: bytes, read_ts: ClusterTime) -> bytes:
         time = read_ts.to_int()
         return self._message(table, COPIED, f"{time:016X}{AFTER_ALL}", time, key, f', "after": {to_json(document)}')
 
-    def _message(self, table: TargetTable, op: str, pos: str, time: int, key: bytes, body: str) -> bytes:
+    def _message(
+        self,
+        table: TargetTable,
+        op: str,
+        pos: str,
+        time: int,
+        key: bytes,
+        body: str,
+        about: str = "",
+        images: str = "",
+    ) -> bytes:
         head, schema = self._heads.get((table, op)) or self._head(table, op)
         ts = f'{{"t": {time >> 32}, "i": {time & 0xFFFFFFFF}}}'
-        return f'{head}, "pos": "{pos}", "ts": {ts}, {schema}, "key": {to_json(key)}{body}}}'.encode()
+        return f'{head}, "pos": "{pos}", "ts": {ts}{about}, {schema}{images}, "key": {to_json(key)}{body}}}'.encode()
 
     def _head(self, table: TargetTable, op: str) -> tuple[str, str]:
         texts = {"feed": self._feed, "op": op, "ns": str(table.name), "id": table.id}
         fields = [f'"v": {VERSION}', *(f'"{name}": {encode_basestring_ascii(text)}' for name, text in texts.items())]
         return kept(self._heads, (table, op), (f"{{{', '.join(fields)}", f'"schema": "{pos_of(table.version)}"'))
+
+
+def _element(fields: Mapping[str, object]) -> bytes:
+    return bson.encode(fields)[4:-1]
 
 
 def kept(made: dict[K, V], key: K, value: V) -> V:

@@ -3,10 +3,13 @@
     feed.json                              whose directory it is, by put-create
     data/<node epoch>/<attempt>-<n>.<json|bson>[.gz|.zst]    messages of one task; nobody reads them before a manifest names them
     log/<node epoch>/<number>.json         Manifest, by put-create: THE commit
-    ddl/<pos>.json, ddl/<pos>.recopy.<table>.json
-    schema/<table>/<pos>.json              a version of a table
-    copied/<table>/<pos>.json              the copy that began there is complete
+    ddl/<place>.json, ddl/<place>.recopy.<table>.json
+    schema/<table>/<place>.json            a version of a table
+    copied/<table>/<place>.json            the copy that began there is complete
     checkpoint/<number>.json               the owner's watermark, a chain of put-creates
+
+A place is a pos, and a table its identity, percent-encoded. What is too long for the name of a file (a resume token has the definition of the table
+that its event created, a view is identified by its name) is cut, and ends with its hash. The content says it in full.
 
     {"v": 1, "feed": "orders", "ranges": [{"from": "..", "to": "..", "ids": ["u1", "u2"]}], "files": [{"name": "data/..", ..}],
      "copies": [{"id": "u1", "start": "..", "after": "101.1", "until": "101.1", "files": [..]}]}
@@ -22,12 +25,13 @@ A copy says: `files` have documents of the table, read between two times, for th
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position, Window
@@ -39,20 +43,33 @@ VERSION = 1
 IDENTITY = "feed.json"
 LOG, DDL, SCHEMA, COPIED, CHECKPOINT, DATA = "log", "ddl", "schema", "copied", "checkpoint", "data"
 _DIGITS = 12
+_LONGEST, _KEPT, _HASH = 96, 48, 32
+"""A file system takes 255 bytes, of which a store may add some; a bucket 1,024 for the whole path."""
+
+
+def place_name(at: Position) -> str:
+    """As text, it sorts by its time at least."""
+    return _short(pos_of(at))
 
 
 def schema_name(table: TableId, valid_from: Position) -> str:
     """A view is identified by its name, which may contain any character."""
-    return f"{SCHEMA}/{quote(table, safe=':.')}/{pos_of(valid_from)}.json"
+    return f"{SCHEMA}/{_folder(table)}/{place_name(valid_from)}.json"
 
 
 def copied_name(table: TableId, start: Position) -> str:
     """Exists once the copy that began there is complete."""
-    return f"{COPIED}/{quote(table, safe=':.')}/{pos_of(start)}.json"
+    return f"{COPIED}/{_folder(table)}/{place_name(start)}.json"
 
 
-def table_of(folder: str) -> TableId:
-    return TableId(unquote(folder))
+def _folder(table: TableId) -> str:
+    return _short(quote(table, safe=":."))
+
+
+def _short(name: str) -> str:
+    if len(name) <= _LONGEST:
+        return name
+    return f"{name[:_KEPT]}-{hashlib.sha256(name.encode()).hexdigest()[:_HASH]}"
 
 
 def number_name(number: int) -> str:

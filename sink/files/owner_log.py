@@ -21,7 +21,7 @@ from sink.event_sink import NamedTables
 from sink.events.message import ddl_message, recopy_message, schema_message, watermark_message
 from sink.events.pos import pos_of
 from sink.files.identity import FeedIdentity
-from sink.files.manifest import CHECKPOINT, DDL, VERSION, copied_name, number_name, number_of, schema_name
+from sink.files.manifest import CHECKPOINT, DDL, VERSION, copied_name, number_name, number_of, place_name, schema_name
 from sink.files.stores.store import Store, create_same
 from sink.receipt import CopyEnd
 
@@ -47,7 +47,7 @@ class FileDdlApplier:
             return ddl.note
         message = ddl_message(self._identity.feed, record, ddl) if record is not None else None
         if record is not None and message is not None:
-            self._put(f"{DDL}/{pos_of(record.position)}.json", message.json())
+            self._put(f"{DDL}/{place_name(record.position)}.json", message.json())
         if record is None and isinstance(ddl, CreateTable) and "viewOn" in ddl.options.decode():
             self._describe(ddl)
         return ""
@@ -66,7 +66,7 @@ class FileDdlApplier:
     def recopy(self, table: TableId, name: TableName, at: Position) -> None:
         """The table is empty from there, and is copied again."""
         message = recopy_message(self._identity.feed, table, name, at)
-        self._put(f"{DDL}/{pos_of(at)}.recopy.{table}.json", message.json())
+        self._put(f"{DDL}/{place_name(at)}.recopy.{table}.json", message.json())
 
     def copied(self, end: CopyEnd) -> None:
         content = json.dumps({"v": VERSION, "feed": self._identity.feed, "id": end.table, "start": pos_of(end.start)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
@@ -12,7 +13,7 @@ from bson.raw_bson import RawBSONDocument
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.file_sink import FileSinkOptions
 from changefeed.documents.key_range import KeyRange
-from sink.events.row_message import RowEncoder, row_encoder
+from sink.files.data_format import Encoder, data_format
 from sink.files.data_writer import DataWriter
 from sink.files.stores.store import Store
 from sink.receipt import Receipt
@@ -27,8 +28,9 @@ class FileRowWriter:
     def __init__(
         self, feed: str, options: FileSinkOptions, store: Store, epoch: int, permit: Callable[[], object]
     ) -> None:
-        self._encoder = row_encoder(feed, options.format)
-        self._writer = DataWriter(options, store, epoch)
+        format = data_format(feed, options)
+        self._encoder = format.encoder
+        self._writer = DataWriter(format, options.file_bytes, store, epoch)
         self._permit = permit
 
     def begin(
@@ -45,7 +47,7 @@ class FileRowWriter:
 
 
 class FileRun:
-    def __init__(self, encoder: RowEncoder, writer: DataWriter, permit: Callable[[], object]) -> None:
+    def __init__(self, encoder: Encoder[Any], writer: DataWriter[Any], permit: Callable[[], object]) -> None:
         self._encoder = encoder
         self._writer = writer
         self._permit = permit
@@ -57,7 +59,7 @@ class FileRun:
         self._permit()
         return WriteResult(receipts=list(self._writer.finish()))
 
-    def _write(self, messages: Sequence[bytes]) -> WriteResult:
+    def _write(self, messages: Sequence[Any]) -> WriteResult:
         self._permit()
         self._writer.write(messages)
         return WriteResult()
@@ -75,8 +77,9 @@ class FileDocumentLoader:
         table: TargetTable,
         permit: Callable[[], object],
     ) -> None:
-        self._encoder = row_encoder(feed, options.format)
-        self._writer = DataWriter(options, store, epoch)
+        format = data_format(feed, options)
+        self._encoder = format.encoder
+        self._writer = DataWriter(format, options.file_bytes, store, epoch)
         self._table = table
         self._permit = permit
 

@@ -118,16 +118,22 @@ class MongoReplica:
                 if table in self._copying:
                     self._late.append(shown)
             case StoredMessage() if passed:
+                if shown.rank is Rank.RECOPY:
+                    self._late_of_none(shown.table)
                 if shown.rank is not Rank.ROW:
                     self._planned(shown)
             case StoredMessage() if reached and shown.rank is Rank.ROW:
                 self._add(shown)
             case CopyBegins() if passed:
-                pass  # the place says whether the copy is complete
+                self._late_of_none(shown.table)  # the place says whether this copy is complete
             case _:
                 self._catch_up()
                 return False
         return True
+
+    def _late_of_none(self, table: str) -> None:
+        """Another copy of the table begins: the end of the one before says nothing about it."""
+        self._late = [shown for shown in self._late if shown.table != table]
 
     def _catch_up(self) -> None:
         """The target is as far as an earlier reader brought it."""
@@ -196,7 +202,11 @@ class MongoReplica:
             self._stored.save(ddl=Begun(step, number, before))
             self._apply(ddl, before)
         if shown.rank is Rank.RECOPY and isinstance(shown.content, StoredMessage):
-            self._empty(TableName.parse(shown.content.fields["ns"]))
+            fields = shown.content.fields
+            if fields.get("anew"):
+                self._copying.discard(TableId(shown.table))
+            else:
+                self._empty(TableName.parse(fields["ns"]))
         place = self._stored.place
         ahead = not place.passed(shown) and not place.reached(shown)
         further = {"step": step, "rows": None} if ahead else {}
@@ -235,7 +245,7 @@ class MongoReplica:
                 create = CreateTable(name=name, options=Document.of(schema["options"]))
                 return (create, *(() if table in self._copying else self._waiting_indexes(table)))
             case _, "recopy":
-                return ()
+                return self._ended(table) if fields.get("anew") else ()
             case _, "dropDatabase":
                 names = [self._forget(TableId(id)) for id in fields["ids"]]
                 return (DropTables(names=tuple(name for name in names if name is not None)),)
@@ -262,6 +272,12 @@ class MongoReplica:
             case "drop":
                 self._forget(table)
 
+    def _ended(self, table: TableId) -> tuple[DownstreamDdl, ...]:
+        """It begins again, and whether that copy is complete is known already where this is read again."""
+        self._indexes.pop(table, None)
+        former = self._names.pop(table, None)
+        return (DropTables(names=(former,)),) if former is not None else ()
+
     def _forget(self, table: TableId) -> TableName | None:
         self._copying.discard(table)
         self._indexes.pop(table, None)
@@ -287,7 +303,7 @@ def _change(fields: dict[str, Any]) -> RowChange:
         table=TargetTable(id=TableId(fields["id"]), source=name, name=name, ordered=True),
         type=_TYPES[fields["op"]],
         key=bson.encode(fields["key"]),
-        document=bson.encode(after) if after is not None else None,
+        document=bson.encode(after) if after is not None and update is None else None,
         update=bson.encode(_description(update)) if update is not None else None,
         time=ClusterTime(fields["ts"]["t"], fields["ts"]["i"]).to_int(),
         token=fields["pos"].partition(".")[2][6:].encode(),

@@ -21,6 +21,7 @@ from changefeed.errors import InvariantError
 from source.oplog.place import FIRST, place
 from source.oplog.update import description, is_replacement, upserting
 from source.raw.bson_bytes import document_of, elements, fields_of
+from source.raw.row_about import WALL_SIZE, RowAbout, milliseconds, transaction_of
 from source.raw.row_header import Header
 
 _INT32: Callable[[bytes, int], tuple[int]] = Struct("<i").unpack_from
@@ -35,7 +36,9 @@ _STATEMENT_SIZE = len(_STATEMENT) + 4
 _PLACE, _UPSERTS, _UPSERT = b"\x10place\0", b"\x08upserts\0\x01", b"\x08b\0\x01"
 _ID = b"_id\0"
 _BUCKETS = b"system.buckets."
+_WALL = b"\x09wall\0"
 _FIRST = FIRST.encode()
+_RETRYABLE_WRITES = b"\0\x01\0\0\0"
 _MOST_OPENINGS = 100_000
 _new = tuple.__new__
 
@@ -163,14 +166,38 @@ def _walk(entry: bytes) -> Header:
     return Header(kind, _UINT64(time, 0)[0], token, ns, key, uuid, *whole, *update, 0, 0, None)
 
 
-def made_entry(operation: bytes, ts: bytes, index: int, *, upserts: bool) -> bytes:
-    """An operation of `applyOps` as an entry. `ts` is raw. `upserts`: its updates insert missing documents."""
+def made_entry(operation: bytes, ts: bytes, index: int, *, upserts: bool, about: bytes = b"") -> bytes:
+    """An operation of `applyOps` as an entry. `ts` is raw. `upserts`: its updates insert missing documents. `about`: see `about_command`."""
     if b"\x11ts\0" in operation:
         body = b"".join(element for name, element in fields_of(operation).items() if name not in (b"ts", b"t"))
     else:
         body = operation[4:-1]
-    rest = (_TS, ts, _PLACE, index.to_bytes(4, "little"), _UPSERTS if upserts else b"")
+    rest = (_TS, ts, _PLACE, index.to_bytes(4, "little"), about, _UPSERTS if upserts else b"")
     return document_of([body, *rest])
+
+
+def about_command(entry: bytes) -> bytes:
+    """What each operation of a command entry has of it: its wall time, and the session and number of a transaction, in this order."""
+    fields = fields_of(entry)
+    wall, lsid, number = (fields.get(name, b"") for name in (b"wall", b"lsid", b"txnNumber"))
+    retryable = fields.get(b"multiOpType", b"").endswith(_RETRYABLE_WRITES)
+    return wall + lsid + number if wall and lsid and number and not retryable else wall
+
+
+def about_of(entry: bytes, _: Header) -> RowAbout:
+    """The wall time is behind the documents; in what was made of a transaction, its session and number follow."""
+    at = entry.rfind(_WALL)
+    if at < 0:
+        return RowAbout()
+    value_at = at + len(_WALL)
+    end = value_at + WALL_SIZE
+    wall = milliseconds(entry, value_at)
+    if not entry.startswith(_LSID, end):
+        return _new(RowAbout, (wall, None))
+    lsid_at = end + len(_LSID)
+    lsid_end = lsid_at + _INT32(entry, lsid_at)[0]
+    number_at = lsid_end + len(_NUMBER)
+    return _new(RowAbout, (wall, transaction_of(entry[lsid_at:lsid_end], entry[number_at : number_at + 8])))
 
 
 def update_of(entry: bytes, header: Header) -> bytes:

@@ -35,7 +35,7 @@ from source.errors import error_text, translate
 from source.oplog.command_entry import CommandEntry, is_command
 from source.oplog.find import entries, entry_at
 from source.oplog.place import index_of, position
-from source.oplog.row_entry import made_entry, scan
+from source.oplog.row_entry import about_command, made_entry, scan
 from source.oplog.stride import Stride
 from source.oplog.transaction import operations
 from source.raw.raw_batch import RawBatch
@@ -53,10 +53,15 @@ log = structlog.get_logger(__name__)
 
 
 class OplogReader:
-    """`names` are all names that wanted tables may have, or None if these are more than `MOST_NAMES`."""
+    """`names` are all names that wanted tables may have, or None if these are more than `MOST_NAMES`. `about`: the operations of transactions say
+    whose they are, and when they were written.
+    """
 
-    def __init__(self, client: Client, names: Sequence[str] | None, *, patience: timedelta) -> None:
+    def __init__(
+        self, client: Client, names: Sequence[str] | None, *, patience: timedelta, about: bool = False
+    ) -> None:
         self._client = client
+        self._about = about
         self._patience = patience
         self._names = names
         self._read = self._taken = 0
@@ -139,8 +144,9 @@ class OplogReader:
 
     def _made(self, command: CommandEntry) -> Iterator[list[bytes]]:
         ts, made, size = command.ts.to_int().to_bytes(8, "little"), [], 0
+        about = about_command(command.entry) if self._about else b""
         for index, (operation, upserts) in enumerate(operations(partial(entry_at, self._client), command)):
-            entry = made_entry(operation, ts, index, upserts=upserts)
+            entry = made_entry(operation, ts, index, upserts=upserts, about=about)
             made.append(entry)
             size += len(entry)
             if size >= _BATCH_BYTES:

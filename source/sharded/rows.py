@@ -32,6 +32,7 @@ from source.errors import translate
 from source.oplog import row_entry
 from source.raw.bson_bytes import value_end_of
 from source.raw.raw_batch import RawBatch
+from source.raw.row_about import RowAbout
 from source.raw.row_header import Header
 from source.row_capture import RowReader
 from source.sharded.cluster_clients import ClusterClients
@@ -63,6 +64,10 @@ class ShardedRows:
     @property
     def update_of(self) -> Callable[[bytes, Header], bytes]:
         return row_entry.update_of
+
+    @property
+    def about_of(self) -> Callable[[bytes, Header], RowAbout]:
+        return row_entry.about_of
 
     def reader(self, history: ShardedHistory | None) -> RowReader:
         if history is None:

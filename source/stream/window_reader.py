@@ -75,6 +75,8 @@ class ReadOptions:
     """The filter for the server's `$match`; empty passes everything."""
     full_document: FullDocument = FullDocument.DEFAULT
     before_change: BeforeChange = BeforeChange.OFF
+    about: bool = False
+    """Whether `about_of` of a row is wanted."""
     patience: timedelta = timedelta(seconds=30)
     """How long the source may be unavailable at one place before the error is raised."""
 

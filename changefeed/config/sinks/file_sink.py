@@ -2,6 +2,7 @@
 
     file:///srv/orders                                                       JSON lines, compressed
     file:///srv/orders?format=bson&compression=none&commit_interval=10s&file_size=16MiB
+    file:///srv/orders?format=parquet                                        rows in columns; DDL and watermarks stay JSON
     s3://orders-archive/shop?region=eu-central-1&format=bson                 the same, in a bucket (`store_place.py`)
 
 `commit_interval`: how long a window of the tables that follow spans at least. Nothing is seen before its window is committed.
@@ -16,7 +17,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self
 
-from changefeed.config.sinks.message_options import MessageEncoding
 from changefeed.config.sinks.sink_option import SinkOption, one_of, refuse_unknown
 from changefeed.config.sinks.store_place import (
     BUCKET_OPTIONS,
@@ -34,6 +34,12 @@ _LONGEST = 3600
 _LEAST_SIZE, _MOST_SIZE = 64 << 10, 4 << 30
 
 
+class FileFormat(StrEnum):
+    JSON = "json"
+    BSON = "bson"
+    PARQUET = "parquet"
+
+
 class Compression(StrEnum):
     GZIP = "gzip"
     ZSTD = "zstd"
@@ -43,7 +49,7 @@ class Compression(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSinkOptions:
     place: StorePlace
-    format: MessageEncoding = MessageEncoding.JSON
+    format: FileFormat = FileFormat.JSON
     compression: Compression = Compression.GZIP
     commit_seconds: int = 60
     file_bytes: int = 64 << 20
@@ -86,11 +92,16 @@ def _bytes(value: str) -> int:
 OPTIONS = (
     SinkOption(
         name="format",
-        values="json, bson",
+        values="json, bson, parquet",
         default="json",
-        about="lines of JSON, or documents one after another, exact for every value",
+        about="lines of JSON; documents one after another, exact for every value; or Parquet with one schema for all tables, which has both",
     ),
-    SinkOption(name="compression", values="gzip, zstd, none", default="gzip", about="of the files with rows"),
+    SinkOption(
+        name="compression",
+        values="gzip, zstd, none",
+        default="gzip",
+        about="of the files with rows",
+    ),
     SinkOption(
         name="commit_interval",
         values="1s to 60m",
@@ -100,7 +111,7 @@ OPTIONS = (
     SinkOption(name="file_size", values="64KiB to 4096MiB", default="64MiB", about="when a task begins its next file"),
 )
 _READERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "format": ("format", one_of(MessageEncoding, "format")),
+    "format": ("format", one_of(FileFormat, "format")),
     "compression": ("compression", one_of(Compression, "compression")),
     "commit_interval": ("commit_seconds", _seconds),
     "file_size": ("file_bytes", _bytes),

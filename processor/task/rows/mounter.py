@@ -19,18 +19,22 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from changefeed.config.configuration import OrderBy
-from changefeed.errors import InvariantError
+from changefeed.config.sinks.images import Images
+from changefeed.documents.key_text import key_text
+from changefeed.errors import ImageMissing, InvariantError
 from changefeed.event import RowType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema
 from processor.task.shuffle.routing import TableRoute, dependent
-from sink.row import RowChange, TargetTable
+from sink.row import RowChange, RowDetails, TargetTable
 from source.raw.columns import Columns
+from source.raw.row_about import RowAbout
 from source.raw.row_header import Header
 from source.stream.events.raw_event import table_name
 
 _TYPES = {kind.value.encode(): kind for kind in RowType}
 _UPDATE, _DELETE = RowType.UPDATE, RowType.DELETE
+_IMAGES = {(True, True): "both", (True, False): "before", (False, True): "after", (False, False): "missing"}
 _new = tuple.__new__
 
 
@@ -65,6 +69,9 @@ class MountOptions:
 
     order_by: OrderBy = OrderBy.AUTO
     sharded_target: bool = False
+    about_of: Callable[[bytes, Header], RowAbout] | None = None
+    """If changes become messages: when and in which transaction a row was written."""
+    images: Images = Images.NONE
 
 
 class Mounter:
@@ -110,7 +117,30 @@ class Mounter:
         if (columns := table.columns) is not None:
             document = columns.document(document) if document is not None else None
             update = columns.update(update) if update is not None else None
-        return _new(RowChange, (table.target, kind, key, document, update, time, token))
+        details = self._details(event, header, table, kind) if self._options.about_of is not None else None
+        return _new(RowChange, (table.target, kind, key, document, update, time, token, details))
+
+    def _details(self, event: bytes, header: Header, table: MountedTable, kind: RowType) -> RowDetails:
+        about_of, images = self._options.about_of, self._options.images
+        assert about_of is not None
+        wall, transaction = about_of(event, header)
+        if images is Images.NONE:
+            return _new(RowDetails, (wall, transaction, None, None, None))
+        before = event[header.before_at : header.before_end] or None
+        after = event[header.full_at : header.full_end] or None
+        lacks_before, lacks_after = kind is not RowType.INSERT and not before, kind is not _DELETE and not after
+        if images is Images.REQUIRED and (lacks_before or lacks_after):
+            lacking = " and ".join(name for name, lacks in (("before", lacks_before), ("after", lacks_after)) if lacks)
+            raise ImageMissing(
+                f"{kind} of {table.schema.name} {key_text(header.key)} at {header.position}: expected the document {lacking} the change, since images "
+                f"is required; the source has none: turn changeStreamPreAndPostImages on there and let images be kept for longer than this "
+                f"changefeed may be behind, then copy the table anew (sluice table recopy)"
+            ).about(table.target.id)
+        found = _IMAGES[before is not None, after is not None]
+        if (columns := table.columns) is not None:
+            before = columns.document(before) if before is not None else None
+            after = columns.document(after) if after is not None else None
+        return RowDetails(wall, transaction, before, after if kind is _UPDATE else None, found)
 
     def _look_up(self, header: Header) -> MountedTable:
         name, position = table_name(header.ns), header.position

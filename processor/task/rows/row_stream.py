@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from changefeed.config.configuration import Configuration
+from changefeed.config.sinks.images import Images
 from changefeed.documents.document import Document
 from source.stream import filter_match
 from source.stream.window_reader import BeforeChange, FullDocument, ReadOptions
@@ -17,12 +18,14 @@ from the tasks of other changefeeds, whose servers answer."""
 
 def read_options(configuration: Configuration) -> ReadOptions:
     conditions = [rule.ignore_where for rule in configuration.filter.events if rule.ignore_where is not None]
-    after = any(condition.after_image for condition in conditions)
-    before = any(condition.before_image for condition in conditions)
+    asked = configuration.images is not Images.NONE
+    after = asked or any(condition.after_image for condition in conditions)
+    before = asked or any(condition.before_image for condition in conditions)
     return ReadOptions(
         match=Document.of(filter_match.rows(configuration.filter)),
         full_document=FullDocument.WHEN_AVAILABLE if after else FullDocument.DEFAULT,
         before_change=BeforeChange.WHEN_AVAILABLE if before else BeforeChange.OFF,
+        about=configuration.sink_can.keeps_messages,
         patience=PATIENCE,
     )
 

@@ -4,6 +4,7 @@
     replace   the same; a copied document is an insert
     update    updateDescription in place of fullDocument
     delete    neither
+    all       wallTime; lsid and txnNumber in a transaction; with images fullDocumentBeforeChange, and fullDocument of an update
     DDL       operationDescription; a rename has `to`, a dropDatabase no `ns.coll`
 
 Names are those downstream. `_id._data` is `pos` and not a resume token: no server takes it.
@@ -18,6 +19,7 @@ from typing import Any, TypeAlias
 import bson
 from bson.binary import UUID_SUBTYPE, Binary
 from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 
 from changefeed.errors import DdlUnsupported
@@ -25,6 +27,7 @@ from changefeed.event import DdlType, RowType
 from changefeed.records import DdlRecord
 from changefeed.table import TableId, TableName
 from sink.ddl import (
+    BeginAgain,
     CreateIndexes,
     CreateTable,
     DownstreamDdl,
@@ -38,7 +41,7 @@ from sink.ddl import (
 )
 from sink.events.pos import pos_of
 from sink.events.row_message import kept
-from sink.row import RowChange, TargetTable
+from sink.row import RowChange, RowDetails, TargetTable
 
 Fields: TypeAlias = dict[str, Any]
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
@@ -47,6 +50,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HEX_UUID = 32
 _TIME = Struct("<13sQ")
 _CLUSTER_TIME = b"\x11clusterTime\0"
+_BEFORE = b"\x03fullDocumentBeforeChange\0"
+_WALL = Struct("<10sq")
 _FULL, _KEY, _UPDATE = b"\x03fullDocument\0", b"\x03documentKey\0", b"\x03updateDescription\0"
 _UPSERT = b"\x08upsert\0"
 INSERT = RowType.INSERT.value
@@ -57,10 +62,12 @@ class ChangeEvents:
         self._made: dict[tuple[TargetTable, str], tuple[bytes, bytes]] = {}
 
     def change(self, change: RowChange, pos: str) -> bytes:
+        body = b"" if change.update is None else _UPDATE + server_update(change.update)
         if change.document is not None:
-            return self._event(change.table, change.type, pos, change.time, change.key, _FULL + change.document)
-        update = b"" if change.update is None else _UPDATE + server_update(change.update)
-        return self._event(change.table, change.type, pos, change.time, change.key, update)
+            body = _FULL + change.document
+        if change.details is not None:
+            body = _beside(change.details) + body
+        return self._event(change.table, change.type, pos, change.time, change.key, body)
 
     def copied(self, table: TargetTable, document: bytes, key: bytes, time: int, pos: str) -> bytes:
         return self._event(table, INSERT, pos, time, key, _FULL + document)
@@ -86,6 +93,17 @@ class ChangeEvents:
         return kept(self._made, (table, type), made)
 
 
+def _beside(details: RowDetails) -> bytes:
+    wall, transaction, before, after, _ = details
+    said = b"" if wall is None else _WALL.pack(b"\x09wallTime\0", wall)
+    if transaction is not None:
+        session = {"id": Binary(bytes.fromhex(transaction[0]), 4)}
+        said += bson.encode({"lsid": session, "txnNumber": Int64(transaction[1])})[4:-1]
+    if after is not None:
+        said += _FULL + after
+    return said if before is None else said + _BEFORE + before
+
+
 def server_update(update: bytes) -> bytes:
     """Without `upsert`, which no server writes: an operation of a large transaction does not say whether it inserted."""
     if _UPSERT not in update:
@@ -109,7 +127,7 @@ def ddl_event(record: DdlRecord, ddl: DownstreamDdl) -> bytes | None:
 def _described(record: DdlRecord, ddl: DownstreamDdl) -> tuple[DdlType | None, Fields, Fields]:  # noqa: C901, PLR0911 - one case for each kind of DDL
     event = record.event
     match ddl:
-        case Skip():
+        case Skip() | BeginAgain():
             return None, {}, {}
         case CreateTable():
             return DdlType.CREATE, _names(ddl.name), {"operationDescription": RawBSONDocument(ddl.options.raw)}

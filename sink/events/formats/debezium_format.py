@@ -39,7 +39,7 @@ from sink.events.message import watermark_message
 from sink.events.pos import AFTER_ALL, OF_EVENT, pos_of
 from sink.events.row_message import COPIED, OPS, kept
 from sink.receipt import CopyEnd
-from sink.row import RowChange, TargetTable
+from sink.row import RowChange, RowDetails, TargetTable
 
 _OPS: Mapping[RowType, str] = {
     RowType.INSERT: "c",
@@ -48,6 +48,7 @@ _OPS: Mapping[RowType, str] = {
     RowType.DELETE: "d",
 }
 _READ = "r"
+_NO_DETAILS = RowDetails()
 _quoted = encode_basestring_ascii
 
 
@@ -64,11 +65,12 @@ class DebeziumFormat:
         self._sources: dict[tuple[TargetTable, bool], tuple[str, str]] = {}
 
     def change(self, change: RowChange) -> Sequence[KeyedMessage]:
-        table, type, raw_key, document, update, time, token = change
+        table, type, raw_key, document, update, time, token, details = change
         headers = self._headers.of(table, OPS[type], f"{time:016X}{OF_EVENT}{token.decode()}")
-        after = "null" if document is None else _quoted(to_json(document, self._documents))
+        wall, _, before, image, _ = details or _NO_DETAILS
+        after = self._document(image if document is None else document)
         description = "null" if update is None else self._description(update)
-        value = self._envelope(table, time, _OPS[type], after, description)
+        value = self._envelope(table, time, _OPS[type], after, description, self._document(before), wall)
         key = self._key(raw_key)
         message = KeyedMessage(key, value, headers)
         if type is RowType.DELETE and self._tombstones:
@@ -77,7 +79,7 @@ class DebeziumFormat:
 
     def copied(self, table: TargetTable, document: bytes, key: bytes, read_ts: ClusterTime) -> Sequence[KeyedMessage]:
         time = read_ts.to_int()
-        after = _quoted(to_json(document, self._documents))
+        after = self._document(document)
         value = self._envelope(table, time, _READ, after, "null")
         return (KeyedMessage(self._key(key), value, self._headers.of(table, COPIED, f"{time:016X}{AFTER_ALL}")),)
 
@@ -110,6 +112,9 @@ class DebeziumFormat:
         identity = key if only_id(key) else bson.encode({"_id": RawBSONDocument(key, RAW)["_id"]})
         return f'{{"id": {_quoted(first_value(identity, self._ids))}}}'.encode()
 
+    def _document(self, document: bytes | None) -> str:
+        return "null" if document is None else _quoted(to_json(document, self._documents))
+
     def _description(self, update: bytes) -> str:
         fields = RawBSONDocument(update)
         removed, truncated = fields.get("removedFields") or None, fields.get("truncatedArrays") or None
@@ -118,13 +123,22 @@ class DebeziumFormat:
         text = to_json(updated.raw, self._fields) if updated is not None else "{}"
         return f'{{"removedFields": {json.dumps(removed)}, "updatedFields": {_quoted(text)}, "truncatedArrays": {json.dumps(arrays)}}}'
 
-    def _envelope(self, table: TargetTable, time: int, op: str, after: str, description: str) -> bytes:
+    def _envelope(
+        self,
+        table: TargetTable,
+        time: int,
+        op: str,
+        after: str,
+        description: str,
+        before: str = "null",
+        wall: int | None = None,
+    ) -> bytes:
         copied = op == _READ
         head, tail = self._sources.get((table, copied)) or kept(
             self._sources, (table, copied), self._source_of(table.name.db, table.name.coll, copied=copied)
         )
         return (
-            f'{{"before": null, "after": {after}, "updateDescription": {description}, "source": {_filled(head, tail, time)}, '
+            f'{{"before": {before}, "after": {after}, "updateDescription": {description}, "source": {_filled(head, tail, time, wall)}, '
             f'"op": "{op}", "ts_ms": {_ms(time)}, "transaction": null}}'
         ).encode()
 
@@ -133,13 +147,13 @@ class DebeziumFormat:
         snapshot = "true" if copied else "false"
         head = f'{{"version": "sluice", "connector": "mongodb", "name": {_quoted(self._source)}, '
         names = f'"db": {_quoted(db)}, "sequence": null, "collection": {json.dumps(coll)}'
-        return head, f'"snapshot": "{snapshot}", {names}, "lsid": null, "txnNumber": null, "wallTime": null}}'
+        return head, f'"snapshot": "{snapshot}", {names}, "lsid": null, "txnNumber": null, "wallTime": '
 
 
-def _filled(head: str, tail: str, time: int) -> str:
+def _filled(head: str, tail: str, time: int, wall: int | None = None) -> str:
     """The source block of an event at this cluster time."""
     ms = _ms(time)
-    return f'{head}"ts_ms": {ms}, "ts_us": {ms}000, "ts_ns": {ms}000000, "ord": {time & 0xFFFFFFFF}, {tail}'
+    return f'{head}"ts_ms": {ms}, "ts_us": {ms}000, "ts_ns": {ms}000000, "ord": {time & 0xFFFFFFFF}, {tail}{"null" if wall is None else wall}}}'
 
 
 def _ms(time: int) -> int:

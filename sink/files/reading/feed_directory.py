@@ -16,7 +16,7 @@ from changefeed.table import TableId
 from sink.events.pos import position_of
 from sink.files.compression import decompressed, plain_name
 from sink.files.identity import FeedIdentity
-from sink.files.manifest import CHECKPOINT, COPIED, DDL, IDENTITY, LOG, SCHEMA, Manifest, table_of
+from sink.files.manifest import CHECKPOINT, COPIED, DDL, IDENTITY, LOG, SCHEMA, Manifest
 from sink.files.stores.store import Store
 from sink.reading.stored_message import MessageGap, StoredMessage, Watermark
 from sink.receipt import Receipt
@@ -30,6 +30,8 @@ class FeedDirectory:
         self._store = store
         self._seen: dict[str, str] = {}
         """The last manifest of each node that was read."""
+        self._read: set[str] = set()
+        """Of schemas and ends of copies."""
         self.manifests: list[Manifest] = []
         self.ddls: dict[str, StoredMessage] = {}
         self.schemas: dict[TableId, dict[Position, StoredMessage]] = {}
@@ -59,15 +61,20 @@ class FeedDirectory:
         for name in self._store.names(DDL):
             if name not in self.ddls:
                 self.ddls[name] = _parsed(self._needed(f"{DDL}/{name}"))
-        for folder in self._store.names(COPIED):
-            starts = self._store.names(f"{COPIED}/{folder}")
-            self.copied |= {(table_of(folder), position_of(name.removesuffix(".json"))) for name in starts}
-        for folder in self._store.names(SCHEMA):
-            versions = self.schemas.setdefault(table_of(folder), {})
-            for name in self._store.names(f"{SCHEMA}/{folder}"):
-                at = position_of(name.removesuffix(".json"))
-                if at not in versions:
-                    versions[at] = _parsed(self._needed(f"{SCHEMA}/{folder}/{name}"))
+        for content in self._new(COPIED):
+            fields = json.loads(content)
+            self.copied.add((TableId(fields["id"]), position_of(fields["start"])))
+        for content in self._new(SCHEMA):
+            message = _parsed(content)
+            self.schemas.setdefault(TableId(message.table), {})[position_of(message.pos)] = message
+
+    def _new(self, part: str) -> Iterator[bytes]:
+        """Of each table, what was not read yet."""
+        for folder in self._store.names(part):
+            for name in (f"{part}/{folder}/{each}" for each in self._store.names(f"{part}/{folder}")):
+                if name not in self._read:
+                    yield self._needed(name)
+                    self._read.add(name)
 
     def messages(self, file: Receipt) -> Iterator[StoredMessage]:
         stored = self._needed(file.name)
@@ -76,6 +83,8 @@ class FeedDirectory:
                 f"{self._store}/{file.name}: expected {file.bytes} bytes with the checksum {file.crc32}, found {len(stored)} with "
                 f"{zlib.crc32(stored)}; the file is damaged: restore it"
             )
+        if file.name.endswith(".parquet"):
+            return _of_parquet(stored)
         content = decompressed(stored, file.name)
         if plain_name(file.name).endswith(".json"):
             return map(_parsed, content.splitlines())
@@ -98,6 +107,12 @@ def _parsed(line: bytes) -> StoredMessage:
 def _decoded(raw: bytes) -> StoredMessage:
     fields = RawBSONDocument(raw, _RAW)
     return StoredMessage(fields["pos"], fields["id"], raw)
+
+
+def _of_parquet(stored: bytes) -> Iterator[StoredMessage]:
+    from sink.files.parquet.parquet_messages import parquet_messages  # noqa: PLC0415 - pyarrow takes time and memory to load
+
+    return (StoredMessage(message.pos, message.table, message.bson) for message in parquet_messages(stored))
 
 
 def _documents(content: bytes) -> Iterator[bytes]:

@@ -103,6 +103,9 @@ class Reader:
             table = next(iter(ddl.about), TableId(""))
             if before.of(table) <= ddl.at < now.of(table):
                 queue.add(ddl.message.pos, Rank.RECOPY if ddl.type == "recopy" else Rank.DDL, table, ddl.message)
+                if ddl.type == "recopy" and ddl.message.fields.get("anew"):
+                    version = self._directory.schemas[table][ddl.at]
+                    queue.add(version.pos, Rank.SCHEMA, table, version)
         ranges = _ranges(self._directory.manifests)
         for table, life in self._lives(ddls, ranges).items():
             start, end = before.of(table), now.of(table)

@@ -2,7 +2,7 @@
 
     b u1 @100                   the table begins, with this schema. Later `b`s of it say what DDL has said
     ddl create u2 @105          the table begins
-    ddl recopy u1 @110          the table is empty, and copied again
+    ddl recopy u1 @110          the table is empty, and copied again; if "anew", a b of this pos says what it is now
     c u1 @120, start 110        that copy is complete: changes from 120 on fit. Sent late, it counts from the watermark on
 
 A copied document (`r`) stands where it was read, but not before the table's begin: what was read just before it is of the begin.
@@ -31,6 +31,8 @@ class FeedHistory:
         self._schemas: dict[str, dict[str, StoredMessage]] = defaultdict(dict)
         self._created: dict[str, str] = {}
         self._emptied: dict[str, set[str]] = defaultdict(set)
+        self._anew: set[tuple[str, str]] = set()
+        """Where tables were not just emptied, but began again."""
         self._copied: dict[str, dict[str, str]] = defaultdict(dict)
         self._shown: set[tuple[str, str]] = set()
         """The copies whose ends were shown."""
@@ -54,6 +56,8 @@ class FeedHistory:
                     self._name(fields["to"])
                 elif type == "recopy":
                     self._emptied[table].add(pos)
+                    if fields.get("anew"):
+                        self._anew.add((table, pos))
 
     def _name(self, text: str) -> None:
         self.names[TableName.parse(text)] = None
@@ -83,9 +87,13 @@ class FeedHistory:
             if pos_of(before.of(id)) <= pos < pos_of(now.of(id)):
                 yield Shown(pos, Rank.RECOPY if type == "recopy" else Rank.DDL, table, number, message)
         for table, versions in self._schemas.items():
-            start, id = min(versions), TableId(table)
-            if table not in self._created and pos_of(before.of(id)) <= start < pos_of(now.of(id)):
-                yield Shown(start, Rank.SCHEMA, table, 0, versions[start])
+            first, id = min(versions), TableId(table)
+            begins = {pos for pos in versions if (table, pos) in self._anew}
+            if table not in self._created:
+                begins.add(first)
+            for start in begins:
+                if pos_of(before.of(id)) <= start < pos_of(now.of(id)):
+                    yield Shown(start, Rank.SCHEMA, table, 0, versions[start])
 
     def _copies(self, round: Round, has_copies: Callable[[str, str, str], bool]) -> Iterator[Shown]:
         before, now = round

@@ -23,6 +23,7 @@ from changefeed.event import DdlType
 from changefeed.records import Observation, ObservedTable
 from changefeed.table import TableName
 from sink.ddl import (
+    BeginAgain,
     CreateIndexes,
     CreateTable,
     DropIndexes,
@@ -70,7 +71,7 @@ def commands(  # noqa: PLR0911 - one case for each kind of DDL
 ) -> tuple[DdlCommand, ...]:
     """`now` is the target's present state, with nothing or only a part of the DDL applied."""
     match ddl:
-        case Skip():
+        case Skip() | BeginAgain():
             return ()
         case CreateTable():
             return (_create(ddl, target, ttl),)

@@ -26,6 +26,7 @@ from changefeed.event import DdlType
 from changefeed.records import Observation, ObservedTable
 from changefeed.table import TableName
 from sink.ddl import (
+    BeginAgain,
     CreateIndexes,
     CreateTable,
     DropIndexes,
@@ -58,14 +59,16 @@ def effect(ddl: SingleDdl, before: Observation, now: Observation, ttl: Ttl) -> D
             return _renamed(ddl, before, now, ttl)
         case ShardTable() if ddl.how is DdlType.RESHARD_COLLECTION:
             return _resharded(before.tables.get(ddl.name), now.tables.get(ddl.name))
-        case CreateIndexes() | DropIndexes() | ModifyTable() | ShardTable():
+        case CreateIndexes() | DropIndexes() | ModifyTable() | ShardTable() | BeginAgain():
             same = _same_table(before.tables.get(ddl.name), now.tables.get(ddl.name))
             return DdlEffect.ABSENT if same else DdlEffect.UNCLEAR
         case _:
             assert_never(ddl)
 
 
-def refusal(ddl: SingleDdl, before: Observation, ttl: Ttl) -> str | None:
+def refusal(  # noqa: PLR0911 - one case for each kind of DDL
+    ddl: SingleDdl, before: Observation, ttl: Ttl
+) -> str | None:
     """Why a DDL cannot be applied to a target in the recorded state, and the remedy; None when it can."""
     match ddl:
         case CreateTable():
@@ -78,6 +81,8 @@ def refusal(ddl: SingleDdl, before: Observation, ttl: Ttl) -> str | None:
             return None
         case CreateIndexes() | DropIndexes() | ModifyTable() | ShardTable():
             return _missing(ddl.name) if before.tables.get(ddl.name) is None else None
+        case BeginAgain():
+            return f"{ddl.name} would begin again among messages, and a MongoDB has none; copy the table anew (sluice table recopy)"
         case DropTables() | Skip():
             return None
         case _:

@@ -20,6 +20,7 @@ import bson
 from changefeed.errors import InvariantError
 from changefeed.table import TableName
 from source.raw.bson_bytes import NULL, STRING, document_of, elements
+from source.raw.row_about import RowAbout, milliseconds, transaction_of
 from source.raw.row_header import Header
 
 _INT32: Callable[[bytes, int], tuple[int]] = Struct("<i").unpack_from
@@ -138,6 +139,24 @@ def _split(raw: bytes) -> tuple[int, int] | None:
 def update_of(event: bytes, header: Header) -> bytes:
     """The raw `updateDescription` of an update."""
     return event[header.update_at : header.update_end]
+
+
+def about_of(event: bytes, _: Header) -> RowAbout:
+    """Before 6.0 an event has no wall time."""
+    token_end = event.find(0, _TOKEN_AT)
+    for size in (_SHORT, _LONG):
+        at = token_end + size
+        if event[token_end:at] in _OPENINGS and len(event) > at + _EXPANDED.size:
+            _, uuid_head, _, wall_head = _MIDDLE(event, at)
+            if uuid_head == _UUID and wall_head == _WALL:
+                return _new(RowAbout, (milliseconds(event, at + _EXPANDED.size - 8), None))
+    found = {name: event[at:end] for name, _, at, end in elements(event)}
+    wall = found.get(b"wallTime")
+    of_transaction = b"lsid" in found and b"txnNumber" in found
+    return RowAbout(
+        milliseconds(wall, 0) if wall is not None else None,
+        transaction_of(found[b"lsid"], found[b"txnNumber"]) if of_transaction else None,
+    )
 
 
 def without_images(event: bytes, header: Header) -> bytes:

@@ -74,6 +74,7 @@ def goes_on_from_each_step(
     read: Callable[[Any], None],
     emptied: Callable[[], None],
     target: Client,
+    tables: str = "ac",
 ) -> None:
     """`grown`: a feed of the first parts, that nobody has read; `rest`: the other parts. It is killed while it reads the first parts, and again
     while it reads all.
@@ -82,8 +83,8 @@ def goes_on_from_each_step(
     rest(whole)
     read(whole)
     expected = state(target)
-    assert list(expected) == ["a", "c"]
-    assert [set(expected[name][1]) for name in "ac"] == [{"_id_", "u_1"}, {"_id_"}]
+    assert list(expected) == list(tables)
+    assert all(documents for documents, _ in expected.values())
     for steps in count(3, every):
         emptied()
         feed = grown(steps)

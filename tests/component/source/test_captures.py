@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -19,6 +20,7 @@ from changefeed.table import TableName
 from source.connection import Client, connect
 from source.oplog.row_reader import OplogReader
 from source.oplog.window import majority_time, newest_time
+from source.raw.row_about import RowAbout
 from source.raw.row_header import Header
 from source.row_capture import RowCapture, of_oplog, of_stream
 from source.stream.events.raw_event import table_name
@@ -34,6 +36,8 @@ class Shown(NamedTuple):
     table: TableName | None
     key: bytes
     content: object
+    about: RowAbout
+    """Without the wall time where change streams do not show it."""
 
 
 @pytest.fixture
@@ -44,7 +48,7 @@ def client(source_uri: str) -> Iterator[Client]:
 
 def captures(client: Client) -> dict[str, RowCapture]:
     return {
-        "oplog": of_oplog(OplogReader(client, [], patience=PATIENCE)),
+        "oplog": of_oplog(OplogReader(client, [], patience=PATIENCE, about=True)),
         "stream": of_stream(WindowReader(client, ReadOptions(patience=PATIENCE))),
     }
 
@@ -60,6 +64,7 @@ def shown(capture: RowCapture, window: Window, database: str) -> list[Shown]:
     return found
 
 
+_WALL_TIMES = tuple(map(int, os.environ.get("SLUICE_MONGOD_VERSION", "6.0.5").split(".")[:2])) >= (6, 0)
 _ROWS = (b"insert", b"update", b"replace", b"delete")
 
 
@@ -67,7 +72,12 @@ def _shown(capture: RowCapture, event: bytes, header: Header, table: TableName) 
     content: object = event[header.full_at : header.full_end]
     if header.type == b"update":
         content = _meaning(bson.decode(capture.update_of(event, header), _CODEC))
-    return Shown(header.position.ts, header.type.decode(), table, header.key, content)
+    about = capture.about_of(event, header)
+    if _WALL_TIMES:
+        assert about.wall_ms is not None, event
+    else:
+        about = about._replace(wall_ms=None)
+    return Shown(header.position.ts, header.type.decode(), table, header.key, content, about)
 
 
 def _meaning(description: Any) -> object:
@@ -108,6 +118,7 @@ def test_rows_of_every_kind(client: Client, database: str) -> None:
     found = both(client, database, write)
     assert {event.type for event in found} == {"insert", "update", "replace", "delete"}
     assert len(found) >= 18
+    assert {event.about.transaction for event in found} == {None}, "retryable writes are no transactions"
 
 
 def test_rows_that_look_like_entries_of_the_oplog(client: Client, database: str) -> None:
@@ -142,6 +153,10 @@ def test_a_transaction_is_one_time_in_the_order_of_its_operations(client: Client
     found = both(client, database, write)
     assert len(found) == 42
     assert len({event.ts for event in found}) == 1
+    [(_, transaction)] = {event.about for event in found}
+    assert transaction is not None
+    session, number = transaction
+    assert (len(session), number) == (32, 1)
 
 
 def test_a_transaction_of_many_entries(client: Client, database: str) -> None:

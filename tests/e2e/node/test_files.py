@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,124 +14,31 @@ from typing import Any
 import pytest
 import yaml
 
-from changefeed.cluster_time import ClusterTime
-from changefeed.config.sinks.file_sink import FileSinkOptions
 from devstack.mongodb.server import Client
-from devstack.s3.faulty_proxy import Fault, FaultyProxy
-from sink.files.stores.opening import open_store
+from devstack.s3.faulty_proxy import FaultyProxy
 from tests.component.node.server_process import SLUICE, Server
 from tests.e2e.node.event_judge import judge
+from tests.e2e.node.filed_changefeed import S3_KEYS, TABLES, Bucketed, Filed, fill
 from tests.e2e.node.mortal import Mortal
 from tests.e2e.node.workload import ddls_of_each_kind, until, writing
 from tests.independent_compare import differences
+from tests.independent_file_reader import rebuilt
 
-_TABLES = ("notes", "orders")
-_MARKS = 8
-_S3_KEYS = {"SLUICE_TEST_S3_KEY": "test", "SLUICE_TEST_S3_SECRET": "t/e+s=t"}
 _PATIENCE = ("--session-ttl", "10", "--grace", "150")  # the node shares two cores with its Spark
 
 
 @pytest.fixture(scope="module")
 def node(etcd_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     log = Path(tmp_path_factory.mktemp("n1")) / "log"
-    with Server(etcd_endpoint, log, *_PATIENCE, name="n1", roles="owner,processor", environment=_S3_KEYS) as started:
+    with Server(etcd_endpoint, log, *_PATIENCE, name="n1", roles="owner,processor", environment=S3_KEYS) as started:
         yield started
-
-
-class Filed:
-    """A changefeed into a directory, and a database of the target into which a reader writes what it finds there."""
-
-    def __init__(self, node: Server, id: str, source: Client, source_uri: str, target: Client, directory: Path) -> None:
-        self.node, self.id, self.directory = node, id, directory
-        self.uri = f"file://{directory}"
-        self.client, self.source, self.target = source, source[id], target
-        self._source_uri = source_uri
-
-    def sluice(self, *arguments: str, input: str | None = None) -> str:
-        answer = self.node.sluice(*arguments, input=input)
-        assert answer.returncode == 0, f"sluice {' '.join(arguments)}: {answer.stderr}{answer.stdout}"
-        return answer.stdout
-
-    def create(self, query: str = "", **more: Any) -> None:
-        configuration = {
-            "id": self.id,
-            "source": self._source_uri,
-            "sink": f"{self.uri}{'&' if '?' in self.uri else '?'}commit_interval=1s{query}",
-            "filter": {"tables": [f"{self.id}.*"]},
-            **more,
-        }
-        self.sluice("changefeed", "create", "-", input=yaml.safe_dump(configuration))
-
-    def until_written(self) -> None:
-        """All that the source has now is before the watermark."""
-        now = ClusterTime.from_bson(self.client.admin.command("hello")["lastWrite"]["opTime"]["ts"])
-        until(lambda: self._marked() > now, f"a watermark after {now}")
-
-    def _marked(self) -> ClusterTime:
-        return ClusterTime.from_int(max((int(mark[:16], 16) for mark in self.marks()), default=0))
-
-    def marks(self) -> list[str]:
-        """The `pos` of the newest watermarks."""
-        contents = [path.read_text() for path in sorted(self.directory.glob("checkpoint/*.json"))[-_MARKS:]]
-        return [json.loads(content)["pos"] for content in contents]
-
-    def uncommitted(self) -> set[str]:
-        """The data files that no manifest names."""
-        manifests = [json.loads(path.read_text()) for path in self.directory.glob("log/*/*.json")]
-        receipts = [file for each in manifests for file in each["files"]]
-        receipts += [file for each in manifests for copy in each["copies"] for file in copy["files"]]
-        files = {str(path.relative_to(self.directory)) for path in self.directory.glob("data/*/*")}
-        return files - {file["name"] for file in receipts}
-
-    def messages(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.sluice("read", self.uri).splitlines()]
-
-    def differences(self, target_uri: str) -> list[str]:
-        """Between the source and what a reader makes of the files."""
-        self.target.drop_database(self.id)
-        assert "written up to" in self.sluice("read", self.uri, "--to", target_uri, "--from-start")
-        return differences(self.client, self.id, self.target, self.id)
-
-
-class Bucketed(Filed):
-    """The same into a bucket. Its keys are in the environment of those who connect."""
-
-    def __init__(self, filed: Filed, bucket: str, s3: FaultyProxy) -> None:
-        super().__init__(filed.node, filed.id, filed.client, filed._source_uri, filed.target, filed.directory)
-        self.uri = bucket.replace("test:test@", "${env:SLUICE_TEST_S3_KEY}:${env:SLUICE_TEST_S3_SECRET}@")
-        self._store = open_store(FileSinkOptions.parse(bucket).place)
-        self._s3 = s3
-
-    def sluice(self, *arguments: str, input: str | None = None) -> str:
-        answer = self.node.sluice(*arguments, input=input, environment=_S3_KEYS)
-        assert answer.returncode == 0, f"sluice {' '.join(arguments)}: {answer.stderr}{answer.stdout}"
-        return answer.stdout
-
-    def marks(self) -> list[str]:
-        names = self._store.names("checkpoint")[-_MARKS:]
-        contents = (self._store.read(f"checkpoint/{name}") for name in names)
-        return [json.loads(content)["pos"] for content in contents if content is not None]
-
-    def disturb(self) -> None:
-        """Each tenth request fails, one way or another."""
-        faults = (Fault.LOST_ANSWER, Fault.BUSY, Fault.LATE_REQUEST, Fault.BROKEN, Fault.LOST_REQUEST)
-        self._s3.watch(lambda request: faults[request.number // 10 % len(faults)] if request.number % 10 == 9 else None)
-
-    def calm(self) -> int:
-        """How many requests there were."""
-        seen = len(self._s3.requests)
-        self._s3.watch()
-        return seen
 
 
 @pytest.fixture
 def feed(
     node: Server, database: str, source_uri: str, source_client: Client, target_client: Client, tmp_path: Path
 ) -> Iterator[Filed]:
-    for table in _TABLES:
-        source_client[database][table].insert_many([{"_id": f"row {n}", "n": n, "text": "x" * 50} for n in range(2000)])
-    source_client[database].command("create", "old", viewOn="orders", pipeline=[{"$match": {"n": {"$lt": 9}}}])
-    source_client[database]["orders"].create_index("n", unique=True, partialFilterExpression={"n": {"$gt": 0}})
+    fill(source_client, database)
     yield Filed(node, database, source_client, source_uri, target_client, tmp_path / "files")
     node.sluice("changefeed", "remove", database, "--yes")
     target_client.drop_database(database)
@@ -139,14 +47,105 @@ def feed(
 @pytest.mark.parametrize("query", ["", pytest.param("&format=bson&compression=none", marks=pytest.mark.soak)])
 def test_what_is_read_back_equals_the_source(feed: Filed, target_uri: str, query: str) -> None:
     feed.create(query)
-    with writing(feed.source, _TABLES):
+    with writing(feed.source, TABLES):
         for number in range(3):
             ddls_of_each_kind(feed.source, number)
             feed.until_written()
+            if number == 1:
+                feed.sluice("table", "recopy", feed.id, f"{feed.id}.orders", "--yes")
     feed.until_written()
+    until(lambda: feed.messages_of("recopy"), "the table that is copied anew")
     found = feed.differences(target_uri)
     assert not found, "\n".join(found)
     assert judge(feed.messages(), feed.marks()) == []
+
+
+def test_parquet_files_alone_say_what_the_source_holds(feed: Filed, target_uri: str) -> None:
+    """To a reader of a hundred lines that knows nothing of ours, and to our own."""
+    feed.create("&format=parquet")
+    with writing(feed.source, TABLES):
+        ddls_of_each_kind(feed.source, 0)
+        feed.until_written()
+        ddls_of_each_kind(feed.source, 1)
+    feed.until_written()
+    found = rebuilt(feed.directory)
+    for name in feed.source.list_collection_names(
+        filter={"type": "collection", "name": {"$not": {"$regex": "^system"}}}
+    ):
+        there = found.get(f"{feed.id}.{name}", [])
+        assert sorted(there, key=str) == sorted(feed.source[name].find(), key=str), name
+    differences = feed.differences(target_uri)
+    assert not differences, "\n".join(differences)
+    assert judge(feed.messages(), feed.marks()) == []
+
+
+@pytest.mark.since("6.0")
+def test_messages_have_the_documents_before_and_after_each_change(feed: Filed, target_uri: str) -> None:
+    """They come from change streams then. A table whose images the source does not have stops, and the others go on."""
+    configuration = feed.configuration(images="required")
+    refused = feed.node.sluice("changefeed", "create", "-", input=configuration)
+    assert "has no pre-images, which this option needs" in refused.stderr
+    for table in TABLES:
+        feed.source.command("collMod", table, changeStreamPreAndPostImages={"enabled": True})
+    refused = feed.node.sluice(
+        "changefeed", "create", "-", input=feed.configuration(images="required", capture="oplog")
+    )
+    assert "images: required asks for documents before and after changes" in refused.stderr
+    feed.create(images="required")
+    with writing(feed.source, TABLES):
+        feed.until_written()
+        ddls_of_each_kind(feed.source, 0)
+    _write_in_a_transaction(feed)
+    feed.source["notes"].replace_one({"_id": "row 1"}, {"n": -1})
+    feed.source["notes"].delete_one({"_id": "row 1"})
+    feed.until_written()
+    found = feed.differences(target_uri)
+    assert not found, "\n".join(found)
+    messages = feed.messages()
+    assert judge(messages, feed.marks()) == []
+    _judge_images(messages)
+    feed.source.command("collMod", "orders", changeStreamPreAndPostImages={"enabled": False})
+    feed.source["orders"].update_one({"_id": "row 7"}, {"$set": {"n": -7}})
+    until(lambda: "image_missing" in feed.sluice("table", "list", feed.id), "the table that stops")
+    feed.source["notes"].update_one({"_id": "row 7"}, {"$set": {"n": -7}})
+    feed.until_written()
+    *_, last, mark = feed.messages()
+    assert (last["op"], last["ns"], last["before"]["n"]) == ("u", f"{feed.id}.notes", {"$numberInt": "7"})
+    assert len(mark["tables"]) == 1, "the table that stopped, with its own position"
+    feed.source["orders"].create_index("made while it was stopped")
+    feed.source.command("collMod", "orders", changeStreamPreAndPostImages={"enabled": True})
+    feed.sluice("table", "recopy", feed.id, f"{feed.id}.orders", "--yes")
+    feed.until_written()
+    feed.source["orders"].update_one({"_id": "row 7"}, {"$set": {"n": -8}})
+    feed.until_written()
+    until(lambda: feed.messages()[-1]["tables"] == "all", "the table that is copied anew")
+    [again] = feed.messages_of("recopy")
+    assert again["skipped"]["from"] < again["skipped"]["to"] == again["pos"]
+    found = feed.differences(target_uri)
+    assert not found, "\n".join(found)
+
+
+def _write_in_a_transaction(feed: Filed) -> None:
+    with feed.client.start_session() as session, session.start_transaction():
+        for table in TABLES:
+            feed.source[table].insert_one({"_id": "of a transaction"}, session=session)
+
+
+def _judge_images(messages: list[dict[str, Any]]) -> None:
+    """The document before a change is that after the change before it."""
+    seen: dict[tuple[str, str], Any] = {}
+    kinds: Counter[tuple[str, str]] = Counter()
+    for message in messages:
+        if message["op"] not in "iuRd":
+            continue
+        row = message["id"], json.dumps(message["key"])
+        assert message["wall"] // 1000 - message["ts"]["t"] in range(-2, 3)
+        if row in seen:
+            assert message.get("before") == seen[row], message
+        seen[row] = message.get("after")
+        kinds[message["op"], message["images"]] += 1
+        assert ("txn" in message) == (message["key"]["_id"] == "of a transaction")
+    assert kinds.keys() == {("i", "after"), ("u", "both"), ("R", "both"), ("d", "before")}
 
 
 def test_what_is_read_back_from_a_bucket_equals_the_source(
@@ -156,7 +155,7 @@ def test_what_is_read_back_from_a_bucket_equals_the_source(
     bucketed = Bucketed(feed, bucket, s3)
     bucketed.create()
     bucketed.disturb()
-    with writing(feed.source, _TABLES):
+    with writing(feed.source, TABLES):
         ddls_of_each_kind(feed.source, 0)
         bucketed.until_written()
     bucketed.until_written()
@@ -164,20 +163,15 @@ def test_what_is_read_back_from_a_bucket_equals_the_source(
     found = bucketed.differences(target_uri)
     assert not found, "\n".join(found)
     assert judge(bucketed.messages(), bucketed.marks()) == []
-    assert _S3_KEYS["SLUICE_TEST_S3_SECRET"] not in feed.node.log
+    assert S3_KEYS["SLUICE_TEST_S3_SECRET"] not in feed.node.log
 
 
 def test_what_means_nothing_for_messages_is_refused(feed: Filed, database: str) -> None:
     feed.create()
     feed.until_written()
-    table = f"{database}.orders"
-    for arguments, reason in (
-        (("verify", database), "there is nothing to compare"),
-        (("table", "recopy", database, table, "--yes"), "is written as messages"),
-    ):
-        answer = feed.node.sluice(*arguments)
-        assert answer.returncode != 0
-        assert reason in answer.stderr + answer.stdout
+    answer = feed.node.sluice("verify", database)
+    assert answer.returncode != 0
+    assert "there is nothing to compare" in answer.stderr + answer.stdout
     feed.sluice("changefeed", "pause", database)
     refused = feed.node.sluice("changefeed", "resume", database, "--start", "2026-01-01T00:00:00Z", "--yes")
     assert "writes messages" in refused.stderr
@@ -211,7 +205,7 @@ def test_a_node_that_is_killed_leaves_files_that_can_be_read(
 ) -> None:
     feed.create()
     feed.until_written()
-    with writing(feed.source, _TABLES):
+    with writing(feed.source, TABLES):
         for number, step in enumerate(steps):
             mortal.dies_at(step)
             ddls_of_each_kind(feed.source, number)
@@ -251,7 +245,7 @@ def test_a_directory_that_goes_away_and_comes_back_loses_nothing(feed: Filed, ta
     feed.create()
     feed.until_written()
     aside = feed.directory.with_name("aside")
-    with writing(feed.source, _TABLES):
+    with writing(feed.source, TABLES):
         feed.directory.rename(aside)
         feed.directory.mkdir()
         ddls_of_each_kind(feed.source, 0)
@@ -291,7 +285,7 @@ def test_a_reader_that_is_killed_goes_on_where_it_was(feed: Filed, target_uri: s
     """`--follow --to` gets kill -9 after ever longer lives, while rows and DDL go on."""
     feed.create()
     read = ("read", feed.uri, "--to", target_uri)
-    with writing(feed.source, _TABLES):
+    with writing(feed.source, TABLES):
         for number in range(8):
             ddls_of_each_kind(feed.source, number)
             with subprocess.Popen([str(SLUICE), *read, "--follow"], stderr=subprocess.PIPE, text=True) as reader:

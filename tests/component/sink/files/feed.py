@@ -120,8 +120,10 @@ def copy_end(start: int) -> CopyEnd:
     return CopyEnd(table=A, name=TableName("shop", "a"), start=moment(start), at=moment(start + 1))
 
 
-def copied(feed: Feed, start: int, at: int, documents: Sequence[dict[str, Any]], epoch: int = 7) -> CopyReceipt:
-    loader = FileDocumentLoader("orders", feed.options, feed.store, epoch, target(A), lambda: None)
+def copied(
+    feed: Feed, start: int, at: int, documents: Sequence[dict[str, Any]], epoch: int = 7, name: str = "a"
+) -> CopyReceipt:
+    loader = FileDocumentLoader("orders", feed.options, feed.store, epoch, target(A, name), lambda: None)
     loader.load(list(map(bson.encode, documents)), ClusterTime(at, 1))
     return CopyReceipt(
         table=A, start=moment(start), after=ClusterTime(at, 1), until=ClusterTime(at, 1), files=loader.finish()

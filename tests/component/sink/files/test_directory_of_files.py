@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
+import bson
 import pytest
 
+from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.errors import DdlAmbiguous, SinkUnavailable, TargetOccupied
-from changefeed.event import DdlType
-from changefeed.position import Window
-from changefeed.table import TableName
-from sink.ddl import CreateTable, DropTables, RenameTable
+from changefeed.event import DdlEvent, DdlType
+from changefeed.position import Position, Window
+from changefeed.records import DdlRecord, Scope
+from changefeed.table import TableId, TableName
+from sink.ddl import BeginAgain, CreateTable, DropTables, RenameTable
+from sink.events.pos import pos_of
 from sink.files.committer import FileCommitter
 from sink.files.identity import FeedIdentity
 from sink.files.leftovers import FileLeftovers
 from sink.files.owner_log import KEPT_MARKS, FileDdlApplier, FileMarks
 from sink.files.reading.feed_directory import FeedDirectory
 from sink.reading.stored_message import MessageGap, Watermark
-from sink.receipt import Commit
+from sink.receipt import Commit, CopyEnd
 from tests.component.sink.files.feed import (
     IDENTITY,
     NOTHING_SEEN,
@@ -51,6 +57,9 @@ def feed(place: str) -> Feed:
         "&compression=zstd",
         "&format=bson&compression=zstd",
         "&file_size=64KiB&compression=none",
+        "&format=parquet",
+        "&format=parquet&compression=gzip",
+        "&format=parquet&file_size=64KiB&compression=none",
     ],
 )
 def test_rows_are_read_in_order_each_once(place: str, query: str) -> None:
@@ -60,6 +69,15 @@ def test_rows_are_read_in_order_each_once(place: str, query: str) -> None:
     feed.window(110, 120, [insert(A, 110, 2)])
     feed.marks.mark(moment(120))
     assert feed.read() == ["schema shop.a", *(f"i{key}@101" for key in range(3_000)), "i1@109", "i2@110"]
+
+
+def test_a_bson_message_of_any_size_is_read_as_bson(tmp_path: Path) -> None:
+    """The first byte of some is a brace."""
+    feed = Feed(f"file://{tmp_path}/orders?format=bson&compression=none")
+    document = [bson.encode({"_id": key, "at": 101, "text": "x" * key}) for key in range(256)]
+    feed.window(100, 110, [insert(A, 101, key)._replace(document=document[key]) for key in range(256)])
+    feed.marks.mark(moment(110))
+    assert feed.read()[1:] == [f"i{key}@101" for key in range(256)]
 
 
 def test_nothing_is_shown_before_its_manifest_and_its_mark(feed: Feed) -> None:
@@ -214,6 +232,48 @@ def test_a_copy_that_begins_again_hides_the_one_before(feed: Feed) -> None:
     feed.ddl.copied(copy_end(105))
     feed.marks.mark(moment(110))
     assert feed.read() == ["copy", "schema shop.a", "r7@102", "recopy shop.a", "copy", "r8@107", "copied", "i9@108"]
+
+
+def test_a_table_that_is_copied_anew_lacks_what_is_skipped(feed: Feed) -> None:
+    feed.window(100, 105, [insert(A, 101, 1)])
+    event = DdlEvent(position=moment(110), type=DdlType.ENTER, db="shop", table=TableName("shop", "a"), id=A)
+    record = DdlRecord(event=event, scope=Scope(apart=frozenset({A})), seen_at=datetime.now(UTC))
+    feed.marks.mark(moment(120), {A: moment(105)})
+    reader = feed.reader()
+    assert feed.read(reader) == ["schema shop.a", "i1@101"]
+    feed.ddl.apply(BeginAgain(name=TableName("shop", "a"), skipped_from=moment(105)), NOTHING_SEEN, record)
+    again = (described(A, at=moment(110)),)
+    feed.committer().commit(Commit(ranges={}, copies=(copied(feed, 110, 112, [{"_id": 2, "at": 112}]),), tables=again))
+    feed.committer().commit(Commit(ranges={A: Window(moment(110), moment(130))}, tables=again))
+    feed.ddl.copied(copy_end(110))
+    feed.marks.mark(moment(130))
+    assert feed.read(reader) == ["recopy shop.a", "copy", "schema shop.a", "r2@112", "copied"]
+    directory = FeedDirectory(feed.store)
+    directory.look()
+    [message] = directory.ddls.values()
+    assert message.fields["skipped"] == {"from": pos_of(moment(105)), "to": pos_of(moment(110))}
+
+
+def test_a_place_of_any_length_has_a_file_of_its_own(feed: Feed) -> None:
+    """A resume token holds the definition of what was created. Tables and views may have long names, too."""
+    places = [Position(ClusterTime(100, 1), "82" + "AB" * 1_000 + end) for end in ("01", "02")]
+    tables = [TableId(f"view:shop.{'ä' * 100}{end}") for end in "ab"]
+    event = DdlEvent(position=places[0], type=DdlType.DROP, db="shop", table=TableName("shop", "a"), id=A)
+    for place in places:
+        record = DdlRecord(
+            event=replace(event, position=place), scope=Scope(ended=frozenset({A})), seen_at=datetime.now(UTC)
+        )
+        for _ in range(2):
+            feed.ddl.apply(DropTables(names=(TableName("shop", "a"),)), NOTHING_SEEN, record)
+    for table in tables:
+        for place in places:
+            feed.committer().commit(Commit(ranges={}, tables=(described(table, at=place),)))
+            feed.ddl.copied(CopyEnd(table=table, name=TableName("shop", "a"), start=place, at=place))
+    directory = FeedDirectory(feed.store)
+    directory.look()
+    assert sorted(message.pos for message in directory.ddls.values()) == list(map(pos_of, places))
+    assert {table: list(found) for table, found in directory.schemas.items()} == dict.fromkeys(tables, places)
+    assert directory.copied == {(table, place) for table in tables for place in places}
 
 
 def test_a_reader_that_goes_on_shows_what_is_new(feed: Feed) -> None:

@@ -25,7 +25,7 @@ def _table(name: str, kind: TableKind = TableKind.COLLECTION) -> TableSchema:
 
 
 def _obstacles(configuration: Configuration, *tables: TableSchema, capture: Capture = Capture.OPLOG) -> list[str]:
-    return list(event_sink_obstacles(configuration, tables, capture, None, reached=True))
+    return list(event_sink_obstacles(configuration, tables, (6, 0), capture, None, reached=True))
 
 
 def test_an_empty_or_missing_directory_is_no_obstacle(tmp_path: Path) -> None:
@@ -48,7 +48,6 @@ def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tables", "capture", "reason"),
     [
-        ([_table("a.b")], Capture.CHANGE_STREAM, "let the source's user read local.oplog.rs"),
         ([_table("x.b"), _table("x.c")], Capture.OPLOG, "share one name (x.b, x.c)"),
     ],
 )
@@ -60,6 +59,12 @@ def test_what_has_no_messages_is_refused(
     assert reason in problem
 
 
+@pytest.mark.parametrize(("version", "reason"), [((5, 0), "change streams of MongoDB 5.0"), ((6, 0), "")])
+def test_change_streams_are_read_where_they_show_all_ddl(tmp_path: Path, version: tuple[int, int], reason: str) -> None:
+    found = list(event_sink_obstacles(_configuration(tmp_path), [], version, Capture.CHANGE_STREAM, None))
+    assert [reason in problem for problem in found] == ([True] if reason else [])
+
+
 def test_an_update_may_change_limits_only(tmp_path: Path) -> None:
     before = _configuration(tmp_path)
     changes = (
@@ -69,7 +74,7 @@ def test_an_update_may_change_limits_only(tmp_path: Path) -> None:
         (Configuration.parse({"id": "f", "source": "mongodb://s", "sink": "mongodb://t"}), "sink"),
     )
     for configuration, changed in changes:
-        found = list(event_sink_obstacles(configuration, [], Capture.OPLOG, before, reached=True))
+        found = list(event_sink_obstacles(configuration, [], (6, 0), Capture.OPLOG, before, reached=True))
         assert [problem.partition(":")[0] for problem in found] == ([changed] if changed else [])
 
 
@@ -81,5 +86,5 @@ def test_an_update_may_change_the_keys_of_a_bucket_but_not_the_bucket(sink: str,
         Configuration.parse({"id": "f", "source": "mongodb://s", "sink": uri})
         for uri in ("s3://${env:K}:${env:S}@orders/p", sink)
     )
-    found = event_sink_obstacles(after, [], Capture.OPLOG, before, reached=True)
+    found = event_sink_obstacles(after, [], (6, 0), Capture.OPLOG, before, reached=True)
     assert [problem.partition(":")[0] for problem in found] == changed

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,12 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.errors import FencedError, TargetOccupied
-from changefeed.event import DdlType, RowType
-from changefeed.position import Window
+from changefeed.event import DdlEvent, DdlType, RowType
+from changefeed.position import Position, Window
+from changefeed.records import DdlRecord, Scope
 from changefeed.table import TableId, TableName, TableSchema
 from devstack.mongodb.server import Client
-from sink.ddl import CreateIndexes, CreateTable, DownstreamDdl, DropIndexes, DropTables, RenameTable
+from sink.ddl import BeginAgain, CreateIndexes, CreateTable, DownstreamDdl, DropIndexes, DropTables, RenameTable
 from sink.files.reading.feed_directory import FeedDirectory
 from sink.files.reading.reader import Reader
 from sink.mongodb.connection import connect
@@ -38,6 +41,7 @@ from tests.component.sink.files.feed import (
 )
 from tests.component.sink.killed_reader import Death, goes_on_from_each_step, state
 
+_ID = {"v": 2, "key": {"_id": 1}, "name": "_id_"}
 _UNIQUE = {"v": 2, "key": {"u": 1}, "name": "u_1", "unique": True, "sparse": True}
 _PLAIN = {"v": 2, "key": {"n": 1}, "name": "n_1"}
 
@@ -64,11 +68,14 @@ def _ddl(feed: Feed, type: DdlType, at: int, ddl: DownstreamDdl, table: TableId 
 
 
 def _copy(feed: Feed, start: int, at: int, documents: list[dict[str, Any]]) -> None:
-    indexes = Document.of({"v": 2, "key": {"_id": 1}, "name": "_id_"}), Document.of(_UNIQUE)
-    schema = TableSchema(id=A, name=_name("a"), valid_from=moment(100), indexes=indexes)
+    schema = _schema(_name("a"), moment(100))
     feed.committer().commit(
         Commit(ranges={}, copies=(copied(feed, start, at, documents),), tables=((schema, _name("a")),))
     )
+
+
+def _schema(name: TableName, at: Position) -> TableSchema:
+    return TableSchema(id=A, name=name, valid_from=at, indexes=(Document.of(_ID), Document.of(_UNIQUE)))
 
 
 def _first_part(feed: Feed) -> None:
@@ -116,7 +123,25 @@ def _third_part(feed: Feed) -> None:
     feed.marks.mark(moment(140))
 
 
-_PARTS = (_first_part, _second_part, _third_part)
+def _fourth_part(feed: Feed) -> None:
+    """The first table had stood at 140, while it got another name and another index. It is copied anew."""
+    event = DdlEvent(position=moment(145), type=DdlType.ENTER, db="shop", table=_name("d"), id=A)
+    record = DdlRecord(event=event, scope=Scope(apart=frozenset({A})), seen_at=datetime.now(UTC))
+    feed.ddl.apply(BeginAgain(name=_name("d"), skipped_from=moment(140)), NOTHING_SEEN, record)
+    rows = feed.written([_change(RowType.UPDATE, A, 146, n, n, "d", n=n) for n in range(1, 9)])
+    schema = replace(_schema(_name("d"), moment(145)), indexes=(Document.of(_ID), Document.of(_PLAIN)))
+    copies = (copied(feed, 145, 147, [{"_id": n, "n": n} for n in range(3, 9)], name="d"),)
+    feed.committer().commit(Commit(ranges={}, copies=copies, tables=((schema, _name("d")),)))
+    feed.committer().commit(
+        Commit(ranges={A: Window(moment(145), moment(150))}, files=rows, tables=((schema, _name("d")),))
+    )
+    feed.committer(8).commit(Commit(ranges={B: Window(moment(140), moment(150))}))
+    feed.marks.mark(moment(149))
+    feed.ddl.copied(copy_end(145))
+    feed.marks.mark(moment(150))
+
+
+_PARTS = (_first_part, _second_part, _third_part, _fourth_part)
 
 
 def _read(feed: Feed, target_uri: str, *, from_start: bool = False) -> None:
@@ -134,7 +159,7 @@ def _grown(path: Path, parts: int) -> Feed:
 
 
 @pytest.mark.parametrize(
-    ("parts", "every"), [(2, 17), *(pytest.param(parts, 1, marks=pytest.mark.soak) for parts in (1, 2, 3))]
+    ("parts", "every"), [(2, 17), *(pytest.param(parts, 1, marks=pytest.mark.soak) for parts in (1, 2, 3, 4))]
 )
 def test_a_reader_that_was_killed_goes_on(
     tmp_path: Path,
@@ -157,7 +182,25 @@ def test_a_reader_that_was_killed_goes_on(
         lambda feed: _read(feed, target_uri),
         emptied,
         target_client,
+        "cd",
     )
+
+
+def test_a_table_that_is_copied_anew_has_its_new_name_and_indexes(
+    tmp_path: Path, target_uri: str, target_client: Client, emptied: Callable[[], None]
+) -> None:
+    feed = _grown(tmp_path, 3)
+    emptied()
+    _read(feed, target_uri)
+    before = state(target_client)
+    assert [set(before[name][1]) for name in "ac"] == [{"_id_", "u_1"}, {"_id_"}]
+    _fourth_part(feed)
+    _read(feed, target_uri)
+    found = state(target_client)
+    assert list(found) == ["c", "d"]
+    assert found["c"] == before["c"]
+    assert found["d"][0] == [{"_id": n, "n": n} for n in range(3, 9)]
+    assert set(found["d"][1]) == {"_id_", "n_1"}
 
 
 def test_a_table_that_is_in_the_way_is_refused_until_it_is_gone(

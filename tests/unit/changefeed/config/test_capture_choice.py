@@ -90,6 +90,12 @@ def test_a_condition_on_what_an_entry_holds_needs_none(where: dict[str, Any]) ->
     assert images_of(filter={"events": [{"tables": ["shop.audit"], "ignore_where": where}]}) == []
 
 
+def test_messages_with_images_need_change_streams() -> None:
+    assert images_of(sink="file:///srv/f") == []
+    [said] = images_of(sink="file:///srv/f", images="available")
+    assert said.startswith("images: available asks for documents before and after changes")
+
+
 def test_pre_images_need_change_streams() -> None:
     [said] = images_of(pipeline={"pre_images": ["shop.orders"]})
     assert said.startswith("pipeline.pre_images asks for documents")

@@ -39,10 +39,10 @@ def ignoring(**rule: Any) -> dict[str, Any]:
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     (
         {"sinc": "x"},
-        ("sinc: unknown key; allowed are id, source, sink, start, target, filter, routes, columns, ddl, capture, on_occupied, on_divergence, on_rejected, dead_letter, users, "
+        ("sinc: unknown key; allowed are id, source, sink, start, target, filter, routes, columns, ddl, capture, images, on_occupied, on_divergence, on_rejected, dead_letter, users, "
         "copy_limit, apply_limit, delay, pipeline (did you mean 'sink'?)"),
     ),
-    ({"zzz": {"a": 1}}, "zzz: unknown key; allowed are id, source, sink, start, target, filter, routes, columns, ddl, capture, on_occupied, on_divergence, on_rejected, dead_letter, users, copy_limit, apply_limit, delay, pipeline"),
+    ({"zzz": {"a": 1}}, "zzz: unknown key; allowed are id, source, sink, start, target, filter, routes, columns, ddl, capture, images, on_occupied, on_divergence, on_rejected, dead_letter, users, copy_limit, apply_limit, delay, pipeline"),
     (
         {"id": "orders to dr"},
         "id: found 'orders to dr'; write up to 64 letters, digits and single - _ . between them, for example orders-to-dr",
@@ -232,6 +232,8 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"ddl": {"async_indexes": "yes"}}, "ddl.async_indexes: found 'yes'; allowed are true, false"),
     ({"ddl": {"async_indexes": 1}}, "ddl.async_indexes: found 1; allowed are true, false"),
     ({"ddl": {"ttl": "defered"}}, "ddl.ttl: found 'defered'; allowed are deferred, copied (did you mean 'deferred'?)"),
+    ({"images": "all"}, "images: found 'all'; allowed are none, available, required"),
+    ({"images": "required"}, "images: found required, and a mongodb has no messages; leave it out, or name a sink of messages"),
     ({"capture": "oplg"}, "capture: found 'oplg'; allowed are auto, oplog, change_stream (did you mean 'oplog'?)"),
     ({"on_divergence": "repiar"}, "on_divergence: found 'repiar'; allowed are repair, stop_table, fail (did you mean 'repair'?)"),
     ({"dead_letter": "rejected"}, "dead_letter: found 'rejected'; write null or a table name of the target, for example sluice.rejected"),

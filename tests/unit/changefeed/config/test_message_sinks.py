@@ -28,7 +28,6 @@ def test_a_plain_one_is_accepted() -> None:
         ({"on_divergence": "fail"}, "on_divergence"),
         ({"on_occupied": "drop"}, "on_occupied"),
         ({"ddl": {"ttl": "copied"}}, "ddl.ttl"),
-        ({"capture": "change_stream"}, "capture"),
         ({"pipeline": {"pre_images": ["a.b"]}}, "pipeline.pre_images"),
         ({"filter": {"events": [{"tables": ["a.b"], "ignore": ["drop"]}]}}, "filter.events"),
         ({"sink": "file:///srv/f?format=avro"}, "sink"),
@@ -39,6 +38,12 @@ def test_what_means_nothing_is_refused(option: dict[str, Any], named: str) -> No
     with pytest.raises(ConfigurationError) as refused:
         Configuration.parse(_PLAIN | option)
     assert [problem.partition(":")[0] for problem in refused.value.problems] == [named]
+
+
+@pytest.mark.parametrize("option", [{"capture": "change_stream"}, {"images": "available"}, {"images": "required"}])
+def test_changes_may_be_read_from_change_streams_and_with_images(option: dict[str, Any]) -> None:
+    configuration = Configuration.parse(_PLAIN | option)
+    assert Configuration.from_yaml(configuration.to_yaml()) == configuration
 
 
 def test_rows_may_be_ignored() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
+from changefeed.config.tables.filter import Disposition
 from changefeed.event import DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
@@ -20,6 +21,7 @@ from owner.decision.decide import Decision, RecordDdls
 from owner.tables import recopy
 from owner.tables.wishes import Forget, TableWishes, after_release
 from schema_store.definition import definition_of
+from sink.ddl import BeginAgain, Routing, downstream
 from tests.unit.owner.test_decision import NOW, A, B, Feed, at, barrier_of, ddl, status_of, table
 
 C = TableId("c" * 32)
@@ -138,6 +140,20 @@ def test_a_table_does_not_end_where_it_began() -> None:
     """There its own beginning would count as that DDL."""
     begun = replace(table(A, "a"), valid_from=at(6))
     assert recorded(Feed(begun).decide(places={A: at(5)}, wishes=ASKED)) == []
+
+
+@pytest.mark.parametrize("stopped_at", [None, 2])
+def test_among_messages_a_table_begins_again_by_a_message_and_nothing_is_beside(stopped_at: int | None) -> None:
+    stragglers = {A: StoredStraggler(Straggler(at=at(2), stopped=True, since=NOW), 7)} if stopped_at else {}
+    feed = Feed(table(A, "a"), sink="file:///srv/f")
+    wishes = replace(ASKED, stragglers=stragglers)
+    leave, enter = recorded(feed.decide(places={A: at(stopped_at or 5)}, wishes=wishes))
+    assert (leave.disposition, enter.disposition) == (Disposition.SCHEMA_ONLY, Disposition.APPLY)
+    again = feed.tip.apply(leave.event).apply(enter.event).latest(A)
+    assert again is not None
+    assert (again.beside, again.valid_from) == (None, at(7))
+    message = downstream(enter.event, Routing(route=lambda name: name, tables={A: TableName("shop", "a")}))
+    assert message == BeginAgain(name=TableName("shop", "a"), skipped_from=at(stopped_at) if stopped_at else None)
 
 
 @pytest.mark.parametrize(

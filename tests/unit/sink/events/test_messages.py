@@ -19,6 +19,7 @@ from changefeed.position import Position
 from changefeed.records import DdlRecord, Scope
 from changefeed.table import TableId, TableName, TableSchema
 from sink.ddl import (
+    BeginAgain,
     CreateIndexes,
     CreateTable,
     DownstreamDdl,
@@ -40,7 +41,7 @@ from sink.events.message import (
 from sink.events.pos import pos_after, pos_of
 from sink.events.row_message import BsonRows, JsonRows
 from sink.receipt import CopyEnd
-from sink.row import RowChange, TargetTable
+from sink.row import RowChange, RowDetails, TargetTable
 from tests.json_schema import violations
 
 _SCHEMA = json.loads((Path(__file__).parents[4] / "docs" / "event-message.schema.json").read_text(encoding="utf-8"))
@@ -57,6 +58,7 @@ _UPDATE = {
     "upsert": True,
 }
 _CREATED = Document.of({"capped": True, "size": 4096})
+_WAS, _IS = bson.encode({"_id": 7, "n": 1}), bson.encode({"_id": 7, "n": 2})
 _INDEX = Document.of({"v": 2, "key": {"a": 1}, "name": "a_1"})
 
 
@@ -78,6 +80,13 @@ _CHANGES = [
     _change(RowType.UPDATE, update=_UPDATE),
     _change(RowType.UPDATE, update={"updatedFields": {}, "removedFields": [], "truncatedArrays": []}),
     _change(RowType.DELETE),
+    _change(RowType.INSERT, document={"_id": 7})._replace(details=RowDetails(1_767_225_600_123)),
+    _change(RowType.DELETE)._replace(details=RowDetails(5, ("ab" * 16, 1 << 40))),
+    _change(RowType.INSERT, document={"_id": 7})._replace(details=RowDetails(5, images="after")),
+    _change(RowType.REPLACE, document={"_id": 7})._replace(details=RowDetails(5, None, _WAS, None, "both")),
+    _change(RowType.UPDATE, update=_UPDATE)._replace(details=RowDetails(5, None, _WAS, _IS, "both")),
+    _change(RowType.UPDATE, update=_UPDATE)._replace(details=RowDetails(5, images="missing")),
+    _change(RowType.DELETE)._replace(details=RowDetails(5, None, _WAS, None, "before")),
 ]
 
 
@@ -111,8 +120,11 @@ _DDLS: list[tuple[DdlRecord, DownstreamDdl]] = [
         RenameTable(name=_NS, to=TableName("copy", "y"), replaces=True),
     ),
     (_record(DdlType.RENAME), RenameTable(name=_NS, to=TableName("copy", "y"), replaces=False)),
+    (_record(DdlType.ENTER), BeginAgain(name=_NS)),
+    (_record(DdlType.ENTER), BeginAgain(name=_NS, skipped_from=Position(ClusterTime(90, 1)))),
     (_record(DdlType.DROP), DropTables(names=(_NS,))),
-    (_record(DdlType.DROP_DATABASE), DropTables(names=(_NS,))),
+    (_record(DdlType.DROP, wall_ms=1_767_225_600_123), DropTables(names=(_NS,))),
+    (_record(DdlType.DROP_DATABASE, wall_ms=1_767_225_600_123), DropTables(names=(_NS,))),
 ]
 
 

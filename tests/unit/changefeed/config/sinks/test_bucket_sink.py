@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from changefeed.config.sinks.file_sink import FileSinkOptions
-from changefeed.config.sinks.message_options import MessageEncoding
+from changefeed.config.sinks.file_sink import FileFormat, FileSinkOptions
 from changefeed.config.sinks.store_place import BucketAccess, BucketPlace, access_of
 from changefeed.config.uri import ConnectionUri
 from changefeed.config.wording import Mistake
@@ -34,7 +33,7 @@ def test_options() -> None:
     assert (place.bucket, place.prefix) == ("orders-archive", "shop/2026")
     assert (place.endpoint, place.region, place.ca_file) == ("https://minio.example:9000", "eu-1", "/etc/ca.pem")
     assert place.path_style
-    assert (options.format, options.commit_seconds) == (MessageEncoding.BSON, 5)
+    assert (options.format, options.commit_seconds) == (FileFormat.BSON, 5)
     assert not _place("s3://abc/x?endpoint=http://h&addressing=virtual").path_style
 
 

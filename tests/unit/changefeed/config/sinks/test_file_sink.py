@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from changefeed.config.sinks.file_sink import Compression, FileSinkOptions
-from changefeed.config.sinks.message_options import MessageEncoding
+from changefeed.config.sinks.file_sink import Compression, FileFormat, FileSinkOptions
 from changefeed.config.sinks.store_place import DirectoryPlace
 from changefeed.config.wording import Mistake
 
@@ -13,13 +12,13 @@ from changefeed.config.wording import Mistake
 def test_defaults() -> None:
     options = FileSinkOptions.parse("file:///srv/orders%20x/")
     assert options == FileSinkOptions(place=DirectoryPlace("/srv/orders x"))
-    assert (options.format, options.compression) == (MessageEncoding.JSON, Compression.GZIP)
+    assert (options.format, options.compression) == (FileFormat.JSON, Compression.GZIP)
     assert (options.commit_seconds, options.file_bytes) == (60, 64 << 20)
 
 
 def test_options() -> None:
     parsed = FileSinkOptions.parse("file:///srv?format=bson&compression=none&commit_interval=2m&file_size=256KiB")
-    assert parsed.format is MessageEncoding.BSON
+    assert parsed.format is FileFormat.BSON
     assert parsed.compression is Compression.NONE
     assert (parsed.commit_seconds, parsed.file_bytes) == (120, 256 << 10)
 

@@ -1,25 +1,28 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import bson
 import pytest
 from bson.binary import Binary
+from bson.int64 import Int64
 from bson.timestamp import Timestamp
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import OrderBy
+from changefeed.config.sinks.images import Images
 from changefeed.documents.document import Document
-from changefeed.errors import InvariantError
+from changefeed.errors import ImageMissing, InvariantError
 from changefeed.event import DdlEvent, DdlType, RowType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema
 from processor.task.rows.mounter import Mounter, MountOptions
 from schema_store.versions import SchemaVersions
 from sink.mongodb.letters.dead_letter import letter_update
-from sink.row import RowChange
+from sink.row import RowChange, RowDetails
 from source.raw.columns import Columns
-from source.stream.events.raw_event import scan, update_of
+from source.stream.events.raw_event import about_of, scan, update_of
 
 _A = TableId("aa" * 16)
 _ORDERS, _SALES = TableName("shop", "orders"), TableName("shop", "sales")
@@ -76,6 +79,67 @@ def test_an_update_carries_its_description_and_not_the_looked_up_document() -> N
         _event(_ORDERS, 5, operationType="update", updateDescription=description),
     )
     assert (change.type, change.document, change.update) == (RowType.UPDATE, None, bson.encode(description))
+
+
+_WAS, _IS = {"_id": 1, "a": 1, "ssn": "secret"}, {"_id": 1, "a": 2, "ssn": "secret"}
+_UPDATE: dict[str, Any] = {
+    "operationType": "update",
+    "updateDescription": {"updatedFields": {"a": 2}, "removedFields": []},
+}
+_DELETE: dict[str, Any] = {"operationType": "delete", "fullDocument": None}
+_TIMES: dict[str, Any] = {
+    "wallTime": datetime(2026, 1, 1, tzinfo=UTC),
+    "lsid": {"id": Binary(b"s" * 16, 4)},
+    "txnNumber": Int64(7),
+}
+
+
+def _details(images: Images, columns: Columns | None = None, **fields: Any) -> RowDetails:
+    options = MountOptions(about_of=about_of, images=images)
+    mounter = Mounter(_versions(), _route, update_of, options, columns_of=lambda _: columns)
+    details = _mount(mounter, _event(_ORDERS, 5, **fields)).details
+    assert details is not None
+    return details
+
+
+def test_messages_say_when_and_in_which_transaction_a_row_was_written() -> None:
+    assert _details(Images.NONE, **_TIMES) == RowDetails(1_767_225_600_000, (b"s".hex() * 16, 7))
+    assert _details(Images.NONE, fullDocumentBeforeChange=_WAS, **_UPDATE) == RowDetails()
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({}, (None, None, "after")),
+        ({**_UPDATE, "fullDocument": _IS, "fullDocumentBeforeChange": _WAS}, (_WAS, _IS, "both")),
+        ({**_UPDATE, "fullDocument": None, "fullDocumentBeforeChange": _WAS}, (_WAS, None, "before")),
+        ({**_UPDATE, "fullDocument": _IS, "fullDocumentBeforeChange": None}, (None, _IS, "after")),
+        ({**_UPDATE, "fullDocument": None}, (None, None, "missing")),
+        ({"operationType": "replace", "fullDocumentBeforeChange": _WAS}, (_WAS, None, "both")),
+        ({**_DELETE, "fullDocumentBeforeChange": _WAS}, (_WAS, None, "before")),
+        (_DELETE, (None, None, "missing")),
+    ],
+)
+def test_a_change_has_the_images_that_the_source_has(fields: dict[str, Any], found: tuple[Any, Any, str]) -> None:
+    details = _details(Images.AVAILABLE, **fields)
+    before, after = (None if raw is None else bson.decode(raw) for raw in (details.before, details.after))
+    assert (before, after, details.images) == found
+    complete = found[2] == "both" or not fields or (fields["operationType"] == "delete" and found[2] == "before")
+    if complete:
+        assert _details(Images.REQUIRED, **fields) == details
+    else:
+        with pytest.raises(ImageMissing, match=r"of shop\.orders .*sluice table recopy") as missing:
+            _details(Images.REQUIRED, **fields)
+        assert missing.value.table == _A
+
+
+def test_images_do_not_show_what_the_target_does_not_see() -> None:
+    columns = Columns()
+    columns.drop("ssn")
+    images: dict[str, Any] = {"fullDocument": _IS, "fullDocumentBeforeChange": _WAS}
+    details = _details(Images.AVAILABLE, columns, **_UPDATE, **images)
+    assert details.before == bson.encode({"_id": 1, "a": 1})
+    assert details.after == bson.encode({"_id": 1, "a": 2})
 
 
 def test_what_the_target_does_not_see_is_in_no_change() -> None:

@@ -20,6 +20,7 @@ from sink.ddl import CreateIndexes, DropTables, ModifyTable, RenameTable, Skip
 from sink.events.formats.message_format import KeyedMessage, MessageFormat
 from sink.events.formats.opening import message_format
 from sink.events.pos import pos_of
+from sink.row import RowDetails
 from tests.unit.sink.events.formats.changes import AT, NAME, TABLE, change, record
 
 _ANNE = {"_id": Int64(1004), "first_name": "Anne", "last_name": "Kretchmar", "email": "annek@noanswer.org"}
@@ -107,6 +108,17 @@ def test_a_replace_is_an_update_with_the_whole_document() -> None:
     (message,) = _format().change(change(RowType.REPLACE, 1004, document=_ANNE))
     envelope = _envelope(message)
     assert (envelope["op"], envelope["after"], envelope["updateDescription"]) == ("u", _AFTER, None)
+
+
+def test_images_are_before_and_after() -> None:
+    images = RowDetails(1558965508123, ("ab" * 16, 7), bson.encode({"_id": 1004}), bson.encode(_ANNE), "both")
+    changed = change(RowType.UPDATE, 1004, update={"updatedFields": {"first_name": "Anne"}})
+    (message,) = _format().change(changed._replace(details=images))
+    envelope = _envelope(message)
+    assert (envelope["before"], envelope["after"]) == ('{"_id": 1004}', _AFTER)
+    assert envelope["source"]["wallTime"] == 1558965508123
+    deletion, _ = _format().change(change(RowType.DELETE, 1004)._replace(details=images._replace(after=None)))
+    assert (_envelope(deletion)["before"], _envelope(deletion)["after"]) == ('{"_id": 1004}', None)
 
 
 def test_a_delete_is_followed_by_a_tombstone() -> None:

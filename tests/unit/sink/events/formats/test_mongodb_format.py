@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -31,7 +32,7 @@ from sink.ddl import (
 from sink.events.formats.message_format import KeyedMessage, MessageFormat
 from sink.events.formats.opening import message_format
 from sink.events.pos import pos_after, pos_of
-from sink.row import RowChange
+from sink.row import RowChange, RowDetails
 from tests.unit.sink.events.formats.changes import AT, ID, NAME, TABLE, change, record
 
 _UUIDS: CodecOptions[dict[str, Any]] = CodecOptions(dict, uuid_representation=UuidRepresentation.STANDARD)
@@ -77,6 +78,18 @@ def test_a_change_is_the_event_of_the_server(changed: RowChange, more: dict[str,
         "documentKey": {"_id": 7},
         **more,
     }
+
+
+def test_what_is_known_of_a_change_stands_as_servers_have_it() -> None:
+    before, after = bson.encode({"_id": 7, "n": 1}), bson.encode({"_id": 7, "n": 2})
+    changed = change(RowType.UPDATE, 7, update=_UPDATE)
+    details = RowDetails(1_767_225_600_000, (ID, 5), before, after, "both")
+    (message,) = _format().change(changed._replace(details=details))
+    event = _event(message)
+    assert event["fullDocumentBeforeChange"] == {"_id": 7, "n": 1}
+    assert (event["fullDocument"], event["updateDescription"]) == ({"_id": 7, "n": 2}, _UPDATE)
+    assert event["wallTime"] == datetime(2026, 1, 1)  # noqa: DTZ001 - as PyMongo decodes it
+    assert (event["lsid"], event["txnNumber"]) == ({"id": UUID(ID)}, 5)
 
 
 def test_a_copied_document_is_an_insert() -> None:

@@ -1,0 +1,1 @@
+"""Messages of rows as rows of Parquet files, with one schema for all tables."""
