@@ -52,7 +52,7 @@ from tests.simulation.clockwork.machine import Thread, Violation
 from tests.simulation.clockwork.substitutes import EPOCH
 from tests.simulation.cluster import FEED, LAYOUT, TTL, Cluster
 from tests.simulation.source.oplog import placed
-from tests.simulation.source.server import Ddl, Table
+from tests.simulation.source.tables import Ddl, Table
 from tests.simulation.target.server import Collection, DdlEffect
 
 Row = dict[str, Any]

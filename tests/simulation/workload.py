@@ -9,7 +9,8 @@ from random import Random
 
 from changefeed.table import TableName
 from tests.simulation.agreement import DATABASES
-from tests.simulation.source.server import Build, NotPossible, SourceServer
+from tests.simulation.source.server import SourceServer
+from tests.simulation.source.tables import Build, NotPossible
 
 COLLECTIONS = ("a", "b", "c", "x_out")
 """The last one is outside the filter."""

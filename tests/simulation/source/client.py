@@ -24,7 +24,9 @@ from source.ddl.resume_token import position_of
 from tests.simulation.clockwork.network import Network
 from tests.simulation.source.finds import EntryCursor
 from tests.simulation.source.oplog import Shown, placed
-from tests.simulation.source.server import Member, SourceServer, Table
+from tests.simulation.source.replica_set import Member
+from tests.simulation.source.server import SourceServer
+from tests.simulation.source.tables import Table
 
 _cursors, _sessions = count(1), count(1)
 _REPLY = 100

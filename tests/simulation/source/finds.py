@@ -14,7 +14,7 @@ from pymongo.errors import OperationFailure
 
 from changefeed.cluster_time import ClusterTime
 from tests.simulation.source.oplog import Entry
-from tests.simulation.source.server import Member, SourceServer
+from tests.simulation.source.replica_set import Member, ReplicaSet
 
 _END_OF_TIME = ClusterTime(2**32 - 1, 0)
 
@@ -23,7 +23,7 @@ _END_OF_TIME = ClusterTime(2**32 - 1, 0)
 class EntryCursor:
     """Reads as far as its member knows commits at each call. It is lost if its position was truncated."""
 
-    server: SourceServer
+    server: ReplicaSet
     member: Member
     query: Mapping[str, Any]
     election: int
@@ -88,7 +88,7 @@ def _range(condition: Any) -> tuple[ClusterTime, ClusterTime]:
     return start, end
 
 
-def _matcher(server: SourceServer, query: Mapping[str, Any]) -> Callable[[Entry], bool]:
+def _matcher(server: ReplicaSet, query: Mapping[str, Any]) -> Callable[[Entry], bool]:
     """The result of a query for an entry is cached."""
     encoded = b"oplog" + bson.encode(query)
     known = server.shown.setdefault(encoded, {})
