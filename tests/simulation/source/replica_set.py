@@ -111,6 +111,11 @@ class ReplicaSet:
         self._last = max(later, self._last.next())
         return self._last
 
+    def visible_at(self, seconds: float) -> int:
+        """How many entries the primary showed at that moment. The member that answers after an election may know less."""
+        known = bisect_left(self.commits, seconds, key=lambda commit: commit[0])
+        return min(upto for _, upto in self.commits[known - 1 :]) if known else 0
+
     def _commit_later(self, upto: int) -> None:
         def commit() -> None:
             self._told = max(self._told, min(upto, len(self.oplog)))
@@ -192,6 +197,19 @@ class ReplicaSet:
     def forget_before(self, ts: ClusterTime) -> None:
         """Truncates entries before a time, but none that no majority has."""
         self.first = max(self.first, min(self.index_of(ts), self.visible - 1))
+
+    def forget_what_is_not_needed(self, needed: ClusterTime) -> None:
+        """Except the last such entry: it proves that there is no gap."""
+        self.forget_before(self.oplog[max(0, self.index_of(needed) - 1)].ts)
+
+    def has_lost(self, ts: ClusterTime) -> bool:
+        return bool(self.first) and self.oldest > ts
+
+    def one_oplog(self) -> ReplicaSet:
+        return self
+
+    def asks_nobody(self) -> None:
+        self.asked = lambda start_ts: None
 
     def begin_of_transactions(self, ts: ClusterTime) -> ClusterTime:
         """The time of the first entry of all transactions that end at that time or later."""

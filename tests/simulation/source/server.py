@@ -10,6 +10,7 @@ It behaves like real servers: `tests/component/simulation/` compares both.
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -219,6 +220,16 @@ class SourceServer(Tables, ReplicaSet):
                     self.commit_index(build)
                 except NotPossible:
                     self.machine.count("source: index build that is refused after an election")
+
+    # what the judge asks
+
+    def last_event_at(self, seconds: float) -> Position | None:
+        """The last event that a majority had at that moment."""
+        shown = reversed(self.oplog[: self.visible_at(seconds)])
+        return next((entry.shown[-1].position for entry in shown if entry.shown), None)
+
+    def event_times(self) -> Counter[ClusterTime]:
+        return Counter(event.position.ts for entry in self.oplog for event in entry.shown)
 
     # operations
 

@@ -99,6 +99,14 @@ class Tables:
         self.version_at: dict[tuple[TableId, int], Position] = {}
         """When a table got a version of a row, without rollbacks. A copy that a server makes contains the versions of another table."""
 
+    def table_id(self, uuid: TableId) -> TableId:
+        """The id of the table that has, or had, this UUID."""
+        return uuid
+
+    def ids_of(self, table: TableId) -> tuple[TableId, ...]:
+        """All UUIDs that it has had."""
+        return (table,)
+
     def _row(
         self,
         op: str,
