@@ -17,6 +17,7 @@ COLLECTIONS = ("a", "b", "c", "x_out")
 """The last one is outside the filter."""
 _KEYS = 6
 _VALUES = 8
+_MOVES_FAIL = 0.2
 _ASIDE = 100
 """A value that a row has temporarily."""
 
@@ -57,8 +58,13 @@ class Workload:
             ),
             (3, lambda: cluster.shard_table(self._some(), self._random.choice(("_id", "f")))),
             (8, lambda: cluster.move_chunk(self._some())),
-            (3, lambda: cluster.reshard(self._some())),
-            (3, lambda: cluster.move_primary(self._random.choice(self._databases))),
+            (3, lambda: cluster.reshard(self._some(), self._random.choice((1, 2, 3)))),
+            (
+                3,
+                lambda: cluster.move_primary(
+                    self._random.choice(self._databases), fails=self._random.random() < _MOVES_FAIL
+                ),
+            ),
             (5, self._create_index),
             (3, self._drop_index),
             (2, self._modify),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import uuid
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,6 +37,8 @@ from tests.simulation.source.tables import NotPossible, Row, Table, Tables
 Act: TypeAlias = Generator[float | tuple[Shard, int], None, None]
 """Yields seconds to wait, or a shard whose majority has to have so many entries before it goes on."""
 _LOOK_AGAIN = 0.01
+_COMMITS = 0.9
+_EVERYWHERE = 0.85
 _SKEWS = (0.0, 0.0, 0.3, -0.3, 0.9)
 
 
@@ -65,13 +67,14 @@ class ClusterSource(Tables):
     tables: dict[TableName, PlacedTable]  # type: ignore[assignment]  # all of its tables are placed ones
     by_id: dict[TableId, PlacedTable]  # type: ignore[assignment]
 
-    def __init__(self, machine: Machine, databases: Iterable[str]) -> None:
+    def __init__(self, machine: Machine, databases: Iterable[str], shards: Sequence[str] = ()) -> None:
+        """`shards`: their names, the first is every database's primary shard. Otherwise the machine chooses."""
         super().__init__()
         self.machine = machine
         self.version = (6, 0)
         random = machine.random
         self.config = ConfigServers(machine, skew=random.choice(_SKEWS))
-        names = ("sa", "sb") if random.random() < 0.5 else ("sa", "sb", "sc")
+        names = shards or (("sa", "sb") if random.random() < 0.5 else ("sa", "sb", "sc"))
         self.shards = {name: Shard(machine, name, skew=random.choice(_SKEWS)) for name in names}
         self._gossips = random.random() < 0.5
         """Whether its clients carry times from shard to shard."""
@@ -81,6 +84,8 @@ class ClusterSource(Tables):
         self._alone = False
         """Whether the transaction consists of one command, a change of a shard key."""
         self._retryable = False
+        self._parts: int | None = None
+        self._commits: bool | None = None
         self.acts = 0
         """How many are under way."""
         self._busy: set[object] = set()
@@ -93,7 +98,7 @@ class ClusterSource(Tables):
         for name in self.shards:
             self.admit(name)
         for db in databases:
-            self.config.put("databases", self.database_document(db, random.choice(names)))
+            self.config.put("databases", self.database_document(db, random.choice(shards[:1] or names)))
 
     # the servers
 
@@ -185,8 +190,16 @@ class ClusterSource(Tables):
     # rows
 
     @contextmanager
-    def batch(self, *, shared_time: bool, between: Callable[[], None] | None = None) -> Iterator[None]:
-        """`shared_time`: a transaction."""
+    def batch(
+        self,
+        *,
+        shared_time: bool,
+        between: Callable[[], None] | None = None,
+        parts: int | None = None,
+        commits: bool | None = None,
+    ) -> Iterator[None]:
+        """`shared_time`: a transaction. `parts`: of how many entries at a shard, `commits`: whether it does; else the machine chooses."""
+        self._parts, self._commits = parts, commits
         self._retryable = self.machine.random.random() < 0.5
         if between is not None:
             between()
@@ -316,7 +329,7 @@ class ClusterSource(Tables):
         for shard in transaction.shards:
             if self._gossips:
                 shard.learn(self._heard)
-        session, parts = new_session(self.new_number()), self.machine.random.choice((1, 1, 2, 3))
+        session, parts = new_session(self.new_number()), self._parts or self.machine.random.choice((1, 1, 2, 3))
         if len(transaction.shards) == 1:
             [shard] = transaction.shards
             last = len(transaction.operations) - 1
@@ -330,13 +343,14 @@ class ClusterSource(Tables):
         for shard, table, key, _ in transaction.operations:
             table.locked.add((shard.name, key))
         self.transactions_open += 1
-        self._run(self._commit(transaction, session, parts))
+        commits = self._commits if self._commits is not None else self.machine.random.random() < _COMMITS
+        self._run(self._commit(transaction, session, parts, commits=commits))
 
     def _run(self, act: Act) -> None:
         self.acts += 1
         self._go_on(act, ())
 
-    def _commit(self, transaction: Transaction, session: dict[str, Any], parts: int) -> Act:
+    def _commit(self, transaction: Transaction, session: dict[str, Any], parts: int, *, commits: bool) -> Act:
         """By the coordinator, which may be away for long between the prepares and its decision."""
         random = self.machine.random
         coordinator, *others = transaction.shards
@@ -349,7 +363,7 @@ class ClusterSource(Tables):
             yield shard, each.index + 1
         self.tell_all(prepared, coordinator)
         yield random.choice((0.0, 0.0, 0.001, 0.02, 1.0, 4.0))
-        commit_ts = max(each.ts for each in prepared.values()) if random.random() < 0.9 else None
+        commit_ts = max(each.ts for each in prepared.values()) if commits else None
         if commit_ts is None:
             self.machine.count("source: transaction across shards, aborted")
             for kept in reversed(transaction.kept):
@@ -421,7 +435,8 @@ class ClusterSource(Tables):
             raise NotPossible("it cannot be sharded", 20)
         self.begin_act(ddl.shard_table(self, table, key), *self._subjects(name))
 
-    def create_index(self, name: TableName, spec: dict[str, Any]) -> None:
+    def create_index(self, name: TableName, spec: dict[str, Any], *, everywhere: bool | None = None) -> None:
+        """`everywhere`: at all owners; else the machine chooses."""
         table = self._known(name)
         if table.key and spec.get("unique"):
             raise NotPossible("cannot create a unique index without the shard key", 67)
@@ -429,7 +444,8 @@ class ClusterSource(Tables):
         for there in alike:
             self._refuse_another(there, spec)
         if not alike:
-            self.begin_act(ddl.create_index(self, table, spec), *self._subjects(name))
+            everywhere = everywhere if everywhere is not None else self.machine.random.random() < _EVERYWHERE
+            self.begin_act(ddl.create_index(self, table, spec, everywhere=everywhere), *self._subjects(name))
 
     def drop_index(self, name: TableName, index: str) -> None:
         table = self._known(name)
@@ -461,15 +477,17 @@ class ClusterSource(Tables):
             raise NotPossible("it is not sharded")
         self.begin_act(moves.move_chunk(self, table), *self._subjects(name))
 
-    def move_primary(self, db: str) -> None:
+    def move_primary(self, db: str, *, fails: bool) -> None:
         self.primary_of(db)
-        self.begin_act(moves.move_primary(self, db), *self._whole(db))
+        self.begin_act(moves.move_primary(self, db, fails=fails), *self._whole(db))
 
-    def reshard(self, name: TableName) -> None:
+    def reshard(self, name: TableName, recipients: int) -> None:
+        """`recipients`: to how many shards, at most."""
         table = self._known(name)
         if not table.key:
             raise NotPossible("it is not sharded")
-        self.begin_act(moves.reshard(self, table), *self._subjects(name))
+        shards = self.machine.random.sample([*self.shards.values()], min(recipients, len(self.shards)))
+        self.begin_act(moves.reshard(self, table, shards), *self._subjects(name))
 
     def _subjects(self, *names: TableName) -> list[object]:
         """Also each name's database, which an act of the whole database has to itself."""

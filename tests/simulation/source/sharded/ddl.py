@@ -185,10 +185,10 @@ def build(cluster: ClusterSource, shard: Shard, table: PlacedTable, spec: dict[s
     shard.command(name, {command: name.coll, "indexBuildUUID": build_id, "indexes": [spec]}, local)
 
 
-def create_index(cluster: ClusterSource, table: PlacedTable, spec: dict[str, Any]) -> Act:
+def create_index(cluster: ClusterSource, table: PlacedTable, spec: dict[str, Any], *, everywhere: bool) -> Act:
     random = cluster.machine.random
     owners = random.sample(table.owners, len(table.owners))
-    if len(owners) > 1 and random.random() < 0.15:
+    if len(owners) > 1 and not everywhere:
         cluster.machine.count("source: index on some owners only")
         owners.pop()
     yield from decided(table)

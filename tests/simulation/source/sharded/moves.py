@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tests.simulation.source.sharded.cluster import Act, ClusterSource
 
 _SECTIONS = "config.collection_critical_sections"
-_FAILS = 0.2
 _OTHER_SPLITS = {"_id": (2, 4), "f": (30, 70)}
 
 
@@ -126,8 +125,8 @@ def _copy(recipient: Shard, table: PlacedTable, chunk: Chunk) -> dict[Any, Row]:
     return rows
 
 
-def move_primary(cluster: ClusterSource, db: str) -> Act:
-    """Its tables that are not sharded get another UUID, and are copied. At times it fails, and the copies are dropped."""
+def move_primary(cluster: ClusterSource, db: str, *, fails: bool) -> Act:
+    """Its tables that are not sharded get another UUID, and are copied. If it fails, the copies are dropped."""
     random = cluster.machine.random
     old = cluster.primary_of(db)
     new = random.choice([shard for shard in cluster.shards.values() if shard is not old])
@@ -150,7 +149,7 @@ def move_primary(cluster: ClusterSource, db: str) -> Act:
         yield pause(cluster)
     yield from settled([new])
     cluster.tell(new, old, cluster.config)
-    if random.random() < _FAILS:
+    if fails:
         cluster.machine.count("source: movePrimary that failed")
         for name in copies:
             new.drop(name)
@@ -208,12 +207,11 @@ class _Resharding:
     chunks: list[Chunk]
 
 
-def reshard(cluster: ClusterSource, table: PlacedTable) -> Act:
+def reshard(cluster: ClusterSource, table: PlacedTable, recipients: list[Shard]) -> Act:
     """The rows are copied to another collection, which then takes the name. A holder that is no recipient drops its old one at last."""
-    random, name, config = cluster.machine.random, table.name, cluster.config
+    name, config = table.name, cluster.config
     primary = cluster.primary_of(name.db)
     key = "f" if table.key == "_id" else "_id"
-    recipients = random.sample([*cluster.shards.values()], random.randint(1, len(cluster.shards)))
     resharding = _Resharding(
         table=table,
         key=key,

@@ -41,7 +41,6 @@ class Chunk:
             "max": {key: MaxKey() if self.high is None else self.high},
             "shard": self.shard,
             "lastmod": self.lastmod,
-            "onCurrentShardSince": self.history[0][0].to_bson(),
             "history": [{"validAfter": ts.to_bson(), "shard": shard} for ts, shard in self.history],
         }
 
