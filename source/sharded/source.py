@@ -15,7 +15,7 @@ from changefeed.errors import DuplicateId, InvariantError, SourceUnavailable
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema, TableSize
 from changefeed.users.principals import Principals
-from source.connection import read_command
+from source.connection import Client, read_command
 from source.ddl.ddl_watch import DdlWatch
 from source.errors import translated
 from source.oplog.window import OplogWindow, read_oplog_window
@@ -134,7 +134,11 @@ class ShardedSource:
             return Row(next(iter(having.values()), None), replies.at_ts)
 
     def _name_now(self, table: TableName, uuids: Sequence[TableId]) -> TableName | None:
-        """Within its database: a sharded cluster renames no table into another one."""
+        """Within its database: a sharded cluster renames no table into another one.
+
+        A table whose UUIDs are all gone may have got another one of which this node has not heard: it keeps its name. If the name is that
+        of a new table, the old one has been dropped, and what is read does not last.
+        """
         wanted = {"$in": [Binary(bytes.fromhex(uuid), UUID_SUBTYPE) for uuid in uuids]}
         with translated(f"looking for {table}"):
             sharded = self._of_config("collections", {"uuid": wanted})
@@ -145,6 +149,8 @@ class ShardedSource:
                 command = {"listCollections": 1, "filter": {"info.uuid": wanted}}
                 for info in read_command(client, table.db, command)["cursor"]["firstBatch"]:
                     return TableName(table.db, info["name"])
+                if self._of_config("collections", {"_id": str(table)}) or _has(client, table):
+                    return table
         return None
 
     def _of_config(self, coll: str, filter: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -160,6 +166,11 @@ class ShardedSource:
     @property
     def snapshots(self) -> bool:
         return True
+
+
+def _has(client: Client, table: TableName) -> bool:
+    command = {"listCollections": 1, "filter": {"name": table.coll}}
+    return bool(read_command(client, table.db, command)["cursor"]["firstBatch"])
 
 
 def _named(stream: str) -> str:

@@ -170,12 +170,19 @@ class ClusterStream:
         """Signed by this member, for `nudge`."""
         return self._own_session().cluster_time
 
+    def at_start(self) -> bool:
+        """Whether the member's majority has reached the start."""
+        with translated(f"reading the majority commit point of {self.name}"):
+            return self._majority().next() >= self.start_ts
+
     def reach_start(self, cluster_time: Mapping[str, Any] | None) -> None:
         """Has a shard that has not reached its start go there, if the cluster has. Otherwise its next no-op does, within ten seconds."""
         before_ts = self.start_ts.previous()
-        with translated(f"reading the majority commit point of {self.name}"):
-            behind = self._majority() < before_ts
-        if behind and cluster_time is not None and ClusterTime.from_bson(cluster_time["clusterTime"]) >= before_ts:
+        if (
+            not self.at_start()
+            and cluster_time is not None
+            and ClusterTime.from_bson(cluster_time["clusterTime"]) >= before_ts
+        ):
             self.nudge(before_ts, cluster_time)
 
     def nudge(self, to_ts: ClusterTime, cluster_time: Mapping[str, Any] | None) -> None:

@@ -261,6 +261,8 @@ class ClusterWatch:
         """`wanted`: UUIDs of which the indexes matter. None: all."""
         client = self._clients.of(shard, host)
         stream = ClusterStream(shard, client, start_ts)
+        stream.reach_start(self._streams[CONFIG].cluster_time)
+        _wait_for_start(stream)
         with one_term(client, f"reading the collections of shard {shard}"):
             collections = read_collections(client, shard)
             asked = {
@@ -269,7 +271,6 @@ class ClusterWatch:
                 if (not name.system if wanted is None else uuid in wanted)
             }
             indexes = read_indexes(client, shard, asked)
-        stream.reach_start(self._streams[CONFIG].cluster_time)
         units = _caught_up(stream)
         self._streams[shard] = stream
         return _OpenedShard(collections, indexes, units)
@@ -295,6 +296,7 @@ class ClusterWatch:
         self._clients.refuse_others()
         client = self._clients.config
         stream = ClusterStream(CONFIG, client, start_ts, config=True)
+        _wait_for_start(stream)
         with one_term(client, "reading the catalog of the config servers"):
             config, hosts = read_config(client), dict(self._clients.read_shards())
             chunks = read_chunks(client, start_ts)
@@ -348,6 +350,15 @@ class _ArrivingShard:
 class _AddedShard:
     host: str
     ts: ClusterTime
+
+
+def _wait_for_start(stream: ClusterStream) -> None:
+    """What is read of a catalog afterwards is not older than the start: a new primary may show less than its predecessor did."""
+    give_up_at = time.monotonic() + _PATIENCE_SECONDS
+    while not stream.at_start():
+        if time.monotonic() > give_up_at:
+            raise SourceUnavailable(f"{stream.name} has not reached {stream.start_ts} within {_PATIENCE_SECONDS:g} s")
+        time.sleep(_LOOK_AGAIN_SECONDS)
 
 
 def _caught_up(stream: ClusterStream) -> list[Unit]:

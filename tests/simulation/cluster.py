@@ -38,6 +38,8 @@ import processor.task.worker_resources
 import sink.mongodb.rows.write_run
 import source.opening
 import source.oplog.row_reader
+import source.sharded.cluster_clients
+import source.tables.chunks
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.errors import CoordinationFull, FencedError, PipelineUnavailable, RetryableError
@@ -70,12 +72,16 @@ from processor.spark.stay_plan import StayLimits
 from processor.spark.stays import Stays
 from processor.task.worker_resources import ChangefeedResources, WorkerResources
 from sink.mongodb import commander
+from tests.simulation.agreement import DATABASES
 from tests.simulation.clockwork import substitutes
 from tests.simulation.clockwork.machine import Machine, Process, Thread
 from tests.simulation.clockwork.network import EtcdLine, Network
 from tests.simulation.clockwork.telephone import Exchange, SimulatedSwitchboard
 from tests.simulation.source.client import SourceClient
 from tests.simulation.source.server import SourceServer
+from tests.simulation.source.sharded.client import ShardClient
+from tests.simulation.source.sharded.cluster import ClusterSource
+from tests.simulation.source.sharded.config_servers import CONFIG
 from tests.simulation.target.client import TargetClient
 from tests.simulation.target.server import TargetServer
 
@@ -110,11 +116,16 @@ class ObservedEtcd(MemoryEtcd):
 
 
 class Cluster:
-    def __init__(self, machine: Machine, *, source_version: tuple[int, int]) -> None:
+    def __init__(self, machine: Machine, *, source_version: tuple[int, int] | None) -> None:
+        """`source_version`: of a replica set. None: the source is a sharded cluster."""
         self.machine = machine
         self.network = Network(machine)
         self.etcd = ObservedEtcd()
-        self.source = SourceServer(machine, version=source_version)
+        self.source: SourceServer | ClusterSource = (
+            SourceServer(machine, version=source_version)
+            if source_version is not None
+            else ClusterSource(machine, DATABASES)
+        )
         self.target = TargetServer(machine, self.network)
         self.nodes: dict[str, Node] = {}
         self.resources_by_process: dict[Process, WorkerResources] = {}
@@ -148,7 +159,7 @@ class Cluster:
         tables = sorted(self.source.by_id)
         if nodes and tables and self.etcd.get(LAYOUT.status(FEED)):
             request = MoveRequest(node=NodeId(child(random.choice(nodes), LAYOUT.nodes)))
-            self.put(LAYOUT.move(FEED, random.choice(tables)), encode(request))
+            self.put(LAYOUT.move(FEED, self.judge.known_as(random.choice(tables))), encode(request))
 
     def put(self, key: str, value: bytes) -> None:
         """Writes as a user would, who tries again while etcd is full."""
@@ -494,8 +505,11 @@ def wired(cluster: Cluster) -> Iterator[None]:
     This is done by patches, since the product connects deep inside, by the addresses in a changefeed's configuration.
     """
 
-    def source_client(_: str, **__: object) -> SourceClient:
-        return SourceClient(cluster.source, cluster.network, secondary=cluster.source.from_secondaries)
+    def source_client(uri: str, **__: object) -> SourceClient:
+        server = cluster.source
+        if isinstance(server, ClusterSource):
+            return ShardClient(server, uri.partition("replicaSet=")[2] or CONFIG, cluster.network)
+        return SourceClient(server, cluster.network, secondary=server.from_secondaries)
 
     def target(_: str) -> TargetClient:
         return TargetClient(cluster.target, cluster.network)
@@ -514,6 +528,7 @@ def wired(cluster: Cluster) -> Iterator[None]:
     decoder = cluster.decoder
     attributes: list[tuple[Any, str, Any]] = [
         (source.opening, "connect", source_client),
+        (source.sharded.cluster_clients, "connect", source_client),
         (owner.deployments.connections, "connect_to_target", target),
         (owner.owner, "_TICK", timedelta(seconds=0.5)),
         (owner.owner, "_LEAST_PAUSE", timedelta(seconds=0.1)),
@@ -566,6 +581,8 @@ def wired(cluster: Cluster) -> Iterator[None]:
             {"monotonic": substitutes.monotonic, "budget": BUDGET, "look_every": LOOK_EVERY},
         ),
     ]
+    if isinstance(cluster.source, ClusterSource):
+        attributes.append((source.tables.chunks, "_SMALLEST_FRACTION", 1))
     with ExitStack() as stack:
         for module, name, value in attributes:
             stack.enter_context(patch.object(module, name, value))

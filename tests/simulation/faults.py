@@ -21,9 +21,6 @@ _ELECTIONS_GO_ON = 10.0
 _LEASE = TTL.total_seconds()
 
 
-def _nothing(start_ts: ClusterTime) -> None: ...
-
-
 class Faults:
     def __init__(self, cluster: Cluster, random: Random, end: float, user: User) -> None:
         self._cluster = cluster
@@ -82,7 +79,7 @@ class Faults:
         """Ends all faults: wakes frozen processes, restarts dead nodes, and clears the weather."""
         self._over = True
         self._cluster.etcd.make_room()
-        self._cluster.source.asked = _nothing
+        self._cluster.source.asks_nobody()
         self._cluster.ask_for(DesiredState.RUNNING)
         self._cluster.network.weather.clear()
         self._cluster.network.cut_off.clear()
@@ -320,17 +317,17 @@ class Faults:
         """Truncates the entries that are no longer needed, except the last one: it proves that there is no gap."""
         source, needed = self._cluster.source, self._cluster.judge.needed
         if needed is not None:
-            source.forget_before(source.oplog[max(0, source.index_of(needed) - 1)].ts)
+            source.forget_what_is_not_needed(needed)
 
     def _history_is_lost(self) -> None:
         """The next range that is read begins before the oplog does, from the start or once reading has begun."""
-        source = self._cluster.source
+        source = self._cluster.source.one_oplog()
 
         def forget(start_ts: ClusterTime) -> None:
             index = source.index_of(start_ts)
             if self._over or index >= source.visible - 1:
                 return
-            source.asked = _nothing
+            source.asks_nobody()
             kept = source.oplog[min(index + self._random.choice((1, 1, 3, 10)), source.visible - 1)]
             self._machine.note("source", f"its oplog begins at {kept.ts} now")
             self._machine.count("fault: a range is truncated as it is read")

@@ -21,6 +21,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from random import Random
@@ -52,7 +53,7 @@ from tests.simulation.clockwork.machine import Thread, Violation
 from tests.simulation.clockwork.substitutes import EPOCH
 from tests.simulation.cluster import FEED, LAYOUT, TTL, Cluster
 from tests.simulation.source.oplog import placed
-from tests.simulation.source.server import Ddl, Table
+from tests.simulation.source.tables import Ddl, Table
 from tests.simulation.target.server import Collection, DdlEffect
 
 Row = dict[str, Any]
@@ -90,6 +91,7 @@ class Judge:
         """The tables to be copied, among those that a node has."""
         self._last_home: dict[TableId, NodeId] = {}
         self._decode = cluster.decoder
+        self._known_as: dict[TableId, TableId] = {}
         self._damaged: dict[tuple[TableId, Any], Position] = {}
         """Rows that another client changed at the target, each with the position of its last event so far."""
         self._touched: set[tuple[TableId, Any]] = set()
@@ -104,6 +106,7 @@ class Judge:
         self._count("row written, of a copy" if thread.copies else "row written")
         if table is None:
             raise Violation(f"I1: {kind} of {key} into {name}, which is not there, by {thread.process}")
+        table = self._source.table_id(table)
         self._check_writer(thread, table, key)
         self._check_not_stopped(table, f"row {key}")
         self._damaged.pop((table, key), None)
@@ -121,7 +124,8 @@ class Judge:
     def _present(self) -> dict[TableId, Collection]:
         """The collections with the tables' rows. Of a table that is copied beside, the old one stands still."""
         by_name = sorted(self._cluster.target.collections.items(), key=lambda each: each[0].passing)
-        return {collection.table: collection for _, collection in by_name if collection.table is not None}
+        table_id = self._source.table_id
+        return {table_id(collection.table): collection for _, collection in by_name if collection.table is not None}
 
     def damage(self, random: Random) -> None:
         """Another client deletes or inserts rows at the target. Replicated changes may be wrong afterwards, later changes must not be."""
@@ -150,7 +154,7 @@ class Judge:
 
     def build_begins(self, thread: Thread, copies: TableId | None, what: str) -> None:
         if copies is not None:
-            self._check_home(thread, copies, what)
+            self._check_home(thread, self._source.table_id(copies), what)
 
     def ddl(
         self, thread: Thread, copies: TableId | None, name: TableName, what: str, *, late: bool = False
@@ -158,7 +162,7 @@ class Judge:
         self._count(f"DDL done at the target, {'of a copy' if copies else what.split()[0]}")
         if copies is not None:
             if not late:
-                self._check_home(thread, copies, f"{what} on {name}")
+                self._check_home(thread, self._source.table_id(copies), f"{what} on {name}")
             return DdlEffect(copies, lambda: None)
         executing = [
             record
@@ -204,7 +208,8 @@ class Judge:
     def _check_not_stopped(self, table: TableId, what: str) -> None:
         straggler, rev = self._stragglers.get(table, (None, 0))
         reports = [self._reports[node] for node in self._home(table) if node in self._reports]
-        if straggler and straggler.stopped and any(report.stops.get(table, 0) >= rev for report in reports):
+        ids = self._source.ids_of(table)
+        if straggler and straggler.stopped and any(report.stops.get(id, 0) >= rev for report in reports for id in ids):
             raise Violation(f"stops: {what} of {table}, though its node obeys its stop")
 
     def _node_of(self, thread: Thread) -> NodeId:
@@ -217,7 +222,9 @@ class Judge:
             self._homes, self._copied = {}, set()
             for node, parts in self._assignments.items():
                 for kv in parts.values():
-                    for assigned, how in self._decode(AssignmentPart, kv).tables():
+                    for known_as, how in self._decode(AssignmentPart, kv).tables():
+                        assigned = self._source.table_id(known_as)
+                        self._known_as[assigned] = known_as
                         self._homes.setdefault(assigned, set()).add(node)
                         if how.copy:
                             self._copied.add(assigned)
@@ -305,7 +312,7 @@ class Judge:
                 gone = self._records.pop(key, None)
                 self._folded |= {placed(gone.position)} if gone is not None and not gone.open else set()
             else:
-                self._recorded(key, self._decode(DdlRecord, change.now))
+                self._recorded(key, self._of_tables(self._decode(DdlRecord, change.now)))
         elif key.startswith(LAYOUT.assignments(self._id)):
             self._assigned(change)
         elif (
@@ -319,6 +326,19 @@ class Judge:
         elif key == LAYOUT.barrier(self._id) and change.now is not None:
             self._barrier = self._decode(Barrier, change.now)
 
+    def _of_tables(self, record: DdlRecord) -> DdlRecord:
+        """With the tables' ids at the source: a changefeed knows a table by the UUID that it had when it took it in."""
+        table_id, scope, event = self._source.table_id, record.scope, record.event
+        tables, apart = frozenset(map(table_id, scope.tables)), frozenset(map(table_id, scope.apart))
+        id = table_id(event.id) if event.id is not None else None
+        if (tables, apart, id) == (scope.tables, scope.apart, event.id):
+            return record
+        return replace(record, scope=replace(scope, tables=tables, apart=apart), event=replace(event, id=id))
+
+    def known_as(self, table: TableId) -> TableId:
+        """The id by which the changefeed knows it."""
+        return self._known_as.get(table, table)
+
     def _recorded(self, key: str, record: DdlRecord) -> None:
         if record.event.type in OWN_DDL and (key not in self._records or not record.open):
             self._count(f"own DDL: {record.event.type} {record.state}")
@@ -327,7 +347,7 @@ class Judge:
             self._never_made.add(record.event.id)
 
     def _fell_behind_or_reported(self, change: Change) -> None:
-        table = TableId(child(change.key, LAYOUT.stragglers(self._id)))
+        table = self._source.table_id(TableId(child(change.key, LAYOUT.stragglers(self._id))))
         node = NodeId(child(change.key, LAYOUT.positions(self._id)))
         if change.key.startswith(LAYOUT.positions(self._id)):
             keys = self._report_keys.setdefault(node, {})
@@ -401,14 +421,9 @@ class Judge:
         """Compares the status with the source at the named moment. Only where the owner reads from the primary."""
         if self._source.from_secondaries:
             return
-        commits = self._source.commits
-        known = bisect_left(commits, (current_at - EPOCH).total_seconds(), key=lambda commit: commit[0])
-        visible = (
-            min(upto for _, upto in commits[known - 1 :]) if known else 0
-        )  # the member that answers after an election may know less
-        last = next((entry.shown[-1] for entry in reversed(self._source.oplog[:visible]) if entry.shown), None)
-        if last is not None and last.position >= placed(checkpoint):
-            raise Violation(f"lag: all of {current_at} is to be downstream, but {last.position} is past {checkpoint}")
+        last = self._source.last_event_at((current_at - EPOCH).total_seconds())
+        if last is not None and last >= placed(checkpoint):
+            raise Violation(f"lag: all of {current_at} is to be downstream, but {last} is past {checkpoint}")
 
     def _waiting(self) -> dict[Position, DdlRecord]:
         """The DDLs that wait for a user: refused ones, those of stragglers, and those whose scopes meet theirs."""
@@ -485,8 +500,9 @@ class Judge:
             return True
         if table not in self._copied:
             return False
-        record = self._cluster.etcd.get(LAYOUT.copy(self._id, table))
-        return record is None or self._decode(CopyRecord, record).stage is not CopyStage.DONE
+        records = [self._cluster.etcd.get(LAYOUT.copy(self._id, id)) for id in self._source.ids_of(table)]
+        found = [self._decode(CopyRecord, record) for record in records if record is not None]
+        return not any(record.stage is CopyStage.DONE for record in found)
 
     # the end
 
@@ -510,11 +526,11 @@ class Judge:
             return True
         if status is None or status.lifecycle.error is None or status.lifecycle.error.code != HistoryLost.code:
             return False
-        return bool(self._source.first) and (needed is None or self._source.oldest > needed)
+        return self._source.has_lost(needed or ClusterTime(0, 0))
 
     def _is_lost(self, straggler: Straggler) -> bool:
         begin, error = self._source.begin_of_transactions(placed(straggler.at).ts), straggler.error
-        return error is not None and error.code == HistoryLost.code and self._source.oldest > begin
+        return error is not None and error.code == HistoryLost.code and self._source.has_lost(begin)
 
     @property
     def diverged(self) -> bool:
@@ -592,9 +608,8 @@ class Judge:
                 gone |= ddl.names
             if ddl.to is not None:
                 self._count_rename(ddl, ddl.to, renamed)
-        times = Counter(event.position.ts for entry in self._source.oplog for event in entry.shown)
         ddl_times = {ddl.position.ts for ddl in self._source.ddls}
-        for ts, events in times.items():
+        for ts, events in self._source.event_times().items():
             if events > 1:
                 self._count(
                     f"source: several events of one cluster time, {'DDL among them' if ts in ddl_times else 'rows only'}"

@@ -5,7 +5,7 @@ They are not in the product: a switch for a bug would itself be a bug.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, timedelta
@@ -25,19 +25,25 @@ import processor.lanes.lane_plan
 import processor.spark.pipeline
 import processor.task.job
 import processor.task.permit
+import schema_store.schema_base
 import source.oplog.command_entry
 import source.oplog.ddl_entry
 import source.oplog.find
 import source.oplog.row_entry
 import source.oplog.transaction
+import source.sharded.clock
+import source.sharded.merge
+import source.sharded.owned.owned_find
+import source.sharded.row_reader
 import source.stream.note
 import source.tables.catalog
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import PipelineUnavailable
-from changefeed.event import DdlType
+from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records import Barrier, DdlRecord, DdlState
-from changefeed.table import TableId
+from changefeed.sharded.history import ShardedHistory
+from changefeed.table import TableId, TableName
 from coordination.etcd.protocol import Delete
 from coordination.fenced import FencedStore
 from coordination.session import Session
@@ -67,6 +73,9 @@ from source.oplog.command_entry import CommandEntry
 from source.oplog.ddl_watch import OplogDdlWatch
 from source.oplog.row_reader import OplogReader
 from source.raw.raw_find import RawFind
+from source.sharded.resolved import StreamPoint
+from source.sharded.tables.live_tables import ClusterChange, LiveTables
+from source.sharded.unit import Operation
 from source.stream.resolved import resolved_after
 
 Plant = Callable[[], AbstractContextManager[Any]]
@@ -79,6 +88,8 @@ class Bug:
     plant: Plant
     found_within: int
     """The number of seeds, from 0 on, within which it is found."""
+    sharded: bool = False
+    """Whether the source of these seeds is a sharded cluster."""
 
     @property
     def rare(self) -> bool:
@@ -557,6 +568,78 @@ def _repairs_count_as_done_when_they_begin() -> AbstractContextManager[Any]:
     return patch("sink.mongodb.rows.row_writer.RowRepairs", lambda asked, _: RowRepairs(asked, None))
 
 
+def _transactions_count_when_a_shard_logs_their_commit() -> AbstractContextManager[Any]:
+    return patch("source.sharded.row_reader._commit_ts", source.sharded.row_reader._ts_of)
+
+
+def _windows_do_not_look_beyond_their_end_for_commits() -> AbstractContextManager[Any]:
+    return patch.object(ShardedHistory, "until", lambda self, shard, end_ts: end_ts)
+
+
+def _resolved_passes_undecided_transactions() -> AbstractContextManager[Any]:
+    return patch.object(StreamPoint, "complete_ts", property(lambda self: self.read_ts))
+
+
+def _rows_of_migrations_are_taken() -> AbstractContextManager[Any]:
+    return patch("source.sharded.row_reader._from_migrate", lambda entry: False)
+
+
+def _an_insert_may_come_before_the_delete_of_its_time() -> AbstractContextManager[Any]:
+    return patch("source.sharded.merge._in_turn", lambda rows, document, deletes: rows)
+
+
+def _superseded_drops_are_taken() -> AbstractContextManager[Any]:
+    dropped = LiveTables._dropped
+
+    def taken(
+        self: LiveTables, shard: str, uuid: TableId, operation: Operation, at: Position
+    ) -> Iterator[ClusterChange]:
+        table = self._ids.get(uuid)
+        live = [each for each, found in self._live.items() if found.id == table]
+        if uuid in self._live or not live:
+            yield from dropped(self, shard, uuid, operation, at)
+            return
+        self._gone(uuid, shard)
+        ended = self._end(live[0])
+        yield DdlEvent(position=at, type=DdlType.DROP, db=ended.name.db, table=ended.name, id=ended.id)
+
+    return patch.object(LiveTables, "_dropped", taken)
+
+
+def _shards_to_which_chunks_moved_are_no_holders() -> AbstractContextManager[Any]:
+    created = LiveTables._created
+
+    def of_users(
+        self: LiveTables, shard: str, name: TableName, uuid: TableId, operation: Operation, at: Position
+    ) -> Iterator[ClusterChange]:
+        return iter(()) if operation.get("fromMigrate") else created(self, shard, name, uuid, operation, at)
+
+    return patch.object(LiveTables, "_created", of_users)
+
+
+def _what_is_kept_of_folded_ddls_forgets_new_uuids() -> AbstractContextManager[Any]:
+    """As a node finds it that starts, or becomes the owner."""
+    schema = schema_store.schema_base._schema
+    return patch("schema_store.schema_base._schema", lambda *kept: replace(schema(*kept), uuids=()))
+
+
+def _a_copy_chooses_its_time_before_it_learns_the_owners() -> AbstractContextManager[Any]:
+    versions = source.sharded.owned.owned_find._versions
+    chosen: list[ClusterTime] = []
+
+    def at_first(clients: Any, table: TableName, hosts: Any) -> Any:
+        chosen.append(source.sharded.clock.reach(clients, ClusterTime(0, 0)))
+        return versions(clients, table, hosts)
+
+    def then(clients: Any, at_least_ts: ClusterTime) -> ClusterTime:
+        return max(chosen.pop(), at_least_ts)
+
+    stack = ExitStack()
+    stack.enter_context(patch("source.sharded.owned.owned_find._versions", at_first))
+    stack.enter_context(patch("source.sharded.owned.owned_find.reach", then))
+    return stack
+
+
 BUGS: Mapping[str, Bug] = {
     "writes are not fenced": Bug(_writes_are_not_fenced, 40),
     "unknown outcomes are not settled": Bug(_unknown_outcomes_are_not_settled, 80),
@@ -634,4 +717,23 @@ BUGS: Mapping[str, Bug] = {
     "own DDLs overtake those of the source": Bug(_own_ddls_overtake_those_of_the_source, 200),
     "a table enters while its node has it": Bug(_a_table_enters_while_its_node_has_it, 120),
     "repairs count as done when they begin": Bug(_repairs_count_as_done_when_they_begin, 300),
+    "transactions count when a shard logs their commit": Bug(
+        _transactions_count_when_a_shard_logs_their_commit, 10, sharded=True
+    ),
+    "windows do not look beyond their end for commits": Bug(
+        _windows_do_not_look_beyond_their_end_for_commits, 10, sharded=True
+    ),
+    "resolved passes undecided transactions": Bug(_resolved_passes_undecided_transactions, 30, sharded=True),
+    "rows of migrations are taken": Bug(_rows_of_migrations_are_taken, 10, sharded=True),
+    "an insert may come before the delete of its time": Bug(
+        _an_insert_may_come_before_the_delete_of_its_time, 30, sharded=True
+    ),
+    "superseded drops are taken": Bug(_superseded_drops_are_taken, 10, sharded=True),
+    "shards to which chunks moved are no holders": Bug(_shards_to_which_chunks_moved_are_no_holders, 30, sharded=True),
+    "what is kept of folded DDLs forgets new UUIDs": Bug(
+        _what_is_kept_of_folded_ddls_forgets_new_uuids, 30, sharded=True
+    ),
+    "a copy chooses its time before it learns the owners": Bug(
+        _a_copy_chooses_its_time_before_it_learns_the_owners, 300, sharded=True
+    ),
 }

@@ -33,11 +33,14 @@ from tests.simulation.clockwork.substitutes import installed
 from tests.simulation.cluster import LAYOUT, Cluster, wired
 from tests.simulation.faults import Faults
 from tests.simulation.judge import Judge
+from tests.simulation.source.sharded.cluster import ClusterSource
 from tests.simulation.user import User
 from tests.simulation.workload import Workload
 
 _LATE = 0.25
 """The part of the runs in which tables are added to the filter."""
+_SHARDED = 0.3
+"""The part of the runs whose source is a sharded cluster."""
 _SETTLING = 200.0
 """Seconds within which the changefeed must have recovered: back-offs and leases end within a minute."""
 _TELL_EVERY = 10.0
@@ -65,16 +68,20 @@ def simulate(
     faults: bool = True,
     limited: bool = False,
     delayed: bool = False,
+    sharded: bool | None = None,
     planted: Planted = nullcontext,
     keep_history: bool = False,
 ) -> Outcome:
-    """`limited`: its tasks wait for limits most of the time. `delayed`: it applies what the source has had for some seconds. `planted`: bugs to be
+    """`sharded`: whether its source is a sharded cluster; otherwise the seed decides. `limited`: its tasks wait for limits most of the time. `delayed`: it applies what the source has had for some seconds. `planted`: bugs to be
     found.
     """
     begun = time.perf_counter()
     machine = Machine(seed)
     with installed(machine):
-        cluster = Cluster(machine, source_version=machine.random.choice(_SOURCE_VERSIONS))
+        if sharded is None:
+            sharded = Random(f"sharded {seed}").random() < _SHARDED
+        version = None if sharded else machine.random.choice(_SOURCE_VERSIONS)
+        cluster = Cluster(machine, source_version=version)
         error = ""
         with wired(cluster), planted():
             try:
@@ -100,12 +107,8 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, de
     late = Random(f"late tables {machine.seed}")
     """Apart from the other choices, so that seeds without them stay what they are."""
     agreement = Agreement(routed=random.random() < 0.5, late="crm" if late.random() < _LATE else None)
-    capture = random.choice((Capture.OPLOG, Capture.CHANGE_STREAM))
+    capture, always = _capture(cluster, random)
     machine.count(f"capture: {capture}")
-    cluster.capture_may_change = random.random() < 0.3
-    always = None if cluster.capture_may_change else capture
-    cluster.source.from_secondaries = always is Capture.OPLOG and random.random() < 0.3
-    cluster.source.any_group = always is Capture.CHANGE_STREAM and random.random() < 0.5
     limits = {"copy_limit": random.choice(_LIMITS), "apply_limit": random.choice(_LIMITS)} if limited else {}
     delay = {"delay": random.choice(("1s", "3s", "10s"))} if delayed else {}
     configuration = Configuration.parse({**_configuration(random, agreement, always), **limits, **delay})
@@ -148,6 +151,19 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, de
         raise Violation(judge.stuck())
     judge.count_source()
     _check_convergence(judge, user)
+
+
+def _capture(cluster: Cluster, random: Random) -> tuple[Capture, Capture | None]:
+    """At first, and if it stays so."""
+    source = cluster.source
+    if isinstance(source, ClusterSource):
+        return Capture.SHARD_OPLOGS, Capture.SHARD_OPLOGS
+    capture = random.choice((Capture.OPLOG, Capture.CHANGE_STREAM))
+    cluster.capture_may_change = random.random() < 0.3
+    always = None if cluster.capture_may_change else capture
+    source.from_secondaries = always is Capture.OPLOG and random.random() < 0.3
+    source.any_group = always is Capture.CHANGE_STREAM and random.random() < 0.5
+    return capture, always
 
 
 def _check_convergence(judge: Judge, user: User) -> None:
@@ -214,12 +230,13 @@ def many(
     faults: bool = True,
     limited: bool = False,
     delayed: bool = False,
+    sharded: bool | None = None,
     keep_history: bool = False,
     processes: int | None = None,
 ) -> Iterator[Outcome]:
     """Runs in processes of their own, since the order of sets is fixed when an interpreter starts."""
     os.environ["PYTHONHASHSEED"] = "0"
-    run = partial(simulate, faults=faults, limited=limited, delayed=delayed, keep_history=keep_history)
+    run = partial(simulate, faults=faults, limited=limited, delayed=delayed, sharded=sharded, keep_history=keep_history)
     with multiprocessing.get_context("spawn").Pool(processes or os.cpu_count(), ready, maxtasksperchild=1000) as pool:
         yield from pool.imap_unordered(run, seeds)
 
@@ -239,6 +256,7 @@ def main() -> int:
     parser.add_argument("--calm", action="store_true", help="nothing goes wrong")
     parser.add_argument("--limited", action="store_true", help="with limits for copies and changes")
     parser.add_argument("--delayed", action="store_true", help="with a delay")
+    parser.add_argument("--sharded", action="store_true", default=None, help="the source is a sharded cluster")
     parser.add_argument("--processes", type=int, help="as many as there are cores, if not given")
     options = parser.parse_args()
     if options.seed is not None:
@@ -256,6 +274,7 @@ def _replay(options: argparse.Namespace) -> int:
         faults=not options.calm,
         limited=options.limited,
         delayed=options.delayed,
+        sharded=options.sharded,
         keep_history=True,
     )
     print(*outcome.history[-options.lines :], told(outcome), sep="\n")
@@ -267,7 +286,10 @@ def _run_many(options: argparse.Namespace) -> int:
     summary = Summary()
     seeds = range(options.first, options.first + options.seeds)
     faults, limited, delayed = not options.calm, options.limited, options.delayed
-    for outcome in many(seeds, faults=faults, limited=limited, delayed=delayed, processes=options.processes):
+    wanted = many(
+        seeds, faults=faults, limited=limited, delayed=delayed, sharded=options.sharded, processes=options.processes
+    )
+    for outcome in wanted:
         summary.add(outcome)
         if outcome.error:
             print(told(outcome), flush=True)

@@ -30,6 +30,8 @@ _ONCE_RED = (
 )
 """Seeds that failed with earlier workloads. What they found is pinned in unit tests, see docs/bugs-found.md."""
 
+_SHARDED_ONCE_RED = (4, 9, 20, 25, 28, 51, 72, 108, 109, 125, 134)
+"""Of a sharded source."""
 _LINES = 60
 
 
@@ -39,7 +41,12 @@ def _red(outcomes: Iterable[Outcome]) -> str:
 
 
 def test_the_same_seeds_as_always_are_well() -> None:
-    red = _red(many([*range(20), *_ONCE_RED]))
+    red = _red(many([*range(20), *_ONCE_RED], sharded=False))
+    assert not red, red
+
+
+def test_a_sharded_source_is_replicated_like_any() -> None:
+    red = _red(many([*range(10), *_SHARDED_ONCE_RED], sharded=True))
     assert not red, red
 
 

@@ -43,7 +43,7 @@ class User:
         living = {table.id for table in source.tables.values()}
         tables = sorted(source.by_id if verb is TableVerb.STOP else living)
         if tables and self._cluster.etcd.get(LAYOUT.status(FEED)):
-            self._ask(random.choice(tables), verb)
+            self._ask(self._cluster.judge.known_as(random.choice(tables)), verb)
 
     def be_patient_until(self, arrived: Callable[[], bool]) -> None:
         """From now on it resumes everything, but only when the rest has arrived."""
@@ -59,7 +59,7 @@ class User:
         etcd, machine = self._cluster.etcd, self._cluster.machine
         rows: dict[TableId, list[Any]] = {}
         for table, key in self._cluster.judge.damaged if self.repairs and etcd.get(LAYOUT.status(FEED)) else ():
-            rows.setdefault(table, []).append(key)
+            rows.setdefault(self._cluster.judge.known_as(table), []).append(key)
         for table, keys in rows.items():
             if etcd.get(LAYOUT.repair(FEED, table)) is None:
                 machine.count("user: asks for rows to be repaired")

@@ -9,18 +9,21 @@ from random import Random
 
 from changefeed.table import TableName
 from tests.simulation.agreement import DATABASES
-from tests.simulation.source.server import Build, NotPossible, SourceServer
+from tests.simulation.source.server import SourceServer
+from tests.simulation.source.sharded.cluster import ClusterSource
+from tests.simulation.source.tables import Build, NotPossible
 
 COLLECTIONS = ("a", "b", "c", "x_out")
 """The last one is outside the filter."""
 _KEYS = 6
 _VALUES = 8
+_MOVES_FAIL = 0.2
 _ASIDE = 100
 """A value that a row has temporarily."""
 
 
 class Workload:
-    def __init__(self, source: SourceServer, random: Random, *, ddl_share: float, clones: bool) -> None:
+    def __init__(self, source: SourceServer | ClusterSource, random: Random, *, ddl_share: float, clones: bool) -> None:
         """`clones`: servers also clone tables; no change stream shows the rows of a clone."""
         self._source = source
         self._random = random
@@ -40,6 +43,41 @@ class Workload:
             (1, self._convert),
             (1 if clones else 0, self._clone),
         ]
+        if isinstance(source, ClusterSource):
+            self._ddls = self._of_a_cluster(source)
+
+    def _of_a_cluster(self, cluster: ClusterSource) -> list[tuple[int, Callable[[], None]]]:
+        """Most of it takes time. `_swap` and what needs the name of a table that it drops are not done there."""
+        return [
+            (4, self._create),
+            (
+                5,
+                lambda: cluster.create_sharded(
+                    self._random.choice(self._free()), self._random.choice(("_id", "f", "f"))
+                ),
+            ),
+            (3, lambda: cluster.shard_table(self._some(), self._random.choice(("_id", "f")))),
+            (8, lambda: cluster.move_chunk(self._some())),
+            (3, lambda: cluster.reshard(self._some(), self._random.choice((1, 2, 3)))),
+            (
+                3,
+                lambda: cluster.move_primary(
+                    self._random.choice(self._databases), fails=self._random.random() < _MOVES_FAIL
+                ),
+            ),
+            (5, self._create_index),
+            (3, self._drop_index),
+            (2, self._modify),
+            (4, self._drop),
+            (6, self._rename),
+            (1, self._drop_database),
+        ]
+
+    def _free(self) -> list[TableName]:
+        free = [name for name in self._names() if name not in self._source.tables]
+        if not free:
+            raise NotPossible("all names are taken")
+        return free
 
     def act(self) -> None:
         """Writes a batch, with or without DDLs; or a batch in one database during a transaction in the other."""
@@ -138,9 +176,7 @@ class Workload:
         return self._random.choice(tables)
 
     def _create(self) -> None:
-        free = [name for name in self._names() if name not in self._source.tables]
-        if not free:
-            raise NotPossible("all names are taken")
+        free = self._free()
         options = self._random.choice(({}, {}, {"validationLevel": "moderate"}))
         self._source.create(self._random.choice(free), dict(options))
 
@@ -158,6 +194,7 @@ class Workload:
             self._source.machine.after(self._random.choice(seconds), partial(self._end_build, build))
 
     def _end_build(self, build: Build) -> None:
+        assert isinstance(self._source, SourceServer)
         with self._source.batch(shared_time=False), suppress(NotPossible):
             self._source.commit_index(build)
             self._source.machine.count("source: index built while rows were written")
@@ -195,6 +232,7 @@ class Workload:
         self._source.insert(name, {"_id": 0, "u": 0, "f": 0})
 
     def _convert(self) -> None:
+        assert isinstance(self._source, SourceServer)
         name = self._some()
         if self._source.tables[name].options.get("capped"):
             raise NotPossible("it is capped already")
@@ -202,6 +240,7 @@ class Workload:
         self._source.machine.count("source: table made capped")
 
     def _clone(self) -> None:
+        assert isinstance(self._source, SourceServer)
         name = self._some()
         free = [each for each in self._names() if each.db == name.db and each not in self._source.tables]
         if not free:

@@ -74,17 +74,17 @@ class OwnedChunk:
             self._at_ts = replies.at_ts
             yield from self._in_turn(replies) if chunk.whole else self._merged(replies)
             if apart and not self.ended:
-                yield from self._last(replies.at_ts)
+                yield from self._last(replies)
 
-    def _last(self, at_ts: ClusterTime) -> Iterator[list[bytes]]:
+    def _last(self, beside: OwnedReplies) -> Iterator[list[bytes]]:
         """MaxKey is no end of a range."""
         with owned_find(
             self._clients,
             self._chunk.table,
             {"filter": RawBSONDocument(LAST_KEY.raw, _RAW)},
-            not_before=at_ts,
+            not_before=beside.at_ts,
             most=_MOST_DOCUMENTS,
-            at=at_ts,
+            beside=beside,
         ) as replies:
             yield from self._in_turn(replies)
 

@@ -1,7 +1,8 @@
 """`read_cluster_catalog`: the tables of a sharded cluster, each once, with the indexes that all its owners have.
 
     config.collections, config.databases, config.chunks    which UUID a name means, the shards that own it
-    listCollections of a database's primary shard          its unsharded tables, and the options of the sharded ones
+    listCollections of a database's primary shard          its unsharded tables
+    listCollections of an owner                            the options of a sharded one
     listIndexes of the owners                              an index that only some of them have is none of the table yet
 
 Shard keys are left out: a changefeed does not follow them, and rows are known by `_id` alone.
@@ -14,8 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from pymongo.errors import OperationFailure
+from bson.binary import UUID_SUBTYPE, Binary
 
+from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.errors import SourceUnavailable
 from changefeed.position import Position
@@ -26,12 +28,12 @@ from source.ddl.index_spec import index_document
 from source.errors import translated
 from source.sharded.clock import reach_newest
 from source.sharded.cluster_clients import ClusterClients
+from source.sharded.tables.index_reading import name_now, specifications
 from source.sharded.tables.owned_ddl import index_name
 from source.tables.catalog import CatalogReading
 from source.tables.one_term import one_term
 
 _THREADS = 16
-_NAMESPACE_NOT_FOUND = 26
 _KINDS = {"view": TableKind.VIEW, "timeseries": TableKind.TIMESERIES}
 
 
@@ -45,65 +47,83 @@ class _ClusterTable:
 
 def read_cluster_catalog(clients: ClusterClients, wanted: Callable[[TableName], bool]) -> CatalogReading:
     """All wanted tables. Valid at its position if no DDL of them comes before `after_ts`."""
-    position = Position(reach_newest(clients).next())
+    reached_ts = reach_newest(clients)
+    position = Position(reached_ts.next())
     with translated("reading the catalog of the source's shards"), ThreadPoolExecutor(_THREADS, "catalog") as threads:
         hosts = clients.read_shards()
-        listed = [table for table in _listed(clients, hosts) if wanted(table.name)]
+        listed = [table for table in _listed(clients, hosts, reached_ts) if wanted(table.name)]
         indexes = threads.map(lambda table: _indexes(clients, table), listed)
         tables = tuple(_schema(table, found, position) for table, found in zip(listed, indexes, strict=True))
     return CatalogReading(tables=tables, position=position, after_ts=reach_newest(clients))
 
 
-def _listed(clients: ClusterClients, hosts: Mapping[str, str]) -> Iterator[_ClusterTable]:
+def _listed(clients: ClusterClients, hosts: Mapping[str, str], after_ts: ClusterTime) -> Iterator[_ClusterTable]:
+    """As it was at that time or later: after an election, a majority may show less than it did."""
     with one_term(clients.config, "reading the catalog of the config servers"):
-        primaries = {each["_id"]: each["primary"] for each in _config(clients, "databases")}
-        sharded = {each["_id"]: each for each in _config(clients, "collections")}
+        primaries = {each["_id"]: each["primary"] for each in _config(clients, "databases", after_ts)}
+        sharded = {each["_id"]: uuid_of(each["uuid"]) for each in _config(clients, "collections", after_ts)}
+    shards = _Listings(clients, hosts)
     for db, primary in sorted(primaries.items()):
-        if db in SYSTEM_DATABASES:
+        for info in shards.infos(primary, db) if db not in SYSTEM_DATABASES else ():
+            name = TableName(db, info["name"])
+            if not name.coll.startswith("system.") and str(name) not in sharded:
+                yield _ClusterTable(name, info, (primary,), _uuid(info))
+    for ns, uuid in sorted(sharded.items()):
+        name = TableName.parse(ns)
+        if name.coll.startswith("system.") or name.db in SYSTEM_DATABASES or uuid is None:
             continue
-        client = clients.of(primary, hosts.get(primary, ""))
-        with one_term(client, f"reading the collections of shard {primary}"):
-            infos = {info["name"]: info for info in _cursor(client, db, {"listCollections": 1})}
-        for coll, info in infos.items():
-            name = TableName(db, coll)
-            entry = sharded.get(str(name))
-            if coll.startswith("system."):
-                continue
-            if entry is None:
-                yield _ClusterTable(name, info, (primary,), uuid_of(info.get("info", {}).get("uuid")))
-                continue
-            uuid = uuid_of(entry["uuid"])
-            if uuid_of(info.get("info", {}).get("uuid")) != uuid:
-                raise SourceUnavailable(f"{name} has two UUIDs while the catalog is read; it is read again")
-            owners = {chunk["shard"] for chunk in _config(clients, "chunks", {"uuid": entry["uuid"]}, {"shard": 1})}
-            yield _ClusterTable(name, info, tuple(sorted(owners)), uuid)
+        yield shards.sharded(name, uuid, after_ts)
+
+
+class _Listings:
+    """The collections of each shard, read when they are first needed."""
+
+    def __init__(self, clients: ClusterClients, hosts: Mapping[str, str]) -> None:
+        self._clients, self._hosts = clients, hosts
+        self._infos: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+
+    def infos(self, shard: str, db: str) -> list[Mapping[str, Any]]:
+        if (shard, db) not in self._infos:
+            client = self._clients.of(shard, self._hosts.get(shard, ""))
+            with one_term(client, f"reading the collections of shard {shard}"):
+                self._infos[shard, db] = list(_cursor(client, db, {"listCollections": 1}))
+        return self._infos[shard, db]
+
+    def sharded(self, name: TableName, uuid: TableId, after_ts: ClusterTime) -> _ClusterTable:
+        """An owner has its options. The database's primary shard may have older ones, or after a resharding no collection at all."""
+        key = Binary(bytes.fromhex(uuid), UUID_SUBTYPE)
+        chunks = _config(self._clients, "chunks", after_ts, {"uuid": key}, {"shard": 1})
+        owners = tuple(sorted({str(chunk["shard"]) for chunk in chunks}))
+        infos = self.infos(owners[0], name.db) if owners else []
+        info = next((each for each in infos if _uuid(each) == uuid), None)
+        if info is None:
+            raise SourceUnavailable(
+                f"{name} got another UUID or other owners while the catalog was read; it is read again"
+            )
+        return _ClusterTable(name, info, owners, uuid)
+
+
+def _uuid(info: Mapping[str, Any]) -> TableId | None:
+    return uuid_of(info.get("info", {}).get("uuid"))
 
 
 def _indexes(clients: ClusterClients, table: _ClusterTable) -> tuple[Document, ...]:
     """Of an owner, in the order of their creation there, if all others have them too."""
-    if table.info["type"] == "view":
+    if table.uuid is None or table.info["type"] == "view":
         return ()
     of_shards = []
     for shard in table.owners:
         client = clients.of(shard)
         with one_term(client, f"reading the indexes of shard {shard}"):
-            of_shards.append(list(_specifications(client, table.name)))
+            # while a resharding ends, the shards give its collection the table's name one after another
+            name = name_now(client, table.name.db, table.uuid)
+            # None: dropped or replaced since it was listed; the DDL watch will show it, and the reading is disturbed
+            of_shards.append((specifications(client, table.uuid, name) if name is not None else None) or [])
     if not of_shards:
         return ()
     names = [{index_name(spec) for spec in found} for found in of_shards]
     common = set.intersection(*names)
     return tuple(index_document(spec) for spec in of_shards[0] if index_name(spec) in common)
-
-
-def _specifications(client: Client, name: TableName) -> Iterator[Mapping[str, Any]]:
-    try:
-        for spec in _cursor(client, name.db, {"listIndexes": name.coll, "includeBuildUUIDs": True}):
-            if not {"buildUUID", "clustered"} & spec.keys():
-                yield spec
-    except OperationFailure as error:
-        # dropped or renamed since it was listed: the DDL watch will show it, and the reading is disturbed
-        if error.code != _NAMESPACE_NOT_FOUND:
-            raise
 
 
 def _schema(table: _ClusterTable, indexes: tuple[Document, ...], valid_from: Position) -> TableSchema:
@@ -122,10 +142,15 @@ def _schema(table: _ClusterTable, indexes: tuple[Document, ...], valid_from: Pos
 def _config(
     clients: ClusterClients,
     coll: str,
+    after_ts: ClusterTime,
     filter: Mapping[str, Any] | None = None,
     projection: Mapping[str, int] | None = None,
 ) -> Iterator[Mapping[str, Any]]:
-    command = {"find": coll, "filter": filter or {}, "readConcern": {"level": "majority"}}
+    command = {
+        "find": coll,
+        "filter": filter or {},
+        "readConcern": {"level": "majority", "afterClusterTime": after_ts.to_bson()},
+    }
     if projection is not None:
         command["projection"] = projection
     return _cursor(clients.config, "config", command)

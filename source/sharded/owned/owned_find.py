@@ -6,8 +6,12 @@ time, or a document that moves meanwhile would be read twice, or not at all. A s
 may read the database may ask for it.
 
     config.chunks      sa is at 3|4, sb at 5|1
+    hello, reads       all have reached 100.7
     find at 100.7      sa {shardVersion 3|4}, sb {shardVersion 5|1}       each what it owned at 100.7
     sb: StaleConfig    config.chunks again, and both shards at a newer time
+
+The versions come before the time. If a shard takes them, nobody else has become the owner in between. A movePrimary copies the documents of
+a database under the server's own hands: at a time before its end the new primary shard has a part of them.
 """
 
 from __future__ import annotations
@@ -55,6 +59,8 @@ class OwnedReplies:
     """`first` and `rest` of each shard that was asked, by its name; all documents are of `at_ts`."""
 
     at_ts: ClusterTime
+    versions: Mapping[str, Mapping[str, object]]
+    """What was said to each shard."""
     first: Mapping[str, Found]
     rest: Mapping[str, Iterator[Found]]
 
@@ -67,13 +73,13 @@ def owned_find(
     *,
     not_before: ClusterTime,
     most: int,
-    at: ClusterTime | None = None,
     snapshot: bool = True,
+    beside: OwnedReplies | None = None,
 ) -> Iterator[OwnedReplies]:
     """`arguments` are those of the `find` command. Each shard's first reply is there when this returns.
 
-    `at`: that time and no other, as long as the shards keep it. Without a `snapshot` the documents are of that time or later: no server
-    reads a capped collection at an earlier time, and one shard has all of it.
+    `beside`: at their time and no other, as long as the shards keep it and the table is the same. Without a `snapshot` the documents are of
+    that time or later: no server reads a capped collection at an earlier time, and one shard has all of it.
     """
     give_up_at = time.monotonic() + _PATIENCE_SECONDS
     with ExitStack() as stack:
@@ -82,10 +88,13 @@ def owned_find(
                 try:
                     with translated(f"reading {table} at the shards of the source"):
                         hosts = clients.read_shards()
-                        at_ts = at or reach(clients, not_before)
+                        versions = _versions(clients, table, hosts)
+                        if beside is not None and not _same_owners(versions, beside.versions):
+                            raise SourceUnavailable(f"{table} was moved since {beside.at_ts}")
+                        at_ts = beside.at_ts if beside is not None else reach(clients, not_before)
                         concern = {"level": "snapshot", "atClusterTime": at_ts.to_bson()} if snapshot else _MAJORITY
                         said = {**arguments, "readConcern": concern}
-                        replies = _asked(clients, table, said, hosts, at_ts, most, attempt)
+                        replies = _asked(clients, table, said, hosts, versions, at_ts, most, attempt)
                 except _Stale as stale:
                     if time.monotonic() > give_up_at:
                         raise SourceUnavailable(f"reading {table}: {stale}; it is read again") from stale
@@ -106,14 +115,15 @@ def _asked(
     table: TableName,
     arguments: Mapping[str, object],
     hosts: Mapping[str, str],
+    versions: Mapping[str, Mapping[str, object]],
     at_ts: ClusterTime,
     most: int,
     stack: ExitStack,
 ) -> OwnedReplies:
     first: dict[str, Found] = {}
     rest: dict[str, Iterator[Found]] = {}
-    for shard, versions in _versions(clients, table, hosts).items():
-        said = {**arguments, **versions}
+    for shard, version in versions.items():
+        said = {**arguments, **version}
         replies = iter(stack.enter_context(RawFind(clients.of(shard, hosts[shard]), table, said, most=most)))
         try:
             first[shard] = next(replies)
@@ -124,7 +134,7 @@ def _asked(
         rest[shard] = replies
     if clients.read_shards() != hosts:
         raise _Stale("shards were added or removed meanwhile")
-    return OwnedReplies(at_ts, first, rest)
+    return OwnedReplies(at_ts, versions, first, rest)
 
 
 def _versions(
@@ -148,6 +158,18 @@ def _versions(
         }
         versions[shard] = {"shardVersion": version}
     return versions
+
+
+def _same_owners(now: Mapping[str, Mapping[str, Any]], then: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Or chunks were moved: a shard knows which it owned at an earlier time. It does not know that of a table that was not sharded."""
+
+    def kept(versions: Mapping[str, Mapping[str, Any]]) -> list[object]:
+        return [
+            (said["shardVersion"]["e"], said["shardVersion"]["t"], said.get("databaseVersion"))
+            for said in versions.values()
+        ]
+
+    return kept(now)[:1] == kept(then)[:1]
 
 
 def _of_config(clients: ClusterClients, coll: str, filter: Mapping[str, Any], **more: Any) -> list[dict[str, Any]]:

@@ -50,22 +50,25 @@ def read_indexes(
     found: dict[TableId, dict[IndexName, Mapping[str, Any]]] = {}
     with translated(f"reading the indexes of shard {shard}"):
         for uuid, name in collections.items():
-            specs = _specs(client, uuid, name)
+            specs = specifications(client, uuid, name)
             if specs is not None:
-                found[uuid] = {index_name(spec): spec for spec in specs if "buildUUID" not in spec}
+                found[uuid] = {index_name(spec): spec for spec in specs}
     return found
 
 
-def _specs(client: Client, uuid: TableId, name: TableName) -> list[Mapping[str, Any]] | None:
-    """Reads under a name until the collection had it before and afterwards."""
+def specifications(client: Client, uuid: TableId, name: TableName) -> list[Mapping[str, Any]] | None:
+    """Of a collection that has, or had, this name on the shard, and may be renamed meanwhile. None: the shard does not have it.
+
+    What was read under a name counts if the collection had it before and afterwards: another one may have it while a resharding ends.
+    """
     now: TableName | None = name
     for _ in range(_ATTEMPTS):
         if now is None:
             return None
         name, specs = now, _listed(client, now)
-        now = _name_now(client, name.db, uuid)
+        now = name_now(client, name.db, uuid)
         if now == name and specs is not None:
-            return specs
+            return [spec for spec in specs if not {"buildUUID", "clustered"} & spec.keys()]
     raise SourceUnavailable(f"collection {uuid}, now {name}, was renamed during each attempt to read its indexes")
 
 
@@ -79,7 +82,8 @@ def _listed(client: Client, name: TableName) -> list[Mapping[str, Any]] | None:
         return None
 
 
-def _name_now(client: Client, db: str, uuid: TableId) -> TableName | None:
+def name_now(client: Client, db: str, uuid: TableId) -> TableName | None:
+    """A shard's name of a collection."""
     command = {"listCollections": 1, "filter": {"info.uuid": Binary(bytes.fromhex(uuid), UUID_SUBTYPE)}}
     for info in read_command(client, db, command)["cursor"]["firstBatch"]:
         return TableName(db, info["name"])

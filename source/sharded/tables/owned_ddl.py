@@ -60,9 +60,15 @@ class OwnedDdl:
     _specs: dict[TableId, dict[IndexName, Mapping[str, Any]]] = field(default_factory=dict)
     _shown: dict[TableId, set[IndexName]] = field(default_factory=dict)
     """The indexes of the table as a whole."""
+    _copied: dict[TableId, set[IndexName]] = field(default_factory=dict)
+    """Of what a resharding fills: the indexes that the table has already."""
     _unknown: set[TableId] = field(default_factory=set)
+    _partly: set[TableId] = field(default_factory=set)
+    """Not sharded at the start: of the indexes that they had then nothing is known. If one is sharded later, its owners have all of these."""
+    _built: dict[TableId, set[IndexName]] = field(default_factory=dict)
+    """Of unknown tables: what was built since the start, and not shown."""
     _dropped: set[tuple[TableId, IndexName]] = field(default_factory=set)
-    """Of unknown tables: drops that were shown."""
+    """Of tables that are unknown, or known in part: drops that were shown."""
     _modified: dict[tuple[TableId, Document], _Modification] = field(default_factory=dict)
     _begun: set[Document] = field(default_factory=set)
     """Coordinators that began after the start."""
@@ -81,6 +87,8 @@ class OwnedDdl:
                 owned._shown[uuid] = set(owned._complete(uuid))
             elif owned._sharded(uuid):
                 owned._unknown.add(uuid)
+            else:
+                owned._partly.add(uuid)
         return owned
 
     def shard_added(self, shard: str, indexes: Mapping[TableId, Mapping[IndexName, Mapping[str, Any]]]) -> None:
@@ -101,9 +109,15 @@ class OwnedDdl:
     def superseded(self, change: NewUuid) -> Iterator[ClusterChange]:
         """The indexes stay. One that only the new UUID has is new: resharding builds that of the new key.
 
-        If those of the old one are unknown, all are shown, of which the target has most.
+        If those of the old one are unknown, it had those that were copied, but for what was built since. The rest is shown now.
         """
-        self._shown[change.uuid] = self._shown.pop(change.before, set())
+        copied = self._copied.pop(change.uuid, set()) - self._built.pop(change.before, set())
+        shown = self._shown.pop(change.before, set()) | copied
+        if not self._sharded(change.uuid):
+            shown |= self._has.get(change.uuid, {}).keys()
+        self._shown[change.uuid] = shown
+        if change.before in self._partly:
+            self._partly.add(change.uuid)
         if change.before in self._unknown and change.uuid not in self._has:
             self._unknown.add(change.uuid)
         if self._sharded(change.uuid):
@@ -121,13 +135,7 @@ class OwnedDdl:
         o = operation["o"]
         command = next(iter(o))
         if command in _BUILT:
-            for spec in o.get("indexes", [o]):
-                self._add(uuid, shard, index_name(spec), spec)
-            counts = uuid in self._tables.live and not operation.get("fromMigrate")
-            if counts and self._sharded(uuid):
-                yield from self._new_indexes(uuid, at)
-            elif counts and shard in self.owners(uuid):
-                yield from self._as_the_table(uuid, operation, at)
+            yield from self._index_built(shard, uuid, operation, at)
         elif command in _DROPPED:
             yield from self._index_dropped(shard, uuid, operation, at)
         elif command == "collMod" and uuid in self._tables.live and not operation.get("fromMigrate"):
@@ -136,6 +144,32 @@ class OwnedDdl:
             self._forget(uuid, shard)
         elif command == "renameCollection" and (target := uuid_of(o.get("dropTarget"))) is not None:
             self._forget(target, shard)
+
+    def _index_built(self, shard: str, uuid: TableId, operation: Operation, at: Position) -> Iterator[ClusterChange]:
+        o, copied = operation["o"], operation.get("fromMigrate")
+        specs = {index_name(spec): spec for spec in o.get("indexes", [o])}
+        for name, spec in specs.items():
+            if copied:
+                self._index_copied(uuid, name, spec)
+            elif uuid in self._unknown:
+                self._built.setdefault(uuid, set()).add(name)
+            self._add(uuid, shard, name, spec)
+        if uuid not in self._tables.live or copied:
+            return
+        if self._sharded(uuid):
+            yield from self._new_indexes(uuid, at)
+        elif shard in self.owners(uuid):
+            self._shown.setdefault(uuid, set()).update(specs)
+            yield from self._as_the_table(uuid, operation, at)
+
+    def _index_copied(self, uuid: TableId, name: IndexName, spec: Mapping[str, Any]) -> None:
+        """By a resharding, or by a migration to a shard that gets its first chunk."""
+        if uuid not in self._tables.live:
+            self._copied.setdefault(uuid, set()).add(name)
+        elif uuid in self._partly and name not in self._has.get(uuid, {}):
+            for owner in self.owners(uuid):
+                self._add(uuid, owner, name, spec)
+            self._shown.setdefault(uuid, set()).add(name)
 
     def _new_indexes(self, uuid: TableId, at: Position) -> Iterator[ClusterChange]:
         if uuid in self._unknown:
@@ -160,11 +194,13 @@ class OwnedDdl:
         if uuid not in self._tables.live or shard not in self.owners(uuid):
             return
         if not self._sharded(uuid):
+            self._shown.get(uuid, set()).discard(name)
             yield from self._as_the_table(uuid, operation, at)
         elif name in self._shown.get(uuid, ()):
             self._shown[uuid].discard(name)
+            self._dropped.add((uuid, name))
             yield from self._as_the_table(uuid, operation, at)
-        elif uuid in self._unknown and (uuid, name) not in self._dropped:
+        elif uuid in self._unknown | self._partly and (uuid, name) not in self._dropped:
             self._dropped.add((uuid, name))
             yield from self._as_the_table(uuid, operation, at)
 

@@ -15,7 +15,8 @@ from devstack.mongodb.replica_set import ReplicaSet
 from devstack.mongodb.server import Client
 from tests.component.simulation.served import InThisProcess, code_of, held
 from tests.forgetful import forget
-from tests.simulation.source.server import Build, NotPossible, SourceServer
+from tests.simulation.source.server import SourceServer
+from tests.simulation.source.tables import Build, NotPossible
 
 _INDEX_HOLD = "hangAfterStartingIndexBuild"
 _MAJORITY_HOLD = "disableSnapshotting"

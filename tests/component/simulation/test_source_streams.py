@@ -18,7 +18,7 @@ from source.stream.events.raw_reply import StreamReply
 from source.stream.events.raw_stream import RawStream
 from tests.component.simulation.conftest import Source
 from tests.component.simulation.lives import PLAIN, UNIQUE
-from tests.simulation.source.server import NOTE_EVERY
+from tests.simulation.source.replica_set import NOTE_EVERY
 
 _REPLY = 100
 

@@ -24,13 +24,19 @@ from source.ddl.resume_token import position_of
 from tests.simulation.clockwork.network import Network
 from tests.simulation.source.finds import EntryCursor
 from tests.simulation.source.oplog import Shown, placed
-from tests.simulation.source.server import Member, SourceServer, Table
+from tests.simulation.source.replica_set import Member
+from tests.simulation.source.server import SourceServer
+from tests.simulation.source.tables import Table
 
 _cursors, _sessions = count(1), count(1)
 _REPLY = 100
 """The most events in a reply."""
 _CLIENT_WAITS = 30.0
 _ALL = 1 << 30
+
+
+def next_cursor() -> int:
+    return next(_cursors)
 
 
 class Session:
@@ -63,13 +69,13 @@ class SourceClient:
         self.entries: dict[int, EntryCursor] = {}
         self.killed: set[int] = set()
         """The sessions whose operations were killed."""
-        self.admin = _Database(self, "admin")
+        self.admin = Database(self, "admin")
 
-    def __getitem__(self, db: str) -> _Database:
-        return _Database(self, db)
+    def __getitem__(self, db: str) -> Database:
+        return Database(self, db)
 
-    def get_database(self, db: str, **_: object) -> _Database:
-        return _Database(self, db)
+    def get_database(self, db: str, **_: object) -> Database:
+        return Database(self, db)
 
     def start_session(self, **_: object) -> Session:
         return Session()
@@ -104,14 +110,12 @@ class SourceClient:
         server, election = self.server, self.server.election
         after = ClusterTime.from_bson(concern["afterClusterTime"])
         if after > server.clock:
-            raise _failure(72, "readConcern afterClusterTime value must not be greater than the current clusterTime")
+            raise failure(72, "readConcern afterClusterTime value must not be greater than the current clusterTime")
         deadline = server.machine.now + (body["maxTimeMS"] / 1000 if "maxTimeMS" in body else _CLIENT_WAITS)
         while self.committed < after:
             if server.machine.now >= deadline:
                 raise (
-                    _failure(50, "operation exceeded time limit")
-                    if "maxTimeMS" in body
-                    else NetworkTimeout("timed out")
+                    failure(50, "operation exceeded time limit") if "maxTimeMS" in body else NetworkTimeout("timed out")
                 )
             server.changed.wait(deadline)
             self.same_primary(election)
@@ -123,13 +127,13 @@ class SourceClient:
             raise gone()
 
 
-def _failure(code: int, message: str) -> OperationFailure:
+def failure(code: int, message: str) -> OperationFailure:
     return OperationFailure(message, code, {"code": code, "errmsg": message})
 
 
 _GONE: tuple[Callable[[], Exception], ...] = (
     lambda: NotPrimaryError("operation was interrupted", {"code": 11602, "errmsg": "operation was interrupted"}),
-    lambda: _failure(43, "cursor id not found"),
+    lambda: failure(43, "cursor id not found"),
     lambda: AutoReconnect("connection closed"),
 )
 """What a client may get that goes on after an election: an answer of the old primary, of the new one, or none."""
@@ -165,7 +169,7 @@ class _Stream:
         server = self._server
         self.client.same_primary(self._election)
         if self._index < server.first:
-            raise _failure(136, "the position in the oplog was truncated")
+            raise failure(136, "the position in the oplog was truncated")
         found: list[bytes] = []
         while (self._more or self._index < self.client.member.visible) and len(found) < most:
             if self._more:
@@ -178,7 +182,7 @@ class _Stream:
             if server.slow_scan:
                 server.machine.sleep(server.slow_scan)
             if self._session in self.client.killed:
-                raise _failure(11601, "operation was interrupted")
+                raise failure(11601, "operation was interrupted")
             self._more = [event for event in entry.shown if event.position > self._start and self._shows(event)]
             if not self._more:
                 self.token = max(self.token, _mark(entry.ts))
@@ -196,7 +200,7 @@ class _Find:
     rows: list[dict[str, Any]]
 
 
-class _Database:
+class Database:
     codec_options: object = None
 
     def __init__(self, client: SourceClient, db: str) -> None:
@@ -228,7 +232,7 @@ class _Database:
             return iter(self._collections())
         table = self._client.server.tables.get(TableName(self._db, body["listIndexes"]))
         if table is None:
-            raise _failure(26, "ns not found")
+            raise failure(26, "ns not found")
         with_builds = body.get("includeBuildUUIDs")
         building = [
             {"buildUUID": Binary(build.uuid, 4), "spec": dict(build.spec)} if with_builds else dict(build.spec)
@@ -310,10 +314,10 @@ class _Database:
         server.asked(start.ts)
         match: Any = next((stage["$match"] for stage in stages[1:] if "$match" in stage), {})
         if server.first and start.ts < server.oldest:
-            raise _failure(
+            raise failure(
                 286, "Resume of change stream was not possible, as the resume point may no longer be in the oplog."
             )
-        cursor = next(_cursors)
+        cursor = next_cursor()
         images = "fullDocumentBeforeChange" in asked
         stream = _Stream(self._client, start, _matcher(server, match), session=session, images=images)
         self._client.streams[cursor] = stream
@@ -369,19 +373,19 @@ class _Database:
             empty = {"cursor": {"firstBatch": [], "id": Int64(0), "ns": "x"}, "operationTime": at.to_bson(), "ok": 1.0}
             return RawBSONDocument(bson.encode(empty))
         if table.named_at > at or (table.options.get("capped") and concern["level"] == "snapshot"):
-            raise _failure(246, "snapshot unavailable")
+            raise failure(246, "snapshot unavailable")
         rows = table.rows_at(at)
         low, high = _id(body.get("min")), _id(body.get("max"))
         keys = sorted(key for key in rows if (low is None or key >= low) and (high is None or key < high))
         if "filter" in body:
             keys = [key for key in keys if key == _id(body["filter"])]
-        cursor = next(_cursors)
+        cursor = next_cursor()
         self._client.finds[cursor] = _Find(name, table, at, server.election, [rows[key] for key in keys])
         return self._found(cursor, body, "firstBatch")
 
     def _find_entries(self, body: Mapping[str, Any], *, majority: bool) -> RawBSONDocument:
         assert body["find"] == "oplog.rs"
-        client, cursor = self._client, next(_cursors)
+        client, cursor = self._client, next_cursor()
         query = bson.decode(bson.encode(body.get("filter", {})))
         backwards = dict(body.get("sort", {})).get("$natural") == -1
         left = body.get("limit") or _ALL
@@ -415,9 +419,9 @@ class _Database:
         self._client.same_primary(find.election)
         there = server.tables.get(find.name)
         if there is None:
-            raise _failure(175, "collection renamed or dropped")
+            raise failure(175, "collection renamed or dropped")
         if there is not find.table:
-            raise _failure(246, "snapshot unavailable")
+            raise failure(246, "snapshot unavailable")
         most = min(body.get("batchSize", 101), server.machine.random.choice((1, 2, 100)))
         part, find.rows = find.rows[:most], find.rows[most:]
         found = {kind: part, "id": Int64(cursor if find.rows else 0), "ns": "x", "atClusterTime": find.at.to_bson()}

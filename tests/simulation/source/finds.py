@@ -14,8 +14,9 @@ from pymongo.errors import OperationFailure
 
 from changefeed.cluster_time import ClusterTime
 from tests.simulation.source.oplog import Entry
-from tests.simulation.source.server import Member, SourceServer
+from tests.simulation.source.replica_set import Member, ReplicaSet
 
+_BEGINNING_OF_TIME = ClusterTime(0, 0)
 _END_OF_TIME = ClusterTime(2**32 - 1, 0)
 
 
@@ -23,7 +24,7 @@ _END_OF_TIME = ClusterTime(2**32 - 1, 0)
 class EntryCursor:
     """Reads as far as its member knows commits at each call. It is lost if its position was truncated."""
 
-    server: SourceServer
+    server: ReplicaSet
     member: Member
     query: Mapping[str, Any]
     election: int
@@ -32,13 +33,15 @@ class EntryCursor:
     left: int
     """How many entries are still wanted."""
     index: int = -1
+    start: ClusterTime = _BEGINNING_OF_TIME
     end: ClusterTime = _END_OF_TIME
     done: bool = False
 
     def __post_init__(self) -> None:
-        start, self.end = _range(self.query.get("ts"))
+        self.start, self.end = _range(self.query.get("ts"))
         self._shows = _matcher(self.server, {name: value for name, value in self.query.items() if name != "ts"})
-        self.index = self._known - 1 if self.backwards else max(self.server.first, self.server.index_of(start))
+        first = max(self.server.first, self.server.index_of(self.start))
+        self.index = min(self._known, self.server.index_of(self.end)) - 1 if self.backwards else first
 
     @property
     def _known(self) -> int:
@@ -63,7 +66,7 @@ class EntryCursor:
         server = self.server
         while server.first <= self.index < self._known:
             entry = server.oplog[self.index]
-            if entry.ts >= self.end:
+            if entry.ts >= self.end or entry.ts < self.start:
                 return
             self.index += -1 if self.backwards else 1
             yield entry
@@ -88,7 +91,7 @@ def _range(condition: Any) -> tuple[ClusterTime, ClusterTime]:
     return start, end
 
 
-def _matcher(server: SourceServer, query: Mapping[str, Any]) -> Callable[[Entry], bool]:
+def _matcher(server: ReplicaSet, query: Mapping[str, Any]) -> Callable[[Entry], bool]:
     """The result of a query for an entry is cached."""
     encoded = b"oplog" + bson.encode(query)
     known = server.shown.setdefault(encoded, {})
@@ -129,7 +132,7 @@ def _values(value: Any, path: list[str]) -> Iterator[Any]:
         yield from _values(value[path[0]], path[1:])
 
 
-def _compares(operator: str, wanted: Any, values: list[Any]) -> bool:
+def _compares(operator: str, wanted: Any, values: list[Any]) -> bool:  # noqa: PLR0911  # one case per operator
     match operator:
         case "$eq":
             pattern = _pattern(wanted)
@@ -142,6 +145,10 @@ def _compares(operator: str, wanted: Any, values: list[Any]) -> bool:
             return bool(values) is bool(wanted)
         case "$regex":
             return any(_text_matches(_pattern(wanted) or re.compile(wanted), value) for value in values)
+        case "$not":
+            return not all(_compares(each, of, values) for each, of in wanted.items())
+        case "$elemMatch":
+            return any(matches(wanted, value) for value in values)
         case "$gt":
             return any(bool(value > wanted) for value in values)
         case _:

@@ -15,6 +15,7 @@ import bson
 from bson.binary import Binary
 from bson.timestamp import Timestamp
 
+from changefeed.capture import OF_A_SHARD
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 
@@ -180,9 +181,9 @@ def stream_token(position: Position, ui: bytes | None) -> str:
 
 
 def placed(position: Position) -> Position:
-    """Translates a position of either capture to the form of this model."""
+    """Translates a position of any capture to the form of this model."""
     token = position.token.upper()
-    if len(token) <= 8:
+    if len(token) <= 8 or token.startswith(OF_A_SHARD):
         return Position(position.ts, token)
     if token[22:26] != "2C01":
         return Position(position.ts)

@@ -10,115 +10,27 @@ It behaves like real servers: `tests/component/simulation/` compares both.
 from __future__ import annotations
 
 import uuid
-from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from bson.binary import Binary
-from pymongo.errors import NetworkTimeout
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.event import DdlType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
 from tests.simulation.clockwork.machine import Machine
-from tests.simulation.clockwork.substitutes import Waiters
-from tests.simulation.source import oplog
 from tests.simulation.source.oplog import Entry, Group, Operation, optime, place, session_of, single
+from tests.simulation.source.replica_set import FIRST_SECOND, NOTE_EVERY, ReplicaSet
+from tests.simulation.source.tables import ID_INDEX, Build, NotPossible, Row, Table, Tables
 
-FIRST_SECOND = 1_795_000_000
-NOTE_EVERY = 10.0
-"""Seconds between two checks of a primary whether it has been idle."""
-_CLIENT_WAITS = 30.0
-_NEVER = ClusterTime(0, 0)
-_MEMBERS = 3
 _GROUPED_INSERTS = (8, 0)
 """Since this version several inserts of one command share one entry."""
 _BUILT_AGAIN = 0.05
-ID_INDEX: Mapping[str, Any] = {"v": 2, "key": {"_id": 1}, "name": "_id_"}
-
-Row = dict[str, Any]
-
-
-class NotPossible(Exception):
-    """The server refuses this write; nothing has changed. `code` is the server's error code."""
-
-    def __init__(self, message: str, code: int = 0) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-@dataclass
-class Build:
-    """An index build from its start to its commit. Rows that are written meanwhile are shown before it."""
-
-    table: Table
-    spec: dict[str, Any]
-    uuid: bytes
-    going: bool = True
-
-
-@dataclass
-class Table:
-    id: TableId
-    name: TableName
-    options: dict[str, Any] = field(default_factory=dict)
-    indexes: dict[str, dict[str, Any]] = field(default_factory=lambda: {"_id_": dict(ID_INDEX)})
-    building: dict[str, Build] = field(default_factory=dict)
-    rows: dict[Any, Row] = field(default_factory=dict)
-    history: list[tuple[Position, Any, Row | None]] = field(default_factory=list)
-    """The changes of all keys, in order."""
-    named_at: ClusterTime = _NEVER
-    """When it got its name: no earlier snapshot shows it."""
-
-    @property
-    def uuid(self) -> bytes:
-        return bytes.fromhex(self.id)
-
-    def rows_at(self, ts: ClusterTime) -> dict[Any, Row]:
-        found: dict[Any, Row] = {}
-        for position, key, row in self.history:
-            if position.ts > ts:
-                break
-            if row is None:
-                found.pop(key, None)
-            else:
-                found[key] = row
-        return found
-
-    def copy(self) -> Table:
-        """A copy for a rollback."""
-        return replace(
-            self,
-            options=dict(self.options),
-            indexes=dict(self.indexes),
-            building=dict(self.building),
-            rows=dict(self.rows),
-            history=list(self.history),
-        )
-
-
-@dataclass(frozen=True)
-class Ddl:
-    """One DDL as it happened, for the judge: the ids and names that it touched at the source."""
-
-    position: Position
-    type: DdlType
-    ids: frozenset[TableId]
-    names: frozenset[TableName]
-    dropped: frozenset[TableId] = frozenset()
-    to: TableName | None = None
-
-
-@dataclass
-class Member:
-    """`visible`: the number of entries in its committed snapshot."""
-
-    name: str
-    visible: int = 0
 
 
 @dataclass(frozen=True)
@@ -200,90 +112,17 @@ class _Batch:
             self._statement = made[-1]
 
 
-class SourceServer:
+class SourceServer(Tables, ReplicaSet):
     def __init__(self, machine: Machine, *, note_every: float = NOTE_EVERY, version: tuple[int, int] = (6, 0)) -> None:
-        self.machine = machine
-        self.version = version
-        self._note_every = note_every
-        self.tables: dict[TableName, Table] = {}
-        self.by_id: dict[TableId, Table] = {}
-        self.oplog: list[Entry] = []
-        """All entries that were written and not rolled back."""
-        self.first = 0
-        """The entries before it are truncated."""
-        self.members = [Member(f"m{number}") for number in range(_MEMBERS)]
-        self.primary = self.members[0]
-        self.commits: list[tuple[float, int]] = []
-        """How much of the oplog had become visible at which moment."""
-        self._told = 0
-        self._has = 0
-        """The number of entries that a majority has. It does not grow while the majority is held."""
-        self._still_until = 0.0
-        self._deaf = False
-        self.taken_back = 0
-        """How many entries were lost in elections."""
+        Tables.__init__(self)
+        ReplicaSet.__init__(self, machine, version=version, note_every=note_every)
         self._before: list[_Before] = []
-        self.ddls: list[Ddl] = []
-        self.versions: dict[int, Row] = {}
-        self.version_at: dict[tuple[TableId, int], Position] = {}
-        """When a table got a version of a row, without rollbacks. A copy that a server makes contains the versions of another table."""
-        self.shown: dict[bytes, dict[Any, bool]] = {}
-        """By query: which events or entries it shows."""
-        self.changed = Waiters()
-        self.election = 1
-        self.slow_reads = 0.0
-        """Seconds that a read of documents may take."""
-        self.slow_scan = 0.0
-        """Seconds that a stream takes for each entry of the oplog."""
         self.any_group = False
         """Whether any operations may share a time, as where several primaries share one clock."""
-        self.from_secondaries = False
-        """Whether each client reads from a secondary of its choice."""
-        self.asked: Callable[[ClusterTime], None] = lambda start_ts: None
-        """Called before each read of a range of the oplog."""
         self._batch: _Batch | None = None
         self._batches = 0
-        self._last = ClusterTime(FIRST_SECOND, 0)
         self.last_event = Position(self._last)
-        self.note("initiating set")
-        self._write_periodic_note()
-
-    def take_time(self) -> None:
-        if self.slow_reads and self.machine.random.random() < 0.5:
-            self.machine.count("fault: slow reads of a table")
-            self.machine.sleep(self.machine.random.random() * self.slow_reads)
-
-    # time
-
-    @property
-    def newest(self) -> ClusterTime:
-        return self.oplog[-1].ts
-
-    @property
-    def visible(self) -> int:
-        """The number of visible entries of the oplog, at the primary."""
-        return self.primary.visible
-
-    def committed(self, member: Member | None = None) -> ClusterTime:
-        """The committed time that a member knows. It may lie between two entries, if no further entry can get an earlier time."""
-        visible = (member or self.primary).visible
-        if not visible:
-            return ClusterTime(FIRST_SECOND, 0)
-        at = self.oplog[visible - 1].ts
-        later = self.oplog[visible].ts if visible < len(self.oplog) else at
-        between = ClusterTime(later.seconds, later.increment - 1) if later.increment > 1 else at
-        return between if between > at and visible % 3 == 0 else at
-
-    @property
-    def clock(self) -> ClusterTime:
-        """The newest time that any member knows of."""
-        return self._last
-
-    def tick(self) -> ClusterTime:
-        second = FIRST_SECOND + int(self.machine.now)
-        later = ClusterTime(second, 1)
-        self._last = max(later, self._last.next())
-        return self._last
+        self.begin()
 
     @contextmanager
     def batch(
@@ -331,70 +170,6 @@ class SourceServer:
             upto = len(self.oplog) - self.machine.random.randrange(len(made))
             self._commit_later(upto)
         self._commit_later(len(self.oplog))
-
-    def _commit_later(self, upto: int) -> None:
-        def commit() -> None:
-            self._told = max(self._told, min(upto, len(self.oplog)))
-            self._show()
-
-        self.machine.after(self.machine.random.choice((0.0005, 0.002, 0.02)), commit)
-
-    def hold_majority(self, until: float) -> None:
-        """Until then the majority gets nothing new."""
-        self._still_until = until
-        if until > self.machine.now:
-            self.machine.after(until - self.machine.now, self._show)
-        else:
-            self._show()
-
-    def wait_for_majority(self) -> None:
-        """Waits until a majority has all that is written so far. The client times out after `_CLIENT_WAITS` seconds."""
-        written, deadline = len(self.oplog), self.machine.now + _CLIENT_WAITS
-        while self.visible < written:
-            if self.machine.now >= deadline:
-                raise NetworkTimeout("timed out")
-            self.changed.wait(deadline)
-
-    def _show(self) -> None:
-        if self.machine.now < self._still_until:
-            return
-        self._has = max(self._has, self._told)
-        self._primary_shows(max(self.visible, self._has))
-        self.changed.wake_all()
-
-    def _primary_shows(self, upto: int) -> None:
-        if self.primary.visible < upto:
-            for member in self.members:
-                if member is not self.primary:
-                    self.machine.after(
-                        self.machine.random.choice((0.0, 0.01, 0.1, 1.0)), partial(self._tell, member, upto)
-                    )
-        self.primary.visible = upto
-        self.commits.append((self.machine.now, upto))
-
-    def hold_secondaries(self, *, held: bool) -> None:
-        """While held, the secondaries learn of no commits."""
-        self._deaf = held
-        for member in self.members:
-            self._tell(member, self.primary.visible)
-
-    def _tell(self, member: Member, upto: int) -> None:
-        if self._deaf and member is not self.primary:
-            return
-        member.visible = max(member.visible, upto)
-        self.changed.wake_all()
-
-    def elect(self, *, lasting: bool = False) -> None:
-        """The new primary may know of fewer commits than the old one. Unless `lasting`, it may lack what no majority has."""
-        self.election += 1
-        if not lasting:
-            self._take_back()
-        others = [member for member in self.members if member is not self.primary]
-        self.primary = self.machine.random.choice(others)
-        self.primary.visible = max(1, self.primary.visible - self.machine.random.choice((0, 1, 3)))
-        self._primary_shows(self.primary.visible)
-        self.note("new primary")
-        self.hold_majority(self.machine.now + self.machine.random.choice((0.0, 0.05, 1.0)))
 
     # what an election takes back
 
@@ -446,44 +221,15 @@ class SourceServer:
                 except NotPossible:
                     self.machine.count("source: index build that is refused after an election")
 
-    # what is forgotten
+    # what the judge asks
 
-    @property
-    def oldest(self) -> ClusterTime:
-        return self.oplog[self.first].ts
+    def last_event_at(self, seconds: float) -> Position | None:
+        """The last event that a majority had at that moment."""
+        shown = reversed(self.oplog[: self.visible_at(seconds)])
+        return next((entry.shown[-1].position for entry in shown if entry.shown), None)
 
-    def forget(self) -> None:
-        """Truncates everything but the newest entry."""
-        self.first = len(self.oplog) - 1
-
-    def forget_before(self, ts: ClusterTime) -> None:
-        """Truncates entries before a time, but none that no majority has."""
-        self.first = max(self.first, min(self.index_of(ts), self.visible - 1))
-
-    def begin_of_transactions(self, ts: ClusterTime) -> ClusterTime:
-        """The time of the first entry of all transactions that end at that time or later."""
-        begin = ts
-        for each in reversed(self.oplog):
-            if each.ts < begin:
-                break
-            previous = each.document.get("prevOpTime") if "applyOps" in each.document["o"] else None
-            if previous is not None and previous["ts"].time and "multiOpType" not in each.document:
-                begin = min(begin, ClusterTime.from_bson(previous["ts"]))
-        return begin
-
-    def index_of(self, ts: ClusterTime) -> int:
-        """The index of the first entry at or after a time."""
-        return bisect_left(self.oplog, ts, key=lambda each: each.ts)
-
-    def note(self, message: str = "a note") -> None:
-        self.oplog.append(oplog.note(self.tick(), self.election, message))
-        self._commit_later(len(self.oplog))
-
-    def _write_periodic_note(self) -> None:
-        """Writes a no-op, like every primary that has been idle since its last check."""
-        if FIRST_SECOND + self.machine.now - self.newest.seconds >= self._note_every:
-            self.note("periodic noop")
-        self.machine.after(self._note_every, self._write_periodic_note)
+    def event_times(self) -> Counter[ClusterTime]:
+        return Counter(event.position.ts for entry in self.oplog for event in entry.shown)
 
     # operations
 
@@ -514,17 +260,6 @@ class SourceServer:
     ) -> Position:
         return self._log(Operation(op, str(table.name), o, o2, table.uuid, before=before, after=after))
 
-    def _ddl(
-        self,
-        kind: DdlType,
-        position: Position,
-        ids: set[TableId],
-        names: set[TableName],
-        dropped: set[TableId] | None = None,
-        to: TableName | None = None,
-    ) -> None:
-        self.ddls.append(Ddl(position, kind, frozenset(ids), frozenset(names), frozenset(dropped or ()), to))
-
     # DDL
 
     def create(self, name: TableName, options: dict[str, Any] | None = None) -> Table:
@@ -554,15 +289,6 @@ class SourceServer:
         self._build_entry("startIndexBuild", build)
         return build
 
-    @staticmethod
-    def _refuse_another(there: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
-        unlike = there["key"] != spec["key"] or there.get("unique", False) != spec.get("unique", False)
-        if there["name"] == spec["name"]:
-            if unlike:
-                raise NotPossible("an index of this name is there, and another", 86)
-        elif not unlike:
-            raise NotPossible("the index is there under another name", 85)
-
     def commit_index(self, build: Build) -> None:
         """Refuses and ends the build if two rows share a unique value."""
         if not build.going:
@@ -575,13 +301,6 @@ class SourceServer:
                 self._build_entry("abortIndexBuild", build)
                 raise NotPossible("duplicates", 11000)
         self._index_built(build.table, build.spec, _build_command("commitIndexBuild", build))
-
-    @property
-    def building(self) -> bool:
-        return any(table.building for table in self.tables.values())
-
-    def _specs(self, table: Table) -> list[dict[str, Any]]:
-        return [*table.indexes.values(), *(build.spec for build in table.building.values())]
 
     def _index_built(self, table: Table, spec: dict[str, Any], o: Mapping[str, Any]) -> None:
         table.indexes[spec["name"]] = spec
@@ -680,17 +399,6 @@ class SourceServer:
         at = self._command(db, None, {"dropDatabase": 1})
         self._ddl(DdlType.DROP_DATABASE, at, set(), set())
 
-    # rows
-
-    def insert(self, name: TableName, row: Row) -> None:
-        table = self._known(name)
-        if row["_id"] in table.rows:
-            raise NotPossible("the key is there", 11000)
-        row = self._versioned(row)
-        self._check_unique(table, row)
-        at = self._row("i", table, row, {"_id": row["_id"]})
-        self._keep(table, row["_id"], row, at)
-
     def insert_many(self, name: TableName, *parts: list[Row], between: Callable[[], None]) -> None:
         """Inserts by one command. Newer servers write each part as one entry; other writes come between two parts."""
         assert self._batch is not None, "writes belong to a batch"
@@ -704,67 +412,6 @@ class SourceServer:
                     self.insert(name, row)
             finally:
                 self._batch.end_group()
-
-    def replace(self, name: TableName, row: Row) -> None:
-        table = self._known(name)
-        if row["_id"] not in table.rows:
-            raise NotPossible("no such row")
-        row = self._versioned(row)
-        self._check_unique(table, row)
-        before = table.rows[row["_id"]]
-        at = self._row("u", table, row, {"_id": row["_id"]}, before=before)
-        self._keep(table, row["_id"], row, at)
-
-    def update(self, name: TableName, key: Any, sets: Row, removed: list[str]) -> None:
-        table = self._known(name)
-        if key not in table.rows:
-            raise NotPossible("no such row")
-        before = table.rows[key]
-        row = {field_name: value for field_name, value in before.items() if field_name not in removed}
-        changed = dict(sorted(self._versioned(sets).items()))
-        row |= changed
-        self._check_unique(table, row)
-        diff = {
-            "d": dict.fromkeys(removed, False),
-            "u": {name: value for name, value in changed.items() if name in before},
-            "i": {name: value for name, value in changed.items() if name not in before},
-        }
-        o = {"$v": 2, "diff": {section: fields for section, fields in diff.items() if fields}}
-        at = self._row("u", table, o, {"_id": key}, before=before, after=row)
-        self._keep(table, key, row, at)
-
-    def delete(self, name: TableName, key: Any) -> None:
-        table = self._known(name)
-        if key not in table.rows:
-            raise NotPossible("no such row")
-        at = self._row("d", table, {"_id": key}, before=table.rows[key])
-        self._keep(table, key, None, at)
-
-    def _versioned(self, row: Row) -> Row:
-        """Each version of a row has a unique number, so that a row at the target shows which event it comes from."""
-        return {**row, "v": len(self.versions) + 1}
-
-    def _keep(self, table: Table, key: Any, row: Row | None, at: Position) -> None:
-        if row is None:
-            del table.rows[key]
-        else:
-            table.rows[key] = row
-            self.versions[row["v"]] = row
-            self.version_at[table.id, row["v"]] = at
-        table.history.append((at, key, row))
-
-    def _check_unique(self, table: Table, row: Row) -> None:
-        for spec in table.indexes.values():
-            field_name = next(iter(spec["key"]))
-            if spec.get("unique") and field_name != "_id":
-                for key, other in table.rows.items():
-                    if key != row["_id"] and other.get(field_name) == row.get(field_name):
-                        raise NotPossible("the value is taken", 11000)
-
-    def _known(self, name: TableName) -> Table:
-        if name not in self.tables:
-            raise NotPossible(f"no {name}", 26)
-        return self.tables[name]
 
 
 _UNSEEN = ("startIndexBuild", "abortIndexBuild")

@@ -16,7 +16,7 @@ from changefeed.table import TableId, TableName
 from tests.simulation.clockwork.machine import Machine, Thread, Violation
 from tests.simulation.clockwork.network import Network
 from tests.simulation.clockwork.substitutes import Waiters
-from tests.simulation.source.server import ID_INDEX
+from tests.simulation.source.tables import ID_INDEX
 from tests.simulation.target.majority import Majority
 
 Row = dict[str, Any]

@@ -148,6 +148,58 @@ def test_a_resharding_whose_old_collection_is_gone_at_the_start_shows_the_indexe
     assert there.shown(*steps) == [(2, "createIndexes 1"), (3, "dropIndexes 1")]
 
 
+def test_an_index_that_resharding_copies_is_not_new_though_the_old_collection_is_gone_at_the_start() -> None:
+    """A table that enters the filter gets its earlier schema by undoing what is shown since."""
+    there = reader(indexes={})
+    steps = [built("sa", 2, fromMigrate=True), chunk(7, "sa", 2, "i"), sharded("items", 2, op="u"), dropped("sa", 2)]
+    assert there.shown(*steps) == [(3, "dropIndexes 1")]
+
+
+def test_an_index_that_was_built_before_a_resharding_copied_it_is_shown_though_the_old_collection_is_gone() -> None:
+    there = reader(indexes={})
+    steps = [
+        built("sa"),
+        built("sb"),
+        built("sa", 2, fromMigrate=True),
+        chunk(7, "sa", 2, "i"),
+        sharded("items", 2, op="u"),
+    ]
+    assert there.shown(*steps) == [(4, "createIndexes 1")]
+
+
+def plain(*, shard: str = "sa") -> ModelReader:
+    """`items` is not sharded at the start, and nothing is known of its indexes."""
+    state = ClusterState(sharded={}, primaries={"shop": shard}, holders={uuid(1): {shard: ITEMS}})
+    return ModelReader(LiveTables.of(state), {}, {})
+
+
+def test_an_index_is_shown_once_though_its_table_is_sharded_afterwards() -> None:
+    """Wherever a watch begins, it has to show the same: a new owner records what it is shown beside what another one was."""
+    assert plain().shown(built("sa"), chunk(7, "sa", op="i"), sharded("items", 1)) == [(0, "createIndexes 1")]
+
+
+def test_an_index_from_before_the_start_goes_with_the_chunks_of_a_table_that_is_sharded_later() -> None:
+    steps = [
+        chunk(7, "sa", op="i"),
+        sharded("items", 1),
+        create("sb", 1, fromMigrate=True),
+        built("sb", fromMigrate=True),
+        chunk(7, "sb"),
+        dropped("sb"),
+    ]
+    assert plain().shown(*steps) == [(5, "dropIndexes 1")]
+
+
+def test_an_index_from_before_the_start_is_dropped_once_from_a_table_that_is_sharded_later() -> None:
+    steps = [chunk(7, "sa", op="i"), chunk(8, "sb", op="i"), sharded("items", 1), dropped("sa"), dropped("sb")]
+    assert plain().shown(*steps) == [(3, "dropIndexes 1")]
+
+
+def test_a_move_of_the_primary_shard_shows_no_index_again_when_the_table_is_sharded_then() -> None:
+    steps = [create("sb", 2), built("sb", 2), primary("sb"), chunk(7, "sb", 2, "i"), sharded("items", 2)]
+    assert plain().shown(*steps) == []
+
+
 def test_the_indexes_of_a_table_that_is_not_sharded_are_those_of_its_primary_shard() -> None:
     state = ClusterState(sharded={}, primaries={"shop": "sa"}, holders={uuid(1): {"sa": ITEMS}})
     plain = ModelReader(LiveTables.of(state), {}, {})
