@@ -718,17 +718,17 @@ BUGS: Mapping[str, Bug] = {
     "a table enters while its node has it": Bug(_a_table_enters_while_its_node_has_it, 120),
     "repairs count as done when they begin": Bug(_repairs_count_as_done_when_they_begin, 300),
     "transactions count when a shard logs their commit": Bug(
-        _transactions_count_when_a_shard_logs_their_commit, 10, sharded=True
+        _transactions_count_when_a_shard_logs_their_commit, 30, sharded=True
     ),
     "windows do not look beyond their end for commits": Bug(
-        _windows_do_not_look_beyond_their_end_for_commits, 10, sharded=True
+        _windows_do_not_look_beyond_their_end_for_commits, 30, sharded=True
     ),
-    "resolved passes undecided transactions": Bug(_resolved_passes_undecided_transactions, 30, sharded=True),
-    "rows of migrations are taken": Bug(_rows_of_migrations_are_taken, 10, sharded=True),
+    "resolved passes undecided transactions": Bug(_resolved_passes_undecided_transactions, 100, sharded=True),
+    "rows of migrations are taken": Bug(_rows_of_migrations_are_taken, 30, sharded=True),
     "an insert may come before the delete of its time": Bug(
         _an_insert_may_come_before_the_delete_of_its_time, 30, sharded=True
     ),
-    "superseded drops are taken": Bug(_superseded_drops_are_taken, 10, sharded=True),
+    "superseded drops are taken": Bug(_superseded_drops_are_taken, 30, sharded=True),
     "shards to which chunks moved are no holders": Bug(_shards_to_which_chunks_moved_are_no_holders, 30, sharded=True),
     "what is kept of folded DDLs forgets new UUIDs": Bug(
         _what_is_kept_of_folded_ddls_forgets_new_uuids, 30, sharded=True
