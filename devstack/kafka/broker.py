@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from devstack.kafka.release import kafka_classpath, run_tool
 from devstack.kafka.security import ClientSettings, KafkaSecurity
@@ -74,6 +74,14 @@ class KafkaBroker(ServerProcess):
         """Those that are not Kafka's own."""
         found = AdminClient(self.client).list_topics(timeout=30).topics
         return sorted(name for name in found if not name.startswith("__"))
+
+    def settings(self, topic: str) -> dict[str, str]:
+        """Of a topic."""
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        admin = AdminClient(self.client)
+        return {
+            name: str(entry.value) for name, entry in admin.describe_configs([resource])[resource].result(30).items()
+        }
 
     def create_topic(self, name: str, *, partitions: int = 1) -> None:
         admin = AdminClient(self.client)

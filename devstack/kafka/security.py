@@ -1,4 +1,7 @@
-"""`KafkaSecurity`: users with passwords (SASL/PLAIN) who may do only what an ACL allows; with TLS if there are certificates."""
+"""`KafkaSecurity`: users with passwords (SASL/PLAIN) who may do only what an ACL allows; with TLS if there are certificates.
+
+Clients then need a certificate, too: any that the CA has signed, for example the broker's.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +44,7 @@ class KafkaSecurity:
                 "ssl.keystore.location": str(self._tls.certificate_and_key),
                 "ssl.truststore.type": "PEM",
                 "ssl.truststore.location": str(self._tls.ca),
+                "ssl.client.auth": "required",
             }
         return found
 
@@ -56,4 +60,7 @@ class KafkaSecurity:
             "sasl.username": user,
             "sasl.password": self.passwords[user],
         }
-        return found | ({"ssl.ca.location": str(self._tls.ca)} if self._tls is not None else {})
+        if self._tls is not None:
+            own = str(self._tls.certificate_and_key)
+            found |= {"ssl.ca.location": str(self._tls.ca), "ssl.certificate.location": own, "ssl.key.location": own}
+        return found

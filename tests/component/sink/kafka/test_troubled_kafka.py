@@ -210,9 +210,10 @@ def _allow(broker: KafkaBroker, user: str, prefix: str, *operations: AclOperatio
 
 @pytest.mark.soak
 def test_rights_and_passwords_that_are_missing_are_named(own_kafka: Brokers, tmp_path: Path) -> None:
-    security = KafkaSecurity(["writer"], Certificates(tmp_path).tls("broker"))
+    certificate = Certificates(tmp_path).tls("broker")
+    security = KafkaSecurity(["writer"], certificate)
     broker = own_kafka(security=security)
-    tls = f"sasl=PLAIN&tls=true&tlsCAFile={tmp_path}/ca.pem"
+    tls = f"sasl=PLAIN&tls=true&tlsCAFile={certificate.ca}&tlsCertificateKeyFile={certificate.certificate_and_key}"
     feed = KafkaFeed(broker, tls, user=f"writer:{security.passwords['writer']}@")
     table = TableName("shop", "a")
     problems = list(feed.sink.obstacles([table]))

@@ -1,0 +1,129 @@
+"""What the owner says in topics: DDL, schemas, watermarks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.documents.document import Document
+from changefeed.event import DdlEvent, DdlType
+from changefeed.records import DdlRecord, Observation, Scope
+from changefeed.table import TableId, TableName
+from devstack.kafka.broker import KafkaBroker
+from sink.ddl import CreateTable, DownstreamDdl, DropTables, RenameTable, Skip
+from sink.kafka.owner_log import KafkaMarks
+from tests.component.sink.kafka.feed import A, B, KafkaFeed, insert, moment, schema
+from tests.component.sink.kafka.seen import Seen, seen
+
+_NOTHING = Observation(tables={})
+_ONE, _OTHER, _VIEW = TableName("shop", "a"), TableName("shop", "z"), TableName("shop", "v")
+
+
+def _record(type: DdlType, at: int, table: TableId = A, **more: Any) -> DdlRecord:
+    event = DdlEvent(position=moment(at, 0), type=type, db="shop", table=_ONE, id=table, **more)
+    return DdlRecord(event=event, scope=Scope(tables=frozenset({table})), seen_at=datetime.now(UTC))
+
+
+def _apply(feed: KafkaFeed, ddl: DownstreamDdl, record: DdlRecord) -> str:
+    return feed.sink.ddl("c/1", feed.permit).apply(ddl, _NOTHING, record)
+
+
+def _said(feed: KafkaFeed, *names: TableName) -> list[Seen]:
+    found = seen(feed.broker, *map(feed.topics.of, names))
+    return [each for each in found if each.headers["sluice.op"] == "ddl"]
+
+
+def _ddl_topic(feed: KafkaFeed) -> list[str]:
+    return [each.json["type"] for each in seen(feed.broker, feed.topics.ddl) if each.headers["sluice.op"] == "ddl"]
+
+
+def test_a_rename_is_in_each_partition_of_both_topics_and_the_same_when_it_is_repeated(kafka: KafkaBroker) -> None:
+    feed = KafkaFeed(kafka)
+    feed.claim()
+    for _ in range(2):
+        _apply(feed, RenameTable(name=_ONE, to=_OTHER, replaces=False), _record(DdlType.RENAME, 200))
+    for name in (_ONE, _OTHER):
+        found = _said(feed, name)
+        assert Counter(each.partition for each in found) == dict.fromkeys(range(6), 2)
+        assert {each.headers["sluice.pos"] for each in found} == {"000000C800000001.40000000000000"}
+        assert len({each.value for each in found}) == 1
+    assert _ddl_topic(feed) == ["rename", "rename"]
+
+
+def test_a_created_table_has_its_topic_before_its_first_row(kafka: KafkaBroker) -> None:
+    feed = KafkaFeed(kafka, "partitions=2&topic.retention.ms=3600000")
+    feed.claim()
+    _apply(feed, CreateTable(name=_OTHER, options=Document.of({})), _record(DdlType.CREATE, 200, B))
+    assert {each.partition for each in _said(feed, _OTHER)} == {0, 1}
+    assert kafka.settings(feed.topics.of(_OTHER))["retention.ms"] == "3600000"
+    own = kafka.settings(feed.topics.ddl)
+    assert (own["retention.ms"], kafka.settings(feed.topics.watermark)["cleanup.policy"]) == ("-1", "compact")
+
+
+def test_views_and_skipped_ddl_are_in_no_topic_of_rows(kafka: KafkaBroker) -> None:
+    feed = KafkaFeed(kafka)
+    feed.claim()
+    view = CreateTable(name=_VIEW, options=Document.of({"viewOn": "a", "pipeline": []}))
+    _apply(feed, view, _record(DdlType.CREATE, 200, TableId("view:shop.v")))
+    _apply(feed, DropTables(names=(_VIEW,)), _record(DdlType.DROP, 201, TableId("view:shop.v")))
+    assert _apply(feed, Skip(note="left out"), _record(DdlType.RENAME, 202)) == "left out"
+    assert _ddl_topic(feed) == ["create", "drop"]
+    assert feed.topics.of(_VIEW) not in kafka.topics()
+    assert feed.topics.of(_OTHER) not in kafka.topics()
+
+
+class _Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _marks(feed: KafkaFeed, clock: _Clock) -> KafkaMarks:
+    return KafkaMarks(feed.sink._sender(feed.permit), feed.sink._format, feed.options.partitions, monotonic=clock)
+
+
+def _marked(feed: KafkaFeed) -> Counter[int]:
+    found = seen(feed.broker, feed.topics.of(_ONE))
+    return Counter(each.partition for each in found if each.headers["sluice.op"] == "w")
+
+
+def test_marks_go_to_partitions_with_messages_and_now_and_then_to_all(kafka: KafkaBroker) -> None:
+    feed, clock = KafkaFeed(kafka), _Clock()
+    feed.claim()
+    marks = _marks(feed, clock)
+    everywhere = dict.fromkeys(range(6), 1)
+    marks.mark(moment(300), {}, [_ONE, _OTHER])
+    assert _marked(feed) == everywhere
+    feed.window([insert(301, 1)])
+    (row,) = feed.rows()
+    clock.now += 1
+    marks.mark(moment(302), {}, [_ONE])
+    assert _marked(feed) == {**everywhere, row.partition: 2}
+    clock.now += 1
+    marks.mark(moment(303), {}, [_ONE])
+    assert _marked(feed) == {**everywhere, row.partition: 2}
+    clock.now += 60
+    marks.mark(moment(304), {}, [_ONE])
+    assert _marked(feed) == {**dict.fromkeys(range(6), 2), row.partition: 3}
+    newest = seen(kafka, feed.topics.watermark)
+    assert [each.json["pos"][:8] for each in newest] == ["0000012C", "0000012E", "0000012F", "00000130"]
+    assert {each.key for each in newest} == {b"watermark"}
+
+
+def test_a_mark_names_the_tables_that_are_behind_or_is_that_of_the_lowest(kafka: KafkaBroker) -> None:
+    feed = KafkaFeed(kafka)
+    feed.claim(schema(), schema(B, "b"))
+    marks = _marks(feed, _Clock())
+    marks.mark(moment(300), MappingProxyType({B: moment(250)}), [_ONE])
+    many = {TableId(f"{number:032x}"): moment(200 + number) for number in range(1001)}
+    marks.mark(moment(5000), many, [_ONE])
+    first, second = (each.json for each in seen(kafka, feed.topics.watermark))
+    assert (first["pos"][:8], {table: pos[:8] for table, pos in first["tables"].items()}) == (
+        "0000012C",
+        {B: "000000FA"},
+    )
+    assert (second["pos"][:8], second["tables"]) == (f"{ClusterTime(200, 1).to_int() >> 32:08X}", "all")
