@@ -41,6 +41,26 @@ class Metrics:
             "sluice_windows_failed", "Windows that ended with an error", _FEED, registry=registry
         )
         self._retries = Counter("sluice_sink_retries", "Commands sent downstream again", _FEED, registry=registry)
+        self._messages = Counter(
+            "sluice_sink_messages", "Messages that a sink of messages has durably", _FEED, registry=registry
+        )
+        self._message_bytes = Counter(
+            "sluice_sink_bytes", "Their bytes, as they are stored or sent", _FEED, registry=registry
+        )
+        self._confirm_seconds = Histogram(
+            "sluice_sink_confirm_seconds",
+            "How long tasks waited at the end of a window until the sink had their messages",
+            _FEED,
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._commit_seconds = Histogram(
+            "sluice_sink_commit_seconds",
+            "How long it took to commit a window to a sink of messages",
+            _FEED,
+            buckets=_SECONDS,
+            registry=registry,
+        )
         self._divergences = Counter(
             "sluice_divergences", "Events that did not fit the document downstream", _FEED, registry=registry
         )
@@ -54,6 +74,7 @@ class Metrics:
         self._copied_bytes = Counter("sluice_copied_bytes", "Their bytes", _FEED, registry=registry)
         self._of_changefeeds = (
             *(self._events, self._bytes, self._window_seconds, self._window_bytes, self._windows_failed, self._retries),
+            *(self._messages, self._message_bytes, self._confirm_seconds, self._commit_seconds),
             *(self._divergences, self._skipped, self._rejected, self._copied_documents, self._copied_bytes),
         )
         self._counted: set[ChangefeedId] = set()
@@ -71,9 +92,17 @@ class Metrics:
         self._window_bytes.labels(changefeed).observe(tally.bytes)
         self._windows_failed.labels(changefeed).inc(failed)
         self._retries.labels(changefeed).inc(tally.retries)
+        if tally.messages:
+            self._messages.labels(changefeed).inc(tally.messages)
+            self._message_bytes.labels(changefeed).inc(tally.message_bytes)
+            self._confirm_seconds.labels(changefeed).observe(tally.confirm_seconds)
         self._divergences.labels(changefeed).inc(tally.repaired)
         self._skipped.labels(changefeed).inc(tally.skipped)
         self._rejected.labels(changefeed).inc(tally.rejected)
+
+    def window_committed(self, changefeed: ChangefeedId, took: timedelta) -> None:
+        self._counted.add(changefeed)
+        self._commit_seconds.labels(changefeed).observe(took.total_seconds())
 
     def chunks_copied(self, changefeed: ChangefeedId, chunks: Sequence[CopiedChunk]) -> None:
         self._counted.add(changefeed)

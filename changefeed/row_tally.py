@@ -22,7 +22,13 @@ class RowTally:
     rejected: int = 0
     """Rows that the sink refused; they are in the dead-letter collection."""
     retries: int = 0
-    """Commands that were sent again."""
+    """Commands, or requests to a store, that were sent again."""
+    messages: int = 0
+    """What a sink of messages has durably."""
+    message_bytes: int = 0
+    """As they are stored or sent, compressed where the sink compresses."""
+    confirm_seconds: float = 0.0
+    """How long the slowest task waited at its end until the sink had all of its messages."""
 
     def add(self, other: RowTally) -> None:
         self.applied.update(other.applied)
@@ -32,3 +38,6 @@ class RowTally:
         self.repaired += other.repaired
         self.rejected += other.rejected
         self.retries += other.retries
+        self.messages += other.messages
+        self.message_bytes += other.message_bytes
+        self.confirm_seconds = max(self.confirm_seconds, other.confirm_seconds)

@@ -174,7 +174,16 @@ class NodeProcess:
         if self._watch is not None:
             limits = WindowLimits()
             jobs = MeasuredJobs(WatchedJobs(Pipeline(self._spark, limits, self._stays), self._watch), self._metrics)
-            processor = Processor(session, store, self._mirror, self._layout, self._etcd_config, jobs, windows=limits)
+            processor = Processor(
+                session,
+                store,
+                self._mirror,
+                self._layout,
+                self._etcd_config,
+                jobs,
+                windows=limits,
+                committed=self._metrics.window_committed,
+            )
         return Membership(
             session,
             etcd=self._etcd,

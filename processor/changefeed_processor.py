@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Protocol
 
@@ -100,6 +100,8 @@ class ProcessorSession:
     wake: Callable[[], None]
     windows: WindowLimits
     lanes: LaneLimits
+    committed: Callable[[ChangefeedId, timedelta], None] = lambda _, __: None
+    """Told how long it took to commit a window."""
 
 
 @dataclass(slots=True)
@@ -529,8 +531,10 @@ def _held(stored: ProcessorView) -> Held:
 
 def _run_window(session: ProcessorSession, shared: SharedContext, spec: JobSpec, commits: Commits | None) -> JobOutcome:
     outcome = session.attempts.until_over(spec.attempt, lambda: session.jobs.run(shared, spec))
-    if commits is not None:
+    if commits is not None and outcome.error is None:
+        began_at = time.monotonic()
         commits.window(shared.context, spec, outcome)
+        session.committed(ChangefeedId(shared.context.changefeed), timedelta(seconds=time.monotonic() - began_at))
     return outcome
 
 

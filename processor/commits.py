@@ -30,8 +30,7 @@ class Commits:
         self.every_seconds = every_seconds
 
     def window(self, context: JobContext, spec: JobSpec, outcome: JobOutcome) -> None:
-        if outcome.error is not None:
-            return
+        """The outcome has no error."""
         whole = spec.whole(context.tables)
         job = whole if outcome.ended is None else whole.cut(outcome.ended)
         ranges = {table: window for table in (*job.tables, *job.own_windows) if (window := job.of(table)) is not None}

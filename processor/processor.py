@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Self
@@ -60,7 +60,9 @@ class Processor:
         *,
         windows: WindowLimits | None = None,
         lanes: LaneLimits | None = None,
+        committed: Callable[[ChangefeedId, timedelta], None] = lambda _, __: None,
     ) -> None:
+        """`committed` is told how long it took to commit a window to a sink of messages."""
         self._session = session
         self._mirror = mirror
         self._layout = layout
@@ -81,6 +83,7 @@ class Processor:
             wake=self._wake.set,
             windows=windows or WindowLimits(),
             lanes=lanes or LaneLimits(),
+            committed=committed,
         )
         self._changefeeds: dict[ChangefeedId, ChangefeedProcessor] = {}
         self._seen: dict[ChangefeedId, _Groups] = {}

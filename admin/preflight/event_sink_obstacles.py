@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.config.live_options import differing
+from changefeed.config.sinks.images import Images
 from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
 from changefeed.config.sinks.message_options import FormatName
 from changefeed.table import TableKind, TableSchema
@@ -54,8 +55,10 @@ def event_sink_obstacles(
 
 def event_sink_warnings(configuration: Configuration) -> Iterator[str]:
     sink = configuration.sink
-    if sink.scheme == "kafka" and KafkaSinkOptions.parse(sink.reference).messages.format is FormatName.DEBEZIUM:
+    if configuration.images is not Images.NONE or sink.scheme != "kafka":
+        return
+    if KafkaSinkOptions.parse(sink.reference).messages.format is FormatName.DEBEZIUM:
         yield (
-            "sink: with format=debezium, `after` is null in the message of an update, and `updateDescription` says what changed: the source keeps "
-            "no documents of before and after that could be sent yet; consumers that need whole documents apply the changes themselves"
+            "sink: with format=debezium and without images, `after` is null in the message of an update, and `updateDescription` says what changed; "
+            "consumers that need whole documents apply the changes themselves, or write images: available (6.0; see docs/events.md)"
         )

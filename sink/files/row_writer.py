@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -13,8 +14,10 @@ from bson.raw_bson import RawBSONDocument
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.file_sink import FileSinkOptions
 from changefeed.documents.key_range import KeyRange
+from changefeed.row_tally import RowTally
 from sink.files.data_format import Encoder, data_format
 from sink.files.data_writer import DataWriter
+from sink.files.stores.retries import RETRIES
 from sink.files.stores.store import Store
 from sink.receipt import Receipt
 from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write, WriteResult
@@ -51,13 +54,22 @@ class FileRun:
         self._encoder = encoder
         self._writer = writer
         self._permit = permit
+        self._retried = RETRIES.count
 
     def prepare(self, changes: Sequence[RowChange], *, replay: bool) -> Write:  # noqa: ARG002 - a message is the same in a replay
         return partial(self._write, list(map(self._encoder.change, changes)))
 
     def settle(self) -> WriteResult:
         self._permit()
-        return WriteResult(receipts=list(self._writer.finish()))
+        began_at = time.monotonic()
+        receipts = self._writer.finish()
+        tally = RowTally(
+            messages=sum(receipt.rows for receipt in receipts),
+            message_bytes=sum(receipt.bytes for receipt in receipts),
+            confirm_seconds=time.monotonic() - began_at,
+            retries=RETRIES.count - self._retried,
+        )
+        return WriteResult(tally=tally, receipts=list(receipts))
 
     def _write(self, messages: Sequence[Any]) -> WriteResult:
         self._permit()

@@ -34,8 +34,9 @@ _SUFFIX = re.compile(r"_(total|bucket|sum|count|created)$")
 def known() -> dict[str, set[str]]:
     """Labels of each metric: a node's, read from its registry, and the cluster's, made without any changefeed."""
     node = Metrics()
-    tally = RowTally(applied=Counter({RowType.INSERT: 1}))
+    tally = RowTally(applied=Counter({RowType.INSERT: 1}), messages=1)
     node.window_done(ChangefeedId("a"), tally, timedelta(1), failed=True)
+    node.window_committed(ChangefeedId("a"), timedelta(1))
     node.chunks_copied(
         ChangefeedId("a"), [CopiedChunk(after=ClusterTime(1, 1), until=ClusterTime(1, 1), documents=1, bytes=1)]
     )

@@ -7,9 +7,11 @@ itself. A former client is not closed: another thread may be in the middle of a 
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import boto3
 from botocore.config import Config
@@ -22,6 +24,7 @@ from credentials.file_stamp import Stamp
 from credentials.redaction import redacted
 from credentials.secret_files import SecretFiles
 from sink.files.stores.bucket_errors import translated
+from sink.files.stores.retries import RETRIES
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -66,7 +69,7 @@ def _opened(place: BucketPlace, access: BucketAccess, attempts: int) -> S3Client
     )
     with translated(f"{place}: opening"):
         try:
-            return boto3.session.Session().client(
+            client = boto3.session.Session().client(
                 "s3",
                 region_name=place.region or None,
                 endpoint_url=place.endpoint or None,
@@ -76,5 +79,17 @@ def _opened(place: BucketPlace, access: BucketAccess, attempts: int) -> S3Client
                 aws_session_token=access.session_token,
                 config=config,
             )
+            client.meta.events.register("after-call.s3", _count_retries)
+            client.meta.events.register("after-call-error.s3", partial(_count_lost, attempts - 1))
         except ValueError as error:
             raise ConfigurationError([f"sink: {place}: {redacted(str(error))}; check endpoint and region"]) from None
+        return client
+
+
+def _count_retries(parsed: Mapping[str, Any], **_: object) -> None:
+    RETRIES.add(parsed.get("ResponseMetadata", {}).get("RetryAttempts", 0))
+
+
+def _count_lost(retries: int, **_: object) -> None:
+    """No attempt of the call had an answer."""
+    RETRIES.add(retries)

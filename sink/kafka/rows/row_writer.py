@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
@@ -12,6 +13,7 @@ from bson.raw_bson import RawBSONDocument
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.kafka_sink import KafkaSinkOptions, PartitionBy
 from changefeed.documents.key_range import KeyRange
+from changefeed.row_tally import RowTally
 from sink.events.formats.message_format import KeyedMessage, MessageFormat
 from sink.kafka.brokers.sender import Addressed, Sender
 from sink.kafka.rows.large_rows import LargeRows
@@ -89,15 +91,17 @@ class KafkaRowWriter:
         except Exception:
             self.give_up()
             raise
-        return WriteResult()
+        sent = sum(message.message.size for message in messages)
+        return WriteResult(tally=RowTally(messages=len(messages), message_bytes=sent))
 
     def settle(self) -> WriteResult:
+        began_at = time.monotonic()
         try:
             self._sender.settle()
         except Exception:
             self.give_up()
             raise
-        return WriteResult()
+        return WriteResult(tally=RowTally(confirm_seconds=time.monotonic() - began_at))
 
     def give_up(self) -> None:
         self._sender.abandon()

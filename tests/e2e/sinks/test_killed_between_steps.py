@@ -128,8 +128,9 @@ def case(
     with ExitStack() as ending:
         if request.param == "bucket":
             gateway = ending.enter_context(Gateway(tmp_path / "gateway", tmp_path / "gateway.log"))
-            make_bucket(gateway.endpoint, database)
-            uri = f"s3://{KEY}:{SECRET}@{database}/some/prefix?region=us-east-1&endpoint={gateway.endpoint}"
+            bucket = database.replace("_", "-")
+            make_bucket(gateway.endpoint, bucket)
+            uri = f"s3://{KEY}:{SECRET}@{bucket}/some/prefix?region=us-east-1&endpoint={gateway.endpoint}"
             victims["store"] = gateway.kill_and_start
             filed = Bucketed(filed, uri, keys=_KEYS)
         yield Case(nodes, filed, victims)

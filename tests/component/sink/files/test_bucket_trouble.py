@@ -14,6 +14,7 @@ from devstack.s3.faulty_proxy import Fault, FaultyProxy, Request
 from sink.files.stores.bucket import ObjectBucket
 from sink.files.stores.bucket_clients import bucket_client
 from sink.files.stores.opening import open_store
+from sink.files.stores.retries import RETRIES
 from sink.files.stores.upload import PART_BYTES
 
 _LOST = (Fault.LOST_REQUEST, Fault.LOST_ANSWER, Fault.LATE_REQUEST, Fault.BROKEN, Fault.BUSY)
@@ -165,3 +166,14 @@ def test_a_client_is_opened_once(bucket: str) -> None:
     place = FileSinkOptions.parse(bucket).place
     assert isinstance(place, BucketPlace)
     assert bucket_client(place) is bucket_client(place)
+
+
+def test_requests_that_are_sent_again_are_counted(s3: FaultyProxy, store: ObjectBucket) -> None:
+    before = RETRIES.count
+    s3.watch(_at(0, Fault.BUSY))
+    assert store.create("log/1/0.json", b"one")
+    assert RETRIES.count == before + 1
+    s3.watch(_always(Fault.LOST_REQUEST))
+    with pytest.raises(SinkUnavailable):
+        store.create("log/1/1.json", b"one")
+    assert RETRIES.count == before + len(s3.requests)

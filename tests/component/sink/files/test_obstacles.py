@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from admin.preflight.event_sink_obstacles import event_sink_obstacles
+from admin.preflight.event_sink_obstacles import event_sink_obstacles, event_sink_warnings
 from admin.preflight.sink_probe import probe_sink
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
@@ -61,8 +61,7 @@ def test_what_has_no_messages_is_refused(
 
 @pytest.mark.parametrize(("version", "reason"), [((5, 0), "change streams of MongoDB 5.0"), ((6, 0), "")])
 def test_change_streams_are_read_where_they_show_all_ddl(tmp_path: Path, version: tuple[int, int], reason: str) -> None:
-    configuration = _configuration(tmp_path)
-    found = list(event_sink_obstacles(configuration, [], version, Capture.CHANGE_STREAM, None, reached=True))
+    found = list(event_sink_obstacles(_configuration(tmp_path), [], version, Capture.CHANGE_STREAM, None, reached=True))
     assert [reason in problem for problem in found] == ([True] if reason else [])
 
 
@@ -89,3 +88,10 @@ def test_an_update_may_change_the_keys_of_a_bucket_but_not_the_bucket(sink: str,
     )
     found = event_sink_obstacles(after, [], (6, 0), Capture.OPLOG, before, reached=True)
     assert [problem.partition(":")[0] for problem in found] == changed
+
+
+def test_updates_of_debezium_without_images_are_warned_of() -> None:
+    sink = {"id": "f", "source": "mongodb://s", "sink": "kafka://b:9092/shop?format=debezium"}
+    [warning] = event_sink_warnings(Configuration.parse(sink))
+    assert "images: available" in warning
+    assert list(event_sink_warnings(Configuration.parse(sink | {"images": "available"}))) == []
