@@ -62,15 +62,14 @@ def collections(stack: DevStack) -> list[Figure]:
         with steps.timed("made at the source"):
             _at_once(lambda number: _make(source, database, f"c{number:05}"), _COLLECTIONS)
         id = product.create(database, start="initial")
-        with product.usage() as usage:
-            with steps.timed("copied"):
-                _until(lambda: len(_names(target, target_of(database))) == _COLLECTIONS, "all collections")
-                product.until_copied(id, _COLLECTIONS)
-            _expect_equal(source, target, database)
-            with steps.timed(f"{_STORM} creates and {_STORM} drops, the owner killed between them"):
-                _storm(product, id, source, target, database)
-            with steps.timed("dropDatabase of all, the owner killed meanwhile"):
-                _drop_all(product, id, source, target, database)
+        with product.usage() as usage, steps.timed("copied"):
+            _until(lambda: len(_names(target, target_of(database))) == _COLLECTIONS, "all collections")
+            product.until_copied(id, _COLLECTIONS)
+        _expect_equal(source, target, database)
+        with steps.timed(f"{_STORM} creates and {_STORM} drops, the owner killed between them"):
+            _storm(product, id, source, target, database)
+        with steps.timed("dropDatabase of all, the owner killed meanwhile"):
+            _drop_all(product, id, source, target, database)
         product.remove(id)
     made, copied, storm, dropped = steps.seconds.values()
     memory = {part: usage.peak[part] / 2**20 for part in OURS}
