@@ -218,6 +218,7 @@ class ChangefeedProcessor:
         if stored.repairs:
             self._answer_repairs(stored)
         limits = self._tick_copies(view, stored, now)
+        self._following = decision.rested(self._following, now)
         self._begin_jobs(stored, now, {**limits, **self._ended()})
         if self._look is None and decision.may_look(self._following, stored.orders, now=now):
             self._begin_look(stored)

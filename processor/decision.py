@@ -196,6 +196,15 @@ def begin(
     return plan(following.lanes, barrier, following.paces, limits)
 
 
+def rested(following: Following, now: float) -> Following:
+    """A slow lane that has stood still long enough may begin, so nothing is due because of it any more."""
+    lanes = following.lanes
+    for lane in lanes.apart:
+        if lane.error is None and 0 < lane.retry_at <= now:
+            lanes = lanes.with_lane(lane, replace(lane, retry_at=0.0))
+    return following if lanes is following.lanes else replace(following, lanes=lanes)
+
+
 def standing_still(following: Following, orders: Orders) -> AbstractSet[TableId]:
     """Tables that get no work until a user acts."""
     return (orders.stops.keys() | following.failed.keys()) & following.lanes.tables

@@ -30,6 +30,7 @@ from processor import decision
 from processor.decision import Following, Orders
 from processor.lanes.lane_plan import LaneLimits, Paces
 from processor.lanes.lanes import LaneJob, Lanes
+from processor.lanes.sink_share import STILL_EVERY, STILL_SECONDS
 from processor.lanes.windows import Pace, WindowLimits
 from processor.task.job import JobOutcome
 
@@ -426,6 +427,20 @@ def test_a_slow_table_leaves_the_sink_to_the_others_as_far_as_they_wait_for_it()
     assert window(waited=0.010)[0] == pytest.approx(0.25 * 0.7)
     assert window(waited=0.002)[0] == pytest.approx(0.25 * 0.7 * 0.7)
     assert window(waited=0.002)[0] == pytest.approx(0.25 * 0.7 * 0.7 * 1.25)
+
+
+def test_a_slow_lane_that_has_stood_still_is_due_once() -> None:
+    node, given = Node(), assignment(a=100, b=100)
+    [job] = node.tick(orders(101, given))
+    node.succeed(job, took=3.0, a=2.8, b=0.1)
+    for second in range(102, 102 + STILL_EVERY):
+        for job in node.tick(orders(second, given)):
+            node.succeed(job, took=3.0, a=3.0 if job.of(A) else 0.0)
+    due_at = decision.retry_at(node.following)
+    assert due_at == node.now + STILL_SECONDS
+    assert decision.rested(node.following, node.now) is node.following
+    node.following = decision.rested(node.following, due_at)
+    assert decision.retry_at(node.following) is None, "the source may have nothing more for it"
 
 
 def test_of_tables_that_are_written_side_by_side_none_is_slow_for_its_share_alone() -> None:
