@@ -17,7 +17,6 @@ from source.connection import connect
 TARGET_INDEX = [("tags", 1), ("text", 1)]
 """Unique. One document has an entry for each of its tags, and each entry contains the text."""
 _TAGS, _TEXT_BYTES = 100, 400
-_BATCHES_A_SECOND = 10
 _ENDING_SECONDS = 30.0
 
 
@@ -28,6 +27,8 @@ class HotWriter:
     table: str
     rate: float
     """Documents a second."""
+    batches: int = 10
+    """A second."""
 
     @contextmanager
     def running(self) -> Iterator[Synchronized[int]]:
@@ -45,7 +46,7 @@ class HotWriter:
 
     def _write(self, stop: Event, written: Synchronized[int]) -> None:
         """A batch that is late does not make the next one larger."""
-        randomness, size = random.Random(0), max(1, round(self.rate / _BATCHES_A_SECOND))
+        randomness, size = random.Random(0), max(1, round(self.rate / self.batches))
         with connect(self.uri) as client:
             table, due_at = client[self.database][self.table], time.monotonic()
             while not stop.wait(max(0.0, due_at - time.monotonic())):
@@ -53,7 +54,7 @@ class HotWriter:
                 documents = [hot_document(number, randomness) for number in range(first, first + size)]
                 table.insert_many(documents, ordered=False)
                 written.value = first + size
-                due_at = max(due_at + 1 / _BATCHES_A_SECOND, time.monotonic() - 1.0)
+                due_at = max(due_at + 1 / self.batches, time.monotonic() - 1.0)
 
 
 def hot_document(number: int, randomness: random.Random) -> dict[str, Any]:

@@ -10,16 +10,17 @@ from bench.figures.clusters.sharded import sharded
 from bench.figures.clusters.spark_cluster import spark_cluster
 from bench.figures.copies.initial_copy import initial_copy
 from bench.figures.copies.large_table import large_table
-from bench.figures.etcd_writes import etcd_writes
 from bench.figures.event_scan import event_scan, extended_json
 from bench.figures.files import files
 from bench.figures.filtered import one_of_a_hundred
 from bench.figures.hot_table import hot_table
 from bench.figures.kafka import kafka
 from bench.figures.lag import lag, lag_beside_an_index_build
+from bench.figures.many_tables.collections import collections
+from bench.figures.many_tables.etcd_writes import etcd_writes
+from bench.figures.many_tables.tables import tables
 from bench.figures.quiet_table import quiet_table
 from bench.figures.slices import slices
-from bench.figures.tables import tables
 from bench.result import Figure
 from devstack.stack import DevStack
 
@@ -40,6 +41,7 @@ MEASUREMENTS: dict[str, Callable[[DevStack], list[Figure]]] = {
     "at_rest": at_rest,
     "etcd_writes": etcd_writes,
     "tables": tables,
+    "collections": collections,
     "spark_cluster": spark_cluster,
     "sharded": sharded,
 }

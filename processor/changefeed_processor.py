@@ -220,6 +220,7 @@ class ChangefeedProcessor:
         if stored.repairs:
             self._answer_repairs(stored)
         limits = self._tick_copies(view, stored, now)
+        self._following = decision.rested(self._following, now)
         self._begin_jobs(stored, now, {**limits, **self._ended()})
         if self._look is None and decision.may_look(self._following, stored.orders, now=now):
             self._begin_look(stored)
@@ -301,7 +302,7 @@ class ChangefeedProcessor:
         held, limited = _held(stored), stored.configuration.apply_limit is not None
         share = LimitShares.among(stored.others, stored.orders.run).apply if limited else 1.0
         for job in jobs:
-            self._following = decision.begun(self._following, job)
+            self._following = decision.begun(self._following, job, now=now)
             named = {table for table in job.own_windows if job.of(table)}
             copied = self._copies.ranges(named) if self._commits is None else {}
             attempt = self._lane_attempt if job.tables else self._session.attempts.new()
@@ -318,6 +319,7 @@ class ChangefeedProcessor:
                 alone=alone,
                 history=stored.orders.barrier.history,
                 limit_share=share,
+                sink_share=decision.sink_share(self._following, job),
             )
             self._submit(spec, self._context_for(job.tables, stored))
 

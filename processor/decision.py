@@ -33,6 +33,7 @@ from changefeed.shards import Shards, differing
 from changefeed.table import TableId
 from processor.lanes.lane_plan import LaneLimits, Paces, plan
 from processor.lanes.lanes import ApartLane, LaneJob, Lanes
+from processor.lanes.sink_share import STILL_SECONDS
 from processor.lanes.windows import Finished, Pace, WindowLimits, span_seconds
 from processor.task.job import JobOutcome
 
@@ -195,14 +196,23 @@ def begin(
     return plan(following.lanes, barrier, following.paces, limits)
 
 
+def rested(following: Following, now: float) -> Following:
+    """A slow lane that has stood still long enough may begin, so nothing is due because of it any more."""
+    lanes = following.lanes
+    for lane in lanes.apart:
+        if lane.error is None and 0 < lane.retry_at <= now:
+            lanes = lanes.with_lane(lane, replace(lane, retry_at=0.0))
+    return following if lanes is following.lanes else replace(following, lanes=lanes)
+
+
 def standing_still(following: Following, orders: Orders) -> AbstractSet[TableId]:
     """Tables that get no work until a user acts."""
     return (orders.stops.keys() | following.failed.keys()) & following.lanes.tables
 
 
-def begun(following: Following, job: LaneJob) -> Following:
+def begun(following: Following, job: LaneJob, *, now: float) -> Following:
     """A window that begins makes an earlier look outdated, unless it only tries again what failed."""
-    begun = replace(following, lanes=following.lanes.started(job))
+    begun = replace(following, lanes=_moved(following.lanes, job, now).started(job))
     return begun if begun.trouble is not None else replace(begun, looked_at=None, reaches=False)
 
 
@@ -225,12 +235,13 @@ def succeeded(
         took=outcome.took,
         silent_until=outcome.silent_until,
     )
-    lanes, paces = following.lanes, following.paces
+    lanes, paces = _moved(following.lanes, whole, now), following.paces
     if (apart := lanes.lane_of(whole)) is not None:
         caught_up = span_seconds(Window(job.scan.end, max(job.scan.end, lanes.checkpoint))) <= 1
-        keeps_up = caught_up and outcome.took.total_seconds() <= slow_seconds / 2
-        lanes = _after_apart_job(lanes, apart, apart.pace.after(finished, limits), keeps_up=keeps_up)
+        keeps_up = caught_up and sum(outcome.writing.values()) <= slow_seconds / 2
+        lanes = _after_apart_job(lanes, apart, apart.pace.after(finished, limits), now, keeps_up=keeps_up)
     elif whole is lanes.default_job:
+        lanes = _compared(lanes, outcome, now)
         paces = replace(paces, default=paces.default.after(finished, limits))
     else:
         paces = replace(paces, own=paces.own.after(finished, limits))
@@ -268,12 +279,35 @@ def _job(following: Following, number: int) -> LaneJob:
     return job
 
 
-def _after_apart_job(lanes: Lanes, lane: ApartLane, pace: Pace, *, keeps_up: bool) -> Lanes:
+def _after_apart_job(lanes: Lanes, lane: ApartLane, pace: Pace, now: float, *, keeps_up: bool) -> Lanes:
     """Tables without fault, and a slow table that has caught up and keeps up, go on with the others."""
     if keeps_up or not lane.slow:
         return lanes.together(lane)
-    well = replace(lane, pace=pace, failures=0, retry_at=0.0, error=None)
-    return lanes.with_lane(lane, well)
+    sink = lane.sink.after_window()
+    begins_at = now + STILL_SECONDS if sink.stands_still else 0.0
+    return lanes.with_lane(lane, replace(lane, pace=pace, sink=sink, failures=0, retry_at=begins_at, error=None))
+
+
+def _moved(lanes: Lanes, job: LaneJob, now: float) -> Lanes:
+    """A window of a lane apart begins or ends."""
+    lane = lanes.lane_of(job)
+    return lanes if lane is None else lanes.with_lane(lane, replace(lane, moved_at=now))
+
+
+def _compared(lanes: Lanes, outcome: JobOutcome, now: float) -> Lanes:
+    """What small writes of the default lane had to wait counts for each slow lane that wrote, or stood still, all the while."""
+    for lane in lanes.apart:
+        if lane.slow and outcome.waits and lane.moved_at <= now - outcome.took.total_seconds():
+            beside = any(map(lanes.busy, lane.tables))
+            seen = lane.sink.seen(outcome.waits, outcome.waited, beside=beside)
+            lanes = lanes.with_lane(lane, replace(lane, sink=seen))
+    return lanes
+
+
+def sink_share(following: Following, job: LaneJob) -> float:
+    """For which part of the time the job may keep the sink busy."""
+    lane = following.lanes.lane_of(job)
+    return lane.sink.share if lane is not None and lane.slow else 1.0
 
 
 def slowest(outcome: JobOutcome, seconds: float) -> TableId | None:
@@ -290,7 +324,7 @@ def failed(following: Following, number: int, error: ErrorReport, *, now: float,
     """
     job = _job(following, number)
     windows = {table: window for table in following.lanes.tables if (window := job.of(table)) is not None}
-    following = replace(following, lanes=following.lanes.failed(number))
+    following = replace(following, lanes=_moved(following.lanes, job, now).failed(number))
     if error.table is not None and error.table in following.lanes.tables and error.lasting:
         return table_failed(following, error.table, error)
     following = _narrowed(following, job)
@@ -412,7 +446,8 @@ def _pause(failures: int) -> timedelta:
 
 def retry_at(following: Following) -> float | None:
     """When the next pause is over. None: there is none."""
-    moments = [lane.retry_at for lane in following.lanes.apart if lane.error is not None]
+    lanes = following.lanes
+    moments = [lane.retry_at for lane in lanes.apart if lane.retry_at and not any(map(lanes.busy, lane.tables))]
     if following.trouble is not None and following.trouble.retry_at is not None:
         moments.append(following.trouble.retry_at)
     return min(moments, default=None)

@@ -122,6 +122,10 @@ class WriteResult:
     """The seconds that the sink took for each table's changes."""
     receipts: list[Receipt] = field(default_factory=list)
     """What is durable, but not seen before it is committed."""
+    waits: int = 0
+    """Small writes that waited until the sink's majority had them. They cost the sink the same each time."""
+    waited: float = 0.0
+    """The seconds that they waited in all."""
 
     def add(self, other: WriteResult) -> None:
         self.tally.add(other.tally)
@@ -133,6 +137,8 @@ class WriteResult:
         for table, seconds in other.writing.items():
             self.took(table, seconds)
         self.receipts += other.receipts
+        self.waits += other.waits
+        self.waited += other.waited
 
     def took(self, table: TableId, seconds: float) -> None:
         self.writing[table] = self.writing.get(table, 0.0) + seconds

@@ -48,6 +48,7 @@ from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position, Window
 from changefeed.records import Barrier
 from changefeed.table import TableId
+from processor.lanes.sink_share import SinkShare
 from processor.lanes.windows import Pace
 
 
@@ -104,6 +105,11 @@ class ApartLane:
     failures: int = 0
     """In a row, for reasons that may pass."""
     retry_at: float = 0.0
+    """A lane that failed, or that stands still, begins no window before."""
+    sink: SinkShare = field(default_factory=SinkShare)
+    """Of a slow lane."""
+    moved_at: float = 0.0
+    """When its last window began or ended."""
     error: ErrorReport | None = None
 
     @property

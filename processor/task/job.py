@@ -57,6 +57,8 @@ class JobSpec:
     """That of the barrier that the job obeys."""
     limit_share: float = 1.0
     """Of the changefeed's `apply_limit`, for the executor that runs it."""
+    sink_share: float = 1.0
+    """For which part of the time it may keep the sink busy. Less than all only for one that is `alone`."""
 
     @classmethod
     def of(
@@ -71,6 +73,7 @@ class JobSpec:
         alone: bool = False,
         history: ShardedHistory | None = None,
         limit_share: float = 1.0,
+        sink_share: float = 1.0,
     ) -> JobSpec:
         return cls(
             attempt=attempt,
@@ -83,6 +86,7 @@ class JobSpec:
             alone=alone,
             history=history,
             limit_share=limit_share,
+            sink_share=sink_share,
         )
 
     def whole(self, tables: AbstractSet[TableId]) -> LaneJob:
@@ -115,6 +119,9 @@ class JobOutcome:
     """What the sink has to commit before the window counts."""
     silent_until: Position | None = None
     """The source has no match between the window's end and this position. Set only for a window that is read in one piece."""
+    waits: int = 0
+    """Small writes that waited for the sink's majority, and the seconds that they `waited` in all."""
+    waited: float = 0.0
 
     def busiest(self, seconds: float) -> TableId | None:
         """The table for which the sink was busy for most of these seconds, if it was busy with others too."""
@@ -132,6 +139,8 @@ class JobOutcome:
         for table, seconds in other.writing.items():
             self.writing[table] = self.writing.get(table, 0.0) + seconds
         self.receipts = self.receipts + other.receipts
+        self.waits += other.waits
+        self.waited += other.waited
         self.error = _worse(self.error, other.error)
 
 

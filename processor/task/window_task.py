@@ -58,7 +58,8 @@ _log = structlog.get_logger()
 
 def replicate_window(shared: Shared, spec: JobSpec) -> JobOutcome:
     """The one stage of a narrow window."""
-    return _answered(shared, spec, lambda resources: replicate(resources, spec))
+    with worker_resources.sharing_the_sink(spec.sink_share):
+        return _answered(shared, spec, lambda resources: replicate(resources, spec))
 
 
 def replicate(resources: ChangefeedResources, spec: JobSpec) -> JobOutcome:

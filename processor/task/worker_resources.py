@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -36,6 +37,7 @@ from coordination.layout import decode
 from credentials.hash_key import hash_key
 from credentials.renewal import Renewed
 from processor.lanes.lanes import LaneJob
+from processor.lanes.sink_share import rest_after
 from processor.limits.limiter import Limiter
 from processor.limits.shared_bucket import SharedBucket
 from processor.task.job import JobSpec
@@ -106,6 +108,7 @@ class ChangefeedResources:
         source: TaskSource,
         target: _Client | None,
         permit: Callable[[], float],
+        rest: Callable[[float], None],
         asked: Callable[[], ChangefeedInfo],
     ) -> None:
         """`asked` reads from etcd what the user wants."""
@@ -132,7 +135,7 @@ class ChangefeedResources:
         self.writer = (
             self._events.writer(context.fence.epoch, permit)
             if self._events
-            else _writer(configuration, context.capture, target, permit, fetch)
+            else _writer(configuration, context.capture, target, permit, rest, fetch)
         )
         self.folds = self._events is None
         """The sink needs only the effect of several changes of one row."""
@@ -265,6 +268,7 @@ class WorkerResources:
         self._permit: TaskPermit | None = None
         self._changefeed = ""
         self._check: Callable[[], None] | None = None
+        self._sink_share = 1.0
         self._asking = threading.Lock()
 
     @cached_property
@@ -306,6 +310,20 @@ class WorkerResources:
         finally:
             self._check = None
 
+    @contextmanager
+    def sharing_the_sink(self, share: float) -> Iterator[None]:
+        """The running task keeps the sink busy with rows for this part of the time at most."""
+        self._sink_share = share
+        try:
+            yield
+        finally:
+            self._sink_share = 1.0
+
+    def rest(self, busy_seconds: float) -> None:
+        """Leaves the sink to others, after a command that took so long."""
+        if self._sink_share < 1:
+            time.sleep(rest_after(busy_seconds, self._sink_share))
+
     def _resources(self, shared: Shared) -> ChangefeedResources:
         """Opened again if the context is new, and if the credentials of its source or its sink have changed since."""
         resources = self._kept.pop(shared.key, None)
@@ -318,7 +336,7 @@ class WorkerResources:
         source, target = self._source(context, uris), self._target(context, uris)
         if resources is None or not resources.connected_by(source, target):
             asked = partial(self._asked, context)
-            resources = ChangefeedResources(context, uris, source, target, self.permit, asked)
+            resources = ChangefeedResources(context, uris, source, target, self.permit, self.rest, asked)
             _make_lasting()
         self._kept[shared.key] = resources
         return resources
@@ -406,13 +424,14 @@ def _writer(
     capture: Capture,
     target: _Client | None,
     permit: Callable[[], float],
+    rest: Callable[[float], None],
     fetch: FetchRow,
 ) -> RowWriter:
     if target is None:
         return BlackholeRowWriter()
     options = _writer_options(configuration, capture)
     repairs = configuration.on_divergence is OnDivergence.REPAIR
-    return MongoRowWriter(target, permit=permit, options=options, fetch=fetch, repairs=repairs)
+    return MongoRowWriter(target, permit=permit, rest=rest, options=options, fetch=fetch, repairs=repairs)
 
 
 def _writer_options(configuration: Configuration, capture: Capture) -> RowWriterOptions:

@@ -88,12 +88,14 @@ class Commander:
         self._deferred: tuple[ClusterTime, int] | None = None
         """Time and term of the newest write that the majority has yet to confirm."""
         self.retries = 0
+        self.waits: list[float] = []
+        """Seconds that small writes waited for the majority."""
 
     def begin(self) -> None:
         """Starts the time for retries."""
         self._deadline = time.monotonic() + self._retry_seconds
         self._failing_since = None
-        self.retries = 0
+        self.retries, self.waits = 0, []
 
     def go_on(self) -> None:
         """Restarts the time for retries, after a part of a slow batch, or one of many rows, has been applied."""
@@ -125,7 +127,9 @@ class Commander:
         nothing = [{"q": {"_id": ObjectId()}, "limit": 1}]
         command = {"delete": "sluice.majority", "deletes": nothing, "writeConcern": {"w": "majority"}}
         doing = "waiting until the majority has the rows"
+        begun_at = time.monotonic()
         self._same_primary(self.send(database, command, doing).document, doing)
+        self.waits.append(time.monotonic() - begun_at)
 
     def _is_deferred(self, command: Mapping[str, Any]) -> bool:
         return self._defers and next(iter(command)) in _SAY_WHEN and "writeConcern" in command

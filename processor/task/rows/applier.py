@@ -220,6 +220,8 @@ def _count(result: WriteResult, outcome: JobOutcome) -> None:
             ahead=result.ahead,
             writing=result.writing,
             receipts=result.receipts,
+            waits=result.waits,
+            waited=result.waited,
             samples=[f"{deviation.change}: {deviation.reason}" for deviation in deviations],
         )
     )

@@ -275,7 +275,7 @@ def _refused(command: DdlCommand, error: Exception) -> SluiceError:
         ", or have it copied anew (`sluice table recopy`)" if next(iter(command.body)) in _NEEDLESS_FOR_A_COPY else ""
     )
     return DdlRefused(
-        f"{translation}; command: {Document.of(command.body)}; {_remedy(error)}, then resume the table{anew}"
+        f"{translation}; {_remedy(error)}, then resume the table{anew}; command: {Document.of(command.body)}"
     )
 
 

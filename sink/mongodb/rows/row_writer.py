@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -31,7 +31,7 @@ class MongoRowWriter:
     """`fetch` reads a row at the source, to write a row that has a dead letter, to compare a divergent row and, unless `repairs` is off, to
     repair it.
 
-    `permit` returns how long this process may still write.
+    `permit` returns how long this process may still write. `rest` is called after each command with rows, with the seconds that it took.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class MongoRowWriter:
         client: Client,
         *,
         permit: Permit,
+        rest: Callable[[float], None] | None = None,
         options: RowWriterOptions | None = None,
         fetch: FetchRow | None = None,
         repairs: bool = True,
@@ -47,6 +48,7 @@ class MongoRowWriter:
         self._options = options or RowWriterOptions()
         self._fetch = fetch
         self._repairs = repairs
+        self._rest = rest
         self._commander = Commander(
             client, permit=permit, retry_for=self._options.retry_for, patience=self._options.patience
         )
@@ -62,6 +64,7 @@ class MongoRowWriter:
             unfinished,
             sole,
             RowRepairs(asked, self._fetch) if asked else None,
+            rest=self._rest,
             limits=self._known_limits,
             sizes=self._sizes,
             repairs=self._repairs,

@@ -89,6 +89,8 @@ _NO_TRANSACTION = frozenset({20, 263})
 """IllegalOperation, OperationNotSupportedInTransaction: a capped collection allows no delete in it, a standalone server has none."""
 WAITING_BYTES = 64 << 20
 UNEXPLAINED_BYTES = 64 << 20
+_SMALL = 5
+"""A write of so few changes says how long the target takes for any write."""
 _MOST_NAMED = 10
 _REMEDY = "remove the cause at the target and resume the table, or have such rows kept as dead letters (on_rejected: dead_letter)"
 _MISSING, _MISSING_OR_MISSHAPEN = "its document is missing", "its document is missing or has another shape"
@@ -106,6 +108,7 @@ class WriteRun:
         sole: Sole | None = None,
         repairs_asked: RowRepairs | None = None,
         *,
+        rest: Callable[[float], None] | None = None,
         limits: Callable[[], Limits],
         sizes: InsertSizes,
         repairs: bool,
@@ -120,6 +123,7 @@ class WriteRun:
         self._unfinished = unfinished
         self._sole = sole
         self._asked = repairs_asked or RowRepairs((), None)
+        self._rest = rest
         self._limits = limits
         self._sizes = sizes
         self._replay = False
@@ -160,8 +164,11 @@ class WriteRun:
         if self._letters is not None:
             self._letters.meet({change.table.id for change in changes})
         with self._confirming(changes, batches):
+            begun_at = time.monotonic()
             for batch in batches:
                 self._apply(batch)
+            if len(changes) <= _SMALL and len(batches) == 1:
+                self._commander.waits.append(time.monotonic() - begun_at)
         self._explain(changes)
         self._bound()
         return self._ended()
@@ -181,6 +188,7 @@ class WriteRun:
 
     def _ended(self) -> WriteResult:
         self._result.tally.retries = self._commander.retries
+        self._result.waits, self._result.waited = len(self._commander.waits), sum(self._commander.waits)
         return self._result
 
     def _apply(self, batch: Batch, *, again: bool = False) -> None:
@@ -236,7 +244,10 @@ class WriteRun:
         doing = f"{len(batch.changes)} row changes from {first.position} on into {first.table.name}"
         begun_at = time.monotonic()
         reply = self._commander.send(database, command, doing, divisible=divisible)
-        self._took(batch, time.monotonic() - begun_at)
+        seconds = time.monotonic() - begun_at
+        self._took(batch, seconds)
+        if self._rest is not None:
+            self._rest(seconds)
         return outcome_of(batch, reply.document, reply.results), reply.again
 
     def _took(self, batch: Batch, seconds: float) -> None:

@@ -30,6 +30,7 @@ from processor import decision
 from processor.decision import Following, Orders
 from processor.lanes.lane_plan import LaneLimits, Paces
 from processor.lanes.lanes import LaneJob, Lanes
+from processor.lanes.sink_share import STILL_EVERY, STILL_SECONDS
 from processor.lanes.windows import Pace, WindowLimits
 from processor.task.job import JobOutcome
 
@@ -71,12 +72,14 @@ class Node:
         self.following = decision.follow_orders(self.following, given)
         jobs = decision.begin(self.following, given, LIMITS, now=self.now, copying=copying or {})
         for job in jobs:
-            self.following = decision.begun(self.following, job)
+            self.following = decision.begun(self.following, job, now=self.now)
         self.following.lanes.check()
         return jobs
 
-    def succeed(self, job: LaneJob, took: float = 1.0, **writing: float) -> None:
+    def succeed(self, job: LaneJob, took: float = 1.0, waits: int = 0, waited: float = 0.0, **writing: float) -> None:
         outcome = JobOutcome(
+            waits=waits,
+            waited=waited,
             tally=RowTally(applied=Counter({RowType.INSERT: 1}), bytes=10),
             took=timedelta(seconds=took),
             writing={TableId(table): seconds for table, seconds in writing.items()},
@@ -392,6 +395,52 @@ def test_a_slow_table_is_not_back_before_it_has_caught_up() -> None:
     [slow] = node.tick(orders(140, given.assignment))
     node.succeed(slow, took=0.1, a=0.1)
     assert node.apart() == []
+
+
+def test_a_slow_table_leaves_the_sink_to_the_others_as_far_as_they_wait_for_it() -> None:
+    node, given, second = Node(), assignment(a=100, b=100), 101
+    [job] = node.tick(orders(second, given))
+    node.succeed(job, took=3.0, a=2.8, b=0.1)
+
+    def window(*, waited: float) -> tuple[float, float]:
+        """A window of the slow table, with windows of the other one beside it. Returns its share, and when it began."""
+        nonlocal second
+        began_at, slow = 0.0, None
+        for _ in range(40):
+            second += 1
+            for job in node.tick(orders(second, given)):
+                if job.of(A):
+                    slow, began_at = job, node.now
+            assert slow is None or decision.sink_share(node.following, slow) < 1
+            node.now += 0.1
+            for job in [job for job in node.following.lanes.running if job is not slow]:
+                node.succeed(job, took=0.1, waits=1, waited=waited if slow else 0.002, b=0.05)
+        assert slow is not None
+        share = decision.sink_share(node.following, slow)
+        node.succeed(slow, took=3.0, a=3.0)
+        return share, began_at
+
+    assert [window(waited=0.010)[0] for _ in range(4)] == [0.25] * 4, "it has not stood still yet"
+    ended_at = node.now
+    share, began_at = window(waited=0.010)
+    assert (share, began_at >= ended_at + 0.5) == (0.25, True), "it stands still, so that it can be compared"
+    assert window(waited=0.010)[0] == pytest.approx(0.25 * 0.7)
+    assert window(waited=0.002)[0] == pytest.approx(0.25 * 0.7 * 0.7)
+    assert window(waited=0.002)[0] == pytest.approx(0.25 * 0.7 * 0.7 * 1.25)
+
+
+def test_a_slow_lane_that_has_stood_still_is_due_once() -> None:
+    node, given = Node(), assignment(a=100, b=100)
+    [job] = node.tick(orders(101, given))
+    node.succeed(job, took=3.0, a=2.8, b=0.1)
+    for second in range(102, 102 + STILL_EVERY):
+        for job in node.tick(orders(second, given)):
+            node.succeed(job, took=3.0, a=3.0 if job.of(A) else 0.0)
+    due_at = decision.retry_at(node.following)
+    assert due_at == node.now + STILL_SECONDS
+    assert decision.rested(node.following, node.now) is node.following
+    node.following = decision.rested(node.following, due_at)
+    assert decision.retry_at(node.following) is None, "the source may have nothing more for it"
 
 
 def test_of_tables_that_are_written_side_by_side_none_is_slow_for_its_share_alone() -> None:

@@ -380,6 +380,10 @@ def _updates(table: TargetTable, keys: Sequence[int]) -> list[RowChange]:
     return [_made(table, RowType.UPDATE, key, update={"updatedFields": {"v": 1}}) for key in keys]
 
 
+def _inserts(table: TargetTable, keys: Sequence[int]) -> list[RowChange]:
+    return [_made(table, RowType.INSERT, key, {"_id": key}) for key in keys]
+
+
 @pytest.mark.parametrize("count", [20, 200], ids=["joined", "alone"])
 def test_an_update_without_its_document_is_divergence(target: Rows, writer: MongoRowWriter, count: int) -> None:
     target.insert_many([{"_id": key} for key in range(count) if key != 13])
@@ -456,6 +460,19 @@ def test_a_replayed_update_of_a_row_of_another_shape_is_divergence(target: Rows,
         writer.write(changes, replay=True)
     assert "'_id': 2}" not in str(raised.value)
     assert target.find_one({"_id": 1}) == {"_id": 1, "a": 7, "x": 2}
+
+
+def test_a_writer_rests_after_each_command_and_says_what_small_writes_waited_for(target: Rows, target_uri: str) -> None:
+    busy: list[float] = []
+    writer = MongoRowWriter(Client(target_uri), permit=_permit, rest=busy.append)
+    table, run = _table(target), writer.begin(lambda _: False)
+    small = run.prepare(_inserts(table, range(3)), replay=False)()
+    assert (len(busy), small.waits) == (1, 1), "it waits for the majority itself"
+    assert small.waited >= busy[0] > 0
+    large = run.prepare(_inserts(table, range(3, 300)), replay=False)()
+    assert (len(busy) > 2, large.waits) == (True, 1), "its commands wait together, by one that costs nothing"
+    assert large.waited > 0
+    writer.close()
 
 
 def test_what_may_be_explained_behind_the_run_is_unsettled(target: Rows, writer: MongoRowWriter) -> None:

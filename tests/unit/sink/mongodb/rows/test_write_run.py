@@ -28,6 +28,7 @@ class Answers(Commander):
     def __init__(self, *answers: tuple[Mapping[str, Any], bool]) -> None:
         self._answers: Iterator[tuple[Mapping[str, Any], bool]] = iter(answers)
         self.retries = 0
+        self.waits: list[float] = []
 
     def begin(self) -> None:
         pass

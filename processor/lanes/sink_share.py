@@ -1,0 +1,91 @@
+"""`SinkShare`: for which part of the time a slow lane may keep the sink busy, beside tables that follow. Pure.
+
+A slow lane has always more to write, so all that other tables write waits behind it: for the target's cores, its disk and its majority. How much they
+wait shows in small writes, which cost the target next to nothing: in those of the default lane while the slow lane writes, compared with those while it
+stands still. After every few windows it stands still for a moment, for this comparison alone. What else slows the target down slows both.
+
+    a small write waits     alone 2 ms, beside 2.1 ms     no harm: a larger share
+                            alone 2 ms, beside 2.5 ms     as it is
+                            alone 2 ms, beside 6 ms       a smaller share
+                            nobody else writes            twice the share
+
+A share is kept by resting after each command, so that a small write meets a short command at most.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+FIRST = 0.25
+_LEAST = 0.1
+"""The table must get on, whatever the others have to wait."""
+_HARMLESS, _HARMFUL = 1.15, 1.3
+_GROWTH, _SHRINKAGE, _WITHOUT_OTHERS = 1.25, 0.7, 2.0
+_WEIGHT = 0.5
+_LEAST_WAITS = 3
+"""Fewer waits say nothing."""
+STILL_EVERY = 4
+"""Windows."""
+STILL_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """Small writes: how many, and how long they waited in all."""
+
+    count: int = 0
+    seconds: float = 0.0
+
+    def plus(self, count: int, seconds: float) -> Waits:
+        return Waits(count=self.count + count, seconds=self.seconds + seconds)
+
+    @property
+    def mean(self) -> float:
+        return self.seconds / self.count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkShare:
+    share: float = FIRST
+    windows: int = 0
+    alone: float | None = None
+    """Seconds that a small write of other tables waits while the lane stands still."""
+    still: Waits = field(default_factory=Waits)
+    """Those since the lane has stood still."""
+    beside: Waits = field(default_factory=Waits)
+    """Those during the lane's last window."""
+
+    def seen(self, count: int, seconds: float, *, beside: bool) -> SinkShare:
+        """Small writes of other tables, while the lane wrote all the time or stood still all the time."""
+        if beside:
+            return replace(self, beside=self.beside.plus(count, seconds))
+        return replace(self, still=self.still.plus(count, seconds))
+
+    def after_window(self) -> SinkShare:
+        """The share of the next window."""
+        alone = self._alone()
+        after = replace(self, windows=self.windows + 1, alone=alone, still=Waits(), beside=Waits())
+        if not self.beside.count:
+            return replace(after, share=min(1.0, self.share * _WITHOUT_OTHERS))
+        if alone is None or self.beside.count < _LEAST_WAITS:
+            return after
+        times = self.beside.mean / alone
+        if times < _HARMLESS:
+            return replace(after, share=min(1.0, self.share * _GROWTH))
+        return replace(after, share=max(_LEAST, self.share * _SHRINKAGE)) if times > _HARMFUL else after
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether the lane stands still before its next window."""
+        return self.windows % STILL_EVERY == 0
+
+    def _alone(self) -> float | None:
+        if self.still.count < _LEAST_WAITS or self.still.seconds <= 0:
+            return self.alone
+        present = self.still.mean
+        return present if self.alone is None else self.alone + _WEIGHT * (present - self.alone)
+
+
+def rest_after(busy_seconds: float, share: float, longest: float = 0.25) -> float:
+    """How long to rest after a command that took so long."""
+    return min(longest, busy_seconds * (1.0 - share) / share)
