@@ -5,7 +5,7 @@
     everything before W1     written; between W1 and W2 stands the present round, None between two rounds
     step                     the last message of the round that is not a row, and was handled; everything before it is written
     rows                     behind it, rows before pos 7 are written; those from 7 up to and including 9 perhaps; none after 9
-    ddl                      begun: what the target looked like before it
+    ddl                      begun: what the target looked like before it; everything before it is written
     copying                  tables whose copy is not complete
     reading                  from where the reader finds what is not before W1, if it cannot know that itself
 
@@ -70,6 +70,8 @@ class ReplicaPlace:
         """Everything that it says is written."""
         if self.step is not None and step_of(shown) <= self.step:
             return True
+        if self.ddl is not None and step_of(shown) < self.ddl.step:
+            return True  # written again, rows would make a table that it has dropped
         return self.rows is not None and (shown.at, shown.rank) < (self.rows[0], Rank.ROW)
 
     def reached(self, shown: Shown) -> bool:

@@ -117,8 +117,13 @@ def _third_part(feed: Feed) -> None:
     feed.ddl.copied(copy_end(105))
     rows = feed.written([_change(RowType.UPDATE, B, 124, n, n, "c", by="rename") for n in range(1, 7)])
     feed.committer(8).commit(Commit(ranges={B: Window(moment(122, 0), moment(140))}, files=rows))
-    _ddl(feed, DdlType.CREATE, 127, CreateTable(name=_name("gone"), options=Document.of({})), TableId("cc" * 16))
-    _ddl(feed, DdlType.DROP, 128, DropTables(names=(_name("gone"),)), TableId("cc" * 16))
+    gone = TableId("cc" * 16)
+    _ddl(feed, DdlType.CREATE, 127, CreateTable(name=_name("gone"), options=Document.of({})), gone)
+    schema = TableSchema(id=gone, name=_name("gone"), valid_from=moment(127, 0))
+    rows = feed.written([_change(RowType.INSERT, gone, 127, n, n, "gone") for n in range(1, 5)])
+    ranges = {gone: Window(moment(127, 0), moment(128, 0))}
+    feed.committer(8).commit(Commit(ranges=ranges, files=rows, tables=((schema, _name("gone")),)))
+    _ddl(feed, DdlType.DROP, 128, DropTables(names=(_name("gone"),)), gone)
     feed.window(130, 140, [_change(RowType.REPLACE, A, 131, n, n, u=n) for n in range(2, 5)])
     feed.marks.mark(moment(140))
 
