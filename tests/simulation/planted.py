@@ -731,7 +731,7 @@ BUGS: Mapping[str, Bug] = {
     "superseded drops are taken": Bug(_superseded_drops_are_taken, 30, sharded=True),
     "shards to which chunks moved are no holders": Bug(_shards_to_which_chunks_moved_are_no_holders, 30, sharded=True),
     "what is kept of folded DDLs forgets new UUIDs": Bug(
-        _what_is_kept_of_folded_ddls_forgets_new_uuids, 30, sharded=True
+        _what_is_kept_of_folded_ddls_forgets_new_uuids, 150, sharded=True
     ),
     "a copy chooses its time before it learns the owners": Bug(
         _a_copy_chooses_its_time_before_it_learns_the_owners, 300, sharded=True
