@@ -92,12 +92,8 @@ class CopiedFilter:
 
     def of(self, change: RowChange) -> Overlap:
         overlap = self.overlap(change.key, change.time)
-        deletes = self._uncleared and overlap is Overlap.HELD and change.type is RowType.DELETE
-        # a chunk that was copied has what was inserted after the delete: that insert is held back
-        return Overlap.REPLAYED if deletes and self._missing(change.key) else overlap
-
-    def _missing(self, document_key: bytes) -> bool:
-        return self._times[bisect_right(self._bounds, _in_order(key_of(document_key)))][0] == _NEVER
+        kept = self._uncleared and overlap is Overlap.HELD and change.type is RowType.DELETE
+        return Overlap.REPLAYED if kept else overlap
 
     def overlap(self, document_key: bytes, time: int) -> Overlap:
         if time > self._last:

@@ -159,13 +159,6 @@ def test_where_nothing_is_cleared_a_delete_is_not_held_for_a_chunk_that_will_be_
     assert [uncleared.of(change) for change in changes] == [Overlap.REPLAYED, Overlap.HELD]
 
 
-def test_where_nothing_is_cleared_a_delete_before_a_copied_chunk_is_held_like_the_insert_after_it() -> None:
-    ranges = replace(CopiedRanges.of([bound(10), None], [chunk(4, 6), None]), uncleared=True)
-    table = TargetTable(id=TableId("ab" * 16), source=TableName("shop", "a"), name=TableName("shop", "a"))
-    changes = [RowChange(table, kind, key(3), None, None, 2, b"") for kind in (RowType.DELETE, RowType.INSERT)]
-    assert [CopiedFilter(ranges).of(change) for change in changes] == [Overlap.HELD, Overlap.HELD]
-
-
 def test_keys_of_all_types_are_found_in_the_order_in_which_the_server_keeps_them() -> None:
     ascending: list[Any] = [
         MinKey(),
