@@ -109,8 +109,6 @@ class TableCopies:
         self._records = KeyGroup()
         self._unfinished: dict[TableId, None] = {}
         """The tables in copy, as of `_given` and `_records`."""
-        self._uncleared: set[TableId] = set()
-        """Those whose table at the target holds other rows too."""
         self._progress: dict[TableId, CopyProgress] = {}
         self._pace: CopyPace | None = None
         self._paces: dict[TableId, CopyPace] = {}
@@ -144,9 +142,7 @@ class TableCopies:
     def ranges(self, tables: set[TableId]) -> dict[TableId, CopiedRanges]:
         copies = {table: self._known[table].copy for table in tables if table in self._known}
         return {
-            table: replace(copy.ranges, uncleared=table in self._uncleared)
-            for table, copy in copies.items()
-            if copy is not None and copy.stage is CopyStage.COPYING
+            table: copy.ranges for table, copy in copies.items() if copy is not None and copy.stage is CopyStage.COPYING
         }
 
     def tick(
@@ -183,7 +179,6 @@ class TableCopies:
                 continue
             leaving = table in stored.orders.assignment.leaving
             schema = schemas.at(table, checkpoint)
-            self._uncleared |= _uncleared(schema, stored)
             if submit is None or leaving or table in still or schema is None:
                 continue
             tasks = sharing if schema.beside is None else calmly
@@ -263,11 +258,13 @@ class TableCopies:
         stored: ProcessorView,
         parallelism: int,
     ) -> CopyInputs:
-        table = schema.id
+        table, routes = schema.id, stored.configuration.routes
         steps = [begun.step.step for begun in self._begun.get(table, ())]
         reading = [step for step in steps if isinstance(step, CopyChunk)]
         running = {copy.number_from(step.range.lower): step.not_before for step in reading} if copy else {}
-        alone = _alone(schema, stored) and not stored.configuration.sink_can.keeps_messages
+        alone = routes.origins(routes.target(schema.name)) == frozenset({schema.name})
+        alone = schema.beside is not None or (alone and stored.configuration.on_occupied is not OnOccupied.KEEP)
+        alone = alone and not stored.configuration.sink_can.keeps_messages
         held_at = stored.orders.barrier.held.get(table)
         meeting = [record for record in stored.ddls() if table in record.scope.tables] if held_at else []
         holding = [record.event for record in meeting if record.position == held_at]
@@ -432,17 +429,6 @@ def _after(copy: TableCopy | None, step: CopyStep, at: Position, answer: CopyAns
             raise InvariantError(
                 f"copy step {type(step).__name__}: expected the answer of its kind, observed {answer!r}"
             )
-
-
-def _uncleared(schema: TableSchema | None, stored: ProcessorView) -> frozenset[TableId]:
-    return frozenset() if schema is None or _alone(schema, stored) else frozenset({schema.id})
-
-
-def _alone(schema: TableSchema, stored: ProcessorView) -> bool:
-    """Whether the target's table holds no rows but those of this copy."""
-    routes = stored.configuration.routes
-    sole = routes.origins(routes.target(schema.name)) == frozenset({schema.name})
-    return schema.beside is not None or (sole and stored.configuration.on_occupied is not OnOccupied.KEEP)
 
 
 def _schema(schemas: SchemaVersions, table: TableId, position: Position) -> TableSchema:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import bson
@@ -18,11 +18,8 @@ from hypothesis import strategies as st
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
-from changefeed.event import RowType
 from changefeed.records import CopiedChunk
-from changefeed.table import TableId, TableName
 from processor.task.copied_ranges import CopiedFilter, CopiedRanges, Overlap
-from sink.row import RowChange, TargetTable
 
 Row: TypeAlias = dict[str, int]
 Rows: TypeAlias = dict[int, Row]
@@ -147,16 +144,6 @@ def test_changes_of_chunks_not_copied_yet_are_held_until_they_are() -> None:
         for value, time in ((3, 4), (3, 5), (3, 6), (3, 7), (10, 7), (12, 2**63))
     ]
     assert fates == [Overlap.HELD, Overlap.REPLAYED, Overlap.REPLAYED, Overlap.NEW, Overlap.HELD, Overlap.HELD]
-
-
-def test_where_nothing_is_cleared_a_delete_is_not_held_for_a_chunk_that_will_be_read_later() -> None:
-    """A worked example: an attempt of the chunk has loaded 12, and died; the document is deleted, then a DDL lets the lane go on."""
-    ranges = CopiedRanges.of([bound(10), None], [chunk(4, 6), None])
-    table = TargetTable(id=TableId("ab" * 16), source=TableName("shop", "a"), name=TableName("shop", "a"))
-    changes = [RowChange(table, kind, key(12), None, None, 7, b"") for kind in (RowType.DELETE, RowType.INSERT)]
-    assert [CopiedFilter(ranges).of(change) for change in changes] == [Overlap.HELD, Overlap.HELD]
-    uncleared = CopiedFilter(replace(ranges, uncleared=True))
-    assert [uncleared.of(change) for change in changes] == [Overlap.REPLAYED, Overlap.HELD]
 
 
 def test_keys_of_all_types_are_found_in_the_order_in_which_the_server_keeps_them() -> None:
