@@ -31,6 +31,7 @@ _OF_TASKS = ("window_read", "window_applied")
 _OF_DRIVERS = ("window_committing", "window_committed")
 _OF_OWNERS = ("ddl_due", "ddl_executing", "ddl_applied")
 _OF_COPIES = ("chunks_committing", "chunks_committed")
+_VICTIMS = ("task", "driver", "owner")
 _POINTS = (*_OF_TASKS, *_OF_DRIVERS, *_OF_OWNERS, *_OF_COPIES)
 _KEYS = dict(zip(S3_KEYS, (KEY, SECRET), strict=True))
 _FLAGS = ("--session-ttl", "10", "--grace", "150")  # the nodes share two cores with their Spark
@@ -152,16 +153,17 @@ def test_killed_in_a_window_or_a_ddl(case: Case, target_uri: str) -> None:
 
 
 @pytest.mark.parametrize("point", _OF_COPIES)
-def test_killed_in_a_copy(case: Case, target_uri: str, point: str) -> None:
-    """One victim after the other, as often as the copy comes to this step."""
+@pytest.mark.parametrize(
+    ("case", "victim"),
+    [*(("directory", victim) for victim in _VICTIMS), *(("bucket", victim) for victim in (*_VICTIMS, "store"))],
+    indirect=["case"],
+)
+def test_killed_in_a_copy(case: Case, target_uri: str, point: str, victim: str) -> None:
     feed = case.feed
-    with ExitStack() as writes:
-        for number, kill in enumerate(case.victims.values()):
-            case.nodes.at(point, feed.id, kill, cause=feed.create if not number else lambda: None)
-            if not number:
-                writes.enter_context(writing(feed.source, TABLES))
-            feed.source["notes"].delete_many({"n": {"$lt": 50 * number}})
-            feed.source["orders"].update_many({"n": {"$lt": 50}}, {"$set": {"text": f"changed {number}"}})
+    case.nodes.at(point, feed.id, case.victims[victim], cause=feed.create)
+    with writing(feed.source, TABLES):
+        feed.source["notes"].delete_many({"n": {"$lt": 100}})
+        feed.source["orders"].update_many({"n": {"$lt": 50}}, {"$set": {"text": "changed"}})
         ddls_of_each_kind(feed.source, 0)
         feed.until_written()
     _judged(feed, target_uri)
