@@ -131,6 +131,7 @@ def _cluster_metrics() -> Iterator[Metric]:
     yield from cluster_metrics._gauges({}, now)
     yield from cluster_metrics._lags({}, now)
     yield from cluster_metrics._copies({})
+    yield from cluster_metrics._shards({})
     yield cluster_metrics._ddl_seconds({})
     source = (ROOT / "admin" / "cluster_metrics.py").read_text()
     for name in re.findall(r'_by_changefeed\(\s*"(\w+)"', source):
