@@ -68,7 +68,7 @@ from owner.deployments.leftovers import Leftovers, Sweeper
 from owner.deployments.letter_count import LetterCount
 from owner.deployments.oplog_guard import OplogGuard, OplogLeft
 from owner.deployments.principal_copy import PrincipalCopy, PrincipalTarget
-from owner.deployments.unfinished_copies import UnfinishedCopies, unfinished
+from owner.deployments.unfinished_copies import UnfinishedCopies
 from owner.deployments.watermarks import Marks, Watermarks
 from owner.error_reports import ErrorReports
 from owner.etcd_view import OwnerView
@@ -280,7 +280,7 @@ class ChangefeedOwner:
             self._writer.remove()
 
     def _left_no_copies(self, known: OwnerView) -> bool:
-        return self._unfinished.dropped(unfinished(known.bases.values(), known.records.values()))
+        return self._unfinished.dropped(known.bases.values(), known.records.values())
 
     def _unbegun(self, known: OwnerView) -> ChangefeedStatus:
         """The status before the user's first command, which may be a pause, is obeyed."""

@@ -11,7 +11,7 @@ from contextlib import closing
 
 import structlog
 
-from changefeed.errors import SluiceError
+from changefeed.errors import InvariantError, SluiceError
 from changefeed.records import ChangefeedId, DdlRecord
 from changefeed.table import TableName, TableSchema
 from owner.background import Background
@@ -41,14 +41,21 @@ class UnfinishedCopies:
         self._log = _log.bind(changefeed=id)
         self._give_up_deadline: float | None = None
 
-    def dropped(self, names: Sequence[TableName]) -> bool:
-        """Whether they are gone, or cannot be dropped: a target that does not answer must not keep a changefeed from being removed."""
+    def dropped(self, bases: Iterable[TableSchema], records: Iterable[DdlRecord]) -> bool:
+        """Whether they are gone, or cannot be dropped: neither a target that does not answer nor a DDL that the schemas cannot explain may keep
+        a changefeed from being removed.
+        """
+        try:
+            names = unfinished(bases, records)
+        except InvariantError as error:
+            self._log.warning("unfinished_copies_unknown", error=str(error))
+            return True
         if not names:
             return True
         if self._give_up_deadline is None:
             self._give_up_deadline = time.monotonic() + _PATIENCE_SECONDS
         try:
-            return self._background.take(("unfinished copies", tuple(names)), lambda: self._drop(names)) is not None
+            return self._background.take(("unfinished copies", names), lambda: self._drop(names)) is not None
         except SluiceError as error:
             if time.monotonic() < self._give_up_deadline:
                 return False

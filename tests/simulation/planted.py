@@ -581,7 +581,10 @@ def _resolved_passes_undecided_transactions() -> AbstractContextManager[Any]:
 
 
 def _rows_of_migrations_are_taken() -> AbstractContextManager[Any]:
-    return patch("source.sharded.row_reader._from_migrate", lambda entry: False)
+    stack = ExitStack()
+    for module in ("row_reader", "rows"):
+        stack.enter_context(patch(f"source.sharded.{module}.from_migrate", lambda entry: False))
+    return stack
 
 
 def _an_insert_may_come_before_the_delete_of_its_time() -> AbstractContextManager[Any]:
