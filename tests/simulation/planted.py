@@ -732,7 +732,7 @@ BUGS: Mapping[str, Bug] = {
         _an_insert_may_come_before_the_delete_of_its_time, 110, sharded=True
     ),
     "superseded drops are taken": Bug(_superseded_drops_are_taken, 30, sharded=True),
-    "shards to which chunks moved are no holders": Bug(_shards_to_which_chunks_moved_are_no_holders, 30, sharded=True),
+    "shards to which chunks moved are no holders": Bug(_shards_to_which_chunks_moved_are_no_holders, 45, sharded=True),
     "what is kept of folded DDLs forgets new UUIDs": Bug(
         _what_is_kept_of_folded_ddls_forgets_new_uuids, 150, sharded=True
     ),
