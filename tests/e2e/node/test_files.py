@@ -79,6 +79,7 @@ def test_parquet_files_alone_say_what_the_source_holds(feed: Filed, target_uri: 
     assert judge(feed.messages(), feed.marks()) == []
 
 
+@pytest.mark.soak
 @pytest.mark.since("6.0")
 def test_messages_have_the_documents_before_and_after_each_change(feed: Filed, target_uri: str) -> None:
     """They come from change streams then. A table whose images the source does not have stops, and the others go on."""

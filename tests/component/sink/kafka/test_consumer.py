@@ -323,7 +323,7 @@ def _grown(kafka: KafkaBroker, parts: int, query: str = "") -> KafkaFeed:
 
 
 @pytest.mark.parametrize(
-    ("parts", "every"), [(2, 31), (3, 31), *(pytest.param(parts, 1, marks=pytest.mark.soak) for parts in (1, 2, 3))]
+    ("parts", "every"), [(3, 31), *(pytest.param(parts, 1, marks=pytest.mark.soak) for parts in (1, 2, 3))]
 )
 def test_a_consumer_that_was_killed_goes_on(
     kafka: KafkaBroker,

@@ -132,6 +132,7 @@ def test_a_deleted_topic_is_an_error_until_it_is_there_again(kafka: KafkaBroker)
     assert [row.json["after"]["at"] for row in feed.rows()] == [{"$numberInt": "2"}]
 
 
+@pytest.mark.soak
 def test_a_topic_that_is_deleted_in_a_window_fails_it(kafka: KafkaBroker) -> None:
     feed = KafkaFeed(kafka)
     feed.claim()
