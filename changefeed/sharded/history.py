@@ -52,6 +52,8 @@ class ShardedHistory:
         return replace(self, seconds=max(self.seconds, before.seconds), shards=shards)
 
     def until(self, shard: str, end_ts: ClusterTime) -> ClusterTime:
-        """Where a reader of commit timestamps below `end_ts` has found every commit. The shard has reached it."""
-        last_ts = self.shards[shard].late_ts or self.shards[shard].until_ts or self.resolved_ts
+        """Where a reader of commit timestamps below `end_ts` has found every commit. The shard has reached it: a removed one goes no further."""
+        known = self.shards[shard]
+        end_ts = min(end_ts, known.until_ts or end_ts)
+        last_ts = known.late_ts or known.until_ts or self.resolved_ts
         return max(end_ts, min(last_ts, ClusterTime(end_ts.seconds + self.seconds + 1, 0)))

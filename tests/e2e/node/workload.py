@@ -11,10 +11,11 @@ from typing import Any
 _DEADLINE_SECONDS = 180.0
 
 
-def until(condition: Callable[[], object], what: str) -> None:
+def until(condition: Callable[[], object], what: str, told: Callable[[], str] = str) -> None:
+    """`told`: what stood in the way when `condition` was called last."""
     deadline = time.monotonic() + _DEADLINE_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come true within {_DEADLINE_SECONDS:g} s"
+        assert time.monotonic() < deadline, f"{what} did not come true within {_DEADLINE_SECONDS:g} s. {told()}"
         time.sleep(0.2)
 
 

@@ -25,9 +25,8 @@ import pytest
 
 from devstack.mongodb.server import Client
 from devstack.sharded.cluster import ShardedCluster
-from devstack.sharded.ddl import ClusterDdl
 from tests.component.node.server_process import Server
-from tests.component.source.sharded.history import ACCOUNTS, BALANCE, BANK, DB, History
+from tests.component.source.sharded.history import ACCOUNTS, BALANCE, BANK, History
 from tests.e2e.node.workload import until
 from tests.e2e.sharded.accidents import Accidents
 from tests.e2e.sharded.site import PATIENCE, Site
@@ -78,23 +77,17 @@ def nodes(etcd_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield [stack.enter_context(each) for each in (first, second)]
 
 
-@pytest.fixture(autouse=True)
-def swept(cluster: ShardedCluster, nodes: list[Server], target_client: Client) -> Iterator[None]:
-    """So that a history that failed does not disturb the next one."""
-    yield
-    ready = next(each for each in nodes if each.get("/readyz")[0] == 200)
-    ready.sluice("changefeed", "remove", "shop", "--yes")
-    with cluster.router() as router:
-        if router.known_by_config("databases", {"_id": DB}):
-            ClusterDdl(router).drop_database(DB)
-    target_client.drop_database(DB)
+@pytest.fixture
+def site(cluster: ShardedCluster, nodes: list[Server], target_client: Client, target_uri: str) -> Iterator[Site]:
+    """It ends when a history failed, too, so that the next one is not disturbed."""
+    site = Site(cluster, target_client, target_uri, nodes)
+    yield site
+    site.end()
 
 
-def follow(
-    cluster: ShardedCluster, nodes: list[Server], target: Client, target_uri: str, seed: int, steps: int, accidents: int
-) -> Counter[str]:
-    chance = random.Random(seed)
-    site, history = Site(cluster, target, target_uri, nodes), History(cluster, seed, steps)
+def follow(site: Site, nodes: list[Server], target: Client, *, seed: int, steps: int, accidents: int) -> Counter[str]:
+    cluster, chance = site.cluster, random.Random(seed)
+    history = History(cluster, seed, steps)
     happening = Accidents(cluster, nodes, chance)
     started = time.monotonic()
     history.prepare()
@@ -117,7 +110,6 @@ def follow(
     assert history.errors == []
     _add_up(target)
     site.verify()
-    site.end()
     met = happening.met + Counter(history.done)
     met["transactions"], met["seconds"] = history.transactions, round(time.monotonic() - started)
     log.info("seed %s: %s; %s commands failed, at last %s", seed, dict(met), len(history.failed), history.failed[-2:])
@@ -145,16 +137,12 @@ def _add_up(target: Client) -> None:
     assert (len(balances), sum(balances)) == (ACCOUNTS, ACCOUNTS * BALANCE)
 
 
-def test_a_short_history_with_accidents(
-    cluster: ShardedCluster, nodes: list[Server], target_client: Client, target_uri: str
-) -> None:
-    met = follow(cluster, nodes, target_client, target_uri, seed=1, steps=4, accidents=2)
+def test_a_short_history_with_accidents(site: Site, nodes: list[Server], target_client: Client) -> None:
+    met = follow(site, nodes, target_client, seed=1, steps=4, accidents=2)
     assert met["transactions"] > 0
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", SEEDS or [2, 3])
-def test_histories(
-    cluster: ShardedCluster, nodes: list[Server], target_client: Client, target_uri: str, seed: int
-) -> None:
-    follow(cluster, nodes, target_client, target_uri, seed=seed, steps=STEPS, accidents=STEPS)
+def test_histories(site: Site, nodes: list[Server], target_client: Client, seed: int) -> None:
+    follow(site, nodes, target_client, seed=seed, steps=STEPS, accidents=STEPS)

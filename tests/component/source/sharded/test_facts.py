@@ -210,6 +210,16 @@ def test_resharding_fills_a_system_collection_and_config_changes_the_uuid_before
         assert entries[0]["ts"] > changed["ts"]
 
 
+def test_resharding_logs_a_copied_index_as_a_migration_does_but_not_that_of_the_new_key(
+    cluster: ShardedCluster, router: ClusterRouter, ddl: ClusterDdl
+) -> None:
+    """By this a watch that begins in the past knows the indexes which the table had before."""
+    oplogs = OplogsSince(cluster)
+    ddl.reshard(ITEMS, {"b": 1}, numInitialChunks=1)
+    built = [each for entries in oplogs.commands("createIndexes").values() for each in entries]
+    assert {(each["o"]["name"], each.get("fromMigrate", False)) for each in built} == {("k_1", True), ("b_1", False)}
+
+
 def test_a_holder_without_chunks_logs_neither_indexes_nor_options(
     cluster: ShardedCluster, router: ClusterRouter, ddl: ClusterDdl
 ) -> None:

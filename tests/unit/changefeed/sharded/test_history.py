@@ -26,7 +26,7 @@ def test_a_shard_is_read_to_the_windows_end_and_as_far_beyond_as_a_commit_was_ev
 
 def test_a_shard_that_was_removed_is_not_read_beyond_its_removal() -> None:
     known = history(5, sa=ShardHistory(host="sa/a", until_ts=at(104)))
-    assert known.until("sa", at(103)) == at(104)
+    assert [known.until("sa", at(end)) for end in (103, 104, 105, 110)] == [at(104)] * 4
 
 
 def test_what_an_earlier_watch_saw_is_kept_for_windows_that_are_not_read_yet() -> None:
